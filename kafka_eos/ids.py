@@ -1,0 +1,67 @@
+"""Ids are types: an epoch is never confused with an offset, nor a job's name with a path.
+
+Rule: every name that ends up in a path, a transactional id or a header passes through ``token``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NewType
+
+from kafka_eos.errors import ConfigError
+
+_TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
+
+SplitId = NewType("SplitId", str)
+"""One independently readable part of a source, e.g. ``orders/3`` for a Kafka partition."""
+
+KeyGroup = NewType("KeyGroup", int)
+"""A bucket of keys, the unit in which keyed state is owned and moved. In ``range(max_key_groups)``."""
+
+
+def token(text: str, what: str) -> str:
+    """Return ``text`` if it is a safe name (letters, digits, ``_``, ``-``; at most 80), else raise ConfigError."""
+    if not _TOKEN.fullmatch(text):
+        raise ConfigError(
+            f"{what} {text!r} is not usable as a name: use 1 to 80 letters, digits, '_' or '-', "
+            "starting with a letter or a digit."
+        )
+    return text
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Epoch:
+    """The number of a checkpoint. Grows by at least one; never reused within a job."""
+
+    n: int
+
+    def next(self) -> Epoch:
+        return Epoch(self.n + 1)
+
+    def __str__(self) -> str:
+        return str(self.n)
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Term:
+    """A fencing token: the number of the attempt that owns the job. Every recovery takes a new one."""
+
+    n: int
+
+    def next(self) -> Term:
+        return Term(self.n + 1)
+
+    def __str__(self) -> str:
+        return str(self.n)
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class EpochId:
+    """A checkpoint attempt: ``epoch`` of ``term``. Unique in the life of a job."""
+
+    epoch: Epoch
+    term: Term
+
+    def __str__(self) -> str:
+        return f"{self.epoch}/{self.term}"

@@ -1,0 +1,339 @@
+"""The contracts that connectors, codecs and state backends implement.
+
+Each docstring names the trap. ``kafka_eos.testing`` ships the contract tests (``check_sink`` …): run them
+against your implementation before you trust it.
+
+Rule: data and positions that are stored are JSON or bytes with a declared codec, never pickled objects.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+
+from kafka_eos.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.records import Batch
+
+if TYPE_CHECKING:
+    from kafka_eos.protocol.commit import CommitPermit
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Position: TypeAlias = dict[str, Json]
+"""Where to read next in one split. Only its connector knows the meaning."""
+Positions: TypeAlias = dict[SplitId, Position]
+
+
+class Guarantee(enum.Enum):
+    """What a source or sink can promise; a path has the weakest of its ends."""
+
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+# ---------------------------------------------------------------- codecs
+
+
+class Codec(Protocol[T]):
+    """Turns values into bytes and back. Lists in, lists out: one call a batch, not a record."""
+
+    @property
+    def name(self) -> str:
+        """Format name that is stored next to the data, e.g. ``json`` or ``avro``."""
+
+    @property
+    def schema(self) -> Json:
+        """The writer's schema, stored next to the data; None where the format has none."""
+
+    def encode(self, value: T) -> bytes: ...
+
+    def decode(self, data: bytes) -> T:
+        """Raise ValueError (or a subclass) with a readable reason if ``data`` is not a valid value."""
+
+
+# ---------------------------------------------------------------- contexts
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """What the coordinator hands to a connector: who runs, and under which fencing token."""
+
+    job: str
+    term: Term
+    settings: Mapping[str, Json]
+    """Resolved connector settings that were not given in code, e.g. ``bootstrap_servers``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskContext:
+    """What a worker hands to a connector, on top of the job's context."""
+
+    job: JobContext
+    subtask: int
+    parallelism: int
+    operator: str
+    """Name of the plan node that the reader or writer serves."""
+    shared: MutableMapping[str, Any] = field(default_factory=dict)
+    """One mapping a worker session: resources that several operators share, by a key of the connector."""
+    resumed: Epoch = Epoch(0)
+    """The decided epoch this session continues from; what is written first belongs to the one after it."""
+
+
+# ---------------------------------------------------------------- sources
+
+
+class Source(Protocol[T_co]):
+    """An input that can be read again from any position it has given out."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+
+    def describe(self) -> Mapping[str, Json]:
+        """For ``explain``: what is read, with secrets masked."""
+
+    def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
+        """Start positions of every split that exists now.
+
+        ``known`` is None only on the very first start of the job: then the user's start rule applies
+        (earliest, latest …). Otherwise every known split is verified and returned unchanged, and a split
+        that is not in ``known`` starts at its beginning. Raises InputLost if a known position cannot be
+        read any more, ConfigError if the input does not exist.
+        """
+
+    def ends(self, ctx: JobContext) -> Positions:
+        """Positions just after the last record that is readable now (for ``--until-caught-up``)."""
+
+    def reader(self, ctx: TaskContext, positions: Positions) -> Reader[T_co]: ...
+
+    def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
+        """Told after an epoch's receipt; for lag tools only. May raise Retryable; nothing depends on it."""
+
+
+class Reader(Protocol[T_co]):
+    """Reads the splits assigned to one subtask."""
+
+    def poll(self, max_records: int, timeout: float) -> Batch[T_co] | None:
+        """Next rows, decoded, or None if there are none within ``timeout`` seconds."""
+
+    def positions(self) -> Positions:
+        """Where to read next, for all that ``poll`` has returned. This is the barrier of the source."""
+
+    def assign(self, positions: Positions) -> None:
+        """Add splits while running."""
+
+    def lag(self) -> int:
+        """Records that are readable and not yet returned, as far as known without asking the server."""
+
+    def reached(self, ends: Positions) -> bool:
+        """True once every split of ``ends`` is read up to there."""
+
+    def close(self) -> None: ...
+
+
+# ---------------------------------------------------------------- sinks
+
+
+@dataclass(frozen=True, slots=True)
+class Committable:
+    """A promise: output of one epoch that is durable, invisible, and can be made visible by anyone.
+
+    ``scope`` names the committer (one a cluster, directory, database); ``payload`` is the committer's own
+    record, stored in the manifest; ``records`` is how many records it makes visible, for the books.
+    """
+
+    scope: str
+    payload: Mapping[str, Json]
+    records: int
+
+
+class Standing(enum.Enum):
+    """What a probe saw. A probe that cannot tell raises Retryable instead of guessing."""
+
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    standing: Standing
+    detail: str
+    expires_in: float = float("inf")
+    """Seconds until the server may undo a prepared committable by itself."""
+
+
+class Outcome(enum.Enum):
+    """What a commit did. LOST is not an outcome: it is raised as CommittableLost."""
+
+    COMMITTED = "committed"
+    ALREADY = "already"
+
+
+PreCommit: TypeAlias = Callable[[], Sequence[Committable]]
+
+
+class Writer(Protocol[T_contra]):
+    """Writes one subtask's output of a sink. Called from one thread, except what ``seal`` returns."""
+
+    def write(self, batch: Batch[T_contra]) -> None:
+        """Stage rows for the current epoch. Invisible to readers until committed.
+
+        Raises PoisonRecord for a row that cannot be encoded, RestartFromCheckpoint if staging failed.
+        """
+
+    def seal(self, epoch: EpochId) -> PreCommit:
+        """The barrier. Everything written so far belongs to ``epoch``; what comes next to a later one.
+
+        Returns the part that may block (flush, fsync …). It is called once, on another thread, while
+        ``write`` may already be called for the next epoch. When it returns, each committable must be
+        committable from any other process, any number of times. It returns nothing for an empty epoch.
+        The trap: order. Rows of the next epoch must not overtake the rows of this one.
+        """
+
+    def committed(self, epoch: EpochId) -> None:
+        """Told after the epoch's receipt: what ``seal`` kept for it may be reused."""
+
+    def discard(self) -> None:
+        """Let go of everything, undo nothing: recovery decides about what is already prepared."""
+
+
+class Committer(Protocol):
+    """Ends what writers prepared. Lives with the coordinator; everything in it may be repeated."""
+
+    def probe(self, committable: Committable) -> Probe: ...
+
+    def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
+        """Make it visible. Idempotent. Raises Retryable if the answer is unknown, CommittableLost if gone."""
+
+    def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
+        """Undo and fence all that earlier terms (``< ctx.term``) of this job staged and that is not committed.
+
+        Called in recovery after everything that must be committed is. Returns names, for the log.
+        """
+
+    def close(self) -> None: ...
+
+
+class Sink(Protocol[T_contra]):
+    """An output with two-phase commit (writer prepares, committer finishes)."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+
+    def describe(self) -> Mapping[str, Json]: ...
+
+    def scope(self, ctx: JobContext) -> str:
+        """Sinks with the same scope share one committer, and may share one committable an epoch."""
+
+    def check(self, ctx: JobContext) -> Sequence[str]:
+        """At start: raise ConfigError if the guarantee cannot be kept; return notices worth showing."""
+
+    def writer(self, ctx: TaskContext) -> Writer[T_contra]: ...
+
+    def committer(self, ctx: JobContext) -> Committer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """What to do with a record that cannot be processed: write it aside, in the same epoch."""
+
+    sink: Sink[Any]
+
+
+# ---------------------------------------------------------------- state
+
+
+@dataclass(frozen=True, slots=True)
+class StateDescriptor(Generic[T]):
+    """One named state of one operator: its codecs are stored with the data."""
+
+    name: str
+    key: Codec[Any]
+    value: Codec[T]
+
+
+class ValueState(Protocol[T]):
+    """One value a key. Reads see the job's own writes at once."""
+
+    def get(self, key: Any) -> T | None: ...
+
+    def put(self, key: Any, value: T) -> None: ...
+
+    def delete(self, key: Any) -> None: ...
+
+    def view(self, keys: Iterable[Any]) -> MutableMapping[Any, T]:
+        """A live mapping for the hot path: holds each of ``keys`` that has a value.
+
+        The trap: every key of ``keys`` counts as written, and only those may be written, until the next call.
+        """
+
+    def items(self) -> Iterable[tuple[Any, T]]:
+        """All keys and values, in no order; for audits and tests, not for the hot path."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef:
+    """A content-addressed file: the same bytes are stored once, whoever refers to them."""
+
+    name: str
+    """The name the backend wants it back under."""
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateHandle:
+    """Where the state of one operator and key-group range is after an epoch."""
+
+    operator: str
+    backend: str
+    key_groups: tuple[int, int]
+    """First and last key group, inclusive."""
+    files: tuple[FileRef, ...]
+    states: tuple[Mapping[str, Json], ...]
+    """One a state: name, key and value codec with the writer's schema."""
+
+
+Upload: TypeAlias = Callable[["CheckpointStorage"], StateHandle]
+
+
+class StateBackend(Protocol):
+    """The keyed state of one operator in one subtask. Single-threaded, except what ``snapshot`` returns."""
+
+    def value(self, descriptor: StateDescriptor[T]) -> ValueState[T]: ...
+
+    def snapshot(self, epoch: Epoch) -> Upload:
+        """Freeze the state as it is now (short: it blocks the worker); the returned part uploads it."""
+
+    def close(self) -> None: ...
+
+
+# ---------------------------------------------------------------- checkpoint storage
+
+
+class CheckpointStorage(Protocol):
+    """Durable objects of one job. Names come from ``checkpoints.paths`` only."""
+
+    def publish(self, name: str, data: bytes) -> None:
+        """Create ``name`` with ``data``: all or nothing, durable on return. FileExistsError if it exists."""
+
+    def read(self, name: str) -> bytes:
+        """FileNotFoundError if absent."""
+
+    def list(self, prefix: str) -> Sequence[str]:
+        """Complete published names below ``prefix`` (a directory name), sorted."""
+
+    def delete(self, name: str) -> None:
+        """Absent is fine."""
+
+    def upload(self, path: Path, name: str) -> FileRef:
+        """Store a file under its content. Already stored: costs a look, no copy. Durable on return."""
+
+    def fetch(self, ref: FileRef, target: Path) -> None:
+        """Bring a file back after verifying length and checksum, else raise CorruptCheckpoint naming it."""

@@ -1,0 +1,119 @@
+"""Two-phase commit: the life of one committable, and the right to commit it.
+
+Pure. The table below is the whole state machine; ``docs/two-phase-commit.md`` draws its diagram from it.
+Rule: nothing is committed without a ``CommitPermit``, and only a published manifest gives one.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kafka_eos.errors import Bug
+from kafka_eos.ids import EpochId
+from kafka_eos.interfaces import Probe, Standing
+
+
+class State(enum.Enum):
+    """Where one writer's output of one epoch is."""
+
+    OPEN = "open"
+    SEALED = "sealed"
+    PREPARED = "prepared"
+    DECIDED = "decided"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+class Event(enum.Enum):
+    BARRIER = "barrier"
+    PRE_COMMIT = "pre-commit"
+    MANIFEST_PUBLISHED = "manifest published"
+    COMMIT = "commit"
+    GIVE_UP = "give up"
+    REVOKE = "revoke"
+
+
+NEXT: dict[tuple[State, Event], State] = {
+    (State.OPEN, Event.BARRIER): State.SEALED,
+    (State.SEALED, Event.PRE_COMMIT): State.PREPARED,
+    (State.PREPARED, Event.MANIFEST_PUBLISHED): State.DECIDED,
+    (State.DECIDED, Event.COMMIT): State.COMMITTED,
+    (State.COMMITTED, Event.COMMIT): State.COMMITTED,
+    # Before the decision everything may be thrown away: the epoch never happened.
+    (State.OPEN, Event.GIVE_UP): State.ABORTED,
+    (State.SEALED, Event.GIVE_UP): State.ABORTED,
+    (State.PREPARED, Event.GIVE_UP): State.ABORTED,
+    # After it only a newer term may revoke the epoch as a whole, and only while nothing of it is committed.
+    (State.DECIDED, Event.REVOKE): State.ABORTED,
+    (State.ABORTED, Event.GIVE_UP): State.ABORTED,
+}
+
+
+def step(state: State, event: Event) -> State:
+    """The next state. Raises Bug, and changes nothing, for a pair that the table does not have."""
+    try:
+        return NEXT[state, event]
+    except KeyError:
+        raise Bug(f"a committable that is {state.value} cannot take {event.value!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPermit:
+    """Proof that the manifest of ``epoch`` is published and that this term may finish it.
+
+    Obtain it from ``authorize``; committers ask for it and never build one.
+    """
+
+    epoch: EpochId
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Commit everything of the epoch, in ``order`` (indices into the committables): most urgent first."""
+
+    permit: CommitPermit
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """Nothing of the epoch is committed and some of it never can be: go back to the epoch before it."""
+
+    epoch: EpochId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Part of the epoch is committed and part of it is gone. Only a person can decide."""
+
+    epoch: EpochId
+    reason: str
+
+
+Decision = Commit | Revoke | Stop
+
+
+def authorize(epoch: EpochId, probes: Sequence[Probe], margin: float) -> Decision:
+    """Decide what to do with a decided epoch after probing *all* its committables.
+
+    ``margin`` is in seconds: a prepared committable that may expire sooner counts as lost as long as it has
+    siblings, because it could expire between the commit of the first and of the last.
+    """
+    committed = [i for i, p in enumerate(probes) if p.standing is Standing.COMMITTED]
+    lost = [p for p in probes if p.standing is Standing.LOST]
+    risky = [p for p in probes if p.standing is Standing.PREPARED and p.expires_in < margin]
+    if lost and committed:
+        return Stop(epoch, f"{_details(lost)}; already committed: {_details([probes[i] for i in committed])}")
+    if lost:
+        return Revoke(epoch, _details(lost))
+    if risky and not committed and len(probes) > 1:
+        return Revoke(epoch, f"too close to the timeout: {_details(risky)}")
+    order = sorted(range(len(probes)), key=lambda i: (probes[i].expires_in, i))
+    return Commit(CommitPermit(epoch), tuple(order))
+
+
+def _details(probes: Sequence[Probe]) -> str:
+    return ", ".join(p.detail for p in probes)

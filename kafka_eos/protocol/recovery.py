@@ -1,0 +1,102 @@
+"""Decide where a restarted job resumes.
+
+Pure: reads nothing, waits for nothing. The caller gathers Facts and carries out the answer.
+Rules: the newest term with a base record owns history; a manifest of an older term that this base does not
+name never happened, whoever published it. A decided epoch without a receipt is finished, never skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import Probe, Standing
+from kafka_eos.protocol.commit import Decision, Revoke, Stop, authorize
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the storage holds, by name alone: nothing has been opened yet."""
+
+    claims: frozenset[Term]
+    bases: Mapping[Term, EpochId | None]
+    manifests: frozenset[EpochId]
+    receipts: frozenset[EpochId]
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """A newer term is claimed: stop."""
+
+    by: Term
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Nothing was ever decided: begin at the start positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The newest decided epoch is committed: restore it."""
+
+    newest: EpochId
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """The newest decided epoch has no receipt: finish it, or revoke it in favour of ``previous``."""
+
+    newest: EpochId
+    previous: EpochId | None
+
+
+Resumption = Superseded | Fresh | Settled | Unfinished
+
+
+def resolve(facts: Facts, mine: Term) -> Resumption:
+    """Where term ``mine``, already claimed, takes up the job."""
+    newest_claim = max(facts.claims)
+    if newest_claim > mine:
+        return Superseded(newest_claim)
+    history = lineage(facts)
+    if not history:
+        return Fresh()
+    newest = history[-1]
+    if newest in facts.receipts:
+        return Settled(newest)
+    return Unfinished(newest, history[-2] if len(history) > 1 else None)
+
+
+def lineage(facts: Facts) -> list[EpochId]:
+    """The decided epochs that count and are still stored, oldest first."""
+    if not facts.bases:
+        return []
+    owner = max(facts.bases)
+    base = facts.bases[owner]
+    own = sorted(m for m in facts.manifests if m.term == owner)
+    return ([base] if base is not None else []) + own
+
+
+def next_epoch(facts: Facts) -> Epoch:
+    """A number that no manifest of this job has ever had, whether it counts or not."""
+    return Epoch(max((m.epoch.n for m in facts.manifests), default=-1) + 1)
+
+
+def settle(unfinished: Unfinished, probes: Sequence[Probe], damage: Sequence[str], margin: float) -> Decision:
+    """Finish, revoke or stop, given probes of all committables and what verification found damaged.
+
+    Damaged state is worth no commit: its outputs would be visible while the state behind them is gone. Going
+    back is allowed only as long as nothing of the epoch is visible and the epoch before it is there.
+    """
+    decision: Decision
+    if not damage:
+        decision = authorize(unfinished.newest, probes, margin)
+    elif any(p.standing is Standing.COMMITTED for p in probes):
+        decision = Stop(unfinished.newest, f"{', '.join(damage)}; and part of its output is committed")
+    else:
+        decision = Revoke(unfinished.newest, ", ".join(damage))
+    if isinstance(decision, Revoke) and unfinished.previous is None:
+        return Stop(decision.epoch, f"{decision.reason}; and no earlier epoch is stored")
+    return decision

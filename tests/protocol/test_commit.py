@@ -1,0 +1,102 @@
+"""The commit table and the decision to commit, revoke or stop."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_eos.errors import Bug
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import Probe, Standing
+from kafka_eos.protocol.commit import NEXT, Commit, Event, Revoke, State, Stop, authorize, step
+
+E7 = EpochId(Epoch(7), Term(3))
+PREPARED = Probe(Standing.PREPARED, "t1")
+COMMITTED = Probe(Standing.COMMITTED, "t2")
+LOST = Probe(Standing.LOST, "t3")
+URGENT = Probe(Standing.PREPARED, "t4", expires_in=2.0)
+
+
+def test_the_way_of_a_committable_that_succeeds() -> None:
+    state = State.OPEN
+    for event in (Event.BARRIER, Event.PRE_COMMIT, Event.MANIFEST_PUBLISHED, Event.COMMIT, Event.COMMIT):
+        state = step(state, event)
+
+    assert state is State.COMMITTED
+
+
+def test_nothing_is_committed_without_a_published_manifest() -> None:
+    for state in (State.OPEN, State.SEALED, State.PREPARED, State.ABORTED):
+        with pytest.raises(Bug):
+            step(state, Event.COMMIT)
+
+
+def test_what_is_committed_can_never_be_undone() -> None:
+    assert {NEXT[pair] for pair in NEXT if pair[0] is State.COMMITTED} == {State.COMMITTED}
+
+
+def test_every_pair_that_is_not_in_the_table_is_a_bug() -> None:
+    for pair in itertools.product(State, Event):
+        if pair not in NEXT:
+            with pytest.raises(Bug):
+                step(*pair)
+
+
+def test_an_epoch_without_output_is_committed_at_once() -> None:
+    decision = authorize(E7, [], margin=10)
+
+    assert isinstance(decision, Commit) and decision.order == ()
+
+
+def test_what_expires_first_is_committed_first() -> None:
+    decision = authorize(E7, [PREPARED, Probe(Standing.PREPARED, "t", 60.0), COMMITTED], margin=10)
+
+    assert isinstance(decision, Commit) and decision.order == (1, 0, 2)
+
+
+def test_one_lost_and_none_committed_goes_back() -> None:
+    decision = authorize(E7, [PREPARED, LOST], margin=10)
+
+    assert decision == Revoke(E7, "t3")
+
+
+def test_one_lost_and_one_committed_stops_and_names_both() -> None:
+    decision = authorize(E7, [COMMITTED, LOST], margin=10)
+
+    assert isinstance(decision, Stop) and "t3" in decision.reason and "t2" in decision.reason
+
+
+def test_one_that_may_expire_before_its_sibling_is_committed_goes_back() -> None:
+    assert isinstance(authorize(E7, [PREPARED, URGENT], margin=10), Revoke)
+
+
+def test_one_that_may_expire_has_nothing_to_wait_for_when_it_is_alone() -> None:
+    assert isinstance(authorize(E7, [URGENT], margin=10), Commit)
+
+
+def test_once_a_sibling_is_committed_the_urgent_one_is_committed_first() -> None:
+    decision = authorize(E7, [COMMITTED, URGENT], margin=10)
+
+    assert isinstance(decision, Commit) and decision.order == (1, 0)
+
+
+probes = st.lists(
+    st.builds(Probe, st.sampled_from(Standing), st.just("t"), st.sampled_from([0.5, 60.0, float("inf")])), max_size=5
+)
+
+
+@given(probes)
+def test_the_decision_never_loses_and_never_doubles(seen: list[Probe]) -> None:
+    decision = authorize(E7, seen, margin=10)
+
+    standings = {probe.standing for probe in seen}
+    if isinstance(decision, Commit):
+        assert Standing.LOST not in standings
+        assert sorted(decision.order) == list(range(len(seen)))
+    if isinstance(decision, Revoke):
+        assert Standing.COMMITTED not in standings
+    if isinstance(decision, Stop):
+        assert {Standing.LOST, Standing.COMMITTED} <= standings

@@ -1,0 +1,124 @@
+"""Which epoch a restarted job continues, whatever is found in the storage."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import Probe, Standing
+from kafka_eos.protocol.commit import Commit, Revoke, Stop
+from kafka_eos.protocol.recovery import (
+    Facts,
+    Fresh,
+    Settled,
+    Superseded,
+    Unfinished,
+    lineage,
+    next_epoch,
+    resolve,
+    settle,
+)
+
+
+def e(epoch: int, term: int) -> EpochId:
+    return EpochId(Epoch(epoch), Term(term))
+
+
+def facts(
+    claims: set[int], bases: dict[int, EpochId | None], manifests: set[EpochId], receipts: set[EpochId]
+) -> Facts:
+    return Facts(
+        frozenset(map(Term, claims)),
+        {Term(n): base for n, base in bases.items()},
+        frozenset(manifests),
+        frozenset(receipts),
+    )
+
+
+def test_a_job_that_never_decided_anything_starts_fresh() -> None:
+    assert resolve(facts({1}, {}, set(), set()), Term(1)) == Fresh()
+    assert resolve(facts({1, 2}, {1: None}, set(), set()), Term(2)) == Fresh()
+
+
+def test_a_newer_claim_supersedes() -> None:
+    assert resolve(facts({1, 2}, {}, set(), set()), Term(1)) == Superseded(Term(2))
+
+
+def test_the_newest_committed_epoch_is_restored() -> None:
+    found = facts({1, 2}, {1: None}, {e(0, 1), e(1, 1)}, {e(0, 1), e(1, 1)})
+
+    assert resolve(found, Term(2)) == Settled(e(1, 1))
+
+
+def test_a_decided_epoch_without_receipt_is_unfinished() -> None:
+    found = facts({1, 2}, {1: None}, {e(0, 1), e(1, 1)}, {e(0, 1)})
+
+    assert resolve(found, Term(2)) == Unfinished(e(1, 1), previous=e(0, 1))
+
+
+def test_a_manifest_that_a_zombie_published_after_the_takeover_does_not_count() -> None:
+    # Term 2 resumed from epoch 1; term 1 woke up and published epoch 2 all the same.
+    found = facts({1, 2, 3}, {1: None, 2: e(1, 1)}, {e(1, 1), e(2, 1)}, {e(1, 1)})
+
+    assert resolve(found, Term(3)) == Settled(e(1, 1))
+
+
+def test_a_revoked_epoch_does_not_count_any_more() -> None:
+    found = facts({1, 2, 3}, {1: None, 2: e(3, 1)}, {e(3, 1), e(4, 1), e(5, 2)}, {e(3, 1), e(5, 2)})
+
+    assert lineage(found) == [e(3, 1), e(5, 2)]
+
+
+def test_a_claim_without_base_changes_nothing() -> None:
+    found = facts({1, 2, 3}, {1: None}, {e(1, 1)}, {e(1, 1)})
+
+    assert resolve(found, Term(3)) == Settled(e(1, 1))
+
+
+def test_epoch_numbers_are_never_used_twice_even_after_a_revocation() -> None:
+    assert next_epoch(facts({1}, {}, set(), set())) == Epoch(0)
+    assert next_epoch(facts({1, 2}, {2: e(3, 1)}, {e(3, 1), e(4, 1)}, set())) == Epoch(5)
+
+
+PREPARED, COMMITTED = Probe(Standing.PREPARED, "p"), Probe(Standing.COMMITTED, "c")
+
+
+def test_damaged_state_is_revoked_while_nothing_is_visible() -> None:
+    decision = settle(Unfinished(e(4, 1), e(3, 1)), [PREPARED], ["file x: checksum"], margin=10)
+
+    assert decision == Revoke(e(4, 1), "file x: checksum")
+
+
+def test_damaged_state_stops_once_something_is_visible() -> None:
+    assert isinstance(settle(Unfinished(e(4, 1), e(3, 1)), [COMMITTED, PREPARED], ["file x"], margin=10), Stop)
+
+
+@pytest.mark.parametrize("damage", [[], ["file x"]])
+def test_there_is_no_way_back_from_the_first_epoch(damage: list[str]) -> None:
+    lost = Probe(Standing.LOST, "l")
+
+    assert isinstance(settle(Unfinished(e(0, 1), None), [lost], damage, margin=10), Stop)
+
+
+def test_an_undamaged_epoch_is_committed() -> None:
+    assert isinstance(settle(Unfinished(e(4, 1), e(3, 1)), [PREPARED], [], margin=10), Commit)
+
+
+ids = st.builds(e, st.integers(0, 6), st.integers(1, 4))
+
+
+@given(st.sets(ids), st.sets(ids), st.dictionaries(st.integers(1, 4), st.none() | ids))
+def test_only_the_newest_based_term_and_its_base_are_ever_resumed(
+    manifests: set[EpochId], receipts: set[EpochId], bases: dict[int, EpochId | None]
+) -> None:
+    found = facts({9}, bases, manifests, receipts)
+
+    resumption = resolve(found, Term(9))
+
+    if isinstance(resumption, Settled | Unfinished):
+        owner = max(bases)
+        assert resumption.newest.term == Term(owner) or resumption.newest == bases[owner]
+    if isinstance(resumption, Settled):
+        assert resumption.newest in receipts
