@@ -2,11 +2,12 @@
 
 Armed by environment, so that real processes can be hit:
 
-    KAFKA_EOS_FAILPOINTS     ``name=action[@k]`` joined by ``;``: act at the k-th hit (default 1) in one process.
+    KAFKA_EOS_FAILPOINTS     a script: ``name=action[@k]`` joined by ``;``. Only the first entry that has not acted
+                             yet is armed; it acts at its k-th hit (default 1) in one process since it was armed.
                              Actions: ``kill`` (SIGKILL self), ``stop`` (SIGSTOP self), ``error`` (OSError EIO),
                              ``enospc`` (OSError ENOSPC).
-    KAFKA_EOS_FAILPOINT_LOG  file that records each armed action *before* it acts (append, fsync). An entry
-                             of the list acts once in the life of that file, however often processes restart.
+    KAFKA_EOS_FAILPOINT_LOG  file that records each action *before* it is done (append, fsync). It is shared by all
+                             processes of a test and says how far the script is, however often they restart.
 
 Rule: every name is declared here once; ``hit`` with an unknown name is a Bug. Unarmed, a hit costs one test.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import threading
 from collections import Counter
 from dataclasses import dataclass
 
@@ -71,9 +73,8 @@ _ACTIONS = ("kill", "stop", "error", "enospc")
 
 @dataclass(frozen=True, slots=True)
 class Armed:
-    """One entry of the list; ``index`` tells equal entries apart."""
+    """One entry of the script."""
 
-    index: int
     name: str
     action: str
     at: int
@@ -82,41 +83,47 @@ class Armed:
 def parse(text: str) -> tuple[Armed, ...]:
     """Read the value of ``KAFKA_EOS_FAILPOINTS``; ConfigError names a wrong entry."""
     armed = []
-    for index, entry in enumerate(filter(None, (part.strip() for part in text.split(";")))):
+    for entry in filter(None, (part.strip() for part in text.split(";"))):
         name, _, rest = entry.partition("=")
         action, _, at = rest.partition("@")
         if name not in POINTS or action not in _ACTIONS or not (at or "1").isdigit():
             raise ConfigError(f"KAFKA_EOS_FAILPOINTS: {entry!r} is not 'name=action[@k]' with a known name and action")
-        armed.append(Armed(index, name, action, int(at or 1)))
+        armed.append(Armed(name, action, int(at or 1)))
     return tuple(armed)
 
 
 class _Failpoints:
-    """The armed points of this process."""
+    """The script as this process sees it."""
 
-    def __init__(self, armed: tuple[Armed, ...], log: str | None) -> None:
-        if armed and not log:
+    def __init__(self, script: tuple[Armed, ...], log: str | None) -> None:
+        if log is None:
             raise ConfigError("KAFKA_EOS_FAILPOINTS needs KAFKA_EOS_FAILPOINT_LOG: an unrecorded fault proves nothing")
-        self._armed, self._log = armed, log or ""
-        self._hits: Counter[str] = Counter()
+        self._script, self._log = script, log
+        self._hits: Counter[int] = Counter()
+        self._lock = threading.Lock()
 
     def hit(self, name: str) -> None:
-        self._hits[name] += 1
-        for entry in self._armed:
-            if entry.name == name and entry.at == self._hits[name] and not self._fired(entry):
-                self._record(entry)
-                self._act(entry)
+        with self._lock:
+            acted = self._acted()
+            if acted == len(self._script) or self._script[acted].name != name:
+                return
+            self._hits[acted] += 1
+            entry = self._script[acted]
+            if self._hits[acted] < entry.at:
+                return
+            self._record(entry)
+        self._act(entry)
 
-    def _fired(self, entry: Armed) -> bool:
+    def _acted(self) -> int:
         if not os.path.exists(self._log):
-            return False
+            return 0
         with open(self._log, encoding="utf-8") as log:
-            return any(line.split(" ", 1)[0] == str(entry.index) for line in log)
+            return sum(1 for _ in log)
 
     def _record(self, entry: Armed) -> None:
         fd = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            os.write(fd, f"{entry.index} {entry.name} {entry.action} pid={os.getpid()}\n".encode())
+            os.write(fd, f"{entry.name} {entry.action} pid={os.getpid()}\n".encode())
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -135,8 +142,8 @@ class _Failpoints:
 
 
 def _from_environment() -> _Failpoints | None:
-    armed = parse(os.environ.get("KAFKA_EOS_FAILPOINTS", ""))
-    return _Failpoints(armed, os.environ.get("KAFKA_EOS_FAILPOINT_LOG")) if armed else None
+    script = parse(os.environ.get("KAFKA_EOS_FAILPOINTS", ""))
+    return _Failpoints(script, os.environ.get("KAFKA_EOS_FAILPOINT_LOG")) if script else None
 
 
 _active = _from_environment()

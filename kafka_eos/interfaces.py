@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from kafka_eos.protocol.commit import CommitPermit
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-T_contra = TypeVar("T_contra", contravariant=True)
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+if TYPE_CHECKING:
+    Json: TypeAlias = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+else:
+    Json = Any  # decoders read annotations at run time, and a recursive one has no end for them
 Position: TypeAlias = dict[str, Json]
 """Where to read next in one split. Only its connector knows the meaning."""
 Positions: TypeAlias = dict[SplitId, Position]
@@ -81,14 +82,14 @@ class TaskContext:
     """Name of the plan node that the reader or writer serves."""
     shared: MutableMapping[str, Any] = field(default_factory=dict)
     """One mapping a worker session: resources that several operators share, by a key of the connector."""
-    resumed: Epoch = Epoch(0)
-    """The decided epoch this session continues from; what is written first belongs to the one after it."""
+    first_epoch: Epoch = Epoch(1)
+    """The epoch of the first rows of this session; the next one is always one more."""
 
 
 # ---------------------------------------------------------------- sources
 
 
-class Source(Protocol[T_co]):
+class Source(Protocol[T]):
     """An input that can be read again from any position it has given out."""
 
     @property
@@ -109,16 +110,16 @@ class Source(Protocol[T_co]):
     def ends(self, ctx: JobContext) -> Positions:
         """Positions just after the last record that is readable now (for ``--until-caught-up``)."""
 
-    def reader(self, ctx: TaskContext, positions: Positions) -> Reader[T_co]: ...
+    def reader(self, ctx: TaskContext, positions: Positions) -> Reader[T]: ...
 
     def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
         """Told after an epoch's receipt; for lag tools only. May raise Retryable; nothing depends on it."""
 
 
-class Reader(Protocol[T_co]):
+class Reader(Protocol[T]):
     """Reads the splits assigned to one subtask."""
 
-    def poll(self, max_records: int, timeout: float) -> Batch[T_co] | None:
+    def poll(self, max_records: int, timeout: float) -> Batch[T] | None:
         """Next rows, decoded, or None if there are none within ``timeout`` seconds."""
 
     def positions(self) -> Positions:
@@ -178,10 +179,10 @@ class Outcome(enum.Enum):
 PreCommit: TypeAlias = Callable[[], Sequence[Committable]]
 
 
-class Writer(Protocol[T_contra]):
+class Writer(Protocol[T]):
     """Writes one subtask's output of a sink. Called from one thread, except what ``seal`` returns."""
 
-    def write(self, batch: Batch[T_contra]) -> None:
+    def write(self, batch: Batch[T]) -> None:
         """Stage rows for the current epoch. Invisible to readers until committed.
 
         Raises PoisonRecord for a row that cannot be encoded, RestartFromCheckpoint if staging failed.
@@ -203,6 +204,15 @@ class Writer(Protocol[T_contra]):
         """Let go of everything, undo nothing: recovery decides about what is already prepared."""
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Output of a job that is neither visible nor gone. ``age`` in seconds."""
+
+    name: str
+    detail: str
+    age: float
+
+
 class Committer(Protocol):
     """Ends what writers prepared. Lives with the coordinator; everything in it may be repeated."""
 
@@ -210,6 +220,9 @@ class Committer(Protocol):
 
     def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
         """Make it visible. Idempotent. Raises Retryable if the answer is unknown, CommittableLost if gone."""
+
+    def staged(self, ctx: JobContext) -> Sequence[Staged]:
+        """All that any term of this job has staged or prepared and that is not ended, for ``kafka-eos doctor``."""
 
     def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
         """Undo and fence all that earlier terms (``< ctx.term``) of this job staged and that is not committed.
@@ -220,7 +233,7 @@ class Committer(Protocol):
     def close(self) -> None: ...
 
 
-class Sink(Protocol[T_contra]):
+class Sink(Protocol[T]):
     """An output with two-phase commit (writer prepares, committer finishes)."""
 
     @property
@@ -234,7 +247,7 @@ class Sink(Protocol[T_contra]):
     def check(self, ctx: JobContext) -> Sequence[str]:
         """At start: raise ConfigError if the guarantee cannot be kept; return notices worth showing."""
 
-    def writer(self, ctx: TaskContext) -> Writer[T_contra]: ...
+    def writer(self, ctx: TaskContext) -> Writer[T]: ...
 
     def committer(self, ctx: JobContext) -> Committer: ...
 

@@ -1,0 +1,25 @@
+"""Apache Kafka: ``KafkaSource``, ``KafkaSink``, whole ``Record``s, and ``dead_letter`` topics.
+
+Rule: ``client`` is the only module that imports confluent_kafka, ``rpc`` the only one that imports kafka-python.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka_eos.connectors.kafka.records import Record
+from kafka_eos.connectors.kafka.sink import KafkaSink
+from kafka_eos.connectors.kafka.source import KafkaSource
+from kafka_eos.interfaces import DeadLetters
+
+__all__ = ["KafkaSink", "KafkaSource", "Record", "dead_letter"]
+
+
+def dead_letter(topic: str, **options: Any) -> DeadLetters:
+    """Write records that cannot be processed to ``topic``, in the same epoch, and go on.
+
+    Each keeps its key, value, headers and timestamp; headers ``dead_letter.topic``, ``.partition``, ``.offset``,
+    ``.operator``, ``.error``, ``.message`` tell where it came from and why it is there. ``options`` are those of
+    ``KafkaSink``: bootstrap_servers, config, delivery, transaction_timeout.
+    """
+    return DeadLetters(KafkaSink.rejected(topic, **options))

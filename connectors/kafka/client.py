@@ -1,0 +1,151 @@
+"""The edge to librdkafka: the only module that imports confluent_kafka.
+
+Rule: an error of the client is mapped here, once, to what the caller must do next; and no call of ours may
+outlive its deadline, because a client was seen to hang far past its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from kafka_eos.errors import ConfigError, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable
+
+__all__ = [
+    "EOF",
+    "AdminClient",
+    "Consumer",
+    "ConsumerGroupTopicPartitions",
+    "IsolationLevel",
+    "KafkaError",
+    "KafkaException",
+    "Message",
+    "OffsetSpec",
+    "Producer",
+    "TopicPartition",
+    "bounded",
+    "consumed",
+    "kafka_errors",
+    "mapped",
+    "until_done",
+]
+
+T = TypeVar("T")
+EOF: Final[int] = KafkaError._PARTITION_EOF
+
+_REFUSED: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._INVALID_ARG,
+        KafkaError._SSL,
+        KafkaError._UNSUPPORTED_FEATURE,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+_GONE: Final = frozenset(
+    {
+        KafkaError._AUTO_OFFSET_RESET,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.OFFSET_OUT_OF_RANGE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+    }
+)
+
+
+def mapped(error: KafkaError, what: str) -> KafkaEosError:
+    """The error of ours for a librdkafka error while writing or transacting."""
+    text = f"{what}: {error.str()}"
+    if error.code() in _REFUSED:
+        return ConfigError(text)
+    if error.retriable() and not error.fatal():
+        return Retryable(text)
+    return RestartFromCheckpoint(text)
+
+
+def consumed(error: KafkaError, what: str) -> KafkaEosError | None:
+    """The error of ours for one that arrived in place of a record; None if librdkafka goes on by itself."""
+    text = f"{what}: {error.str()}"
+    if error.code() in _GONE:
+        return InputLost(
+            f"{text}. Records that the job still needed are gone or the topic was recreated; "
+            "lengthen retention, or start the job anew from a position that exists."
+        )
+    if error.code() in _REFUSED:
+        return ConfigError(text)
+    return RestartFromCheckpoint(text) if error.fatal() else None
+
+
+@contextmanager
+def kafka_errors(what: str) -> Iterator[None]:
+    """Map what librdkafka raises. After a fatal fencing error ``flush`` may raise SystemError instead."""
+    try:
+        yield
+    except KafkaException as error:
+        cause = error.args[0] if error.args else None
+        if not isinstance(cause, KafkaError):
+            raise RestartFromCheckpoint(f"{what}: {error}") from error
+        raise mapped(cause, what) from error
+    except SystemError as error:
+        raise RestartFromCheckpoint(f"{what}: the producer is fenced ({error.__cause__ or error})") from error
+
+
+def bounded(call: Callable[[], T], seconds: float, what: str) -> T:
+    """Run ``call`` on a thread of its own; RestartFromCheckpoint if it has not returned after ``seconds``."""
+    result: list[T] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            result.append(call())
+        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread, whatever it is
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name=f"kafka-{what}", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failure:
+        raise failure[0]
+    if not result:
+        raise RestartFromCheckpoint(f"{what} did not return within {seconds:g} s")
+    return result[0]
+
+
+def until_done(call: Callable[[float], Any], seconds: float, what: str) -> None:
+    """Repeat ``call(seconds left)`` while its failure is Retryable; RestartFromCheckpoint after ``seconds``."""
+    deadline = time.monotonic() + seconds
+
+    def attempt() -> bool:
+        while True:
+            try:
+                with kafka_errors(what):
+                    call(max(0.1, deadline - time.monotonic()))
+                return True
+            except Retryable as error:
+                if time.monotonic() > deadline:
+                    raise RestartFromCheckpoint(f"{error}, for {seconds:g} s") from error
+                time.sleep(0.02)
+
+    bounded(attempt, seconds + 5.0, what)

@@ -1,0 +1,137 @@
+"""Batches into the columns that a producer sends: values, keys, timestamps, headers.
+
+Rule: lists in, lists out. A row that cannot be encoded is named (PoisonRecord), never skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Literal, Protocol, TypeAlias
+
+from kafka_eos.connectors.kafka.records import Record
+from kafka_eos.errors import PoisonRecord
+from kafka_eos.interfaces import Codec
+from kafka_eos.records import Batch, Headers, Rejected
+
+Key: TypeAlias = "str | bytes | None"
+Timestamp: TypeAlias = "Literal['source'] | Callable[[Any], int] | None"
+
+
+@dataclass(slots=True)
+class Columns:
+    """What to produce. A timestamp of 0 means now; ``headers`` None means none of the user's."""
+
+    values: Sequence[bytes | None]
+    keys: Iterable[Key]
+    timestamps: Iterable[int]
+    headers: Sequence[Headers] | None
+
+
+class Encoder(Protocol):
+    """Turns a batch of one kind of values into columns."""
+
+    def __call__(self, batch: Batch[Any], operator: str) -> Columns: ...
+
+
+def each(fn: Callable[[Any], Any], values: Iterable[Any], batch: Batch[Any], operator: str) -> list[Any]:
+    """``fn`` of each value; PoisonRecord that names the input row if it raises."""
+    done: list[Any] = []
+    try:
+        done.extend(map(fn, values))
+    except Exception as error:  # user code and codecs may raise anything; the row is reported, not skipped
+        where = batch.origin.raw(batch.rows[len(done)]).where
+        raise PoisonRecord(where, operator, f"{type(error).__name__}: {error}") from error
+    return done
+
+
+def source_times(batch: Batch[Any]) -> list[int]:
+    """The input record's timestamp for each output; 0 (now) where it has none."""
+    times, rows = batch.origin.timestamps(), batch.rows
+    if isinstance(rows, range) and len(rows) == len(times):
+        return list(map(_or_now, times)) if min(times, default=0) < 0 else list(times)
+    return [_or_now(times[row]) for row in rows]
+
+
+def _or_now(time: int) -> int:
+    return max(0, time)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueEncoder:
+    """Streams of plain values: key, headers and timestamp come from functions of the value."""
+
+    value: Codec[Any]
+    key: Callable[[Any], Any] | None
+    key_codec: Codec[Any] | None
+    headers: Callable[[Any], Headers] | None
+    timestamp: Timestamp
+
+    def __call__(self, batch: Batch[Any], operator: str) -> Columns:
+        values = batch.values
+        keys: Iterable[Key] = repeat(None)
+        if self.key is not None:
+            keys = each(self.key, values, batch, operator)
+            encode = self.key_codec.encode if self.key_codec is not None else _plain_key
+            keys = each(encode, keys, batch, operator)
+        times: Iterable[int] = repeat(0)
+        if self.timestamp == "source":
+            times = source_times(batch)
+        elif self.timestamp is not None:
+            times = each(self.timestamp, values, batch, operator)
+        headers = None if self.headers is None else each(self.headers, values, batch, operator)
+        return Columns(each(self.value.encode, values, batch, operator), keys, times, headers)
+
+
+def _plain_key(key: object) -> Key:
+    if key is None or isinstance(key, (bytes, str)):
+        return key
+    raise TypeError(f"a key is str or bytes, not {type(key).__name__}: convert it, or give the sink a key_codec")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEncoder:
+    """Streams of whole records, tombstones among them."""
+
+    value: Codec[Any]
+    key_codec: Codec[Any]
+    timestamp: Timestamp
+
+    def __call__(self, batch: Batch[Record[Any, Any]], operator: str) -> Columns:
+        encode_key, encode_value, records = self.key_codec.encode, self.value.encode, batch.values
+        keys = each(lambda r: None if r.key is None else encode_key(r.key), records, batch, operator)
+        values = each(lambda r: None if r.value is None else encode_value(r.value), records, batch, operator)
+        if self.timestamp == "source":
+            default = source_times(batch)
+        elif self.timestamp is None:
+            default = [0] * len(records)
+        else:
+            default = each(self.timestamp, records, batch, operator)
+        times = [d if r.timestamp is None else r.timestamp for r, d in zip(records, default, strict=True)]
+        return Columns(values, keys, times, [r.headers for r in records])
+
+
+def letter(rejected: Rejected) -> tuple[bytes | None, bytes | None, int, Headers]:
+    """Value, key, timestamp and headers of a dead letter: the original bytes, and why they are here."""
+    raw = rejected.raw
+    why: list[tuple[str, bytes | None]] = [
+        ("dead_letter.topic", raw.topic.encode()),
+        ("dead_letter.partition", str(raw.partition).encode()),
+        ("dead_letter.offset", str(raw.offset).encode()),
+        ("dead_letter.timestamp", str(raw.timestamp).encode()),
+        ("dead_letter.operator", rejected.operator.encode()),
+        ("dead_letter.error", rejected.error_type.encode()),
+        ("dead_letter.message", rejected.message.encode()),
+    ]
+    # The original's provenance is another job's: two headers of that name would mislead the audit.
+    kept = [(name if name != "kafka_eos" else "dead_letter.kafka_eos", value) for name, value in raw.headers]
+    return raw.value, raw.key, _or_now(raw.timestamp), [*kept, *why]
+
+
+class RejectedEncoder:
+    """Streams of ``Rejected``, for dead letter topics."""
+
+    def __call__(self, batch: Batch[Rejected], operator: str) -> Columns:
+        rows = [letter(rejected) for rejected in batch.values]
+        return Columns([r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows], [r[3] for r in rows])

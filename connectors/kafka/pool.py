@@ -1,0 +1,138 @@
+"""Warm transactional producers: one instance, one ``init_transactions``, one transaction.
+
+``init_transactions`` takes tens of milliseconds, so a thread does it ahead of need. A slot is the last part of a
+transactional id; it is used again only when the epoch that used it is finished for good.
+
+Rule: a prepared producer is dropped, never closed: ``close`` would abort its transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kafka_eos.connectors.kafka.client import KafkaError, Producer, kafka_errors, until_done
+from kafka_eos.errors import KafkaEosError, RestartFromCheckpoint
+
+SPARE: Final = 1
+"""Producers kept warm beyond the one in use."""
+RESTING: Final = 3
+"""Finished slots that are left alone: ``init_transactions`` soon after the end of the id's last transaction backs
+off for half a second while the coordinator still writes markers."""
+MAX_SLOTS: Final = 64
+"""Transactions that may wait for their receipts; more means that nobody finishes epochs."""
+_STATISTICS_MS = 100
+
+
+class Warm:
+    """A producer that can begin its one transaction. Its identity comes from librdkafka's own statistics."""
+
+    def __init__(self, transactional_id: str, slot: int, config: Mapping[str, Any]) -> None:
+        self.transactional_id, self.slot = transactional_id, slot
+        self.producer_id = self.producer_epoch = -1
+        self.failures: list[str] = []
+        """One line a failed delivery or fatal error, the first few."""
+        self.producer = Producer(
+            {
+                **config,
+                "transactional.id": transactional_id,
+                "statistics.interval.ms": _STATISTICS_MS,
+                "stats_cb": self._learn,
+                "on_delivery": self._failed,
+                "error_cb": self._error,
+                "delivery.report.only.error": True,
+            }
+        )
+
+    def init(self, seconds: float) -> None:
+        """Get a producer id and epoch, fencing whoever had this id before. RestartFromCheckpoint if it cannot."""
+        until_done(self.producer.init_transactions, seconds, "init_transactions")
+        deadline = time.monotonic() + seconds
+        while self.producer_id < 0:
+            self.producer.poll(_STATISTICS_MS / 1000)
+            if time.monotonic() > deadline:
+                raise RestartFromCheckpoint(f"{self.transactional_id}: no producer id in the statistics")
+
+    def begin(self) -> None:
+        with kafka_errors("begin_transaction"):
+            self.producer.begin_transaction()
+
+    def _learn(self, statistics: str) -> None:
+        # The identity is fixed for this instance: it carries one transaction and never bumps its epoch.
+        if self.producer_id < 0:
+            known = json.loads(statistics).get("eos", {})
+            self.producer_epoch = known.get("producer_epoch", -1)
+            self.producer_id = known.get("producer_id", -1)
+
+    def _failed(self, error: KafkaError | None, _message: object) -> None:
+        if error is not None and len(self.failures) < 5:
+            self.failures.append(error.str())
+
+    def _error(self, error: KafkaError) -> None:
+        if error.fatal() and len(self.failures) < 5:
+            self.failures.append(error.str())
+
+
+class WarmPool:
+    """Hands out warm producers; a thread keeps ``SPARE`` ready. Call from one thread."""
+
+    def __init__(self, name: Callable[[int], str], slots: Callable[[], int], config: Mapping[str, Any]) -> None:
+        self._name, self._new_slot, self._config = name, slots, config
+        self._ready: queue.SimpleQueue[Warm | KafkaEosError] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[int | Warm | None] = queue.SimpleQueue()
+        self._free: list[int] = []
+        self._slots = 0
+        self._thread = threading.Thread(target=self._warm_up, name="kafka-warm-up", daemon=True)
+        self._thread.start()
+        for _ in range(SPARE + 1):
+            self._order()
+
+    def take(self, seconds: float) -> Warm:
+        """The next warm producer. RestartFromCheckpoint (or what its start raised) if none comes in time."""
+        try:
+            found = self._ready.get(timeout=seconds)
+        except queue.Empty:
+            raise RestartFromCheckpoint(f"no transactional producer became ready within {seconds:g} s") from None
+        if isinstance(found, KafkaEosError):
+            raise found
+        self._order()
+        return found
+
+    def release(self, used: Warm) -> None:
+        """The transaction of ``used`` is finished for good: its slot may serve again."""
+        self._free.append(used.slot)
+        self._orders.put(used)
+
+    def close(self) -> None:
+        self._orders.put(None)
+
+    def _order(self) -> None:
+        if len(self._free) > RESTING:
+            self._orders.put(self._free.pop(0))
+        elif self._slots < MAX_SLOTS:
+            self._slots += 1
+            self._orders.put(self._new_slot())
+        else:
+            raise RestartFromCheckpoint(f"{MAX_SLOTS} epochs are prepared and none is finished")
+
+    def _warm_up(self) -> None:
+        while (order := self._orders.get()) is not None:
+            if isinstance(order, Warm):
+                # Dropping the last reference destroys the client here, off the hot path, and sends nothing.
+                del order
+                continue
+            try:
+                warm = Warm(self._name(order), order, self._config)
+                warm.init(30.0)
+            except KafkaEosError as error:
+                self._ready.put(error)
+                return
+            except Exception as error:  # noqa: BLE001 - reported to whoever takes the next producer
+                self._ready.put(RestartFromCheckpoint(f"a transactional producer could not start: {error}"))
+                return
+            self._ready.put(warm)
+            del warm

@@ -1,0 +1,252 @@
+"""Reads the assigned partitions of a topic, committed records only.
+
+Rule: a position moves past a record only when ``poll`` has returned it, and past the control records at the end
+of a partition when librdkafka reports the end; nothing else moves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from kafka_eos.connectors.kafka.client import EOF, Consumer, Message, TopicPartition, consumed, kafka_errors
+from kafka_eos.connectors.kafka.records import Record
+from kafka_eos.errors import Bug, ConfigError, PoisonRecord, RestartFromCheckpoint
+from kafka_eos.ids import SplitId
+from kafka_eos.interfaces import Codec, Json, Position, Positions
+from kafka_eos.records import Batch, Headers, RawRecord
+
+T = TypeVar("T")
+Reject = Callable[[RawRecord, Exception], None]
+Decode = Callable[[Message], Any]
+
+_value: Callable[[Message], bytes | None] = Message.value
+_offset: Callable[[Message], int] = Message.offset  # type: ignore[assignment]
+_partition: Callable[[Message], int] = Message.partition  # type: ignore[assignment]
+_error = Message.error
+
+
+def split_id(topic: str, partition: int) -> SplitId:
+    return SplitId(f"{topic}/{partition}")
+
+
+def partition_of(split: SplitId) -> int:
+    return int(split.rpartition("/")[2])
+
+
+def position(offset: int, topic_id: str) -> Position:
+    return {"offset": offset, "topic_id": topic_id}
+
+
+def offset_of(at: Mapping[str, Json]) -> int:
+    found = at.get("offset")
+    if not isinstance(found, int):
+        raise Bug(f"{at!r} is not a Kafka position")
+    return found
+
+
+class KafkaOrigin:
+    """The records of one poll. Timestamps and raw records are made only when asked for."""
+
+    __slots__ = ("_messages", "_times", "offsets", "partitions", "source", "topic")
+
+    def __init__(self, source: str, topic: str, messages: Sequence[Message]) -> None:
+        self.source, self.topic = source, topic
+        self.partitions: list[int] = list(map(_partition, messages))
+        self.offsets: list[int] = list(map(_offset, messages))
+        self._messages = messages
+        self._times: list[int] | None = None
+
+    def timestamps(self) -> Sequence[int]:
+        if self._times is None:
+            self._times = [_time(message) for message in self._messages]
+        return self._times
+
+    def raw(self, row: int) -> RawRecord:
+        message = self._messages[row]
+        return RawRecord(
+            self.topic,
+            self.partitions[row],
+            self.offsets[row],
+            _time(message),
+            message.key(),
+            message.value(),
+            _headers(message),
+        )
+
+
+def _headers(message: Message) -> Headers:
+    found: Any = message.headers()
+    return found or ()
+
+
+def _time(message: Message) -> int:
+    kind, time = message.timestamp()
+    return time if kind else -1
+
+
+def value_decoder(codec: Codec[Any]) -> Callable[[Sequence[Message]], tuple[Sequence[Any], Callable[[Any], Any]]]:
+    """Streams of plain values: the column of raw values, and what decodes one of them."""
+    decode = codec.decode
+
+    def no_tombstones(value: bytes | None) -> Any:
+        if value is None:
+            raise ValueError("the record is a tombstone (no value); read it with KafkaSource.records")
+        return decode(value)
+
+    def columns(messages: Sequence[Message]) -> tuple[Sequence[Any], Callable[[Any], Any]]:
+        values = list(map(_value, messages))
+        return values, no_tombstones if None in values else decode
+
+    return columns
+
+
+def record_decoder(
+    key: Codec[Any], value: Codec[Any]
+) -> Callable[[Sequence[Message]], tuple[Sequence[Any], Callable[[Any], Any]]]:
+    """Streams of whole records."""
+    decode_key, decode_value = key.decode, value.decode
+
+    def decode(message: Message) -> Record[Any, Any]:
+        raw_key, raw_value, (kind, time) = message.key(), message.value(), message.timestamp()
+        return Record(
+            None if raw_key is None else decode_key(raw_key),
+            None if raw_value is None else decode_value(raw_value),
+            tuple(_headers(message)),
+            time if kind else None,
+        )
+
+    return lambda messages: (messages, decode)
+
+
+class KafkaReader(Generic[T]):
+    """One consumer over the partitions of one subtask. Not thread-safe."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        source: str,
+        topic: str,
+        positions: Positions,
+        columns: Callable[[Sequence[Message]], tuple[Sequence[Any], Callable[[Any], Any]]],
+        reject: Reject | None,
+    ) -> None:
+        self._consumer, self._source, self._topic = consumer, source, topic
+        self._columns, self._reject = columns, reject
+        self._next: dict[int, int] = {}
+        self._topic_ids: dict[int, str] = {}
+        self.assign(positions)
+
+    def assign(self, positions: Positions) -> None:
+        added = {partition_of(split): at for split, at in positions.items()}
+        if not added:
+            return
+        self._next.update({p: offset_of(at) for p, at in added.items()})
+        self._topic_ids.update({p: str(at.get("topic_id", "")) for p, at in added.items()})
+        with kafka_errors(f"assign {self._topic}"):
+            self._consumer.incremental_assign(
+                [TopicPartition(self._topic, p, offset_of(at)) for p, at in added.items()]
+            )
+
+    def poll(self, max_records: int, timeout: float) -> Batch[T] | None:
+        messages, ends = self._fetch(max_records, timeout)
+        batch = self._decoded(messages) if messages else None
+        # Only now: had a record been refused, nothing may have moved.
+        for partition, end in ends.items():
+            self._next[partition] = max(end, self._next.get(partition, end))
+        return batch
+
+    def _decoded(self, messages: Sequence[Message]) -> Batch[T] | None:
+        origin = KafkaOrigin(self._source, self._topic, messages)
+        raws, decode = self._columns(messages)
+        values: list[T] = []
+        rows: Sequence[int] = range(len(messages))
+        try:
+            values.extend(map(decode, raws))
+        except Exception as error:  # noqa: BLE001 - a codec may raise anything; the row is reported, not skipped
+            rows = self._without_bad(raws, decode, values, origin, error)
+        # The dict keeps the last offset of each partition: records of one partition arrive in order.
+        for partition, offset in dict(zip(origin.partitions, origin.offsets, strict=True)).items():
+            self._next[partition] = offset + 1
+        return Batch(values, rows, origin) if values else None
+
+    def _fetch(self, max_records: int, timeout: float) -> tuple[list[Message], Mapping[int, int]]:
+        """Records, and by partition the end that was reached."""
+        # consume() with a timeout waits for all max_records; so take what is there, else wait for the first.
+        consume = self._consumer.consume
+        with kafka_errors(f"read {self._topic}"):
+            messages: list[Message] = consume(max_records, 0)
+            if not messages and timeout > 0:
+                messages = consume(1, timeout)
+                if messages and max_records > 1:
+                    messages += consume(max_records - 1, 0)
+        if any(map(_error, messages)):
+            return self._sorted_out(messages)
+        return messages, {}
+
+    def _sorted_out(self, messages: Sequence[Message]) -> tuple[list[Message], Mapping[int, int]]:
+        """Take out what came in place of records. The end of a partition lies past its control records."""
+        records: list[Message] = []
+        ends: dict[int, int] = {}
+        for message in messages:
+            error = message.error()
+            if error is None:
+                records.append(message)
+            elif error.code() == EOF:
+                ends[_partition(message)] = _offset(message)
+            elif (problem := consumed(error, f"{self._topic}/{message.partition()}")) is not None:
+                raise problem
+        return records, ends
+
+    def _without_bad(
+        self, raws: Sequence[Any], decode: Callable[[Any], Any], values: list[T], origin: KafkaOrigin, error: Exception
+    ) -> list[int]:
+        """Go on after a bad row: hand it to ``reject``, or raise PoisonRecord. Returns the rows that are good."""
+        good = list(range(len(values)))
+        bad, end = len(values), len(raws)
+        while True:
+            raw = origin.raw(bad)
+            if self._reject is None:
+                raise PoisonRecord(raw.where, self._source, f"{type(error).__name__}: {error}") from error
+            self._reject(raw, error)
+            before = len(values)
+            try:
+                values.extend(map(decode, raws[bad + 1 :]))
+            except Exception as next_error:  # noqa: BLE001 - the next bad row, handled like the first
+                error = next_error
+            decoded = len(values) - before
+            good.extend(range(bad + 1, bad + 1 + decoded))
+            bad += 1 + decoded
+            if bad >= end:
+                return good
+
+    def positions(self) -> Positions:
+        return {split_id(self._topic, p): position(o, self._topic_ids[p]) for p, o in self._next.items()}
+
+    def lag(self) -> int:
+        total = 0
+        for partition, offset in self._next.items():
+            with kafka_errors(f"lag of {self._topic}"):
+                known = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
+            total += max(0, known[1] - offset) if known else 0
+        return total
+
+    def reached(self, ends: Positions) -> bool:
+        wanted = {partition_of(split): offset_of(at) for split, at in ends.items()}
+        return all(self._next[p] >= end for p, end in wanted.items() if p in self._next)
+
+    def close(self) -> None:
+        try:
+            self._consumer.close()
+        except RuntimeError as error:
+            raise RestartFromCheckpoint(f"the consumer of {self._topic} was closed twice") from error
+
+
+def check_splits(topic: str, positions: Positions) -> None:
+    """ConfigError if stored positions belong to another topic: the source was given a new one."""
+    foreign = sorted(split for split in positions if split.rpartition("/")[0] != topic)
+    if foreign:
+        raise ConfigError(
+            f"the checkpoint holds positions of {', '.join(foreign)}, but the source now reads {topic!r}. "
+            "Give the source a new name, or start the job anew."
+        )

@@ -1,0 +1,499 @@
+"""Requests that librdkafka cannot send: ending, describing and fencing other processes' transactions.
+
+A synchronous client over kafka-python's protocol and network layers; the only module that imports it.
+
+Rule: every call ends within its patience. A coordinator that moves, loads or restarts is asked again until
+then; what is still unknown is Retryable, never a guess.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kafka import errors
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.net.selector import NetworkSelector
+from kafka.protocol.admin.configs import DescribeConfigsRequest
+from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
+from kafka.protocol.consumer.group import OffsetFetchRequest
+from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
+
+from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.connectors.kafka.transactions import Description
+from kafka_eos.errors import Bug, ConfigError, Retryable, UserError
+
+_GROUP, _TRANSACTION = 0, 1
+_BROKER_RESOURCE, _TOPIC_RESOURCE = 4, 2
+_REQUEST_MS = 5_000
+_ASK_AGAIN = frozenset({5, 6, 7, 13, 14, 15, 16, 41, 51, 84, 88})
+"""Leader or coordinator unavailable, loading or moved; timeouts; CONCURRENT_TRANSACTIONS; unstable offsets."""
+_FORBIDDEN = frozenset({29, 30, 31, 53, 58, 33, 34})
+_NAMES: Final = {
+    0: "NONE",
+    3: "UNKNOWN_TOPIC_OR_PARTITION",
+    47: "INVALID_PRODUCER_EPOCH",
+    48: "INVALID_TXN_STATE",
+    49: "INVALID_PRODUCER_ID_MAPPING",
+    50: "INVALID_TRANSACTION_TIMEOUT",
+    51: "CONCURRENT_TRANSACTIONS",
+    53: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    59: "UNKNOWN_PRODUCER_ID",
+    90: "PRODUCER_FENCED",
+    105: "TRANSACTIONAL_ID_NOT_FOUND",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """Metadata of one topic. ``leaderless`` are partitions without a leader now."""
+
+    topic_id: str
+    partitions: int
+    replicas: int
+    leaderless: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Answer to EndTxn: the error's protocol name, and with v5 the producer's next identity (else -1)."""
+
+    error: str
+    producer_id: int
+    producer_epoch: int
+
+
+class Coordinators:
+    """The coordinators of one cluster. Thread-safe; connects on the first call and again after a restart.
+
+    ``patience`` is how many seconds a call may take in all before it raises Retryable.
+    """
+
+    def __init__(self, cluster: Cluster, patience: float = 20.0) -> None:
+        self._cluster, self._patience = cluster, patience
+        self._net: Any = None
+        self._manager: Any = None
+        self._known: dict[tuple[int, str], int] = {}
+        self._end_version: int | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return self._cluster.bootstrap
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        manager, net, self._manager, self._net = self._manager, self._net, None, None
+        if manager is not None:
+            net.call_soon_threadsafe(manager.close)
+            net.stop(timeout_ms=2_000)
+
+    # ------------------------------------------------------------ transactions
+
+    def end(self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, version: int) -> Ended:
+        """Send EndTxn once the coordinator is found. Returns refusals; raises Retryable for an unknown fate.
+
+        A CONCURRENT_TRANSACTIONS answer is asked again: the outcome is decided, its markers are being written.
+        """
+
+        def request() -> Any:
+            asked = EndTxnRequest(
+                transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=commit
+            )
+            asked.API_VERSION = version
+            return asked
+
+        answer = self._ask(request, _TRANSACTION, transactional_id, lambda a: a.error_code, f"EndTxn v{version}")
+        fresh = (answer.producer_id, answer.producer_epoch) if version >= 5 else (-1, -1)
+        return Ended(_name(answer.error_code), *fresh)
+
+    def fence(self, transactional_id: str, timeout_ms: int) -> str:
+        """InitProducerId: abort what is open under the id, and refuse all its present producers for ever.
+
+        Returns the protocol name of the answer. ``timeout_ms`` is recorded as the id's transaction timeout.
+        """
+
+        def request() -> Any:
+            return InitProducerIdRequest(
+                transactional_id=transactional_id,
+                transaction_timeout_ms=timeout_ms,
+                producer_id=-1,
+                producer_epoch=-1,
+                max_version=5,
+            )
+
+        what = "InitProducerId"
+        return _name(self._ask(request, _TRANSACTION, transactional_id, lambda a: a.error_code, what).error_code)
+
+    def describe(self, transactional_id: str) -> Description | None:
+        """What the coordinator knows; None if it does not know the id."""
+        answer = self._ask(
+            lambda: DescribeTransactionsRequest(transactional_ids=[transactional_id]),
+            _TRANSACTION,
+            transactional_id,
+            lambda a: a.transaction_states[0].error_code,
+            "DescribeTransactions",
+        )
+        return _description(answer.transaction_states[0])
+
+    def described(self, pattern: str) -> dict[str, Description]:
+        """What the coordinators know of every id on the cluster that ``pattern`` matches in full."""
+        wanted, found = re.compile(pattern), {}
+        for node in self._nodes():
+            answer = self._ask(self._list_request(pattern), None, node, lambda a: a.error_code, "ListTransactions")
+            _expect(answer.error_code, {0}, "ListTransactions")
+            ids = [t.transactional_id for t in answer.transaction_states if wanted.fullmatch(t.transactional_id)]
+            found.update(self._described_by(node, ids))
+        return found
+
+    def _described_by(self, node: int, ids: Sequence[str]) -> dict[str, Description]:
+        """One request however many ids: hundreds of restarts leave as many behind."""
+        if not ids:
+            return {}
+        answer = self._ask(
+            lambda: DescribeTransactionsRequest(transactional_ids=list(ids)),
+            None,
+            node,
+            lambda a: max((s.error_code for s in a.transaction_states if s.error_code in _ASK_AGAIN), default=0),
+            "DescribeTransactions",
+        )
+        seen = {state.transactional_id: _description(state) for state in answer.transaction_states}
+        return {name: description for name, description in seen.items() if description is not None}
+
+    def _list_request(self, pattern: str) -> Callable[[], Any]:
+        # Since 4.1 (KIP-1152) the broker filters; before, all ids travel and the caller filters.
+        narrow = self._version(ListTransactionsRequest) >= 2
+        extra: dict[str, Any] = {"transactional_id_pattern": f"^{pattern}$", "min_version": 2} if narrow else {}
+        return lambda: ListTransactionsRequest(state_filters=[], producer_id_filters=[], **extra)
+
+    # ------------------------------------------------------------ facts
+
+    def marker(self, group: str, topic: str, partition: int) -> str | None:
+        """Metadata of the group's last *committed* offset there; None if there is none."""
+
+        def request() -> Any:
+            asked = OffsetFetchRequest
+            topics = asked.OffsetFetchRequestGroup.OffsetFetchRequestTopics
+            if self._version(OffsetFetchRequest) >= 8:
+                one = asked.OffsetFetchRequestGroup(
+                    group_id=group, topics=[topics(name=topic, partition_indexes=[partition])]
+                )
+                return asked(groups=[one], require_stable=False, min_version=8, max_version=9)
+            old = asked.OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])
+            return asked(group_id=group, topics=[old], max_version=7)
+
+        answer = self._ask(request, _GROUP, group, _offset_error, "OffsetFetch")
+        code = _offset_error(answer)
+        if code:
+            _expect(code, {3, 69, 100}, f"OffsetFetch of group {group}")
+            return None
+        found = _offset_of(answer)
+        if found is None or found.committed_offset < 0:
+            return None
+        # confluent-kafka sends the terminating NUL of its C string along with an offset's metadata.
+        return str(found.metadata).rstrip("\0")
+
+    def transaction_version(self) -> int:
+        """The finalized feature level ``transaction.version``; 0 on brokers without features."""
+        if self._version(ApiVersionsRequest) < 3:
+            return 0
+
+        def request() -> Any:
+            # The broker refuses a request without a name, in a form that cannot be decoded.
+            return ApiVersionsRequest(client_software_name="kafka-eos", client_software_version="1", min_version=3)
+
+        answer = self._ask(request, None, None, lambda a: a.error_code, "ApiVersions")
+        levels = {f.name: f.max_version_level for f in (answer.finalized_features or [])}
+        return int(levels.get("transaction.version", 0))
+
+    def end_txn_version(self) -> int:
+        """5 where the broker bumps the epoch at the end of a transaction (it then fences zombies), else 4."""
+        if self._end_version is None:
+            self._end_version = 5 if self.transaction_version() >= 2 and self._version(EndTxnRequest) >= 5 else 4
+        return self._end_version
+
+    def broker_config(self, name: str) -> str | None:
+        """One setting of a broker; None if the user may not read it."""
+        return self._config(_BROKER_RESOURCE, str(self._nodes()[0]), name, self._nodes()[0])
+
+    def topic_config(self, topic: str, name: str) -> str | None:
+        """One setting of a topic; None if the user may not read it."""
+        return self._config(_TOPIC_RESOURCE, topic, name, None)
+
+    def _config(self, kind: int, resource: str, name: str, node: int | None) -> str | None:
+        def request() -> Any:
+            one = DescribeConfigsRequest.DescribeConfigsResource(
+                resource_type=kind, resource_name=resource, configuration_keys=[name]
+            )
+            return DescribeConfigsRequest(resources=[one])
+
+        answer = self._ask(request, None, node, lambda a: a.results[0].error_code, "DescribeConfigs", forbidden=False)
+        result = answer.results[0]
+        if result.error_code in _FORBIDDEN:
+            return None
+        _expect(result.error_code, {0}, f"DescribeConfigs of {resource}")
+        return next((c.value for c in result.configs if c.name == name), None)
+
+    def topic(self, name: str) -> TopicFacts | None:
+        """Metadata of a topic, without creating it; None if it does not exist."""
+
+        def request() -> Any:
+            asked = MetadataRequest.MetadataRequestTopic(name=name)
+            return MetadataRequest(topics=[asked], allow_auto_topic_creation=False)
+
+        answer = self._ask(request, None, None, lambda a: _soft(a.topics[0].error_code), "Metadata")
+        found = answer.topics[0]
+        if found.error_code == 3:
+            return None
+        _expect(found.error_code, {0, 5}, f"Metadata of topic {name}")
+        parts = found.partitions
+        return TopicFacts(
+            str(found.topic_id),
+            len(parts),
+            min((len(p.replica_nodes) for p in parts), default=0),
+            tuple(sorted(p.partition_index for p in parts if p.leader_id < 0)),
+        )
+
+    def _nodes(self) -> list[int]:
+        answer = self._ask(lambda: MetadataRequest(topics=[]), None, None, lambda a: 0, "Metadata")
+        return sorted(broker.node_id for broker in answer.brokers)
+
+    # ------------------------------------------------------------ asking
+
+    def _ask(
+        self,
+        request: Callable[[], Any],
+        kind: int | None,
+        place: str | int | None,
+        code: Callable[[Any], int],
+        what: str,
+        *,
+        forbidden: bool = True,
+    ) -> Any:
+        """Send until there is an answer whose ``code`` is final. ``place`` is a coordinator's key or a node."""
+        deadline = time.monotonic() + self._patience
+        pause, last = 0.005, "no answer"
+        while True:
+            try:
+                with _errors(what):
+                    answer = self._send(request(), kind, place, deadline)
+                if code(answer) not in _ASK_AGAIN:
+                    break
+                last = _name(code(answer))
+            except Retryable as error:
+                last = str(error)
+            if kind is not None and last != "CONCURRENT_TRANSACTIONS":
+                self._known.pop((kind, str(place)), None)
+            if time.monotonic() + pause > deadline:
+                raise Retryable(f"{what} for {place!r} on {self._cluster.bootstrap}: {last} for {self._patience:g} s")
+            time.sleep(pause)
+            pause = min(2 * pause, 0.25)
+        if forbidden and code(answer) in _FORBIDDEN:
+            raise ConfigError(f"{what} for {place!r} is not allowed for this user: {_name(code(answer))}")
+        return answer
+
+    def _send(self, request: Any, kind: int | None, place: str | int | None, deadline: float) -> Any:
+        if kind is not None:
+            place = self._coordinator(kind, str(place), deadline)
+        return self._raw(request, place if isinstance(place, int) else None, deadline)
+
+    def _coordinator(self, kind: int, key: str, deadline: float) -> int:
+        node = self._known.get((kind, key))
+        if node is None:
+            if self._version(FindCoordinatorRequest) >= 4:
+                asked = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key], min_version=4)
+                found = self._raw(asked, None, deadline).coordinators[0]
+            else:
+                found = self._raw(FindCoordinatorRequest(key=key, key_type=kind, max_version=3), None, deadline)
+            if found.error_code in _FORBIDDEN:
+                raise ConfigError(f"FindCoordinator of {key!r} is not allowed: {_name(found.error_code)}")
+            if found.error_code:
+                raise Retryable(f"FindCoordinator of {key!r}: {_name(found.error_code)}")
+            node = self._known[kind, key] = int(found.node_id)
+        return node
+
+    def _raw(self, request: Any, node: int | None, deadline: float) -> Any:
+        manager = self._connected(deadline)
+        left = max(1, min(_REQUEST_MS, int((deadline - time.monotonic()) * 1000)))
+
+        async def exchange() -> Any:
+            if node is not None and manager.cluster.broker_metadata(node) is None:
+                await manager.cluster.refresh_metadata()
+            return await manager.wait_for(manager.send(request, node_id=node, request_timeout_ms=left), left + 500)
+
+        return manager.run(exchange)
+
+    def _version(self, request: Any) -> int:
+        manager = self._connected(time.monotonic() + self._patience)
+        return int(manager.broker_version_data.api_version(request))
+
+    def _connected(self, deadline: float) -> Any:
+        if self._manager is None:
+            net = NetworkSelector(client_id="kafka-eos-coordinators")
+            net.start()
+            self._net, self._manager = net, KafkaConnectionManager(net, **_connection(self._cluster))
+        if not self._manager.bootstrapped:
+            left = max(1, min(_REQUEST_MS, int((deadline - time.monotonic()) * 1000)))
+            self._manager.bootstrap(timeout_ms=left)
+        return self._manager
+
+
+# ---------------------------------------------------------------- errors, one place
+
+
+class _errors:
+    """Maps kafka-python's errors: what may pass by itself is Retryable, what a person must change is ConfigError."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if not isinstance(error, errors.KafkaError):
+            return
+        if isinstance(error, (errors.SaslAuthenticationFailedError, errors.AuthorizationError)):
+            raise ConfigError(f"{self._what}: the broker refused the user: {error}") from error
+        if isinstance(error, (errors.IncompatibleBrokerVersion, errors.UnsupportedVersionError)):
+            raise ConfigError(f"{self._what}: the broker is too old for it: {error}") from error
+        if isinstance(error, errors.KafkaConfigurationError):
+            raise ConfigError(f"{self._what}: {error}") from error
+        raise Retryable(f"{self._what}: {error}") from error
+
+
+def _name(code: int) -> str:
+    if code in _NAMES:
+        return _NAMES[code]
+    kind = errors.for_code(code)
+    return str(getattr(kind, "message", None) or kind.__name__)
+
+
+def _expect(code: int, allowed: set[int], what: str) -> None:
+    if code not in allowed:
+        raise UserError(f"{what} was refused: {_name(code)}")
+
+
+def _description(seen: Any) -> Description | None:
+    if seen.error_code:
+        _expect(seen.error_code, {105}, f"DescribeTransactions of {seen.transactional_id}")
+        return None
+    return Description(
+        seen.transaction_state,
+        seen.producer_id,
+        seen.producer_epoch,
+        seen.transaction_timeout_ms,
+        seen.transaction_start_time_ms,
+    )
+
+
+def _soft(code: int) -> int:
+    """A topic that has no leader yet still has metadata."""
+    return 0 if code == 5 else code
+
+
+def _offset_error(answer: Any) -> int:
+    group = answer.groups[0] if answer.API_VERSION >= 8 else answer
+    part = _offset_of(answer)
+    return int(group.error_code or (part.error_code if part is not None else 0))
+
+
+def _offset_of(answer: Any) -> Any:
+    group = answer.groups[0] if answer.API_VERSION >= 8 else answer
+    return next((part for topic in group.topics for part in topic.partitions), None)
+
+
+# ---------------------------------------------------------------- the user's security settings
+
+_PLAIN: Final = {
+    "client.id": "client_id",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "ssl.crl.location": "ssl_crlfile",
+}
+_UNSUPPORTED: Final = ("ssl.keystore.location", "ssl.certificate.pem", "ssl.key.pem", "ssl.engine.location")
+
+
+def _connection(cluster: Cluster) -> dict[str, Any]:
+    """kafka-python's names for librdkafka's connection and security settings."""
+    config = cluster.config
+    for key in _UNSUPPORTED:
+        if key in config:
+            raise ConfigError(
+                f"config[{key!r}] is not supported by the transaction client: give PEM files with "
+                "ssl.certificate.location, ssl.key.location and ssl.ca.location."
+            )
+    found: dict[str, Any] = {ours: config[key] for key, ours in _PLAIN.items() if key in config}
+    found.update(
+        bootstrap_servers=cluster.bootstrap.split(","),
+        security_protocol=str(config.get("security.protocol", "plaintext")).upper(),
+        reconnect_backoff_ms=20,
+        reconnect_backoff_max_ms=500,
+        request_timeout_ms=_REQUEST_MS,
+        socket_connection_setup_timeout_ms=_REQUEST_MS,
+        socket_connection_setup_timeout_max_ms=_REQUEST_MS,
+        receive_message_max_bytes=100_000_000,
+    )
+    mechanism = config.get("sasl.mechanisms", config.get("sasl.mechanism"))
+    if mechanism is not None:
+        found["sasl_mechanism"] = str(mechanism).upper()
+    if "oauth_cb" in config:
+        found["sasl_oauth_token_provider"] = _Tokens(config["oauth_cb"], str(config.get("sasl.oauthbearer.config", "")))
+    algorithm = str(config.get("ssl.endpoint.identification.algorithm", "https")).lower()
+    found["ssl_check_hostname"] = algorithm == "https"
+    if str(config.get("enable.ssl.certificate.verification", "true")).lower() == "false":
+        found["ssl_context"] = _unverified(config)
+    return found
+
+
+def _unverified(config: Mapping[str, Any]) -> ssl.SSLContext:
+    """The user switched verification off by name; keep the client certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if "ssl.certificate.location" in config:
+        context.load_cert_chain(
+            config["ssl.certificate.location"], config.get("ssl.key.location"), config.get("ssl.key.password")
+        )
+    return context
+
+
+class _Tokens(AbstractTokenProvider):  # type: ignore[misc]
+    """Asks the user's ``oauth_cb``, the one librdkafka uses, for a token at each (re)connection."""
+
+    def __init__(self, callback: Callable[[str], Sequence[Any]], config: str) -> None:
+        super().__init__()
+        self._callback, self._config = callback, config
+        self._extensions: Mapping[str, str] = {}
+
+    def token(self) -> str:
+        answer = self._callback(self._config)
+        if not answer or not isinstance(answer[0], str):
+            raise Bug("oauth_cb must return (token, expiry, …)")
+        self._extensions = answer[3] if len(answer) > 3 else {}
+        return answer[0]
+
+    def extensions(self) -> Mapping[str, str]:
+        return self._extensions
+
+
+logging.getLogger("kafka").setLevel(logging.CRITICAL)
+"""Its connection errors are ours to report: they come back as Retryable with the reason."""
+
+__all__ = ["Coordinators", "Ended", "TopicFacts"]

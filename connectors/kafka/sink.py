@@ -1,0 +1,230 @@
+"""``KafkaSink``: exactly-once output to a topic.
+
+Rule: a promise that the cluster cannot keep is refused in ``check``, before anything is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from kafka_eos.connectors.kafka.client import Consumer, kafka_errors
+from kafka_eos.connectors.kafka.committer import KafkaCommitter
+from kafka_eos.connectors.kafka.encoding import Encoder, RecordEncoder, RejectedEncoder, Timestamp, ValueEncoder
+from kafka_eos.connectors.kafka.limits import check_topic, check_transactions, transaction_timeout_ms
+from kafka_eos.connectors.kafka.pool import WarmPool
+from kafka_eos.connectors.kafka.records import Record
+from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster, masked
+from kafka_eos.connectors.kafka.staging import Stage, Terms
+from kafka_eos.connectors.kafka.writer import PlainWriter, StagedWriter
+from kafka_eos.errors import ConfigError
+from kafka_eos.ids import token
+from kafka_eos.interfaces import Codec, Committer, Guarantee, JobContext, Json, TaskContext, Writer
+from kafka_eos.records import Batch, Headers, Rejected
+from kafka_eos.schemas import codec_for
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+_DEFAULTS: Mapping[str, Any] = {
+    "partitioner": "murmur2_random",
+    "linger.ms": 20,
+    "batch.size": 262144,
+    "compression.type": "lz4",
+    "queue.buffering.max.messages": 500_000,
+    "queue.buffering.max.kbytes": 262_144,
+}
+
+
+class KafkaSink(Generic[T]):
+    """Writes a stream of ``T`` to ``topic``, each value exactly once.
+
+    ``value``       the type of the values or a codec for them; default raw bytes
+    ``key``         a function from a value to its record key (str or bytes, or what ``key_codec`` encodes);
+                    records without a key are spread over the partitions
+    ``headers``     a function from a value to headers to add
+    ``timestamp``   "source" keeps the input record's timestamp, a function gives milliseconds since the Unix
+                    epoch, None takes the time of writing
+    ``bootstrap_servers``  host:port list; default: the job's setting
+    ``config``      librdkafka settings: SASL, TLS, ``oauth_cb``, compression … (secrets are masked in all output)
+    ``delivery``    "exactly-once" (transactions) or "at-least-once" (plain, visible at once)
+    ``transaction_timeout``  the longest outage of the whole job that loses nothing, seconds or timedelta;
+                    default: one hour, or the broker's ``transaction.max.timeout.ms`` if that is less
+    ``provenance``  write the ``kafka_eos`` header that the audit reads
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        value: type[T] | Codec[T] | None = None,
+        key: Callable[[T], Any] | None = None,
+        key_codec: type[Any] | Codec[Any] | None = None,
+        headers: Callable[[T], Headers] | None = None,
+        timestamp: Timestamp = "source",
+        bootstrap_servers: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        delivery: Guarantee | str = Guarantee.EXACTLY_ONCE,
+        transaction_timeout: float | timedelta | None = None,
+        provenance: bool = True,
+    ) -> None:
+        self.topic = topic_name(topic)
+        self._servers, self._config = bootstrap_servers, checked(config)
+        self._delivery = _guarantee(delivery)
+        self._timeout_ms = _milliseconds(transaction_timeout)
+        self._provenance = provenance
+        codec = None if key_codec is None else codec_for(key_codec)
+        self._encoder: Encoder = ValueEncoder(codec_for(value), key, codec, headers, timestamp)
+
+    @classmethod
+    def records(
+        cls,
+        topic: str,
+        *,
+        key: type[K] | Codec[K] | None = None,
+        value: type[V] | Codec[V] | None = None,
+        timestamp: Timestamp = "source",
+        **options: Any,
+    ) -> KafkaSink[Record[K, V]]:
+        """A sink for streams of ``Record``: each brings its own key, headers, timestamp; value None deletes.
+
+        ``options`` are the constructor's: bootstrap_servers, config, delivery, transaction_timeout, provenance.
+        """
+        sink: KafkaSink[Record[K, V]] = KafkaSink(topic, **options)
+        sink._encoder = RecordEncoder(codec_for(value), codec_for(key), timestamp)
+        return sink
+
+    @classmethod
+    def rejected(cls, topic: str, **options: Any) -> KafkaSink[Rejected]:
+        """A sink for records that could not be processed; see ``dead_letter``."""
+        sink: KafkaSink[Rejected] = KafkaSink(topic, **options)
+        sink._encoder = RejectedEncoder()
+        return sink
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self._delivery
+
+    def describe(self) -> Mapping[str, Json]:
+        return {
+            "connector": "kafka",
+            "topic": self.topic,
+            "bootstrap_servers": self._servers,
+            "delivery": self._delivery.value,
+            "transaction_timeout_ms": self._timeout_ms,
+            "config": masked(self._config),
+        }
+
+    def __repr__(self) -> str:
+        where = f", bootstrap_servers={self._servers!r}" if self._servers else ""
+        config = f", config={masked(self._config)}" if self._config else ""
+        return f"KafkaSink({self.topic!r}{where}{config}, delivery={self._delivery.value!r})"
+
+    def scope(self, ctx: JobContext) -> str:
+        return self._cluster(ctx).scope
+
+    def check(self, ctx: JobContext) -> Sequence[str]:
+        """At start; see ``interfaces.Sink``. Raises Retryable if the cluster cannot be reached."""
+        token(ctx.job, "the job's name")
+        with Coordinators(self._cluster(ctx)) as rpc:
+            notices = check_topic(rpc, self.topic)
+            if self._delivery is Guarantee.EXACTLY_ONCE:
+                notices += check_transactions(rpc, self._timeout_ms)
+        return notices
+
+    def writer(self, ctx: TaskContext) -> Writer[T]:
+        where = self._cluster(ctx.job)
+        if self._delivery is Guarantee.AT_LEAST_ONCE:
+            config = _producer(where, 120_000)
+            deadline = config["message.timeout.ms"] / 1000
+            return PlainWriter(ctx, self.topic, self._encoder, config, deadline, self._provenance)
+        return StagedWriter(ctx, self.topic, self._encoder, self._stage(ctx, where), self._provenance)
+
+    def committer(self, ctx: JobContext) -> Committer:
+        return KafkaCommitter(self._cluster(ctx), ctx)
+
+    def audit_log(self, ctx: JobContext) -> tuple[str, str, Mapping[str, Any]]:
+        """For the audit: topic, bootstrap servers and librdkafka settings."""
+        return self.topic, self._cluster(ctx).bootstrap, self._config
+
+    def encode(self, batch: Batch[T]) -> Sequence[tuple[bytes | None, bytes | None]]:
+        """For the audit: key and value of each row as the writer sends them."""
+        columns = self._encoder(batch, self.topic)
+        keys = (key.encode() if isinstance(key, str) else key for key in columns.keys)
+        return list(zip(islice(keys, len(batch)), columns.values, strict=True))
+
+    def _cluster(self, ctx: JobContext) -> Cluster:
+        return cluster(self._servers, self._config, ctx)
+
+    def _stage(self, ctx: TaskContext, where: Cluster) -> Stage:
+        """One stage a worker session and client configuration."""
+        key = f"kafka:{where.scope}:{where.fingerprint}:{self._timeout_ms}"
+        if key not in ctx.shared:
+            stages = ctx.shared["kafka:stages"] = ctx.shared.get("kafka:stages", 0) + 1
+            ctx.shared[key] = _open_stage(ctx, where, self._timeout_ms, stages)
+        stage: Stage = ctx.shared[key]
+        return stage
+
+
+def _open_stage(ctx: TaskContext, where: Cluster, timeout_ms: int | None, number: int) -> Stage:
+    job = f"{token(ctx.job.job, 'the job name')}"
+    rpc = Coordinators(where)
+    timeout = transaction_timeout_ms(rpc, timeout_ms)
+    config = _producer(where, timeout)
+    # A second client configuration on the cluster needs its own marker: one offset cannot carry two.
+    group = f"{job}.{ctx.subtask}" if number == 1 else f"{job}.{ctx.subtask}.{number}"
+    terms = Terms(where.scope, ctx.job.term.n, group, timeout, config["message.timeout.ms"] / 1000)
+
+    def new_slot() -> int:
+        slot: int = ctx.shared.get("kafka:slots", 0)
+        ctx.shared["kafka:slots"] = slot + 1
+        return slot
+
+    pool = WarmPool(
+        lambda slot: f"{job}.{ctx.job.term.n}.{ctx.subtask}.{slot}",
+        new_slot,
+        {**config, "transaction.timeout.ms": timeout},
+    )
+    with kafka_errors("consumer group"):
+        group_client = Consumer(where.client({}, {"group.id": group, "enable.auto.commit": False}))
+    return Stage(pool, terms, rpc, group_client)
+
+
+def _producer(where: Cluster, timeout_ms: int) -> dict[str, Any]:
+    """librdkafka wants both timeouts within the transaction's; its defaults would be derived from it."""
+    config = where.client(
+        {**_DEFAULTS, "message.timeout.ms": min(120_000, timeout_ms), "socket.timeout.ms": min(30_000, timeout_ms)},
+        {"enable.idempotence": True, "acks": "all"},
+    )
+    for key in ("message.timeout.ms", "socket.timeout.ms"):
+        config[key] = int(config[key])
+        if config[key] > timeout_ms:
+            raise ConfigError(f"config[{key!r}]={config[key]} exceeds the transaction timeout of {timeout_ms} ms.")
+    return config
+
+
+def topic_name(topic: str) -> str:
+    """ConfigError unless it is a legal Kafka topic name."""
+    if not topic or len(topic) > 249 or topic in (".", "..") or not all(c.isalnum() or c in "._-" for c in topic):
+        raise ConfigError(f"{topic!r} is not a Kafka topic name: use 1 to 249 letters, digits, '.', '_' or '-'.")
+    return topic
+
+
+def _guarantee(delivery: Guarantee | str) -> Guarantee:
+    try:
+        return Guarantee(delivery)
+    except ValueError:
+        raise ConfigError(f'delivery={delivery!r}: use "exactly-once" or "at-least-once".') from None
+
+
+def _milliseconds(timeout: float | timedelta | None) -> int | None:
+    if timeout is None:
+        return None
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+    if seconds < 1:
+        raise ConfigError(f"transaction_timeout={timeout!r}: use at least one second.")
+    return int(seconds * 1000)

@@ -1,0 +1,256 @@
+"""``KafkaSource``: a topic that can be read again from any checkpoint.
+
+Rule: the checkpoint is the truth. Positions that the topic cannot serve any more are an error (InputLost),
+never a silent jump; the consumer group's offsets are written for lag tools only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+from kafka_eos.connectors.kafka.client import (
+    AdminClient,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    OffsetSpec,
+    TopicPartition,
+    kafka_errors,
+)
+from kafka_eos.connectors.kafka.reader import (
+    KafkaReader,
+    check_splits,
+    offset_of,
+    partition_of,
+    position,
+    record_decoder,
+    split_id,
+    value_decoder,
+)
+from kafka_eos.connectors.kafka.records import Record
+from kafka_eos.connectors.kafka.replay import replay
+from kafka_eos.connectors.kafka.rpc import Coordinators, TopicFacts
+from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster, masked
+from kafka_eos.connectors.kafka.sink import topic_name
+from kafka_eos.errors import ConfigError, InputLost, RestartFromCheckpoint, Retryable
+from kafka_eos.ids import EpochId, SplitId
+from kafka_eos.interfaces import Codec, Guarantee, JobContext, Json, Positions, Reader, TaskContext
+from kafka_eos.records import Batch, RawRecord
+from kafka_eos.schemas import codec_for
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+Start: TypeAlias = "Literal['earliest', 'latest'] | datetime"
+
+_ADMIN_TIMEOUT = 20.0
+_READ: Mapping[str, Any] = {
+    "fetch.queue.backoff.ms": 5,
+    "queued.min.messages": 200_000,
+    "queued.max.messages.kbytes": 131_072,
+    "fetch.message.max.bytes": 4_194_304,
+    "fetch.wait.max.ms": 100,
+}
+_READ_ALWAYS: Mapping[str, Any] = {
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+}
+
+
+class KafkaSource(Generic[T]):
+    """Reads ``topic`` as a stream of ``T``; union several sources to read several topics.
+
+    ``value``     the type of the values or a codec for them; default raw bytes
+    ``start``     where the job's very first start begins: "earliest", "latest", or a datetime (the first record
+                  at or after it; without a timezone it is local time). Later the checkpoint decides.
+    ``bootstrap_servers``  host:port list; default: the job's setting
+    ``group_id``  consumer group that receives offsets for lag tools; default: the job's name
+    ``config``    librdkafka settings (secrets are masked in all output)
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        value: type[T] | Codec[T] | None = None,
+        start: Start = "earliest",
+        bootstrap_servers: str | None = None,
+        group_id: str | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.topic = topic_name(topic)
+        if not isinstance(start, datetime) and start not in ("earliest", "latest"):
+            raise ConfigError(f'start={start!r}: use "earliest", "latest" or a datetime.')
+        self._start, self._servers, self._group = start, bootstrap_servers, group_id
+        self._config = checked(config)
+        self._columns: Callable[..., Any] = value_decoder(codec_for(value))
+        self._admin: AdminClient | None = None
+
+    @classmethod
+    def records(
+        cls,
+        topic: str,
+        *,
+        key: type[K] | Codec[K] | None = None,
+        value: type[V] | Codec[V] | None = None,
+        **options: Any,
+    ) -> KafkaSource[Record[K, V]]:
+        """Whole records, with key, headers and timestamp; tombstones have value None.
+
+        ``options`` are the constructor's: start, bootstrap_servers, group_id, config.
+        """
+        source: KafkaSource[Record[K, V]] = KafkaSource(topic, **options)
+        source._columns = record_decoder(codec_for(key), codec_for(value))
+        return source
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.EXACTLY_ONCE
+
+    def describe(self) -> Mapping[str, Json]:
+        return {
+            "connector": "kafka",
+            "topic": self.topic,
+            "bootstrap_servers": self._servers,
+            "start": str(self._start),
+            "group_id": self._group,
+            "config": masked(self._config),
+        }
+
+    def __repr__(self) -> str:
+        where = f", bootstrap_servers={self._servers!r}" if self._servers else ""
+        config = f", config={masked(self._config)}" if self._config else ""
+        return f"KafkaSource({self.topic!r}{where}{config})"
+
+    def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
+        """See ``interfaces.Source``. Raises Retryable if the cluster cannot be reached."""
+        where = self._cluster(ctx)
+        facts = self._facts(where)
+        splits = [split_id(self.topic, p) for p in range(facts.partitions)]
+        if known is None:
+            offsets = self._offsets(where, facts, self._start)
+            return {split: position(offsets[partition_of(split)], facts.topic_id) for split in splits}
+        check_splits(self.topic, known)
+        lowest = self._offsets(where, facts, "earliest")
+        highest = self._offsets(where, facts, "latest", IsolationLevel.READ_UNCOMMITTED)
+        for split, at in known.items():
+            self._verify(split, at, facts, lowest, highest)
+        new = {split: position(lowest[partition_of(split)], facts.topic_id) for split in splits if split not in known}
+        return {**known, **new}
+
+    def _verify(
+        self, split: SplitId, at: Mapping[str, Json], facts: TopicFacts, low: Mapping[int, int], high: Mapping[int, int]
+    ) -> None:
+        offset, partition, told = offset_of(at), partition_of(split), at.get("topic_id")
+        if told != facts.topic_id:
+            raise InputLost(
+                f"topic {self.topic} was deleted and created again since the checkpoint (topic id {told}, now "
+                f"{facts.topic_id}): offset {offset} of {split} means another record now. Start the job anew."
+            )
+        if partition not in low:
+            raise InputLost(f"partition {split} is gone; the job still needed it from offset {offset}.")
+        if offset < low[partition]:
+            raise InputLost(
+                f"retention removed records of {split} that the job still needed: it stopped at offset {offset}, the "
+                f"log now starts at {low[partition]} ({low[partition] - offset} offsets are gone). Start the job anew, "
+                "and set retention longer than the longest outage."
+            )
+        if offset > high[partition]:
+            raise InputLost(
+                f"{split} was truncated: the job has read up to offset {offset}, the log now ends at "
+                f"{high[partition]} (an unclean leader election or a lost disk). Records already processed are gone."
+            )
+
+    def ends(self, ctx: JobContext) -> Positions:
+        """Up to the last record that a read_committed reader can see now."""
+        where = self._cluster(ctx)
+        facts = self._facts(where)
+        ends = self._offsets(where, facts, "latest")
+        return {split_id(self.topic, p): position(end, facts.topic_id) for p, end in ends.items()}
+
+    def reader(self, ctx: TaskContext, positions: Positions) -> Reader[T]:
+        check_splits(self.topic, positions)
+        where = self._cluster(ctx.job)
+        group = self._group or ctx.job.job
+        with kafka_errors("consumer"):
+            consumer = Consumer(where.client(_READ, {**_READ_ALWAYS, "group.id": group}))
+        reject = ctx.shared.get(f"reject:{ctx.operator}")
+        return KafkaReader(consumer, ctx.operator, self.topic, positions, self._columns, reject)
+
+    def audit_log(self, ctx: JobContext) -> tuple[str, str, Mapping[str, Any]]:
+        """For the audit: topic, bootstrap servers and librdkafka settings."""
+        return self.topic, self._cluster(ctx).bootstrap, self._config
+
+    def decode(
+        self, source_name: str, raws: Sequence[RawRecord], reject: Callable[[RawRecord, Exception], None]
+    ) -> Batch[T]:
+        """For the audit: what the reader makes of ``raws``; rows that ``reject`` took are left out."""
+        return replay(source_name, raws, self._columns, reject)
+
+    def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
+        """Show the group's progress to lag tools; the metadata names the epoch."""
+        offsets = [
+            TopicPartition(self.topic, partition_of(split), offset_of(at), f"kafka_eos {epoch}")
+            for split, at in positions.items()
+        ]
+        if not offsets:
+            return
+        request = ConsumerGroupTopicPartitions(self._group or ctx.job, offsets)
+        try:
+            with kafka_errors("group offsets"):
+                for future in self._client(self._cluster(ctx)).alter_consumer_group_offsets([request]).values():
+                    future.result(_ADMIN_TIMEOUT)
+        except (RestartFromCheckpoint, TimeoutError) as error:
+            raise Retryable(f"the group's offsets could not be written: {error}") from error
+
+    def _cluster(self, ctx: JobContext) -> Cluster:
+        return cluster(self._servers, self._config, ctx)
+
+    def _client(self, where: Cluster) -> AdminClient:
+        if self._admin is None:
+            with kafka_errors("admin client"):
+                self._admin = AdminClient(where.client({}, {}))
+        return self._admin
+
+    def _facts(self, where: Cluster) -> TopicFacts:
+        with Coordinators(where) as rpc:
+            facts = rpc.topic(self.topic)
+        if facts is None:
+            raise ConfigError(f"the topic {self.topic!r} does not exist on {where.bootstrap}.")
+        if facts.leaderless:
+            raise Retryable(f"partitions {facts.leaderless} of topic {self.topic} have no leader")
+        return facts
+
+    def _offsets(
+        self,
+        where: Cluster,
+        facts: TopicFacts,
+        at: Start,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[int, int]:
+        """The offset of every partition at a start rule. A time after the last record is the end."""
+        spec = _spec(at)
+        wanted = {TopicPartition(self.topic, p): spec for p in range(facts.partitions)}
+        try:
+            with kafka_errors(f"offsets of {self.topic}"):
+                asked = self._client(where).list_offsets(wanted, isolation_level=isolation)
+                found = {tp.partition: future.result(_ADMIN_TIMEOUT).offset for tp, future in asked.items()}
+        except (RestartFromCheckpoint, TimeoutError) as error:
+            raise Retryable(f"the offsets of {self.topic} could not be read: {error}") from error
+        if min(found.values(), default=0) < 0:
+            ends = self._offsets(where, facts, "latest", isolation)
+            found = {p: offset if offset >= 0 else ends[p] for p, offset in found.items()}
+        return found
+
+
+def _spec(at: Start) -> OffsetSpec:
+    spec: Any = OffsetSpec
+    found: OffsetSpec = (
+        spec.for_timestamp(int(at.timestamp() * 1000)) if isinstance(at, datetime) else getattr(spec, at)()
+    )
+    return found

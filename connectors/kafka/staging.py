@@ -1,0 +1,193 @@
+"""The one open transaction that all Kafka sinks of a worker share, epoch after epoch.
+
+Writers count their own epochs: writer A may have sealed epoch n while B still writes to it. The transaction of n
+is complete when the last writer has sealed; that writer's pre-commit carries the committable.
+
+Rule: a row of epoch n+1 is produced only after all rows of n were acknowledged, because two producers do not
+keep an order between them. Whoever needs that first (the pre-commit or the next write) does the flush.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kafka_eos.connectors.kafka.client import (
+    Consumer,
+    TopicPartition,
+    bounded,
+    kafka_errors,
+    until_done,
+)
+from kafka_eos.connectors.kafka.pool import Warm, WarmPool
+from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.transactions import Transaction
+from kafka_eos.errors import Bug, RestartFromCheckpoint, Retryable
+from kafka_eos.failpoints import hit
+from kafka_eos.ids import EpochId
+from kafka_eos.interfaces import Committable
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What every transaction of one shared stage has in common."""
+
+    scope: str
+    term: int
+    marker_group: str
+    timeout_ms: int
+    deadline: float
+    """Seconds that a flush or a pre-commit may take before the attempt is given up."""
+
+
+@dataclass(eq=False)
+class EpochOutput:
+    """One epoch's transaction: open, then flushed, then prepared. ``records`` counts over all its writers."""
+
+    warm: Warm
+    topic: str
+    terms: Terms
+    records: int = 0
+    sealed: int = 0
+    epoch: EpochId | None = None
+    _flushed: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def check(self) -> None:
+        """RestartFromCheckpoint as soon as a delivery is known to have failed."""
+        if self.warm.failures:
+            raise RestartFromCheckpoint(
+                f"{self.warm.transactional_id}: records were not delivered: {'; '.join(self.warm.failures)}"
+            )
+
+    def flush(self, final: bool) -> None:
+        """Return when all rows written so far are acknowledged; with ``final`` no further row will come.
+
+        Raises RestartFromCheckpoint if one failed. May be called by both threads.
+        """
+        with self._lock:
+            if not self._flushed:
+                self._drain(self.terms.deadline)
+                self._flushed = final
+
+    def _drain(self, seconds: float) -> None:
+        with kafka_errors("flush"):
+            left = bounded(lambda: self.warm.producer.flush(seconds), seconds + 5.0, "flush")
+        self.check()
+        if left:
+            name = self.warm.transactional_id
+            raise RestartFromCheckpoint(f"{name}: {left} records were not acknowledged in {seconds:g} s")
+
+    def prepare(self, coordinators: Coordinators, group: object) -> Committable:
+        """The pre-commit. On return any process can commit it; until then nobody has to."""
+        terms, warm = self.terms, self.warm
+        hit("sink.flush.before")
+        self.flush(final=True)
+        hit("sink.flush.after")
+        marker = str(uuid.uuid4())
+        offset = TopicPartition(self.topic, 0, 0 if self.epoch is None else self.epoch.epoch.n, marker)
+        hit("sink.prepare.before")
+        until_done(
+            lambda left: warm.producer.send_offsets_to_transaction([offset], group, left),
+            terms.deadline,
+            "send_offsets_to_transaction",
+        )
+        committable = Transaction(
+            transactional_id=warm.transactional_id,
+            producer_id=warm.producer_id,
+            producer_epoch=warm.producer_epoch,
+            end_txn_version=_check_ongoing(coordinators, warm),
+            uuid=marker,
+            marker_group=terms.marker_group,
+            marker_topic=self.topic,
+            marker_partition=0,
+            prepared_at=int(time.time() * 1000),
+            timeout_ms=terms.timeout_ms,
+            term=terms.term,
+        )
+        hit("sink.prepare.after")
+        return Committable(terms.scope, committable.payload(), self.records)
+
+
+def _check_ongoing(coordinators: Coordinators, warm: Warm) -> int:
+    """Prove that the coordinator holds exactly our transaction open; returns the EndTxn version to commit with."""
+    try:
+        seen = coordinators.describe(warm.transactional_id)
+        version = coordinators.end_txn_version()
+    except Retryable as error:
+        raise RestartFromCheckpoint(f"the prepared transaction could not be verified: {error}") from error
+    found = None if seen is None else (seen.state, seen.producer_id, seen.producer_epoch)
+    if found != ("Ongoing", warm.producer_id, warm.producer_epoch):
+        raise RestartFromCheckpoint(
+            f"{warm.transactional_id}: the coordinator shows {seen or 'nothing'}, not our transaction of "
+            f"producer {warm.producer_id} epoch {warm.producer_epoch}: it timed out or was fenced"
+        )
+    return version
+
+
+class Stage:
+    """Shared by the writers of one worker on one cluster. Writers call from one thread."""
+
+    def __init__(self, pool: WarmPool, terms: Terms, coordinators: Coordinators, group: Consumer) -> None:
+        self._pool, self._terms, self._coordinators, self._group = pool, terms, coordinators, group
+        self._metadata: object = group.consumer_group_metadata()
+        self._writers = 0
+        self._started = False
+        self._open: dict[int, EpochOutput] = {}
+        self._seals: dict[int, int] = {}
+        self._prepared: list[EpochOutput] = []
+
+    def join(self) -> None:
+        """One more writer will take part in every epoch."""
+        if self._started:
+            raise Bug("a Kafka writer was opened after the first barrier of the session")
+        self._writers += 1
+
+    def enter(self, turn: int, topic: str) -> EpochOutput:
+        """The transaction of a writer's ``turn``-th epoch, for its first row in it. Keeps the order of rows."""
+        for earlier in sorted(self._open):
+            if earlier < turn:
+                self._open[earlier].flush(final=self._seals.get(earlier, 0) == self._writers)
+        for staged in self._prepared:
+            staged.flush(final=True)
+        if turn not in self._open:
+            warm = self._pool.take(self._terms.deadline)
+            warm.begin()
+            self._open[turn] = EpochOutput(warm, topic, self._terms)
+        return self._open[turn]
+
+    def seal(self, turn: int, epoch: EpochId) -> Callable[[], Sequence[Committable]]:
+        """A writer's barrier. The last of them completes the epoch and carries its committable."""
+        self._started = True
+        self._seals[turn] = self._seals.get(turn, 0) + 1
+        if self._seals[turn] < self._writers:
+            return _nothing
+        del self._seals[turn]
+        staged = self._open.pop(turn, None)
+        if staged is None:
+            return _nothing
+        staged.epoch = epoch
+        self._prepared.append(staged)
+        return lambda: (staged.prepare(self._coordinators, self._metadata),)
+
+    def committed(self, epoch: EpochId) -> None:
+        """Transactions up to ``epoch`` are finished for good: their producers go, their slots serve again."""
+        done = [staged for staged in self._prepared if staged.epoch is not None and staged.epoch.epoch <= epoch.epoch]
+        self._prepared = [staged for staged in self._prepared if staged not in done]
+        for staged in done:
+            self._pool.release(staged.warm)
+
+    def discard(self) -> None:
+        """Let go of everything: open transactions stay as they are, for recovery to judge."""
+        self._open.clear()
+        self._prepared.clear()
+        self._pool.close()
+        self._coordinators.close()
+        self._group.close()
+
+
+def _nothing() -> Sequence[Committable]:
+    return ()

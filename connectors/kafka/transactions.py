@@ -1,0 +1,149 @@
+"""What a coordinator's answers mean for one prepared transaction.
+
+Pure. One producer instance carries one transaction, so a (producer id, epoch) names one transaction for ever.
+
+    asked of               answer or state                               verdict
+    EndTxn                 NONE                                          COMMITTED
+                           CONCURRENT_TRANSACTIONS, coordinator moving   RETRY
+                           any refusal                                   LOOK: only the facts below can tell
+    marker                 our uuid                                      COMMITTED, whatever else is said
+    DescribeTransactions   Ongoing, our id and epoch                     PREPARED
+                           Prepare- or CompleteCommit, our epoch*        COMMITTED
+                           Prepare*, not ours to read                    RETRY: the marker is still pending
+                           anything else, and the marker is not there    LOST (UNKNOWABLE once the marker may
+                                                                         have expired)
+
+    * with EndTxn v5 the coordinator raises the epoch by one when it ends a transaction.
+
+Rule: being fenced does not mean that the transaction was aborted; only the marker, an offset that became
+visible with that very transaction, is definitive then.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.interfaces import Json
+
+NEVER: Final = 2147483647
+"""A transaction timeout that the coordinator never acts on, in milliseconds."""
+
+MARKER_LIFE: Final = 6 * 24 * 3600.0
+"""Seconds for which a marker is certainly kept: a day less than offsets.retention.minutes by default."""
+
+
+class Transaction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The committable: all that another process needs to commit one prepared transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    end_txn_version: int
+    uuid: str
+    marker_group: str
+    marker_topic: str
+    marker_partition: int
+    prepared_at: int
+    """Milliseconds since the Unix epoch, by the writer's clock."""
+    timeout_ms: int
+    term: int
+    version: int = 1
+
+    def payload(self) -> Mapping[str, Json]:
+        found: Mapping[str, Json] = msgspec.to_builtins(self)
+        return found
+
+    @classmethod
+    def from_payload(cls, payload: Mapping[str, Json]) -> Transaction:
+        """CorruptCheckpoint if it is not one."""
+        try:
+            return msgspec.convert(payload, cls)
+        except msgspec.ValidationError as error:
+            raise CorruptCheckpoint(f"a manifest holds a Kafka committable that cannot be read: {error}") from error
+
+
+class Verdict(enum.Enum):
+    """What is known about one prepared transaction."""
+
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    LOST = "lost"
+    UNKNOWABLE = "unknowable"
+    RETRY = "retry"
+    LOOK = "look"
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """DescribeTransactions of one transactional id."""
+
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_at: int
+    """Milliseconds since the Unix epoch by the broker's clock; -1 if nothing is open."""
+
+    def __str__(self) -> str:
+        return f"{self.state} under producer {self.producer_id} epoch {self.producer_epoch}"
+
+
+RETRIABLE: Final = frozenset(
+    {
+        "CONCURRENT_TRANSACTIONS",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+        "REQUEST_TIMED_OUT",
+        "NETWORK_EXCEPTION",
+        "UNSTABLE_OFFSET_COMMIT",
+    }
+)
+_DECIDED: Final = ("PrepareCommit", "CompleteCommit")
+_PENDING: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+
+
+def answered(error: str) -> Verdict:
+    """What one EndTxn(commit) answer says by itself, in either version."""
+    if error == "NONE":
+        return Verdict.COMMITTED
+    return Verdict.RETRY if error in RETRIABLE else Verdict.LOOK
+
+
+def judged(ours: Transaction, seen: Description | None, marker: str | None, age: float) -> Verdict:
+    """What the coordinator's state and the marker say together.
+
+    ``seen`` is None if the coordinator does not know the id; ``marker`` is the metadata found at the marker's
+    place, read *after* ``seen``; ``age`` is how many seconds ago the transaction was prepared.
+    """
+    if marker == ours.uuid:
+        return Verdict.COMMITTED
+    if seen is not None:
+        same_id = seen.producer_id == ours.producer_id
+        if same_id and seen.state == "Ongoing" and seen.producer_epoch == ours.producer_epoch:
+            return Verdict.PREPARED
+        if same_id and seen.state in _DECIDED and seen.producer_epoch in _ends_at(ours):
+            return Verdict.COMMITTED
+        if seen.state in _PENDING:
+            return Verdict.RETRY
+    return Verdict.LOST if age < MARKER_LIFE else Verdict.UNKNOWABLE
+
+
+def _ends_at(ours: Transaction) -> tuple[int, ...]:
+    """Epochs that the coordinator may show once it has committed ``ours``."""
+    if ours.end_txn_version >= 5:
+        return (ours.producer_epoch, ours.producer_epoch + 1)
+    return (ours.producer_epoch,)
+
+
+def expires_in(seen: Description, now_ms: int) -> float:
+    """Seconds until the coordinator aborts an open transaction by itself. The clocks of both hosts matter."""
+    if seen.timeout_ms >= NEVER or seen.started_at < 0:
+        return float("inf")
+    return max(0.0, (seen.started_at + seen.timeout_ms - now_ms) / 1000)

@@ -1,0 +1,183 @@
+"""Writers of a Kafka sink: staged in a shared transaction, or plainly for at-least-once.
+
+Rule: the loop over rows does nothing but produce; all that can be done once a batch is done once a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from typing import Any, Generic, TypeVar
+
+from kafka_eos.connectors.kafka.client import KafkaError, Producer, bounded, kafka_errors
+from kafka_eos.connectors.kafka.encoding import Columns, Encoder
+from kafka_eos.connectors.kafka.staging import EpochOutput, Stage
+from kafka_eos.errors import RestartFromCheckpoint
+from kafka_eos.failpoints import hit
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import Committable, TaskContext
+from kafka_eos.provenance import HEADER, ordinals, prefix
+from kafka_eos.records import Batch
+
+T = TypeVar("T")
+
+_FULL_WAIT = 0.05
+"""Seconds to let deliveries drain when the producer's queue is full."""
+
+
+class _Stamps:
+    """The provenance of rows, with what rows of one partition have in common formed once an epoch."""
+
+    def __init__(self, ctx: TaskContext) -> None:
+        self._term, self._epoch = ctx.job.term, ctx.first_epoch
+        self._starts: dict[tuple[str, str], dict[int, str]] = {}
+
+    def next(self, sealed: EpochId) -> None:
+        self._epoch = sealed.epoch.next()
+        self._starts.clear()
+
+    def column(self, batch: Batch[Any]) -> list[dict[str, str]]:
+        """One header a row. As dicts of strings: cheap to make, and the garbage collector does not track them."""
+        origin, rows, lane = batch.origin, batch.rows, batch.lane
+        partitions, offsets = origin.partitions, origin.offsets
+        starts = self._starts.setdefault((origin.source, origin.topic), _Prefixes(self._term, self._epoch, origin))
+        if batch.updates is not None:
+            ends: list[Any] = [f"{n}/{u}" for n, u in zip(ordinals(rows), batch.updates, strict=True)]
+        elif isinstance(rows, range):
+            end = f"/{lane}.0"
+            if len(rows) == len(offsets):
+                return [{HEADER: f"{starts[p]}{o}{end}"} for p, o in zip(partitions, offsets, strict=True)]
+            return [{HEADER: f"{starts[partitions[r]]}{offsets[r]}{end}"} for r in rows]
+        else:
+            ends = ordinals(rows)
+        return [{HEADER: f"{starts[partitions[r]]}{offsets[r]}/{lane}.{e}"} for r, e in zip(rows, ends, strict=True)]
+
+
+class _Prefixes(dict[int, str]):
+    """Start of the provenance by partition, formed on first use."""
+
+    def __init__(self, term: Term, epoch: Epoch, origin: Any) -> None:
+        super().__init__()
+        self._of = (term, epoch, origin.source, origin.topic)
+
+    def __missing__(self, partition: int) -> str:
+        found = self[partition] = prefix(*self._of, partition)
+        return found
+
+
+def produce_all(producer: Producer, topic: str, columns: Columns, stamps: Sequence[Any] | None) -> None:
+    """Hand every row to librdkafka. A full queue waits for deliveries. RestartFromCheckpoint if it refuses."""
+    produce = producer.produce
+    headers: Any = stamps if columns.headers is None else _joined(columns.headers, stamps)
+    rows = zip(columns.values, columns.keys, columns.timestamps, headers or repeat(None), strict=False)
+    with kafka_errors(f"produce to {topic}"):
+        for value, key, time, header in rows:
+            try:
+                produce(topic, value, key, -1, None, None, time, header)
+            except BufferError:
+                _retry(producer, (topic, value, key, -1, None, None, time, header))
+        producer.poll(0)
+
+
+def _joined(theirs: Sequence[Any], stamps: Sequence[Any] | None) -> list[list[Any]]:
+    if stamps is None:
+        return [list(headers) for headers in theirs]
+    return [[*headers, *stamp.items()] for headers, stamp in zip(theirs, stamps, strict=True)]
+
+
+def _retry(producer: Producer, row: tuple[Any, ...]) -> None:
+    while True:
+        # Failed deliveries end the wait: librdkafka gives up a message after message.timeout.ms.
+        producer.poll(_FULL_WAIT)
+        try:
+            return producer.produce(*row)
+        except BufferError:
+            continue
+
+
+class StagedWriter(Generic[T]):
+    """Exactly-once: rows go into the transaction that all Kafka sinks of this worker share."""
+
+    def __init__(self, ctx: TaskContext, topic: str, encoder: Encoder, stage: Stage, provenance: bool) -> None:
+        self._operator, self._topic, self._encode, self._stage = ctx.operator, topic, encoder, stage
+        self._stamps = _Stamps(ctx) if provenance else None
+        self._staged: EpochOutput | None = None
+        self._turn = 0
+        stage.join()
+
+    def write(self, batch: Batch[T]) -> None:
+        if not batch.values:
+            return
+        columns = self._encode(batch, self._operator)
+        stamps = None if self._stamps is None else self._stamps.column(batch)
+        if self._staged is None:
+            self._staged = self._stage.enter(self._turn, self._topic)
+        staged = self._staged
+        produce_all(staged.warm.producer, self._topic, columns, stamps)
+        staged.records += len(batch.values)
+        staged.check()
+
+    def seal(self, epoch: EpochId) -> Callable[[], Sequence[Committable]]:
+        """The barrier; see ``interfaces.Writer``."""
+        precommit = self._stage.seal(self._turn, epoch)
+        self._turn, self._staged = self._turn + 1, None
+        if self._stamps is not None:
+            self._stamps.next(epoch)
+        return precommit
+
+    def committed(self, epoch: EpochId) -> None:
+        self._stage.committed(epoch)
+
+    def discard(self) -> None:
+        self._staged = None
+        self._stage.discard()
+
+
+class PlainWriter(Generic[T]):
+    """At-least-once: an idempotent producer, flushed at each barrier; rows are visible before it."""
+
+    def __init__(
+        self, ctx: TaskContext, topic: str, encoder: Encoder, config: dict[str, Any], deadline: float, provenance: bool
+    ) -> None:
+        self._operator, self._topic, self._encode, self._deadline = ctx.operator, topic, encoder, deadline
+        self._stamps = _Stamps(ctx) if provenance else None
+        self._failures: list[str] = []
+        with kafka_errors("producer"):
+            self._producer: Producer | None = Producer(
+                {**config, "on_delivery": self._failed, "delivery.report.only.error": True}
+            )
+
+    def _failed(self, error: KafkaError | None, _message: object) -> None:
+        if error is not None and len(self._failures) < 5:
+            self._failures.append(error.str())
+
+    def write(self, batch: Batch[T]) -> None:
+        if batch.values and self._producer is not None:
+            columns = self._encode(batch, self._operator)
+            stamps = None if self._stamps is None else self._stamps.column(batch)
+            produce_all(self._producer, self._topic, columns, stamps)
+            self._check(0)
+
+    def seal(self, epoch: EpochId) -> Callable[[], Sequence[Committable]]:
+        """Flush here, not later: rows of the next epoch share the producer and would never let it run empty."""
+        producer = self._producer
+        if producer is not None:
+            hit("sink.flush.before")
+            with kafka_errors("flush"):
+                left = bounded(lambda: producer.flush(self._deadline), self._deadline + 5.0, "flush")
+            self._check(left)
+            hit("sink.flush.after")
+        if self._stamps is not None:
+            self._stamps.next(epoch)
+        return tuple
+
+    def _check(self, left: int) -> None:
+        if self._failures or left:
+            reason = "; ".join(self._failures) or f"{left} not acknowledged in {self._deadline:g} s"
+            raise RestartFromCheckpoint(f"records for {self._topic} were not delivered: {reason}")
+
+    def committed(self, epoch: EpochId) -> None:
+        """Nothing was kept."""
+
+    def discard(self) -> None:
+        self._producer = None

@@ -1,0 +1,35 @@
+"""Running totals of paid orders: topic ``orders`` in, topic ``totals`` out."""
+
+from pydantic import BaseModel
+
+from kafka_eos import Pipeline
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+
+
+class Order(BaseModel):
+    user: str
+    amount: int
+    status: str
+
+
+class Total(BaseModel):
+    user: str
+    total: int
+
+
+pipeline = Pipeline("order-totals")
+(
+    pipeline.source("orders", KafkaSource("orders", value=Order))
+    .filter(lambda o: o.status == "paid")
+    .key_by(lambda o: o.user)
+    .fold(
+        "total",
+        init=lambda: 0,
+        step=lambda total, o: total + o.amount,
+        emit=lambda user, total: Total(user=user, total=total),
+    )
+    .sink("totals", KafkaSink("totals", value=Total, key=lambda t: t.user))
+)
+
+if __name__ == "__main__":
+    pipeline.run()

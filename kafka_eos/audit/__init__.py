@@ -1,0 +1,13 @@
+"""The audit: prove from the topics themselves that a pipeline lost nothing and doubled nothing.
+
+    verdict = audit(pipeline, settings, report_dir=Path("report"))
+    sys.exit(verdict.exit_code)
+
+It reads input and output with Spark's Kafka connector, runs the pipeline's own functions over the input again,
+and compares record by record (``auditor`` has the steps, ``verdict`` the judgement).
+"""
+
+from kafka_eos.audit.auditor import audit
+from kafka_eos.audit.verdict import Check, Facts, Finding, Offender, Outcome, Verdict, judge
+
+__all__ = ["Check", "Facts", "Finding", "Offender", "Outcome", "Verdict", "audit", "judge"]

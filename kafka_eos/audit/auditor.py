@@ -1,0 +1,340 @@
+"""The steps of an audit: settle, pin, scan, judge, report.
+
+Rule: nothing is scanned before nothing is in flight, and every offset is pinned before the first scan. What
+stands in the way of a sound scan ends up in the verdict as INVALID, with its name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kafka_eos.app import AppRef
+from kafka_eos.audit.cluster import Cluster, Range, Ranges, java_config, unsettled
+from kafka_eos.audit.ledger import Ledger, read_ledger
+from kafka_eos.audit.session import open_session
+from kafka_eos.audit.subject import Cut, Subject, Topic, cut, subject
+from kafka_eos.audit.verdict import Check, Evidence, Facts, NotPossible, Verdict, judge
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.ids import Term
+from kafka_eos.interfaces import JobContext
+from kafka_eos.plan import Plan
+from kafka_eos.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafka_eos.audit.jobs import Scan, Scope, Totals
+
+Progress = Callable[[str], None]
+
+_HISTORY_CHECKS = (Check.ABORTED_VISIBLE, Check.COMMITTED_HIDDEN)
+_RECOMPUTE_CHECKS = (
+    Check.LOST, Check.UNEXPECTED, Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.REORDERED
+)  # fmt: skip
+_POLL_SECONDS = 0.5
+
+
+class HasPlan(Protocol):
+    """A pipeline, as far as the audit cares."""
+
+    def plan(self) -> Plan: ...
+
+
+def audit(
+    pipeline: Plan | HasPlan,
+    settings: Settings,
+    *,
+    app: AppRef | None = None,
+    report_dir: Path | None = None,
+    progress: Progress = lambda _: None,
+    spark: SparkSession | None = None,
+    settle_seconds: float = 30.0,
+    allow_foreign: bool = False,
+    expect_faults: bool = False,
+) -> Verdict:
+    """Audit a stopped job and return the verdict; with ``report_dir`` also write report.json and report.html there.
+
+    ``app``             the user's file, which Spark's workers import; default: the file that made the pipeline
+    ``spark``           a session to use (it needs the jars of ``session.open_session``); default: one for this audit
+    ``settle_seconds``  how long to wait for open transactions to end
+    ``allow_foreign``   records of others in the output topics are no finding
+    ``expect_faults``   a history without a kill is INVALID: it cannot show that kills are survived
+    Raises ConfigError if the audit itself cannot run (Java, pyspark, cluster, topics).
+    """
+    plan = pipeline if isinstance(pipeline, Plan) else pipeline.plan()
+    app = app or AppRef(Path(plan.where.file).absolute(), plan.name)
+    began = time.time()
+    with _session(spark, app, progress) as session:
+        run = _Audit(session, plan, settings, str(app), progress)
+        try:
+            facts = run.facts(settle_seconds)
+        finally:
+            run.close()
+        verdict = judge(facts, allow_foreign=allow_foreign, expect_faults=expect_faults)
+        progress(verdict.headline)
+        if report_dir is not None:
+            from kafka_eos.audit.report import Context, write
+
+            context = Context(
+                job=plan.name,
+                app=app.path.name,
+                began=began,
+                seconds=time.time() - began,
+                reads=run.reads(),
+                events=run.ledger.events,
+                spark=session.version,
+            )
+            write(report_dir, verdict, context)
+    return verdict
+
+
+@contextmanager
+def _session(given: SparkSession | None, app: AppRef, progress: Progress) -> Iterator[SparkSession]:
+    if given is not None:
+        yield given
+        return
+    progress("starting Spark")
+    session = open_session(python_path=[str(app.path.parent)])
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@dataclass(frozen=True)
+class _Pinned:
+    """Offsets of all topics at one moment without open transactions, by source or sink."""
+
+    ranges: Mapping[str, Mapping[int, Range]]
+    compacted: tuple[str, ...]
+
+
+class _Audit:
+    """One run."""
+
+    def __init__(self, spark: SparkSession, plan: Plan, settings: Settings, app: str, progress: Progress) -> None:
+        self._spark, self._app, self._progress = spark, app, progress
+        self._storage = LocalStorage(settings.job_dir(plan.name))
+        self.ledger: Ledger = read_ledger(self._storage, plan.name)
+        context = JobContext(plan.name, Term(0), settings.for_connectors())
+        self._subject: Subject = subject(plan, context)
+        self._cut: Cut = cut(plan)
+        self._pinned = _Pinned({}, ())
+        self._clusters: dict[tuple[str, ...], tuple[Cluster, set[str]]] = {}
+        for topic in (*self._subject.sources, *self._subject.sinks):
+            config = java_config(topic.bootstrap, topic.config)
+            key = tuple(f"{name}={config[name]}" for name in sorted(config))
+            if key not in self._clusters:
+                self._clusters[key] = (Cluster(spark, config), set())
+            self._clusters[key][1].add(topic.topic)
+        self._scope: Scope | None = None
+
+    def close(self) -> None:
+        for cluster, _ in self._clusters.values():
+            cluster.close()
+
+    def reads(self) -> list[dict[str, Any]]:
+        """What was read: one entry a partition, for the report."""
+        topics = {topic.node: topic for topic in (*self._subject.sources, *self._subject.sinks)}
+        sources = {topic.node for topic in self._subject.sources}
+        return [
+            {
+                "role": "input" if node in sources else "output",
+                "operator": node,
+                "topic": topics[node].topic,
+                "partition": partition,
+                "begin": at.begin,
+                "end": at.end,
+                "processed": self.ledger.positions.get(node, {}).get(partition) if node in sources else None,
+            }
+            for node, ranges in self._pinned.ranges.items()
+            for partition, at in sorted(ranges.items())
+        ]
+
+    # ------------------------------------------------------------ steps
+
+    def facts(self, settle_seconds: float) -> Facts:
+        """Gather everything ``judge`` needs."""
+        ledger, job = self.ledger, self._subject.plan.name
+        base = Facts(
+            committed_epochs=len(ledger.committed),
+            kills=ledger.kills,
+            restarts=ledger.restarts,
+            not_audited=self._subject.not_audited,
+        )
+        if ledger.newest is None:
+            return replace(base, obstacles=[f"no committed checkpoint of job {job!r} in {self._storage.root}"])
+        if not self._subject.sinks:
+            return replace(base, obstacles=["no sink can be audited"])
+        obstacles = self._settle(settle_seconds)
+        if not obstacles:
+            obstacles = self._ground()
+        return replace(base, obstacles=obstacles) if obstacles else self._scan(base)
+
+    def _settle(self, seconds: float) -> list[str]:
+        """Wait until nothing is in flight, then pin. Returns what still is."""
+        self._progress("waiting until no transaction is open")
+        deadline = time.monotonic() + seconds
+        while True:
+            found = {cluster: cluster.ranges(topics) for cluster, topics in self._clusters.values()}
+            busy = {cluster: topics for cluster, ranges in found.items() if (topics := unsettled(ranges))}
+            if not busy:
+                self._pin(found)
+                return []
+            if time.monotonic() > deadline:
+                return [line for cluster, topics in busy.items() for line in self._in_flight(cluster, topics)]
+            time.sleep(_POLL_SECONDS)
+
+    def _in_flight(self, cluster: Cluster, topics: Any) -> list[str]:
+        names = cluster.open_transactions(topics) or ["a transaction that the cluster does not list (hanging)"]
+        return [f"transaction {name} is open in {', '.join(topics)}; stop or finish the job first" for name in names]
+
+    def _pin(self, found: Mapping[Cluster, Ranges]) -> None:
+        ranges = {topic: parts for clustered in found.values() for topic, parts in clustered.items()}
+        nodes = (*self._subject.sources, *self._subject.sinks)
+        compacted = [t for cluster, topics in self._clusters.values() for t in cluster.compacted(topics)]
+        self._pinned = _Pinned({node.node: ranges[node.topic] for node in nodes}, tuple(compacted))
+
+    def _ground(self) -> list[str]:
+        """Why the pinned topics are no sound base, if so."""
+        now = read_ledger(self._storage, self._subject.plan.name)
+        if now.newest != self.ledger.newest:
+            return ["the job is running: it committed another epoch while the audit began"]
+        if now.unfinished is not None:
+            return [f"epoch {now.unfinished} is decided but not committed; start the job once more to finish it"]
+        return [
+            f"input {source.topic}/{partition} was read from offset {start}, but now begins at {at.begin}"
+            for source in self._subject.sources
+            for partition, at in self._pinned.ranges[source.node].items()
+            if (start := self._start(source, partition, at)) < at.begin
+        ]
+
+    def _start(self, source: Topic, partition: int, at: Range) -> int:
+        """Where the job began to read a partition."""
+        if self.ledger.start is None:
+            return 0
+        return self.ledger.start.get(source.node, {}).get(partition, at.begin)
+
+    # ------------------------------------------------------------ scan
+
+    def _scan(self, base: Facts) -> Facts:
+        from kafka_eos.audit.jobs import Scan, Scope
+
+        ranges = self._pinned.ranges
+        scope = Scope(
+            app=self._app,
+            subject=self._subject,
+            cut=self._cut,
+            ledger=self.ledger,
+            inputs={
+                source.node: {
+                    p: (self._start(source, p, at), max(self._start(source, p, at), self._position(source, p, at)))
+                    for p, at in ranges[source.node].items()
+                }
+                for source in self._subject.sources
+            },
+            ahead={
+                source.node: {p: (self._position(source, p, at), at.end) for p, at in ranges[source.node].items()}
+                for source in self._subject.sources
+            },
+            outputs={sink.node: {p: (at.begin, at.end) for p, at in ranges[sink.node].items()}
+                     for sink in self._subject.sinks},
+        )  # fmt: skip
+        with _closing(Scan(self._spark, scope)) as scan:
+            return self._examine(scan, scope, base)
+
+    def _position(self, source: Topic, partition: int, at: Range) -> int:
+        return self.ledger.positions.get(source.node, {}).get(partition, self._start(source, partition, at))
+
+    def _examine(self, scan: Scan, scope: Scope, base: Facts) -> Facts:
+        impossible = self._impossible()
+        recompute = Check.LOST not in impossible
+        self._progress("reading input and output, and recomputing" if recompute else "reading input and output")
+        totals = scan.totals(recompute=recompute)
+        if recompute and totals.loose and not scope.cut.steady:
+            reason = f"{totals.loose} outputs depend on the order of several input partitions"
+            impossible |= {Check.LOST: reason, Check.UNEXPECTED: reason}
+        self._progress(f"comparing {totals.outputs} outputs with {totals.expected} expected")
+        wanted = [check for check in Check if check not in impossible and check is not Check.WRONG_COUNT]
+        found = scan.find(wanted)
+        evidence: dict[Check, Evidence | NotPossible] = {c: NotPossible(why) for c, why in impossible.items()}
+        for check in wanted:
+            count, first = found.get(check, (0, ()))
+            evidence[check] = Evidence(_looked_at(check, totals), count, first)
+        if Check.WRONG_COUNT not in impossible:
+            evidence[Check.WRONG_COUNT] = self._wrong_counts(scan)
+        return replace(
+            base,
+            inputs=totals.inputs,
+            outputs=totals.outputs,
+            not_yet_processed=totals.ahead,
+            invisible=totals.invisible,
+            expected=totals.expected,
+            keys=totals.keys,
+            evidence=evidence,
+            notes=self._notes(totals),
+        )
+
+    def _impossible(self) -> dict[Check, str]:
+        """Checks that cannot be made, known before the scan."""
+        why: dict[Check, str] = {}
+        if not self.ledger.has_history:
+            why |= dict.fromkeys(_HISTORY_CHECKS, "the job's history has no committed epochs")
+        if not self.ledger.records or self._subject.not_audited:
+            why[Check.WRONG_COUNT] = "not every commit of every sink is recorded with its number of outputs"
+        if self._subject.blind_sources:
+            names = ", ".join(self._subject.blind_sources)
+            why |= dict.fromkeys(_RECOMPUTE_CHECKS, f"source {names} cannot be read again by the audit")
+        if self._pinned.compacted:
+            names = ", ".join(self._pinned.compacted)
+            why |= dict.fromkeys((*_RECOMPUTE_CHECKS, Check.WRONG_COUNT), f"compaction may have removed records of {names}")
+        return why
+
+    def _wrong_counts(self, scan: Scan) -> Evidence:
+        seen = scan.by_epoch()
+        wrong = []
+        for epoch, promised in self.ledger.records.items():
+            count, first = seen.get((epoch.term.n, epoch.epoch.n), (0, None))
+            if count != promised:
+                text = f"epoch {epoch.epoch} of term {epoch.term} committed {promised} outputs, {count} are visible"
+                at = first or _nowhere()
+                wrong.append(replace(at, detail=text))
+        return Evidence(len(self.ledger.records), len(wrong), tuple(wrong[:5]))
+
+    def _notes(self, totals: Totals) -> list[str]:
+        notes = []
+        if totals.loose:
+            notes.append(
+                f"{totals.loose} outputs belong to keys whose input comes from several partitions and whose order the "
+                "outputs do not tell; for them existence was compared, values were not."
+            )
+        if self._cut.serial:
+            notes.append("The plan keeps state in several places one after the other; it was recomputed in one task.")
+        if self.ledger.start is None:
+            notes.append("Nothing tells any more where the job began to read; the audit assumes offset 0.")
+        return notes
+
+
+def _looked_at(check: Check, totals: Totals) -> int:
+    if check in (Check.LOST, Check.WRONG_TOTAL):
+        return totals.expected if check is Check.LOST else totals.keys
+    return totals.invisible if check is Check.COMMITTED_HIDDEN else totals.outputs
+
+
+def _nowhere() -> Any:
+    from kafka_eos.audit.verdict import Offender
+
+    return Offender("-", -1, -1, "")
+
+
+@contextmanager
+def _closing(scan: Scan) -> Iterator[Scan]:
+    try:
+        yield scan
+    finally:
+        scan.close()

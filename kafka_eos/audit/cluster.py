@@ -1,0 +1,173 @@
+"""What a Kafka cluster says about topics and transactions, asked through the Java admin client inside Spark.
+
+The pipeline writes through librdkafka; the audit looks through the Java client, so that one client's mistake
+cannot hide in the other's. Rule: it only reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafka_eos.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+_REQUEST_SECONDS = 30
+_OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PreparedTransaction")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets of one partition: first stored, last stable offset, and end (high watermark)."""
+
+    begin: int
+    stable: int
+    end: int
+
+    @property
+    def settled(self) -> bool:
+        """No transaction is open in it."""
+        return self.stable == self.end
+
+
+Ranges = dict[str, dict[int, Range]]
+"""By topic and partition."""
+
+
+def java_config(bootstrap: str, config: Mapping[str, Any]) -> dict[str, str]:
+    """The security part of a librdkafka configuration in the Java client's words. Tuning is left out."""
+    java = {"bootstrap.servers": bootstrap}
+    for name in ("security.protocol", "client.id"):
+        if name in config:
+            java[name] = str(config[name])
+    mechanism = config.get("sasl.mechanism", config.get("sasl.mechanisms"))
+    if mechanism is not None:
+        java["sasl.mechanism"] = str(mechanism)
+        java["sasl.jaas.config"] = _jaas(str(mechanism), config)
+    if "ssl.ca.location" in config:
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(config["ssl.ca.location"])}
+    if "ssl.certificate.location" in config:
+        java |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": Path(config["ssl.certificate.location"]).read_text(),
+            "ssl.keystore.key": Path(config["ssl.key.location"]).read_text(),
+        }
+    if "ssl.key.password" in config:
+        java["ssl.key.password"] = str(config["ssl.key.password"])
+    if config.get("ssl.endpoint.identification.algorithm") == "none":
+        java["ssl.endpoint.identification.algorithm"] = ""
+    return java
+
+
+def _jaas(mechanism: str, config: Mapping[str, Any]) -> str:
+    modules = {"PLAIN": "plain.PlainLoginModule"}
+    module = modules.get(mechanism, "scram.ScramLoginModule" if mechanism.startswith("SCRAM-") else None)
+    if module is None:
+        raise ConfigError(f"the audit cannot log in with sasl.mechanism {mechanism}; it knows PLAIN and SCRAM-*")
+    user, password = (_quoted(str(config.get(f"sasl.{part}", ""))) for part in ("username", "password"))
+    return f"org.apache.kafka.common.security.{module} required username={user} password={password};"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+class Cluster:
+    """One cluster as the audit sees it. ``close`` it."""
+
+    def __init__(self, spark: SparkSession, config: Mapping[str, str]) -> None:
+        self._jvm: Any = spark._jvm
+        self._kafka = self._jvm.org.apache.kafka
+        properties = self._jvm.java.util.Properties()
+        for name, value in {**config, "request.timeout.ms": "10000"}.items():
+            properties.setProperty(name, value)
+        with _errors(f"connect to {config['bootstrap.servers']}"):
+            self._admin = self._kafka.clients.admin.AdminClient.create(properties)
+
+    def ranges(self, topics: Iterable[str]) -> Ranges:
+        """Offsets of every partition of ``topics``, as they are now. ConfigError for a topic that does not exist."""
+        wanted = sorted(set(topics))
+        with _errors(f"look up topics {', '.join(wanted)}"):
+            found = self._get(self._admin.describeTopics(self._list(wanted)).allTopicNames())
+            sizes = {topic: found.get(topic).partitions().size() for topic in wanted}
+            spec, level = self._kafka.clients.admin.OffsetSpec, self._kafka.common.IsolationLevel
+            begin = self._offsets(sizes, spec.earliest(), level.READ_UNCOMMITTED)
+            # The stable offset first: an end that is read earlier could lie before it.
+            stable = self._offsets(sizes, spec.latest(), level.READ_COMMITTED)
+            end = self._offsets(sizes, spec.latest(), level.READ_UNCOMMITTED)
+        return {
+            topic: {p: Range(begin[topic, p], stable[topic, p], end[topic, p]) for p in range(size)}
+            for topic, size in sizes.items()
+        }
+
+    def open_transactions(self, topics: Iterable[str]) -> list[str]:
+        """Names of the transactions that are open in ``topics``, with their state."""
+        wanted = set(topics)
+        with _errors("list transactions"):
+            listed = self._get(self._admin.listTransactions().all())
+            names = [t.transactionalId() for t in listed if t.state().toString() in _OPEN_STATES]
+            if not names:
+                return []
+            described = self._get(self._admin.describeTransactions(self._list(names)).all())
+            return sorted(
+                f"{name} ({described.get(name).state().toString()})"
+                for name in names
+                if wanted & {tp.topic() for tp in described.get(name).topicPartitions()}
+            )
+
+    def compacted(self, topics: Iterable[str]) -> list[str]:
+        """Those of ``topics`` from which compaction may have removed records."""
+        resource = self._kafka.common.config.ConfigResource
+        kind = self._jvm.org.apache.kafka.common.config.ConfigResource.Type.TOPIC
+        resources = {topic: resource(kind, topic) for topic in sorted(set(topics))}
+        with _errors("read topic settings"):
+            found = self._get(self._admin.describeConfigs(self._list(resources.values())).all())
+            return [t for t, r in resources.items() if "compact" in found.get(r).get("cleanup.policy").value()]
+
+    def close(self) -> None:
+        self._admin.close()
+
+    def _offsets(self, sizes: Mapping[str, int], spec: Any, isolation: Any) -> dict[tuple[str, int], int]:
+        request = self._jvm.java.util.HashMap()
+        partitions = {
+            (topic, p): self._kafka.common.TopicPartition(topic, p) for topic, n in sizes.items() for p in range(n)
+        }
+        for partition in partitions.values():
+            request.put(partition, spec)
+        options = self._kafka.clients.admin.ListOffsetsOptions(isolation)
+        found = self._get(self._admin.listOffsets(request, options).all())
+        return {name: int(found.get(partition).offset()) for name, partition in partitions.items()}
+
+    def _get(self, future: Any) -> Any:
+        return future.get(_REQUEST_SECONDS, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
+
+    def _list(self, items: Iterable[Any]) -> Any:
+        made = self._jvm.java.util.ArrayList()
+        for item in items:
+            made.add(item)
+        return made
+
+
+@contextmanager
+def _errors(what: str) -> Iterator[None]:
+    """The Java client's errors as one that says what the audit wanted."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        cause = error.java_exception.getCause() or error.java_exception
+        raise ConfigError(f"the audit could not {what}: {cause.toString()}") from None
+
+
+def unsettled(ranges: Ranges) -> Sequence[str]:
+    """Topics in which a transaction is open."""
+    return [topic for topic, parts in ranges.items() if any(not r.settled for r in parts.values())]

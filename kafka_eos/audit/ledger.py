@@ -1,0 +1,123 @@
+"""What the job itself says: where it started, how far it got, which epochs it committed, what happened to it.
+
+Rule: receipts, term records and the history's ``committed`` lines are evidence of a commit; a published manifest
+alone is only a promise. Unknown events of the history are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints import paths, retention
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.coordinator.term import gather
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import Json, Positions
+
+Offsets = dict[str, dict[int, int]]
+"""Next offset by source operator and partition."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The durable facts of one job."""
+
+    job: str
+    newest: EpochId | None
+    """The newest committed epoch that is still stored."""
+    unfinished: EpochId | None
+    """A decided epoch without evidence of its commit, newer than ``newest``."""
+    positions: Offsets
+    """Where ``newest`` stopped reading."""
+    start: Offsets | None
+    """Where the job's first start began; None if nothing tells any more."""
+    committed: frozenset[EpochId]
+    records: Mapping[EpochId, int]
+    """Outputs that each commit recorded, over all sinks; only epochs whose history line is there."""
+    events: Sequence[Mapping[str, Any]] = field(repr=False, default=())
+
+    @property
+    def has_history(self) -> bool:
+        return any(event.get("event") == "committed" for event in self.events)
+
+    def count(self, *words: str) -> int:
+        """How many events have one of ``words`` in their name."""
+        return sum(any(word in str(event.get("event", "")) for word in words) for event in self.events)
+
+    @property
+    def kills(self) -> int:
+        return self.count("kill") + sum(event.get("signal") in (9, "SIGKILL") for event in self.events)
+
+    @property
+    def restarts(self) -> int:
+        """Attempts after the first: each recovery takes a term of its own."""
+        return max(0, self.count("recovered") - 1)
+
+
+def read_ledger(storage: JobStorage, job: str) -> Ledger:
+    """Open the job's durable records. CorruptCheckpoint if one is damaged."""
+    facts = gather(storage, job)
+    events = _events(storage.lines(paths.HISTORY))
+    told = {_epoch(event): event for event in events if event.get("event") == "committed" and _is_epoch(event)}
+    committed = frozenset({*facts.receipts, *told, *(base for base in facts.bases.values() if base is not None)})
+    valid = retention.history(facts.manifests, facts.bases)
+    newest = next((epoch for epoch in valid if epoch in committed), None)
+    manifest = None if newest is None else records.load(storage, Manifest, paths.manifest_name(newest), job)
+    return Ledger(
+        job=job,
+        newest=newest,
+        unfinished=valid[0] if valid and valid[0] != newest else None,
+        positions={} if manifest is None else _offsets(manifest.sources),
+        start=_start(storage, job, valid, events),
+        committed=committed,
+        records={epoch: _total(event["records"]) for epoch, event in told.items() if "records" in event},
+        events=events,
+    )
+
+
+def _events(lines: Iterable[str]) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(line, type=dict[str, Any]) for line in lines]
+
+
+def _is_epoch(event: Mapping[str, Any]) -> bool:
+    return isinstance(event.get("epoch"), int) and isinstance(event.get("term"), int)
+
+
+def _epoch(event: Mapping[str, Any]) -> EpochId:
+    return EpochId(Epoch(event["epoch"]), Term(event["term"]))
+
+
+def _total(counts: Json) -> int:
+    """The sum of ``{scope: count}``; a bare number is a sum already."""
+    if isinstance(counts, dict):
+        return sum(_total(count) for count in counts.values())
+    return int(counts) if isinstance(counts, int | float) else 0
+
+
+def _start(
+    storage: JobStorage, job: str, valid: Sequence[EpochId], events: Sequence[Mapping[str, Any]]
+) -> Offsets | None:
+    if valid and valid[-1].epoch.n == 0:
+        return _offsets(records.load(storage, Manifest, paths.manifest_name(valid[-1]), job).sources)
+    for event in events:
+        if event.get("event") == "started" and isinstance(event.get("positions"), dict):
+            return _offsets(event["positions"])
+    return None
+
+
+def _offsets(sources: Mapping[str, Positions]) -> Offsets:
+    return {
+        source: {int(split.rpartition("/")[2]): _offset(position) for split, position in splits.items()}
+        for source, splits in sources.items()
+    }
+
+
+def _offset(position: Mapping[str, Json]) -> int:
+    offset = position.get("offset")
+    return offset if isinstance(offset, int) else 0

@@ -1,0 +1,68 @@
+"""The Spark session of an audit: local, quiet, with the Kafka connector's pinned jars.
+
+Rule: the session is a tool of one process. It opens no port that others could use, and everything that may be
+missing on a machine (Java, pyspark, jars) is a ConfigError that says what to install.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafka_eos.devbroker.jars import fetch_jars
+from kafka_eos.devbroker.java import find_java
+from kafka_eos.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
+
+
+def open_session(*, threads: int = 2, partitions: int = 4, python_path: Sequence[str] = ()) -> SparkSession:
+    """A local session with ``threads`` cores and ``partitions`` shuffle partitions.
+
+    ``python_path`` is added to what Python workers import from. Raises ConfigError if Java or pyspark is missing.
+    """
+    if find_spec("pyspark") is None:
+        raise ConfigError("the audit runs on PySpark, which is not installed: pip install 'kafka-eos[spark]'")
+    java = find_java()
+    jars = fetch_jars("spark")
+    os.environ.setdefault("JAVA_HOME", str(Path(java).resolve().parents[1]))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(f"local[{threads}]").appName("kafka-eos audit")
+    for name, value in _options(partitions, jars, python_path).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def _options(partitions: int, jars: Sequence[Path], python_path: Sequence[str]) -> dict[str, str]:
+    workers_path = os.pathsep.join([_PACKAGE_ROOT, *python_path, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    return {
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_settings().as_uri()}",
+        "spark.executorEnv.PYTHONPATH": workers_path,
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
+        # The audit reads each topic once or twice: a cached consumer would only hold sockets open.
+        "spark.kafka.consumer.cache.capacity": "8",
+    }
+
+
+def _log_settings() -> Path:
+    return Path(__file__).with_name("log4j2.properties")

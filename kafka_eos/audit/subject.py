@@ -1,0 +1,186 @@
+"""What there is to audit in a plan: the topics it reads and writes, and how its outputs can be recomputed.
+
+Pure. Rule: whatever cannot be audited is named with the reason; nothing is left out silently.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol, TypeGuard, cast
+
+from kafka_eos.interfaces import JobContext
+from kafka_eos.interfaces import Sink as SinkConnector
+from kafka_eos.plan import Filter, FlatMap, Node, Plan, Process, Sink, Source, Union
+from kafka_eos.records import Batch, RawRecord
+
+Log = tuple[str, str, Mapping[str, Any]]
+"""Topic, bootstrap servers, and the librdkafka configuration as the user gave it."""
+
+
+class AuditableSource(Protocol):
+    """What the audit needs of a source beyond reading."""
+
+    def audit_log(self, ctx: JobContext) -> Log: ...
+
+    def decode(
+        self, source_name: str, raws: Sequence[RawRecord], reject: Callable[[RawRecord, Exception], None]
+    ) -> Batch[Any]:
+        """The same decoding as the reader's, of records of one topic; rows that ``reject`` took are left out."""
+
+
+class AuditableSink(Protocol):
+    """What the audit needs of a sink beyond writing."""
+
+    def audit_log(self, ctx: JobContext) -> Log: ...
+
+    def encode(self, batch: Batch[Any]) -> Sequence[tuple[bytes | None, bytes | None]]:
+        """Key and value of each row, exactly as the writer sends them."""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic that one source reads or one sink writes. ``node`` is the plan's name of it."""
+
+    node: str
+    topic: str
+    bootstrap: str
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The audited part of a plan."""
+
+    plan: Plan
+    sources: tuple[Topic, ...]
+    sinks: tuple[Topic, ...]
+    not_audited: Mapping[str, str]
+    """Sinks that are not, and why."""
+    blind_sources: tuple[str, ...]
+    """Sources that cannot be read again by the audit: nothing can be recomputed then."""
+
+
+def subject(plan: Plan, ctx: JobContext) -> Subject:
+    """Collect what can be audited. Raises what connectors raise for settings that are missing."""
+    sources = [_topic(node.name, node.source, ctx) for node in plan.sources if _source(node.source)]
+    blind = tuple(node.name for node in plan.sources if not _source(node.source))
+    not_audited = {
+        node.name: f"{type(node.sink).__name__} offers no audit" for node in plan.sinks if not _sink(node.sink)
+    }
+    sinks = [_topic(node.name, node.sink, ctx) for node in plan.sinks if _sink(node.sink)]
+    shared = Counter((sink.bootstrap, sink.topic) for sink in sinks)
+    for sink in sinks:
+        if shared[sink.bootstrap, sink.topic] > 1:
+            not_audited[sink.node] = f"another sink writes to its topic {sink.topic} too"
+    return Subject(plan, tuple(sources), tuple(s for s in sinks if s.node not in not_audited), not_audited, blind)
+
+
+def _topic(name: str, connector: Any, ctx: JobContext) -> Topic:
+    return Topic(name, *connector.audit_log(ctx))
+
+
+def _source(connector: object) -> TypeGuard[AuditableSource]:
+    return hasattr(connector, "audit_log") and hasattr(connector, "decode")
+
+
+def _sink(connector: object) -> TypeGuard[AuditableSink]:
+    return hasattr(connector, "audit_log") and hasattr(connector, "encode")
+
+
+# ---------------------------------------------------------------- cutting the plan
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A plan cut at the ``key_by`` nodes in front of its stateful operators (the *stages*).
+
+    ``head`` runs on records in any grouping; what reaches a stage leaves it through a sink named by
+    ``captured``. ``tail`` runs on all rows of a key together: push a batch into it under the stage's name.
+    With ``serial`` there is nothing to cut: the whole plan must run in one place.
+    """
+
+    plan: Plan
+    stages: tuple[str, ...]
+    serial: bool
+
+    @cached_property
+    def below(self) -> frozenset[str]:
+        """Nodes that depend on the order of records of a key."""
+        return descendants(self.plan, self.stages)
+
+    @cached_property
+    def head(self) -> Plan:
+        nodes = [node for node in self.plan.nodes if node.name not in self.below]
+        captures = [_capture(self.plan.node(stage)) for stage in self.stages]
+        return Plan(self.plan.name, (*nodes, *captures), self.plan.where)
+
+    @cached_property
+    def tail(self) -> Plan:
+        letters = {sink.name for sink in self.plan.sinks if sink.dead_letters}
+        kept: list[Node] = []
+        for node in self.plan.nodes:
+            if node.name in self.stages:
+                kept.append(replace(node, inputs=()))
+            elif node.name in self.below or node.name in letters or isinstance(node, Source):
+                kept.append(node)
+        return Plan(self.plan.name, tuple(kept), self.plan.where)
+
+    @property
+    def head_sinks(self) -> frozenset[str]:
+        """Sinks whose outputs do not depend on state. Dead letters come from both halves."""
+        return frozenset(sink.name for sink in self.plan.sinks if sink.name not in self.below)
+
+    @property
+    def one_to_one(self) -> bool:
+        """Every row that reaches a stage makes exactly one output, and the update number tells the order."""
+        stateful = [node for node in self.plan.nodes if node.stateful]
+        below = [self.plan.node(name) for name in self.below]
+        manifold = any(isinstance(node, Filter | FlatMap | Process | Union) for node in below)
+        return not self.serial and len(self.stages) == 1 and len(stateful) == 1 and not manifold
+
+    @property
+    def steady(self) -> bool:
+        """Which outputs exist does not depend on the order of records, only what they say."""
+        return not any(isinstance(self.plan.node(name), Filter | FlatMap | Process) for name in self.below)
+
+    @property
+    def fans_out(self) -> bool:
+        """One record may reach a stage as several rows."""
+        return any(isinstance(node, FlatMap) for node in self.head.nodes)
+
+
+def captured(stage: str) -> str:
+    """The sink of ``Cut.head`` that gets what reaches ``stage``."""
+    return f"{stage}-captured"
+
+
+def cut(plan: Plan) -> Cut:
+    """Cut a plan in front of its stateful operators, if they can be separated by key."""
+    stages = tuple(dict.fromkeys(node.inputs[0] for node in plan.nodes if node.stateful))
+    below = descendants(plan, stages)
+    nested = any(stage in below for stage in stages)
+    mixed = any(
+        name not in below and name not in stages
+        for node in plan.nodes
+        if node.name in below
+        for name in node.inputs
+    )
+    return Cut(plan, stages, serial=nested or mixed)
+
+
+def descendants(plan: Plan, names: Sequence[str]) -> frozenset[str]:
+    """Every node that a record may reach after one of ``names``."""
+    reached: set[str] = set()
+    for node in plan.nodes:
+        if any(name in reached or name in names for name in node.inputs):
+            if not (isinstance(node, Sink) and node.dead_letters):
+                reached.add(node.name)
+    return frozenset(reached)
+
+
+def _capture(stage: Node) -> Sink:
+    nothing = cast("SinkConnector[Any]", None)  # a chain hands batches to outputs by name; it never asks the sink
+    return Sink(name=captured(stage.name), where=stage.where, inputs=(stage.name,), sink=nothing)

@@ -1,0 +1,313 @@
+"""The recompute, as it runs inside Spark's Python workers: the pipeline's own functions over its raw input.
+
+Rules: nothing of the user is pickled; a worker imports the user's file by its path. Records come in and results
+go out as Arrow batches; state lives in memory and only as long as the task.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+
+from kafka_eos import plan as plans
+from kafka_eos.app import AppRef, load
+from kafka_eos.audit.subject import AuditableSink, AuditableSource, Cut, captured, cut
+from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.interfaces import StateBackend
+from kafka_eos.operators.chain import Chain, RawOrigin
+from kafka_eos.plan import KeyBy, Plan
+from kafka_eos.provenance import ordinals
+from kafka_eos.records import Batch, RawRecord
+from kafka_eos.schemas import KeyCodec
+from kafka_eos.state.backends import open_backend
+from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+
+_RAW = "timestamp long, key binary, value binary, headers array<struct<key string, value binary>>"
+_PLACE = "source string, s_topic string, s_partition int, s_offset long, lane int, ordinal int"
+INPUT = f"source string, topic string, partition int, offset long, {_RAW}"
+CAPTURED = f"stage string, {_PLACE}, grp binary, {_RAW}"
+"""A row that reached a stage: where it came from, its encoded key, and the raw record to start again from."""
+EXPECTED = f"sink string, {_PLACE}, sub int, update long, key binary, value binary, grp binary, loose boolean"
+"""An output that should exist. ``ordinal`` is that of the row at the stage, ``sub`` counts its outputs."""
+
+_PLACE_FIELDS = [
+    ("source", pa.string()), ("s_topic", pa.string()), ("s_partition", pa.int32()), ("s_offset", pa.int64()),
+    ("lane", pa.int32()), ("ordinal", pa.int32()),
+]  # fmt: skip
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_CAPTURED = pa.schema([
+    ("stage", pa.string()), *_PLACE_FIELDS, ("grp", pa.binary()),
+    ("timestamp", pa.int64()), ("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS),
+])  # fmt: skip
+_EXPECTED = pa.schema([
+    ("sink", pa.string()), *_PLACE_FIELDS, ("sub", pa.int32()), ("update", pa.int64()),
+    ("key", pa.binary()), ("value", pa.binary()), ("grp", pa.binary()), ("loose", pa.bool_()),
+])  # fmt: skip
+
+Rows = list[tuple[Any, ...]]
+
+
+# ---------------------------------------------------------------- what Spark runs
+
+
+def head_outputs(app: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Outputs of sinks that no state is in front of. Input: INPUT rows in any order of partitions."""
+    parts = _cut(app)
+    made = _Made()
+    with ExitStack() as stack:
+        outputs = {sink: _Collector(parts.plan, sink, made) for sink in parts.head_sinks}
+        outputs |= {captured(stage): _ignore for stage in parts.stages}
+        chain = stack.enter_context(_closing(Chain(parts.head, {}, outputs)))
+        for batch in batches:
+            for raws in _runs(batch.to_pylist()):
+                _feed(parts.plan, chain, raws[0][0], [raw for _, raw in raws])
+            yield made.take()
+
+
+def captures(app: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """CAPTURED rows: which key each record goes to."""
+    parts = _cut(app)
+    rows: Rows = []
+    with ExitStack() as stack:
+        outputs: dict[str, Callable[[Batch[Any]], None]] = dict.fromkeys(parts.head_sinks, _ignore)
+        outputs |= {captured(stage): _Capture(parts.plan, stage, rows) for stage in parts.stages}
+        chain = stack.enter_context(_closing(Chain(parts.head, {}, outputs)))
+        for batch in batches:
+            for raws in _runs(batch.to_pylist()):
+                _feed(parts.plan, chain, raws[0][0], [raw for _, raw in raws])
+            yield _arrow(rows, _CAPTURED)
+            rows.clear()
+
+
+def tail_outputs(app: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Outputs behind the stages. Input: CAPTURED rows (and ``loose``), all of a key together and in order."""
+    parts = _cut(app)
+    made = _Made()
+    with ExitStack() as stack:
+        tail = stack.enter_context(_Tail(parts, made))
+        for batch in batches:
+            for _, run in groupby(batch.to_pylist(), key=lambda r: (r["stage"], r["source"], r["s_topic"], r["lane"])):
+                tail.push(list(run))
+            yield made.take()
+
+
+def serial_outputs(app: str, loose: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Outputs of the whole plan, run in one task; ``loose`` marks what the order of partitions may change."""
+    parts = _cut(app)
+    made = _Made()
+    with ExitStack() as stack:
+        outputs = {
+            sink.name: _Collector(parts.plan, sink.name, made, loose=loose and sink.name in parts.below)
+            for sink in parts.plan.sinks
+        }
+        backends = stack.enter_context(_Backends(parts.plan))
+        chain = stack.enter_context(_closing(Chain(parts.plan, backends.by_operator, outputs)))
+        for batch in batches:
+            for raws in _runs(batch.to_pylist()):
+                _feed(parts.plan, chain, raws[0][0], [raw for _, raw in raws])
+            yield made.take()
+
+
+# ---------------------------------------------------------------- parts
+
+
+@cache
+def _cut(app: str) -> Cut:
+    return cut(load(AppRef.parse(app)).plan())
+
+
+def _runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[list[tuple[str, RawRecord]]]:
+    """Consecutive records of one source, as batches must have one."""
+    for source, run in groupby(rows, key=lambda row: cast("str", row["source"])):
+        yield [(source, _raw(row, row["topic"], row["partition"], row["offset"])) for row in run]
+
+
+def _raw(row: Mapping[str, Any], topic: str, partition: int, offset: int) -> RawRecord:
+    headers = row["headers"]
+    return RawRecord(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        timestamp=row["timestamp"],
+        key=row["key"],
+        value=row["value"],
+        headers=[(h["key"], h["value"]) for h in headers] if headers else (),
+    )
+
+
+def _feed(plan: Plan, chain: Chain, source: str, raws: Sequence[RawRecord]) -> None:
+    node = plan.node(source)
+    assert isinstance(node, plans.Source)
+    batch = cast("AuditableSource", node.source).decode(source, raws, chain.rejector(source))
+    chain.push(source, batch)
+
+
+def _ignore(batch: Batch[Any]) -> None:
+    """For outputs that another pass computes."""
+
+
+class _Made:
+    """Expected outputs that wait to be handed back."""
+
+    def __init__(self) -> None:
+        self.rows: Rows = []
+
+    def take(self) -> pa.RecordBatch:
+        batch = _arrow(self.rows, _EXPECTED)
+        self.rows = []
+        return batch
+
+
+class _Collector:
+    """Encodes what reaches one sink. ``at_stage`` gives, for rows that come from a stage, ordinal, key and looseness."""
+
+    def __init__(self, plan: Plan, sink: str, made: _Made, loose: bool = False) -> None:
+        node = plan.node(sink)
+        assert isinstance(node, plans.Sink)
+        self._audited = hasattr(node.sink, "encode")
+        self._sink, self._name, self._made, self._loose = cast("AuditableSink", node.sink), sink, made, loose
+        self.at_stage: Sequence[tuple[int, bytes, bool]] | None = None
+
+    def __call__(self, batch: Batch[Any]) -> None:
+        if not self._audited:
+            return
+        encoded = self._sink.encode(batch)
+        origin, updates, lane = batch.origin, batch.updates, batch.lane
+        topic, partitions, offsets = origin.topic, origin.partitions, origin.offsets
+        keys = _groups(batch)
+        for i, (row, sub, (key, value)) in enumerate(zip(batch.rows, ordinals(batch.rows), encoded, strict=True)):
+            ordinal, group, loose = (0, keys[i], self._loose) if self.at_stage is None else self.at_stage[row]
+            update = None if updates is None else updates[i]
+            self._made.rows.append((
+                self._name, origin.source, topic, partitions[row], offsets[row], lane, ordinal, sub, update,
+                key, value, group, loose,
+            ))  # fmt: skip
+
+
+def _groups(batch: Batch[Any]) -> Sequence[bytes | None]:
+    """The encoded key of each row that has an update number."""
+    if batch.updates is None or batch.keys is None:
+        return [None] * len(batch)
+    return list(map(KeyCodec().encode, batch.keys))
+
+
+class _Capture:
+    """Notes which key each row has when it reaches a stage."""
+
+    def __init__(self, plan: Plan, stage: str, rows: Rows) -> None:
+        node = plan.node(stage)
+        assert isinstance(node, KeyBy)
+        self._encode, self._stage, self._rows = node.key_codec.encode, stage, rows
+
+    def __call__(self, batch: Batch[Any]) -> None:
+        assert batch.keys is not None  # a stage is a key_by
+        origin = batch.origin
+        for row, ordinal, key in zip(batch.rows, ordinals(batch.rows), batch.keys, strict=True):
+            raw = origin.raw(row)
+            self._rows.append((
+                self._stage, origin.source, raw.topic, raw.partition, raw.offset, batch.lane, ordinal,
+                bytes(self._encode(key)), raw.timestamp, raw.key, raw.value,
+                [{"key": k, "value": v} for k, v in raw.headers] if raw.headers else None,
+            ))  # fmt: skip
+
+
+class _Tail:
+    """Runs captured rows again from their raw records, and on through the stages."""
+
+    def __init__(self, parts: Cut, made: _Made) -> None:
+        self._parts, self._held = parts, ExitStack()
+        self._caught: dict[str, list[Batch[Any]]] = {stage: [] for stage in parts.stages}
+        outputs: dict[str, Callable[[Batch[Any]], None]] = dict.fromkeys(parts.head_sinks, _ignore)
+        outputs |= {captured(stage): self._caught[stage].append for stage in parts.stages}
+        self._head = self._held.enter_context(_closing(Chain(parts.head, {}, outputs)))
+        letters = [sink.name for sink in parts.plan.sinks if sink.dead_letters]
+        names = [sink.name for sink in parts.plan.sinks if sink.name in parts.below] + letters
+        self._collectors = {name: _Collector(parts.plan, name, made) for name in names}
+        backends = self._held.enter_context(_Backends(parts.tail))
+        self._tail = self._held.enter_context(_closing(Chain(parts.tail, backends.by_operator, self._collectors)))
+
+    def push(self, run: Sequence[Mapping[str, Any]]) -> None:
+        """One run of captured rows of the same stage, source, topic and lane."""
+        stage, source, lane = run[0]["stage"], run[0]["source"], run[0]["lane"]
+        raws = [_raw(row, row["s_topic"], row["s_partition"], row["s_offset"]) for row in run]
+        for caught in self._caught.values():
+            caught.clear()
+        _feed(self._parts.plan, self._head, source, raws)
+        values, keys, rows = self._wanted(stage, lane, [row["ordinal"] for row in run])
+        at_stage = [(row["ordinal"], row["grp"], row["loose"]) for row in run]
+        for name in self._parts.below & self._collectors.keys():
+            self._collectors[name].at_stage = at_stage
+        batch = Batch(values=values, rows=rows, origin=RawOrigin(source, raws), keys=keys, lane=lane)
+        self._tail.push(stage, batch)
+        self._tail.flush_rejected(source)
+
+    def _wanted(self, stage: str, lane: int, wanted: Sequence[int]) -> tuple[list[Any], list[Any], list[int]]:
+        """Of all that the raw records made, the rows that were captured: row ``i`` is number ``wanted[i]`` of its record."""
+        values: list[Any] = []
+        keys: list[Any] = []
+        rows: list[int] = []
+        for batch in self._caught[stage]:
+            if batch.lane != lane:
+                continue
+            assert batch.keys is not None  # a stage is a key_by
+            for row, ordinal, key, value in zip(
+                batch.rows, ordinals(batch.rows), batch.keys, batch.values, strict=True
+            ):
+                if ordinal == wanted[row]:
+                    values.append(value)
+                    keys.append(key)
+                    rows.append(row)
+        return values, keys, rows
+
+    def __enter__(self) -> _Tail:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+
+class _Backends:
+    """Fresh memory state for every stateful operator of a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._scratch = tempfile.TemporaryDirectory(prefix="kafka-eos-audit-")
+        root, storage = Path(self._scratch.name), MemoryStorage()
+        self.by_operator: dict[str, StateBackend] = {
+            node.name: open_backend("memory", node.name, root / node.name, range(MAX_KEY_GROUPS), (), storage)
+            for node in plan.nodes
+            if node.stateful
+        }
+
+    def __enter__(self) -> _Backends:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for backend in self.by_operator.values():
+            backend.close()
+        self._scratch.cleanup()
+
+
+class _closing:
+    """A chain that is closed when its task ends."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+
+    def __enter__(self) -> Chain:
+        return self._chain
+
+    def __exit__(self, *_: object) -> None:
+        self._chain.close()
+
+
+def _arrow(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,199 @@
+"""Judge a pipeline from what the scans found.
+
+Pure: reads nothing, waits for nothing. ``jobs`` gathers ``Facts``; ``judge`` turns them into a ``Verdict``.
+Rule: absence of evidence is not a pass. A check that could not be made is listed with its reason, and if the
+promise "nothing lost, nothing doubled" rests on it the verdict is INVALID.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+class Outcome(enum.Enum):
+    """What the audit concludes; the value of ``exit_code`` is the exit code of ``kafka-eos audit``."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    INVALID = "INVALID"
+
+    @property
+    def exit_code(self) -> int:
+        return {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INVALID: 2}[self]
+
+
+class Check(enum.Enum):
+    """Every check by the name of what it finds."""
+
+    DUPLICATE = "duplicate"
+    LOST = "lost"
+    UNEXPECTED = "unexpected"
+    WRONG_VALUE = "wrong value"
+    WRONG_TOTAL = "wrong total"
+    UPDATE_GAP = "update gap"
+    REORDERED = "reordered"
+    ABORTED_VISIBLE = "aborted but visible"
+    COMMITTED_HIDDEN = "committed but hidden"
+    WRONG_COUNT = "wrong count"
+    FOREIGN = "foreign"
+
+    @property
+    def question(self) -> str:
+        return _QUESTIONS[self]
+
+
+_QUESTIONS: Mapping[Check, str] = {
+    Check.DUPLICATE: "Is any output visible more than once (same input record, path and ordinal)?",
+    Check.LOST: "Is any output that the recompute expects missing?",
+    Check.UNEXPECTED: "Is any output visible that the recompute does not make?",
+    Check.WRONG_VALUE: "Does any output differ from the recompute in key, value or update number?",
+    Check.WRONG_TOTAL: "Does the last value of any key differ from the recompute?",
+    Check.UPDATE_GAP: "Are the update numbers of every key 1, 2, 3 … without gap or repeat?",
+    Check.REORDERED: "Does any output overtake an earlier one of its key, or of its input partition?",
+    Check.ABORTED_VISIBLE: "Is any output of an epoch that was never committed visible?",
+    Check.COMMITTED_HIDDEN: "Is any output of a committed epoch hidden from read_committed readers?",
+    Check.WRONG_COUNT: "Does any epoch show another number of outputs than its commit recorded?",
+    Check.FOREIGN: "Is any visible output not written by this pipeline?",
+}
+
+_VITAL = (Check.DUPLICATE, Check.LOST)
+"""Without these there is nothing to pass."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Offender:
+    """One record that breaks a check: where it is, and what is wrong with it."""
+
+    topic: str
+    partition: int
+    offset: int
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The result of one check: how many records were looked at, how many break it, the first of those."""
+
+    looked_at: int
+    count: int = 0
+    first: tuple[Offender, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NotPossible:
+    """Why a check could not be made."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    check: Check
+    count: int
+    first: tuple[Offender, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was observed. Counts are records."""
+
+    inputs: int = 0
+    """Input records before the position of the last committed epoch."""
+    not_yet_processed: int = 0
+    """Input records after it: not lost, simply not read yet."""
+    outputs: int = 0
+    """Records that read_committed readers see in the audited output topics."""
+    invisible: int = 0
+    """Records that only read_uncommitted readers see: aborted attempts, or hidden commits."""
+    expected: int = 0
+    """Outputs that the recompute makes."""
+    keys: int = 0
+    """Keys with an update number."""
+    committed_epochs: int = 0
+    kills: int = 0
+    restarts: int = 0
+    evidence: Mapping[Check, Evidence | NotPossible] = field(default_factory=dict)
+    obstacles: Sequence[str] = ()
+    """Why the scans are no sound base: open transactions, expired input, a job that still runs …"""
+    not_audited: Mapping[str, str] = field(default_factory=dict)
+    """Sinks that no check covers, and why."""
+    notes: Sequence[str] = ()
+    """How the comparison was made, where that limits what it proves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The conclusion, and all that it rests on."""
+
+    outcome: Outcome
+    reasons: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    performed: tuple[Check, ...]
+    not_possible: Mapping[Check, str]
+    facts: Facts
+
+    @property
+    def exit_code(self) -> int:
+        return self.outcome.exit_code
+
+    @property
+    def headline(self) -> str:
+        """One line for people."""
+        return f"{self.outcome.value}: {'; '.join(self.reasons)}"
+
+
+def judge(facts: Facts, *, allow_foreign: bool = False, expect_faults: bool = False) -> Verdict:
+    """Turn facts into a verdict.
+
+    INVALID if the ground is missing (an obstacle, no input, no output, no committed epoch, a vital check not
+    possible), else FAIL if anything was found, else INVALID if faults were expected and none is recorded, else PASS.
+    """
+    ignored = {Check.FOREIGN} if allow_foreign else set()
+    found = tuple(
+        Finding(check, evidence.count, evidence.first)
+        for check in Check
+        if isinstance(evidence := facts.evidence.get(check), Evidence) and evidence.count and check not in ignored
+    )
+    not_possible = {
+        check: e.reason for check in Check if isinstance(e := _evidence(facts, check), NotPossible)
+    }
+    outcome, reasons = _conclude(facts, found, not_possible, expect_faults)
+    performed = tuple(check for check in Check if check not in not_possible)
+    return Verdict(outcome, reasons, found, performed, not_possible, facts)
+
+
+def _evidence(facts: Facts, check: Check) -> Evidence | NotPossible:
+    return facts.evidence.get(check, NotPossible("the scan did not get that far"))
+
+
+def _conclude(
+    facts: Facts, found: Sequence[Finding], not_possible: Mapping[Check, str], expect_faults: bool
+) -> tuple[Outcome, tuple[str, ...]]:
+    if missing := _missing_ground(facts, not_possible):
+        return Outcome.INVALID, missing
+    if found:
+        return Outcome.FAIL, tuple(f"{f.check.value}: {f.count}" for f in found)
+    if expect_faults and not facts.kills:
+        return Outcome.INVALID, ("no kill is recorded in the job's history, so surviving kills is not proven",)
+    clean = f"{facts.inputs} records in, {facts.outputs} out, none lost, none doubled"
+    blind = tuple(f"sink {sink} not audited: {why}" for sink, why in facts.not_audited.items())
+    return Outcome.PASS, (clean, *blind)
+
+
+def _missing_ground(facts: Facts, not_possible: Mapping[Check, str]) -> tuple[str, ...]:
+    missing = list(facts.obstacles)
+    if not missing:
+        absent = {
+            "no committed checkpoint": not facts.committed_epochs,
+            "no input records before the last checkpoint": not facts.inputs,
+            "no visible output records": not facts.outputs,
+        }
+        missing += [what for what, is_absent in absent.items() if is_absent]
+    if not missing:
+        missing += [f"{check.value} not checked: {not_possible[check]}" for check in _VITAL if check in not_possible]
+    return tuple(missing)

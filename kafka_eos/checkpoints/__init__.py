@@ -1,0 +1,1 @@
+"""Durable objects of a job: their names, their format, where they are kept, and when they may go."""

@@ -1,0 +1,117 @@
+"""File operations that storage is made of. Each either happens as said or raises OSError.
+
+Rule: links are never followed, new files are 0600, and only the caller decides what is synced when.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import itertools
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TEMPORARY = ".tmp-"
+_CHUNK = 1 << 20
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK)
+"""The file system cannot link here; a copy does the same."""
+
+_serial = itertools.count()
+
+
+def temporary(directory: Path) -> Path:
+    """A name in ``directory`` that no other process, thread or call uses, and that listings skip."""
+    return directory / f"{TEMPORARY}{os.getpid()}-{os.urandom(4).hex()}-{next(_serial)}"
+
+
+@contextmanager
+def created(path: Path) -> Iterator[int]:
+    """A descriptor of a new file. FileExistsError if ``path`` exists."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """A descriptor to read a regular file. OSError with ELOOP for a link, EISDIR … for anything else."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def read_all(fd: int) -> bytes:
+    return b"".join(_chunks(fd))
+
+
+def digest(fd: int) -> tuple[str, int]:
+    """SHA-256 in hex and the length in bytes of what follows in ``fd``."""
+    return _digest(_chunks(fd))
+
+
+def copy(source: int, target: int) -> tuple[str, int]:
+    """Copy what follows in ``source``; SHA-256 and length of what was written."""
+
+    def written() -> Iterator[bytes]:
+        for chunk in _chunks(source):
+            write_all(target, chunk)
+            yield chunk
+
+    return _digest(written())
+
+
+def link(source: Path, target: Path) -> bool:
+    """Give a file a second name. False if this file system cannot; FileExistsError if ``target`` exists."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno in _NO_LINK:
+            return False
+        raise
+    return True
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory of mode 0700 unless it is there. NotADirectoryError if something else is."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory (links are not followed)", str(path)) from None
+
+
+def _chunks(fd: int) -> Iterator[bytes]:
+    while chunk := os.read(fd, _CHUNK):
+        yield chunk
+
+
+def _digest(chunks: Iterator[bytes]) -> tuple[str, int]:
+    sha256, size = hashlib.sha256(), 0
+    for chunk in chunks:
+        sha256.update(chunk)
+        size += len(chunk)
+    return sha256.hexdigest(), size

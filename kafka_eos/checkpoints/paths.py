@@ -1,0 +1,120 @@
+"""Names of every durable object of a job. No other module forms or takes apart such a name.
+
+    lock                              held by the supervisor that runs the job
+    terms/<term>.claim.json           who took the term
+    terms/<term>.base.json            which manifest the term resumed from
+    manifests/<epoch>-<term>.json     an epoch is decided exactly when this exists
+    receipts/<epoch>-<term>.json      everything of the epoch is committed
+    shared/<sha256>                   a state file, named by its content
+    history.jsonl                     what happened, for people; nothing depends on it
+
+Rule: a name is relative to the job's directory and cannot leave it. A name that does not parse raises
+CorruptCheckpoint: somebody else wrote into the job's directory.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.ids import Epoch, EpochId, Term
+
+LOCK = "lock"
+HISTORY = "history.jsonl"
+TERMS = "terms"
+MANIFESTS = "manifests"
+RECEIPTS = "receipts"
+SHARED = "shared"
+DIRECTORIES = (TERMS, MANIFESTS, RECEIPTS, SHARED)
+
+IMMUTABLE_SUFFIX = ".sst"
+"""Files with this ending are never written again by their owner, so one inode may serve owner and store."""
+
+_EPOCH_ID = re.compile(r"([0-9]{12,})-([0-9]{8,})\.json")
+_TERM = re.compile(r"([0-9]{8,})\.(claim|base)\.json")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+
+
+def manifest_name(epoch: EpochId) -> str:
+    return f"{MANIFESTS}/{_epoch_file(epoch)}"
+
+
+def receipt_name(epoch: EpochId) -> str:
+    return f"{RECEIPTS}/{_epoch_file(epoch)}"
+
+
+def claim_name(term: Term) -> str:
+    return f"{TERMS}/{term.n:08d}.claim.json"
+
+
+def base_name(term: Term) -> str:
+    return f"{TERMS}/{term.n:08d}.base.json"
+
+
+def shared_name(sha256: str) -> str:
+    """The stored file with this content; ``sha256`` in lower-case hex."""
+    if not _SHA256.fullmatch(sha256):
+        raise CorruptCheckpoint(f"{sha256!r} is not a SHA-256 in hex: it cannot name a stored file")
+    return f"{SHARED}/{sha256}"
+
+
+def parse_manifest_name(name: str) -> EpochId:
+    return _parse_epoch_file(name, MANIFESTS)
+
+
+def parse_receipt_name(name: str) -> EpochId:
+    return _parse_epoch_file(name, RECEIPTS)
+
+
+def parse_term_name(name: str) -> tuple[Term, Literal["claim", "base"]]:
+    directory, _, file = name.rpartition("/")
+    match = _TERM.fullmatch(file)
+    if directory != TERMS or match is None:
+        raise _stray(name)
+    return Term(int(match[1])), "claim" if match[2] == "claim" else "base"
+
+
+def parse_shared_name(name: str) -> str:
+    """The SHA-256 of the content."""
+    directory, _, sha256 = name.rpartition("/")
+    if directory != SHARED or not _SHA256.fullmatch(sha256):
+        raise _stray(name)
+    return sha256
+
+
+def plain_file_name(name: str) -> str:
+    """Return ``name`` if it names a file inside one directory and nothing else."""
+    if not _PLAIN.fullmatch(name):
+        raise CorruptCheckpoint(f"{name!r} is not a plain file name: nothing is written under it")
+    return name
+
+
+def inside(name: str) -> str:
+    """Return ``name`` if it is a plain file of the job's directory or of one of its ``DIRECTORIES``."""
+    directory, slash, file = name.rpartition("/")
+    plain_file_name(file)
+    if slash and directory not in DIRECTORIES:
+        raise _stray(name)
+    return name
+
+
+def is_manifest(name: str) -> bool:
+    return name.startswith(f"{MANIFESTS}/")
+
+
+def _epoch_file(epoch: EpochId) -> str:
+    return f"{epoch.epoch.n:012d}-{epoch.term.n:08d}.json"
+
+
+def _parse_epoch_file(name: str, expected: str) -> EpochId:
+    directory, _, file = name.rpartition("/")
+    match = _EPOCH_ID.fullmatch(file)
+    if directory != expected or match is None:
+        raise _stray(name)
+    return EpochId(Epoch(int(match[1])), Term(int(match[2])))
+
+
+def _stray(name: str) -> CorruptCheckpoint:
+    return CorruptCheckpoint(f"{name!r} is not a name of this package: move it out of the job's directory")

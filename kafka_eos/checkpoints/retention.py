@@ -1,0 +1,113 @@
+"""What of a job's durable objects may go, and in which order.
+
+``history`` and ``plan`` are pure: facts in, names out. ``gather`` reads the facts, ``apply`` deletes.
+Rule: a file goes only after every manifest that names it, and a manifest only after the receipt of a newer
+one. A crash between two deletions leaves every retained manifest whole, and the rest for the next round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_eos import failpoints
+from kafka_eos.checkpoints import manifest, paths
+from kafka_eos.errors import Bug
+from kafka_eos.ids import EpochId, Term
+from kafka_eos.interfaces import CheckpointStorage
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is stored for a job. A file is named by the SHA-256 of its content."""
+
+    manifests: Mapping[EpochId, frozenset[str]]
+    """The files that each manifest names."""
+    receipts: frozenset[EpochId]
+    bases: Mapping[Term, EpochId | None]
+    claims: frozenset[Term]
+    stored: frozenset[str]
+
+
+def history(manifests: Collection[EpochId], bases: Mapping[Term, EpochId | None]) -> tuple[EpochId, ...]:
+    """The manifests that count, newest first.
+
+    They are those of the newest term that has a base, then what that base names and what was before it in
+    its own term, and so on. A manifest that an older term published after it was replaced is not among them.
+    """
+    counted: list[EpochId] = []
+    term, below = max(bases, default=None), None
+    while term is not None:
+        mine = (m for m in manifests if m.term == term and (below is None or m.epoch <= below))
+        counted += sorted(mine, reverse=True)
+        base = bases.get(term)
+        if base is not None and base.term >= term:
+            raise Bug(f"term {term} claims to resume from {base}, which is not before it")
+        term, below = (None, None) if base is None else (base.term, base.epoch)
+    return tuple(counted)
+
+
+def plan(facts: Facts, keep: int, in_flight: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Names to delete, in this order, so that the ``keep`` newest epochs with a receipt stay restorable.
+
+    Every decided epoch newer than them stays too. Nothing goes as long as no epoch has a receipt.
+    ``in_flight`` are files of a checkpoint that is under way: no manifest names them yet.
+    """
+    if keep < 1:
+        raise Bug(f"retention must keep at least one epoch, not {keep}")
+    counted = history(facts.manifests, facts.bases)
+    finished = [i for i, epoch in enumerate(counted) if epoch in facts.receipts]
+    if not finished:
+        return ()
+    retained = frozenset(counted[: finished[0] + keep])
+    newest_term = max(facts.bases)
+    # A newer term may be on its way in: it has a claim, and no base yet.
+    dropped = sorted(m for m in facts.manifests if m not in retained and m.term <= newest_term)
+    kept = facts.manifests.keys() - frozenset(dropped)
+    needed = in_flight.union(*(facts.manifests[m] for m in kept))
+    return (
+        *(paths.manifest_name(m) for m in dropped),
+        *(paths.receipt_name(r) for r in sorted(facts.receipts) if r not in kept),
+        *_old_terms(facts, min(m.term for m in retained), newest_term),
+        *(paths.shared_name(sha256) for sha256 in sorted(facts.stored - needed)),
+    )
+
+
+def _old_terms(facts: Facts, first: Term, newest: Term) -> list[str]:
+    """Bases that no retained manifest needs to be found, and claims that fence nothing any more."""
+    bases = [paths.base_name(term) for term in sorted(facts.bases) if term < first]
+    claims = [paths.claim_name(term) for term in sorted(facts.claims) if term < min(first, newest)]
+    return bases + claims
+
+
+def gather(storage: CheckpointStorage, job: str) -> Facts:
+    """Read the facts. CorruptCheckpoint names an object that is not what was written."""
+    manifests = [paths.parse_manifest_name(name) for name in storage.list(paths.MANIFESTS)]
+    terms = [paths.parse_term_name(name) for name in storage.list(paths.TERMS)]
+    bases = [term for term, kind in terms if kind == "base"]
+    return Facts(
+        manifests={m: manifest.load(storage, manifest.Manifest, paths.manifest_name(m), job).files for m in manifests},
+        receipts=frozenset(paths.parse_receipt_name(name) for name in storage.list(paths.RECEIPTS)),
+        bases={t: manifest.load(storage, manifest.Base, paths.base_name(t), job).resumed_id for t in bases},
+        claims=frozenset(term for term, kind in terms if kind == "claim"),
+        stored=frozenset(paths.parse_shared_name(name) for name in storage.list(paths.SHARED)),
+    )
+
+
+def apply(storage: CheckpointStorage, names: Sequence[str]) -> None:
+    """Delete in the order of ``plan``. Stopping anywhere is safe."""
+    failpoints.hit("retention.before")
+    for name in names:
+        storage.delete(name)
+        failpoints.hit("retention.between")
+
+
+def retain(storage: CheckpointStorage, job: str, keep: int, in_flight: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Gather, plan, delete; returns the deleted names.
+
+    The trap: an upload that finds its content stored already does not write it again. Call this while no
+    upload is under way (after the receipt, before the next barrier), or pass what is in flight.
+    """
+    names = plan(gather(storage, job), keep, in_flight)
+    apply(storage, names)
+    return names

@@ -1,0 +1,264 @@
+"""Where the durable objects of one job are kept: a local directory, or memory for tests.
+
+Publishing writes a temporary file, syncs it, links it under its name and syncs the directory: the name
+exists with all of its content or not at all, and an existing name is never replaced.
+Rule: a full disk or an I/O error comes out as the OSError it is; nothing here retries or guesses.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from kafka_eos import failpoints
+from kafka_eos.checkpoints import files, paths
+from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.interfaces import CheckpointStorage, FileRef
+
+
+class JobStorage(CheckpointStorage, Protocol):
+    """What the coordinator needs on top of what backends need."""
+
+    def check(self, ref: FileRef) -> None:
+        """Read a stored file; CorruptCheckpoint, naming it, if it is absent or not what was stored."""
+
+    def append(self, name: str, line: str) -> None:
+        """Add a line to a log. Not synced. A line torn by a crash stays alone on its line."""
+
+    def lines(self, name: str) -> Sequence[str]:
+        """The lines of a log, without one that was cut off at the end; [] if there is no log yet."""
+
+
+class LocalStorage:
+    """A directory on a local file system that has hard links and honours fsync.
+
+    The supervisor and its workers each open it. ``publish`` that raises anything but FileExistsError leaves
+    open whether the object exists: only a recovery may decide that.
+    """
+
+    def __init__(self, root: Path) -> None:
+        root.parent.mkdir(parents=True, exist_ok=True)
+        self.root = root
+        for directory in (root, *(root / name for name in paths.DIRECTORIES)):
+            files.make_directory(directory)
+        for directory in (root.parent, root):
+            files.sync_directory(directory)
+
+    def tidy(self) -> None:
+        """Remove the temporary files of dead processes and make durable what they linked before they died.
+
+        Only for the holder of the job's lock, before it starts workers: it would hit a live publisher too.
+        """
+        for directory in (self.root / name for name in paths.DIRECTORIES):
+            for entry in directory.iterdir():
+                if entry.name.startswith(files.TEMPORARY):
+                    entry.unlink(missing_ok=True)
+            files.sync_directory(directory)
+
+    def publish(self, name: str, data: bytes) -> None:
+        target = self._path(name)
+        passed: Callable[[str], None] = failpoints.hit if paths.is_manifest(name) else _unobserved
+        with self._staging(target.parent) as temporary:
+            with files.created(temporary) as fd:
+                files.write_all(fd, data)
+                passed("manifest.staged")
+                os.fsync(fd)
+                passed("manifest.synced")
+            os.link(temporary, target, follow_symlinks=False)
+            passed("manifest.renamed")
+        files.sync_directory(target.parent)
+        passed("manifest.published")
+
+    def read(self, name: str) -> bytes:
+        with self._stored(name) as fd:
+            return files.read_all(fd)
+
+    def list(self, prefix: str) -> Sequence[str]:
+        names = os.listdir(self._path(prefix))
+        return sorted(f"{prefix}/{name}" for name in names if not name.startswith(files.TEMPORARY))
+
+    def delete(self, name: str) -> None:
+        self._path(name).unlink(missing_ok=True)
+
+    def upload(self, path: Path, name: str) -> FileRef:
+        """As ``CheckpointStorage``. The file must not change any more: it may get a second name here."""
+        with files.opened(path) as fd:
+            sha256, size = files.digest(fd)
+            ref = FileRef(paths.plain_file_name(name), sha256, size)
+            target = self._path(paths.shared_name(sha256))
+            if not self._holds(ref, target):
+                os.fchmod(fd, 0o600)
+                # Content first, then the name: after a power cut the name must not stand for less.
+                os.fsync(fd)
+                self._place(path, fd, ref, target)
+        return ref
+
+    def fetch(self, ref: FileRef, target: Path) -> None:
+        name = paths.shared_name(ref.sha256)
+        with self._shared(ref) as fd:
+            if ref.name.endswith(paths.IMMUTABLE_SUFFIX):
+                _expect(ref, files.digest(fd))
+                if files.link(self._path(name), target):
+                    return
+                os.lseek(fd, 0, os.SEEK_SET)
+            with files.created(target) as out:
+                _expect(ref, files.copy(fd, out))
+
+    def check(self, ref: FileRef) -> None:
+        with self._shared(ref) as fd:
+            _expect(ref, files.digest(fd))
+
+    def append(self, name: str, line: str) -> None:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(self._path(name), flags, 0o600)
+        try:
+            size = os.fstat(fd).st_size
+            torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+            files.write_all(fd, (b"\n" if torn else b"") + line.encode() + b"\n")
+        finally:
+            os.close(fd)
+
+    def lines(self, name: str) -> Sequence[str]:
+        try:
+            return _complete_lines(self.read(name))
+        except FileNotFoundError:
+            return []
+
+    def _path(self, name: str) -> Path:
+        return self.root / paths.inside(name)
+
+    @contextmanager
+    def _staging(self, directory: Path) -> Iterator[Path]:
+        temporary = files.temporary(directory)
+        try:
+            yield temporary
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @contextmanager
+    def _stored(self, name: str) -> Iterator[int]:
+        with ExitStack() as stack:
+            try:
+                fd = stack.enter_context(files.opened(self._path(name)))
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.EINVAL):
+                    raise CorruptCheckpoint(f"{name}: not a regular file (links are not followed)") from error
+                raise
+            yield fd
+
+    @contextmanager
+    def _shared(self, ref: FileRef) -> Iterator[int]:
+        name = paths.shared_name(ref.sha256)
+        with ExitStack() as stack:
+            try:
+                fd = stack.enter_context(self._stored(name))
+            except FileNotFoundError as error:
+                raise CorruptCheckpoint(f"{name} ({ref.name}): the file is missing") from error
+            yield fd
+
+    @staticmethod
+    def _holds(ref: FileRef, target: Path) -> bool:
+        try:
+            found = os.lstat(target)
+        except FileNotFoundError:
+            return False
+        if not stat.S_ISREG(found.st_mode) or found.st_size != ref.size:
+            raise _altered(ref, f"{found.st_size} bytes, not {ref.size}")
+        return True
+
+    def _place(self, path: Path, fd: int, ref: FileRef, target: Path) -> None:
+        with self._staging(target.parent) as temporary:
+            try:
+                if not files.link(path, target):
+                    os.lseek(fd, 0, os.SEEK_SET)
+                    with files.created(temporary) as out:
+                        _expect(ref, files.copy(fd, out))
+                        os.fsync(out)
+                    os.link(temporary, target, follow_symlinks=False)
+            except FileExistsError:
+                # Another subtask stored the same content a moment ago; its name is as good as ours.
+                pass
+        files.sync_directory(target.parent)
+
+
+class MemoryStorage:
+    """The same contract without a disk, for tests. ``objects`` is what is stored; may be used from threads."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self._logs: dict[str, str] = {}
+        self._creating = threading.Lock()
+
+    def publish(self, name: str, data: bytes) -> None:
+        with self._creating:
+            if paths.inside(name) in self.objects:
+                raise FileExistsError(errno.EEXIST, "exists", name)
+            self.objects[name] = bytes(data)
+
+    def read(self, name: str) -> bytes:
+        try:
+            return self.objects[paths.inside(name)]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, "no such object", name) from None
+
+    def list(self, prefix: str) -> Sequence[str]:
+        return sorted(name for name in tuple(self.objects) if name.startswith(f"{prefix}/"))
+
+    def delete(self, name: str) -> None:
+        self.objects.pop(paths.inside(name), None)
+
+    def upload(self, path: Path, name: str) -> FileRef:
+        data = path.read_bytes()
+        ref = FileRef(paths.plain_file_name(name), hashlib.sha256(data).hexdigest(), len(data))
+        self.objects[paths.shared_name(ref.sha256)] = data
+        return ref
+
+    def fetch(self, ref: FileRef, target: Path) -> None:
+        data = self._checked(ref)
+        with files.created(target) as fd:
+            files.write_all(fd, data)
+
+    def check(self, ref: FileRef) -> None:
+        self._checked(ref)
+
+    def append(self, name: str, line: str) -> None:
+        self._logs[name] = self._logs.get(paths.inside(name), "") + line + "\n"
+
+    def lines(self, name: str) -> Sequence[str]:
+        return _complete_lines(self._logs.get(name, "").encode())
+
+    def _checked(self, ref: FileRef) -> bytes:
+        name = paths.shared_name(ref.sha256)
+        try:
+            data = self.objects[name]
+        except KeyError:
+            raise CorruptCheckpoint(f"{name} ({ref.name}): the file is missing") from None
+        _expect(ref, (hashlib.sha256(data).hexdigest(), len(data)))
+        return data
+
+
+def _expect(ref: FileRef, found: tuple[str, int]) -> None:
+    sha256, size = found
+    if size != ref.size:
+        raise _altered(ref, f"{size} bytes, not {ref.size}")
+    if sha256 != ref.sha256:
+        raise _altered(ref, "the content does not match its checksum")
+
+
+def _altered(ref: FileRef, what: str) -> CorruptCheckpoint:
+    return CorruptCheckpoint(f"{paths.shared_name(ref.sha256)} ({ref.name}): {what}")
+
+
+def _complete_lines(data: bytes) -> list[str]:
+    return [line.decode(errors="replace") for line in data.split(b"\n")[:-1]]
+
+
+def _unobserved(_: str) -> None:
+    """Only manifests have named steps."""

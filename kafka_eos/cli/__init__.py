@@ -1,0 +1,67 @@
+"""The ``kafka-eos`` command: one file a command, all of them thin.
+
+Rule: a user's mistake ends in one paragraph that says what to do next and exit code 2, never in a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from kafka_eos import __version__
+from kafka_eos.cli import audit, broker, checkpoints, demo, doctor, explain, run
+from kafka_eos.cli.output import console
+from kafka_eos.coordinator import Interrupted
+from kafka_eos.errors import Fatal, KafkaEosError, UserError
+
+EXIT_FATAL, EXIT_USER, EXIT_INTERRUPTED = 1, 2, 3
+
+app = typer.Typer(
+    name="kafka-eos",
+    help="Exactly-once Kafka pipelines in Python: run them, kill them, and prove that nothing was lost or doubled.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+app.command("run")(run.run)
+app.command("explain")(explain.explain)
+app.command("audit")(audit.audit)
+app.command("doctor")(doctor.doctor)
+app.command("demo")(demo.demo)
+app.add_typer(checkpoints.app, name="checkpoints")
+app.add_typer(broker.app, name="broker")
+
+
+def _version(show: bool) -> None:
+    if show:
+        console.print(f"kafka-eos {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
+    """Options of every command come before it."""
+
+
+def main() -> None:
+    """Entry point. Exit codes: 0 done, 1 fatal, 2 for the user to change, 3 stopped before the last commit."""
+    try:
+        app()
+    except UserError as error:
+        _fail(error, EXIT_USER)
+    except Interrupted as error:
+        _fail(error, EXIT_INTERRUPTED)
+    except Fatal as error:
+        _fail(error, EXIT_FATAL)
+    except KafkaEosError as error:
+        _fail(error, EXIT_FATAL)
+
+
+def _fail(error: KafkaEosError, code: int) -> None:
+    console.print(f"[bold red]{type(error).__name__}[/]: ", end="")
+    console.print(str(error), markup=False, highlight=False)
+    sys.exit(code)

@@ -1,0 +1,109 @@
+"""``kafka-eos checkpoints``: list, show and verify what a job has stored."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints import paths, verify
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.cli.options import CheckpointDir
+from kafka_eos.cli.output import console
+from kafka_eos.coordinator.term import gather
+from kafka_eos.errors import ConfigError
+from kafka_eos.ids import EpochId
+from kafka_eos.protocol.recovery import Facts, lineage
+from kafka_eos.settings import Settings
+
+app = typer.Typer(help="List, show and verify the checkpoints of a job.", no_args_is_help=True)
+Job = Annotated[str, typer.Argument(help="Name of the pipeline.")]
+out = typer.echo
+
+
+@app.command("list")
+def list_(job: Job, checkpoint_dir: CheckpointDir = None) -> None:
+    """Decided epochs that are still stored, oldest first.
+
+    Example: `kafka-eos checkpoints list order-totals`
+    """
+    storage, facts = _open(job, checkpoint_dir)
+    table = Table("epoch", "term", "decided", "committed", "state", "output", "counts")
+    valid = lineage(facts)
+    for epoch in sorted(facts.manifests):
+        manifest = _load(storage, job, epoch)
+        table.add_row(
+            str(epoch.epoch),
+            str(epoch.term),
+            _when(manifest.created_at),
+            "yes" if epoch in facts.receipts else "not yet",
+            f"{sum(f.size for h in manifest.states for f in h.files) / 1e6:,.1f} MB",
+            f"{sum(c.records for c in manifest.committables):,} records",
+            "yes" if epoch in valid or epoch in facts.receipts else "no: superseded",
+        )
+    console.print(table)
+
+
+@app.command()
+def show(
+    job: Job,
+    epoch: Annotated[int | None, typer.Argument(help="Number of the epoch; the newest if left out.")] = None,
+    checkpoint_dir: CheckpointDir = None,
+) -> None:
+    """What one epoch holds: positions, state files, committables.
+
+    Example: `kafka-eos checkpoints show order-totals 42`
+    """
+    storage, facts = _open(job, checkpoint_dir)
+    found = [m for m in sorted(facts.manifests) if epoch is None or m.epoch.n == epoch]
+    if not found:
+        raise ConfigError(f"job {job!r} has no stored epoch {epoch}; see: kafka-eos checkpoints list {job}")
+    manifest = _load(storage, job, found[-1])
+    out(f"epoch {manifest.epoch}, term {manifest.term}, decided {_when(manifest.created_at)}, plan {manifest.plan[:12]}")
+    for source, positions in manifest.sources.items():
+        out(f"\nsource {source}")
+        for split, position in sorted(positions.items()):
+            out(f"  {split}: {position}")
+    for handle in manifest.states:
+        size = sum(file.size for file in handle.files)
+        out(f"\nstate of {handle.operator} ({handle.backend}): {len(handle.files)} files, {size:,} bytes")
+        for state in handle.states:
+            out(f"  {state}")
+    for committable in manifest.committables:
+        out(f"\noutput to {committable.scope}: {committable.records:,} records\n  {dict(committable.payload)}")
+
+
+@app.command("verify")
+def verify_(job: Job, checkpoint_dir: CheckpointDir = None) -> None:
+    """Check every stored object against its checksum. Exit code 1 if one is damaged.
+
+    Example: `kafka-eos checkpoints verify order-totals`
+    """
+    storage, facts = _open(job, checkpoint_dir)
+    problems = verify.verify_job(storage, job)
+    for problem in problems:
+        out(str(problem))
+    out(f"{len(facts.manifests)} epochs, {len(storage.list(paths.SHARED))} state files: {len(problems)} problems")
+    raise typer.Exit(1 if problems else 0)
+
+
+def _open(job: str, checkpoint_dir: Path | None) -> tuple[LocalStorage, Facts]:
+    cli = {} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir}
+    directory = Settings.resolve(cli=cli).job_dir(job)
+    if not directory.is_dir():
+        raise ConfigError(f"no checkpoints of a job {job!r} in {directory.parent}; give --checkpoint-dir")
+    storage = LocalStorage(directory)
+    return storage, gather(storage, job)
+
+
+def _load(storage: LocalStorage, job: str, epoch: EpochId) -> Manifest:
+    return records.load(storage, Manifest, paths.manifest_name(epoch), job)
+
+
+def _when(at: int) -> str:
+    return datetime.fromtimestamp(at / 1000).isoformat(sep=" ", timespec="seconds")

@@ -1,0 +1,73 @@
+"""``kafka-eos doctor``: find output of a job that is staged but not ended, and end it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
+from kafka_eos.cli.output import console
+from kafka_eos.coordinator import Coordinator, Patience
+from kafka_eos.coordinator.history import History
+from kafka_eos.coordinator.lock import job_lock
+from kafka_eos.coordinator.term import gather
+from kafka_eos.interfaces import Staged
+from kafka_eos.plan import Plan
+from kafka_eos.settings import Settings
+
+
+def doctor(
+    app: App,
+    end: Annotated[
+        bool, typer.Option("--end", help="Commit what was decided, abort the rest. The job must not be running.")
+    ] = False,
+    bootstrap_servers: Bootstrap = None,
+    checkpoint_dir: CheckpointDir = None,
+) -> None:
+    """List this job's open transactions and staged files, oldest first; end them when asked.
+
+    An open transaction hides everything behind it from read_committed readers. A running job has one or two young
+    ones; a job that was killed and never started again leaves old ones. Ending them does exactly what the next
+    start would do. Exit code 1 if something is open and was not ended.
+
+    Example: `kafka-eos doctor orders.py --end`
+    """
+    pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
+    plan = pipeline.plan()
+    storage = LocalStorage(settings.job_dir(plan.name))
+    coordinator = Coordinator(plan, storage, History(storage), _patience(), settings.for_connectors(), settings.retained_checkpoints)
+    try:
+        staged = coordinator.staged()
+        _show(staged)
+        if end:
+            _end(coordinator, plan, settings, storage)
+            staged = coordinator.staged()
+            typer.echo(f"ended; {len(staged)} left")
+    finally:
+        coordinator.close()
+    raise typer.Exit(1 if staged else 0)
+
+
+def _end(coordinator: Coordinator, plan: Plan, settings: Settings, storage: LocalStorage) -> None:
+    with job_lock(settings.job_dir(plan.name) / paths.LOCK, plan.name):
+        if gather(storage, plan.name).claims:
+            coordinator.recover()
+
+
+def _show(staged: list[Staged]) -> None:
+    if not staged:
+        typer.echo("nothing is open")
+        return
+    table = Table("open", "state", "age")
+    for item in sorted(staged, key=lambda item: -item.age):
+        table.add_row(item.name, item.detail, f"{item.age:,.0f} s")
+    console.print(table)
+
+
+def _patience() -> Patience:
+    return Patience(threading.Event(), lambda text: console.print(text, highlight=False))

@@ -1,0 +1,32 @@
+"""Options that several commands share, and how they become settings.
+
+Rule: an option that was not given is not passed on, so that code, environment and defaults keep their say.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kafka_eos.app import AppRef, load
+from kafka_eos.dsl import Pipeline
+from kafka_eos.settings import Settings
+
+App = Annotated[
+    str, typer.Argument(help="Python file that defines the pipeline, e.g. `orders.py` or `orders.py:pipeline`.")
+]
+Bootstrap = Annotated[
+    str | None, typer.Option("--bootstrap-servers", "-b", help="Kafka brokers, `host:port` separated by commas.")
+]
+CheckpointDir = Annotated[
+    Path | None, typer.Option("--checkpoint-dir", help="Where checkpoints are kept, one directory a job.")
+]
+
+
+def open_app(app: str, **options: object) -> tuple[Pipeline, Settings]:
+    """Load the user's file and resolve its settings with the options given on the command line."""
+    pipeline = load(AppRef.parse(app))
+    cli = {name: value for name, value in options.items() if value is not None}
+    return pipeline, Settings.resolve(code=pipeline.code_settings, cli=cli)

@@ -1,0 +1,92 @@
+"""The terminal: one console for messages, and the live view of a running job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+console = Console(stderr=True)
+
+_LOUD = {
+    "notice": "{text}",
+    "restarting": "[yellow]{what}[/]: {reason} — going back to the last checkpoint",
+    "splits": "found new splits of {source}: {splits}",
+}
+
+
+class LiveView:
+    """An observer that draws rate, lag, epoch and checkpoints, and prints what is out of the ordinary.
+
+    On a terminal it redraws in place; elsewhere (a log file, CI) it prints a line every ten seconds.
+    """
+
+    _LOG_EVERY = 10.0
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._facts: dict[str, Any] = {"records_in": 0, "records_out": 0, "lag": 0}
+        self._rate, self._since = 0.0, time.monotonic()
+        self._restarts = 0
+        self._logged = 0.0
+        self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+
+    def __enter__(self) -> LiveView:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def __call__(self, event: str, facts: Mapping[str, object]) -> None:
+        if event == "progress":
+            self._measure(facts)
+        if event == "restarting":
+            self._restarts += 1
+        if event in _LOUD:
+            console.print(_LOUD[event].format(**facts), highlight=False)
+        self._facts.update({f"{event}.{name}": value for name, value in facts.items()})
+        self._draw()
+
+    def _measure(self, facts: Mapping[str, object]) -> None:
+        now = time.monotonic()
+        done = int(str(facts["records_in"]))
+        if done >= self._facts["records_in"] and now > self._since:
+            self._rate = (done - self._facts["records_in"]) / (now - self._since)
+        self._since = now
+        self._facts.update(facts)
+
+    def _draw(self) -> None:
+        if self._live:
+            self._live.update(self._table())
+        elif time.monotonic() - self._logged > self._LOG_EVERY:
+            self._logged = time.monotonic()
+            console.print(" ".join(f"{name}={value}" for name, value in self._cells()), highlight=False)
+
+    def _table(self) -> Table:
+        table = Table(title=f"{self._job}", title_justify="left", show_edge=False, pad_edge=False)
+        for name, _ in self._cells():
+            table.add_column(name, justify="right")
+        table.add_row(*(value for _, value in self._cells()))
+        return table
+
+    def _cells(self) -> list[tuple[str, str]]:
+        facts = self._facts
+        seconds = facts.get("committed.seconds")
+        size = facts.get("decided.state_bytes")
+        return [
+            ("records/s", f"{self._rate:,.0f}"),
+            ("lag", f"{facts['lag']:,}"),
+            ("in", f"{facts['records_in']:,}"),
+            ("out", f"{facts['records_out']:,}"),
+            ("epoch", str(facts.get("committed.epoch", "–"))),
+            ("checkpoint", "–" if seconds is None else f"{seconds * 1000:,.0f} ms"),
+            ("state", "–" if size is None else f"{size / 1e6:,.1f} MB"),
+            ("restarts", str(self._restarts)),
+        ]

@@ -1,0 +1,280 @@
+"""One job's epochs, from recovery to receipt. Both engines drive it; it knows neither workers nor tasks.
+
+Each method gathers facts, asks ``protocol`` and carries out the answer. It is synchronous and meant for one
+caller at a time. Rule: the publication of the manifest is the decision, and the check for a newer term comes
+between the decision and the first commit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints import paths, retention, verify
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.coordinator import term as terms
+from kafka_eos.coordinator.commits import Finisher
+from kafka_eos.coordinator.history import History
+from kafka_eos.coordinator.patience import Patience
+from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fenced, RestartFromCheckpoint
+from kafka_eos.failpoints import hit
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import Committable, Committer, JobContext, Json, Positions, Staged, StateHandle
+from kafka_eos.plan import Plan
+from kafka_eos.protocol.commit import Commit, Revoke, Stop, authorize
+from kafka_eos.protocol.recovery import Fresh, Settled, Superseded, Unfinished, next_epoch, resolve, settle
+from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+
+COMMIT_MARGIN = 10.0
+"""Seconds before its timeout at which a prepared committable is no longer trusted to outlive its siblings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Where an attempt starts: its term, the decided epoch it continues, and positions of all splits."""
+
+    term: Term
+    base: EpochId
+    first_epoch: Epoch
+    states: tuple[StateHandle, ...]
+    positions: Mapping[str, Positions]
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """What the subtasks acknowledged for one epoch, put together."""
+
+    positions: Mapping[str, Positions]
+    states: tuple[StateHandle, ...]
+    committables: tuple[Committable, ...]
+
+
+class Coordinator:
+    """Holds the term of one job. ``recover`` first; then ``decide`` and ``finish`` for each epoch."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        storage: JobStorage,
+        history: History,
+        patience: Patience,
+        connector_settings: Mapping[str, Json],
+        retained: int,
+    ) -> None:
+        self._plan, self._storage, self._history, self._patience = plan, storage, history, patience
+        self._settings, self._retained = connector_settings, retained
+        self._context = JobContext(plan.name, Term(0), connector_settings)
+        self._committers: dict[str, Committer] = {}
+        for sink in plan.sinks:
+            scope = sink.sink.scope(self._context)
+            if scope not in self._committers:
+                self._committers[scope] = sink.sink.committer(self._context)
+        self._finisher = Finisher(storage, self._committers, patience)
+        self._next = Epoch(0)
+
+    @property
+    def term(self) -> Term:
+        return self._context.term
+
+    def check(self) -> list[str]:
+        """Let every sink check the environment. Returns notices; raises ConfigError with what to change."""
+        return [notice for sink in self._plan.sinks for notice in sink.sink.check(self._context)]
+
+    def staged(self) -> list[Staged]:
+        """What any term of the job has open in any sink."""
+        return [item for committer in self._committers.values() for item in committer.staged(self._context)]
+
+    # ------------------------------------------------------------ recovery
+
+    def recover(self) -> Resumed:
+        """Take the job over and bring it to a settled state.
+
+        Raises Fenced, CorruptCheckpoint, CommittableLost, InputLost, ConfigError; Interrupted when told to stop.
+        """
+        self._context = JobContext(self._plan.name, terms.claim(self._storage, self._plan.name), self._settings)
+        hit("recovery.claimed")
+        facts = terms.gather(self._storage, self._plan.name)
+        self._next = next_epoch(facts)
+        match resolve(facts, self.term):
+            case Superseded(by=newer):
+                raise Fenced(f"term {self.term} was replaced by term {newer} while it was starting")
+            case Fresh():
+                manifest = self._begin()
+            case Settled(newest=newest):
+                manifest = self._settled(newest)
+            case Unfinished() as unfinished:
+                manifest = self._unfinished(unfinished)
+        self._abort_orphans()
+        self._history.write("recovered", epoch=manifest.epoch, term=self.term.n)
+        return Resumed(
+            self.term, manifest.id, self._next, self._claimed_states(manifest), self._positions(manifest)
+        )
+
+    def _begin(self) -> Manifest:
+        """Nothing was ever decided: decide epoch 0, the start positions, before anything is read."""
+        self._rebase(None, "first start")
+        positions = {source.name: self._discover(source.name, None) for source in self._plan.sources}
+        manifest = self.decide(self.next_epoch(), Acked(positions, (), ()))
+        self.finish(manifest)
+        return manifest
+
+    def _settled(self, newest: EpochId) -> Manifest:
+        hit("recovery.resolved")
+        manifest = self._load(newest)
+        if problems := verify.verify_files(self._storage, manifest):
+            raise CorruptCheckpoint(
+                f"epoch {newest} is committed, but its state is damaged: {'; '.join(map(str, problems))}. Restore "
+                f"the named objects from a copy of {paths.SHARED}/; going back further would double its output."
+            )
+        hit("recovery.verified")
+        self._rebase(newest, "newest epoch is committed")
+        return manifest
+
+    def _unfinished(self, unfinished: Unfinished) -> Manifest:
+        hit("recovery.resolved")
+        manifest = self._load(unfinished.newest)
+        damage = [str(problem) for problem in verify.verify_files(self._storage, manifest)]
+        hit("recovery.verified")
+        probes = self._finisher.probe(manifest.committables)
+        hit("recovery.probed")
+        match settle(unfinished, probes, damage, COMMIT_MARGIN):
+            case Commit() as decision:
+                self._commit(manifest, decision)
+                hit("recovery.committed")
+                self._rebase(manifest.id, "newest epoch was decided; its commits are finished")
+                return manifest
+            case Revoke(epoch=epoch, reason=reason):
+                assert unfinished.previous is not None  # settle turns a revocation without one into Stop
+                previous = self._load(unfinished.previous)
+                self._rebase(previous.id, f"epoch {epoch} revoked: {reason}")
+                self._history.write("revoked", epoch=epoch.epoch.n, term=epoch.term.n, reason=reason)
+                return previous
+            case Stop(epoch=epoch, reason=reason):
+                raise CommittableLost(
+                    f"epoch {epoch} of job {self._plan.name!r} was decided but cannot be completed: {reason}. Its input "
+                    f"is {manifest.sources}. Nothing was skipped; see docs/operations.md, 'a lost committable'."
+                )
+
+    def _load(self, epoch: EpochId) -> Manifest:
+        try:
+            return records.load(self._storage, Manifest, paths.manifest_name(epoch), self._plan.name)
+        except FileNotFoundError:
+            raise CorruptCheckpoint(f"{paths.manifest_name(epoch)} is named by a term record but missing") from None
+
+    def _rebase(self, base: EpochId | None, reason: str) -> None:
+        terms.write_base(self._storage, self._plan.name, self.term, base, reason)
+        hit("recovery.based")
+
+    def _abort_orphans(self) -> None:
+        for scope, committer in self._committers.items():
+            names = self._patience.until_answered(
+                f"abort orphans in {scope}", lambda c=committer: c.abort_orphans(self._context)  # type: ignore[misc]
+            )
+            if names:
+                self._history.write("aborted", scope=scope, count=len(names), names=list(names[:20]))
+        hit("recovery.aborted")
+
+    def _positions(self, manifest: Manifest) -> dict[str, Positions]:
+        return {source.name: self._discover(source.name, manifest.sources.get(source.name))
+                for source in self._plan.sources}
+
+    def _claimed_states(self, manifest: Manifest) -> tuple[StateHandle, ...]:
+        stateful = {node.name for node in self._plan.nodes if node.stateful}
+        if dropped := sorted({handle.operator for handle in manifest.states} - stateful):
+            raise ConfigError(
+                f"epoch {manifest.id} holds state of {', '.join(map(repr, dropped))}, but the pipeline has no stateful "
+                "operator of that name. Give the operator its old name back, or start under another pipeline name."
+            )
+        return manifest.states
+
+    # ------------------------------------------------------------ sources
+
+    def discover(self, known: Mapping[str, Positions]) -> dict[str, Positions]:
+        """Splits that are not in ``known`` yet, by source, with where to start them."""
+        found = {name: self._discover(name, positions) for name, positions in known.items()}
+        return {
+            name: new
+            for name, positions in found.items()
+            if (new := {split: at for split, at in positions.items() if split not in known[name]})
+        }
+
+    def ends(self) -> dict[str, Positions]:
+        """Where each source ends now."""
+        return {
+            source.name: self._patience.until_answered(
+                f"ask for the end of {source.name}", lambda s=source.source: s.ends(self._context)  # type: ignore[misc]
+            )
+            for source in self._plan.sources
+        }
+
+    def _discover(self, name: str, known: Positions | None) -> Positions:
+        source = next(node.source for node in self._plan.sources if node.name == name)
+        return self._patience.until_answered(
+            f"look up the splits of {name}", lambda: source.discover(self._context, known)
+        )
+
+    # ------------------------------------------------------------ epochs
+
+    def next_epoch(self) -> EpochId:
+        """A fresh id for the next checkpoint of this term."""
+        epoch = EpochId(self._next, self.term)
+        self._next = self._next.next()
+        return epoch
+
+    def decide(self, epoch: EpochId, acked: Acked) -> Manifest:
+        """Publish the manifest: after this the epoch has happened. Raises Fenced if a newer term is there."""
+        manifest = Manifest(
+            job=self._plan.name,
+            epoch=epoch.epoch.n,
+            term=epoch.term.n,
+            created_at=terms.now_ms(),
+            plan=self._plan.fingerprint,
+            max_key_groups=MAX_KEY_GROUPS,
+            parallelism=1,
+            sources=dict(acked.positions),
+            states=acked.states,
+            committables=acked.committables,
+        )
+        records.publish(self._storage, manifest)
+        terms.check(self._storage, self.term)
+        return manifest
+
+    def finish(self, manifest: Manifest) -> None:
+        """Commit a decided epoch, write its receipt, drop what is no longer needed.
+
+        Raises RestartFromCheckpoint if it cannot be committed as it is: recovery then decides what becomes of it.
+        """
+        probes = self._finisher.probe(manifest.committables)
+        match authorize(manifest.id, probes, COMMIT_MARGIN):
+            case Commit() as decision:
+                self._commit(manifest, decision)
+            case Revoke(reason=reason) | Stop(reason=reason):
+                raise RestartFromCheckpoint(f"epoch {manifest.id} cannot be committed: {reason}")
+        retention.retain(self._storage, self._plan.name, self._retained)
+
+    def tell_sources(self, manifest: Manifest) -> None:
+        """Pass committed positions on to lag tools. Raises Retryable if one could not be told."""
+        for source in self._plan.sources:
+            source.source.completed(self._context, manifest.id, manifest.sources[source.name])
+
+    def _commit(self, manifest: Manifest, decision: Commit) -> None:
+        outcomes = self._finisher.commit(manifest.committables, decision)
+        totals: Counter[str] = Counter()
+        for committable in manifest.committables:
+            totals[committable.scope] += committable.records
+        self._history.write(
+            "committed",
+            epoch=manifest.epoch,
+            term=manifest.term,
+            records=dict[str, Json](totals),
+            outcomes=[outcome.value for outcome in outcomes],
+        )
+        self._finisher.write_receipt(manifest, outcomes)
+
+    def close(self) -> None:
+        """Close the committers."""
+        for committer in self._committers.values():
+            committer.close()

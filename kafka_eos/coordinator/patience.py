@@ -1,0 +1,49 @@
+"""Repeat a call whose answer is not known yet, until it answers or the job is told to stop.
+
+Rule: only ``Retryable`` is repeated. A commit that was decided is repeated for as long as it takes: giving up
+would be a loss; being told to stop is not, because the next start goes on with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from kafka_eos.errors import Retryable
+
+T = TypeVar("T")
+
+_FIRST_DELAY, _LONGEST_DELAY = 0.05, 2.0
+
+
+class Interrupted(Retryable):
+    """Told to stop while waiting for an answer. What was decided is finished at the next start."""
+
+
+class Patience:
+    """Waits between attempts; ``stop`` ends the waiting, ``notice`` hears what is being waited for."""
+
+    def __init__(self, stop: threading.Event, notice: Callable[[str], None]) -> None:
+        self._stop, self._notice = stop, notice
+
+    def until_answered(self, what: str, call: Callable[[], T]) -> T:
+        """``call()``'s result. Raises Interrupted when told to stop, and whatever else ``call`` raises."""
+        for delay in _delays():
+            try:
+                return call()
+            except Retryable as error:
+                self._notice(f"{what}: {error}; trying again")
+                if self._stop.wait(delay):
+                    raise Interrupted(f"stopped while waiting to {what}: {error}") from error
+        raise AssertionError("unreachable: delays never end")
+
+    def interrupt(self) -> None:
+        self._stop.set()
+
+
+def _delays() -> Iterator[float]:
+    delay = _FIRST_DELAY
+    while True:
+        yield delay
+        delay = min(delay * 2, _LONGEST_DELAY)

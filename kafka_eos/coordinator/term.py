@@ -1,0 +1,73 @@
+"""Terms: fencing tokens kept in the checkpoint storage.
+
+A term is *claimed* (create-exclusive) before anything is looked at, and gets a *base* record once recovery knows
+which decided epoch it continues. Together with the check after each publication this is a handshake: either the
+old term's manifest is published before the new claim is listed, and is continued; or the old term sees the
+claim right after publishing, and commits nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.errors import Fenced
+from kafka_eos.ids import EpochId, Term
+from kafka_eos.protocol.recovery import Facts
+
+
+def claim(storage: JobStorage, job: str) -> Term:
+    """Take the next term, for good."""
+    term = max(_terms(storage, "claim"), default=Term(0)).next()
+    while True:
+        try:
+            records.publish(
+                storage,
+                records.Claim(job=job, term=term.n, host=socket.gethostname(), pid=os.getpid(), at=now_ms()),
+            )
+        except FileExistsError:
+            term = term.next()
+        else:
+            return term
+
+
+def write_base(storage: JobStorage, job: str, term: Term, base: EpochId | None, reason: str) -> None:
+    """Record which decided epoch ``term`` continues. From here on, older terms' later manifests do not count."""
+    resumed = None if base is None else (base.epoch.n, base.term.n)
+    records.publish(storage, records.Base(job=job, term=term.n, resumed=resumed, reason=reason, at=now_ms()))
+
+
+def check(storage: JobStorage, term: Term) -> None:
+    """Raise Fenced if a newer term is claimed."""
+    newest = max(_terms(storage, "claim"))
+    if newest > term:
+        raise Fenced(f"term {term} was replaced by term {newest}: another supervisor took over this job")
+
+
+def gather(storage: JobStorage, job: str) -> Facts:
+    """What is stored, for ``protocol.recovery``. Opens base records, nothing else."""
+    bases = {term: _base(storage, job, term) for term in _terms(storage, "base")}
+    return Facts(
+        claims=frozenset(_terms(storage, "claim")),
+        bases=bases,
+        manifests=frozenset(map(paths.parse_manifest_name, storage.list(paths.MANIFESTS))),
+        receipts=frozenset(map(paths.parse_receipt_name, storage.list(paths.RECEIPTS))),
+    )
+
+
+def now_ms() -> int:
+    """Milliseconds since the Unix epoch, for records that people read; no decision rests on it."""
+    return time.time_ns() // 1_000_000
+
+
+def _base(storage: JobStorage, job: str, term: Term) -> EpochId | None:
+    return records.load(storage, records.Base, paths.base_name(term), job).resumed_id
+
+
+def _terms(storage: JobStorage, kind: str) -> list[Term]:
+    parsed = map(paths.parse_term_name, storage.list(paths.TERMS))
+    return [term for term, which in parsed if which == kind]

@@ -1,0 +1,88 @@
+"""What the job says of itself, read while it runs: its history file and its status file.
+
+Rule: reading only. A line of the history counts once it is whole, and an epoch counts once however often its
+commit is told (a commit that a killed process began is told again by its successor).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kafka_eos.checkpoints import paths
+from kafka_eos.embedded.status import read_status
+
+
+@dataclass
+class Diary:
+    """Follows one job. ``poll`` reads what is new; everything else is what was read so far."""
+
+    directory: Path
+    events: list[dict[str, Any]] = field(default_factory=list)
+    outputs: dict[int, int] = field(default_factory=dict)
+    """Records made visible, by epoch."""
+    sessions: list[dict[str, Any]] = field(default_factory=list)
+    """The ``running`` events: one for each time that the job was up again."""
+    own_epochs: int = 0
+    """Epochs that were committed by the term that took them (not finished by a recovery)."""
+    checkpoint: dict[str, Any] = field(default_factory=dict)
+    """The latest ``decided`` event: seconds, state_bytes."""
+    lag: int = 0
+    """Records that the source had not read yet at ``lag_at`` (seconds since the Unix epoch)."""
+    lag_at: float = 0.0
+    _at: int = 0
+
+    @property
+    def epoch(self) -> int:
+        return max(self.outputs, default=0)
+
+    @property
+    def visible(self) -> int:
+        """Records that read_committed readers can see, as the commits tell."""
+        return sum(self.outputs.values())
+
+    @property
+    def worker(self) -> int | None:
+        """Process id of the worker of the latest session."""
+        return int(self.sessions[-1]["worker"]) if self.sessions else None
+
+    @property
+    def term(self) -> int:
+        return int(self.sessions[-1]["term"]) if self.sessions else 0
+
+    def poll(self) -> list[dict[str, Any]]:
+        """Read on; returns the new events, oldest first."""
+        new = [json.loads(line) for line in self._new_lines()]
+        for event in new:
+            self._note(event)
+        self.events += new
+        if status := read_status(self.directory):
+            self._note_status(status)
+        return new
+
+    def _new_lines(self) -> list[bytes]:
+        path = self.directory / paths.HISTORY
+        if not path.exists():
+            return []
+        with path.open("rb") as file:
+            file.seek(self._at)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self._at += len(whole) + len(newline)
+        return whole.splitlines()
+
+    def _note(self, event: dict[str, Any]) -> None:
+        match event["event"]:
+            case "running":
+                self.sessions.append(event)
+            case "decided":
+                self.checkpoint = event
+            case "committed":
+                self.outputs[event["epoch"]] = sum(event["records"].values())
+                self.own_epochs += event["term"] == self.term
+
+    def _note_status(self, status: Mapping[str, Any]) -> None:
+        if progress := status["last"].get("progress"):
+            self.lag, self.lag_at = progress["lag"], status["at"] / 1000

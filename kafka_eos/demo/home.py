@@ -1,0 +1,165 @@
+"""Where a demo lives on disk, and how it makes sure to be alone there.
+
+    <directory>/demo.lock            held by the demo that runs here
+    <directory>/report.html, .json   of the last finished demo
+    <directory>/run/                 made fresh for each demo: broker, checkpoints, logs, process.json
+
+Rule: only what a demo made is removed, and only a process that a demo started is stopped. A broker is known by the
+file it locks; a job by its process id *and* the time it started, because ids are given again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from kafka_eos.devbroker import Broker
+from kafka_eos.devbroker.java import find_java
+from kafka_eos.errors import ConfigError
+
+_NEEDED_BYTES = 2 * 1024**3
+_END_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a demo is asked for. ``seconds``: how long most of the orders take to be written."""
+
+    orders: int = 200_000
+    seed: int = 1
+    directory: Path = Path(".kafka-eos/demo")
+    port: int = 0
+    keep_broker: bool = False
+    step_kills: int = 3
+    outside_kills: int = 2
+    seconds: float = 26.0
+
+    def __post_init__(self) -> None:
+        if self.orders < 1000:
+            raise ConfigError(f"--orders {self.orders} is too few to be hit in the middle; give at least 1000")
+
+
+class Home:
+    """The directories of one demo."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.absolute()
+        self.run = self.directory / "run"
+        self.broker = self.run / "broker"
+        self.checkpoints = self.run / "checkpoints"
+        self.audit = self.run / "audit"
+        self.job_log = self.run / "job.log"
+        self.fired = self.run / "failpoints.log"
+        self.html = self.directory / "report.html"
+        self.json = self.directory / "report.json"
+
+    @property
+    def process_file(self) -> Path:
+        return self.run / "process.json"
+
+    @contextmanager
+    def occupied(self) -> Iterator[None]:
+        """Hold the directory, with an empty ``run`` in it. Raises ConfigError if another demo runs here."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / "demo.lock").open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                raise ConfigError(
+                    f"a demo runs in {self.directory} already (process {lock.read().strip() or 'unknown'}); "
+                    "wait for it, stop it, or give --directory"
+                ) from None
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            self._make_fresh()
+            yield
+
+    def _make_fresh(self) -> None:
+        if self.run.exists():
+            marker = self.run / "made-by-kafka-eos-demo"
+            if not marker.exists():
+                raise ConfigError(f"{self.run} exists and is not of a demo; move it away or give another --directory")
+            self._stop_leftovers()
+            shutil.rmtree(self.run)
+        self.run.mkdir()
+        (self.run / "made-by-kafka-eos-demo").touch()
+
+    def _stop_leftovers(self) -> None:
+        """End what an interrupted demo has left running."""
+        if self.process_file.exists():
+            left = json.loads(self.process_file.read_text())
+            if started_at(left["pid"]) == left["started"]:
+                os.kill(left["pid"], signal.SIGKILL)
+                _await_end(left["pid"], left["started"])
+        if broker := Broker.attach(self.broker):
+            broker.kill()
+
+    def remember(self, pid: int) -> None:
+        """Write down the job's process, so that a later demo can find it."""
+        temporary = self.process_file.with_suffix(".tmp")
+        temporary.write_text(json.dumps({"pid": pid, "started": started_at(pid)}))
+        temporary.replace(self.process_file)
+
+
+def started_at(pid: int) -> str | None:
+    """When the process started, as boot id and clock ticks since boot; None if there is none (or only its shell)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, started = fields[0], fields[19]
+    return None if state in "ZX" else f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {started}"
+
+
+def parent_of(pid: int) -> int | None:
+    """Process id of the parent; None if the process is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def _await_end(pid: int, started: str) -> None:
+    deadline = time.monotonic() + _END_SECONDS
+    while started_at(pid) == started:
+        if time.monotonic() > deadline:
+            raise ConfigError(f"the job of an earlier demo (process {pid}) survived SIGKILL: its disk may hang")
+        time.sleep(0.05)
+
+
+def check_machine(options: Options) -> None:
+    """Raises ConfigError for what would stop the demo half-way: no Java, no PySpark, a used port, a full disk."""
+    find_java()
+    if find_spec("pyspark") is None:
+        raise ConfigError("the demo ends with an audit on PySpark, which is missing: pip install 'kafka-eos[spark]'")
+    options.directory.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(options.directory).free
+    if free < _NEEDED_BYTES:
+        raise ConfigError(
+            f"{options.directory.absolute()} has {free / 1e9:.1f} GB left; the demo wants {_NEEDED_BYTES / 1e9:.1f} GB. "
+            "Free some or give --directory on another disk."
+        )
+
+
+def check_port(port: int) -> None:
+    """Raises ConfigError if somebody listens on ``port``; 0 is any free one. Call it after leftovers are gone."""
+    if not port:
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ConfigError(f"port {port} cannot be used: {error.strerror}. Give another --port, or 0.") from None

@@ -1,0 +1,143 @@
+"""What a demo concludes, and the numbers it rests on.
+
+Pure. Rule: PASS needs the audit's PASS over every order, and every planned fault seen to happen under load.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kafka_eos.audit.verdict import Check, Outcome
+from kafka_eos.demo.faults import Fault, Victim
+
+if TYPE_CHECKING:
+    from kafka_eos.audit.verdict import Verdict
+
+
+class Ended(Exception):
+    """The run could not be brought to its end. ``outcome`` says what that means."""
+
+    def __init__(self, outcome: Outcome, reason: str) -> None:
+        super().__init__(reason)
+        self.outcome = outcome
+
+
+@dataclass(slots=True)
+class Struck:
+    """A fault that happened. Times are seconds since the demo began."""
+
+    fault: Fault
+    at: float
+    epoch: int
+    """The last committed epoch at that time."""
+    epochs_since: int
+    """Epochs that the job committed by itself since the fault before."""
+    written: int
+    """Orders written at that time."""
+    flowing: bool
+    """Orders were still to be written."""
+    recovered_in: float | None = None
+    """Seconds until the job was up again (worker, supervisor), or until the next commit (broker)."""
+
+    @property
+    def under_load(self) -> bool:
+        return self.flowing and self.epochs_since > 0
+
+
+@dataclass(slots=True)
+class Recording:
+    """Everything that is seen, as it is seen. Times are seconds since the demo began."""
+
+    steps: list[tuple[float, str]] = field(default_factory=list)
+    samples: list[tuple[float, int, int, int]] = field(default_factory=list)
+    """Time, orders written, outputs visible, lag."""
+    commits: list[float] = field(default_factory=list)
+    struck: list[Struck] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The verdict with its reasons."""
+
+    outcome: Outcome
+    headline: str
+    reasons: tuple[str, ...]
+    numbers: dict[str, Any]
+
+    @property
+    def exit_code(self) -> int:
+        """0 for PASS, 1 for FAIL, 2 for INVALID."""
+        return self.outcome.exit_code
+
+
+def conclude(
+    planned: tuple[Fault, ...],
+    struck: list[Struck],
+    orders: int,
+    verdict: Verdict | None,
+    ended: Ended | None,
+    seconds: float,
+) -> Result:
+    """Put the audit's verdict and what happened to the job together."""
+    numbers = _numbers(struck, orders, verdict, seconds)
+    if ended is not None:
+        return _result(ended.outcome, (str(ended),), numbers)
+    if verdict is None:
+        return _result(Outcome.INVALID, ("the audit did not run",), numbers)
+    if verdict.outcome is not Outcome.PASS:
+        return _result(verdict.outcome, verdict.reasons, numbers)
+    if doubts := _doubts(planned, struck, orders, verdict):
+        return _result(Outcome.INVALID, doubts, numbers)
+    return _result(Outcome.PASS, (), numbers)
+
+
+def _doubts(planned: tuple[Fault, ...], struck: list[Struck], orders: int, verdict: Verdict) -> tuple[str, ...]:
+    """Why a clean audit would still prove nothing."""
+    happened = [one.fault for one in struck]
+    doubts = [f"planned, but not seen to happen: {fault.title}" for fault in planned if fault not in happened]
+    doubts += [f"not under load: {one.fault.title} at {one.at:.0f} s" for one in struck if not one.under_load]
+    if verdict.facts.inputs != orders:
+        doubts.append(f"the audit saw {verdict.facts.inputs:,} of {orders:,} orders")
+    return tuple(doubts)
+
+
+def _numbers(struck: list[Struck], orders: int, verdict: Verdict | None, seconds: float) -> dict[str, Any]:
+    found = {} if verdict is None else {finding.check: finding.count for finding in verdict.findings}
+    return {
+        "orders": orders,
+        "inputs": None if verdict is None else verdict.facts.inputs,
+        "outputs": None if verdict is None else verdict.facts.outputs,
+        "duplicated": None if verdict is None else found.get(Check.DUPLICATE, 0),
+        "lost": None if verdict is None else found.get(Check.LOST, 0),
+        "kills": sum(one.fault.victim is not Victim.BROKER for one in struck),
+        "worker_kills": sum(one.fault.victim is Victim.WORKER for one in struck),
+        "supervisor_kills": sum(one.fault.victim is Victim.SUPERVISOR for one in struck),
+        "broker_outages": sum(one.fault.victim is Victim.BROKER for one in struck),
+        "seconds": round(seconds, 1),
+    }
+
+
+def _result(outcome: Outcome, reasons: tuple[str, ...], numbers: dict[str, Any]) -> Result:
+    parts = list(reasons)
+    if numbers["inputs"] is not None:
+        parts += [
+            f"{_spaced(numbers['inputs'])} in",
+            f"{_spaced(numbers['outputs'])} out",
+            f"{_spaced(numbers['duplicated'])} duplicated",
+            f"{_spaced(numbers['lost'])} lost",
+        ]
+    parts += [
+        _count(numbers["kills"], "kill"),
+        _count(numbers["broker_outages"], "broker outage"),
+        f"{numbers['seconds']:.0f} s",
+    ]
+    return Result(outcome, f"{outcome.value}: {', '.join(parts)}", reasons, numbers)
+
+
+def _spaced(number: int) -> str:
+    return f"{number:,}".replace(",", " ")
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"

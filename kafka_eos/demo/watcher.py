@@ -1,0 +1,94 @@
+"""Looks at the run from a thread of its own, and keeps what it saw for the terminal and the report.
+
+Rule: the conductor acts, the watcher looks. Only the watcher reads the job's diary, so a look never waits for
+an action that takes long (a broker that starts).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from kafka_eos.demo.diary import Diary
+from kafka_eos.demo.feeder import Feeder
+from kafka_eos.demo.result import Recording
+
+_LOOK_SECONDS = 0.05
+_SAMPLE_SECONDS = 0.25
+
+
+class Watcher:
+    """What is going on. ``began`` is the zero of all times; ``recording`` grows as the run goes on."""
+
+    def __init__(self, diary: Diary) -> None:
+        self.began = time.monotonic()
+        self.diary, self.recording = diary, Recording()
+        self.feeder: Feeder | None = None
+        self.failure: Exception | None = None
+        self._sampled = 0.0
+        self._stop, self._looking = threading.Event(), threading.Lock()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="watcher")
+
+    def __enter__(self) -> Watcher:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def now(self) -> float:
+        """Seconds since the demo began."""
+        return time.monotonic() - self.began
+
+    @property
+    def written(self) -> int:
+        return self.feeder.delivered if self.feeder else 0
+
+    @property
+    def rate(self) -> float:
+        """Outputs made visible a second, over the last five seconds."""
+        recent = self.recording.samples[-int(5 / _SAMPLE_SECONDS) :]
+        if len(recent) < 2:
+            return 0.0
+        return max(recent[-1][2] - recent[0][2], 0) / (recent[-1][0] - recent[0][0])
+
+    def step(self, text: str) -> None:
+        """What the run does from now on."""
+        self.recording.steps.append((self.now, text))
+
+    def until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait for a condition; False if it did not come true in time. Raises what went wrong meanwhile."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if self.failure:
+                raise self.failure
+            if self.feeder:
+                self.feeder.check()
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_SECONDS)
+        return True
+
+    def look_now(self) -> None:
+        """Return when everything that the job had written before this call is read."""
+        with self._looking:
+            self._look()
+
+    def _look(self) -> None:
+        for event in self.diary.poll():
+            if event["event"] == "committed":
+                self.recording.commits.append(self.now)
+        if self.now - self._sampled >= _SAMPLE_SECONDS:
+            self._sampled = self.now
+            self.recording.samples.append((self.now, self.written, self.diary.visible, self.diary.lag))
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(_LOOK_SECONDS):
+                self.look_now()
+        except Exception as error:  # noqa: BLE001 - raised by ``until`` in the conductor's thread
+            self.failure = error
+

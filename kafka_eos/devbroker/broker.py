@@ -1,0 +1,248 @@
+"""A real Apache Kafka broker (KRaft, one node) in a directory of this machine.
+
+    <directory>/server.properties   written at each start
+    <directory>/data/               topics and metadata; survives stop and kill
+    <directory>/broker.json         ports, and the process id of the last start
+    <directory>/broker.log          stdout and stderr of every start, appended
+    <directory>/broker.lock         locked by the Java process itself as long as it lives
+
+Rule: whether a broker runs is never guessed from a process id. The Java process inherits a locked file; the
+kernel drops that lock when it ends, however it ends. Locked = alive, and broker.json tells its process id.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+from uuid import uuid4
+
+from kafka_eos.devbroker.jars import fetch_jars
+from kafka_eos.devbroker.java import find_java
+from kafka_eos.devbroker.probe import serves
+from kafka_eos.devbroker.settings import free_ports, is_free, server_properties
+from kafka_eos.devbroker.waiting import wait_until
+from kafka_eos.errors import ConfigError
+
+_PACKAGE = Path(__file__).parent
+_START_SECONDS = 120.0
+_STOP_SECONDS = 30.0
+_GLANCE_SECONDS = 0.5  # longer than another process needs to look whether the lock is free
+
+
+class Broker:
+    """One broker. Stop it and start it again: it keeps its ports and its data.
+
+    ``port`` 0 means the port the directory had before, else a free one. ``overrides`` are broker settings
+    (``server.properties``). ``daemon``: the broker outlives this process; otherwise it dies with the thread
+    that started it. ``heap`` is the JVM's maximum heap. Nothing happens before ``start()``.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        port: int = 0,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        daemon: bool = False,
+        heap: str = "768m",
+    ) -> None:
+        self.directory = Path(directory).absolute()
+        self.daemon, self._heap, self._overrides = daemon, heap, dict(overrides or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        saved = self._saved()
+        self.port: int = port or saved.get("port", 0)
+        self._controller_port: int = saved.get("controller_port", 0)
+
+    @classmethod
+    def attach(cls, directory: Path) -> Broker | None:
+        """The broker that runs in ``directory``, started by whomever; None if none runs."""
+        broker = cls(directory, daemon=True)
+        return broker if broker.running else None
+
+    @property
+    def bootstrap(self) -> str:
+        """``host:port`` for clients. Raises ConfigError before the first start, when no port is chosen yet."""
+        if not self.port:
+            raise ConfigError(f"the broker in {self.directory} has no port yet: start it first")
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running broker. Raises ConfigError if it does not run."""
+        if not self.running:
+            raise ConfigError(f"no broker runs in {self.directory}; start one: kafka-eos broker start")
+        return int(self._saved()["pid"])
+
+    @property
+    def running(self) -> bool:
+        """Whether the Java process exists (a paused one does)."""
+        if self._process is not None:
+            self._process.poll()  # reap it if it has ended
+        if not self._lock_path.exists():
+            return False
+        with self._lock_path.open("a") as file:
+            return not _try_lock(file)
+
+    @property
+    def log_path(self) -> Path:
+        """Everything the broker has said."""
+        return self.directory / "broker.log"
+
+    def start(self, timeout: float = _START_SECONDS) -> Self:
+        """Starts the broker and returns when it serves clients, in ``timeout`` seconds at most.
+
+        Raises ConfigError if one runs here already, and with the end of its log if it ends or does not answer.
+        """
+        jars, java = fetch_jars("broker"), find_java()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with self._lock_path.open("a") as lock:
+            if not wait_until(lambda: _try_lock(lock), _GLANCE_SECONDS):
+                raise ConfigError(f"a broker runs in {self.directory} already; stop it: kafka-eos broker stop")
+            self._choose_ports()
+            command = self._java_command(java, jars)
+            self._format(command)
+            self._process = self._spawn([*command, "kafka.Kafka", str(self._properties_path)], lock)
+            self._save(self._process.pid)
+        try:
+            self._wait_until_serving(timeout)
+        except BaseException:
+            self.kill()  # no half-started broker is left behind, neither by Ctrl-C
+            raise
+        return self
+
+    def stop(self, timeout: float = _STOP_SECONDS) -> None:
+        """Asks the broker to end (SIGTERM) and waits; after ``timeout`` seconds it is killed. Fine if none runs."""
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)  # a paused process would not see the other one
+        if not wait_until(lambda: not self.running, timeout):
+            self.kill()
+
+    def kill(self) -> None:
+        """Ends the broker at once (SIGKILL) and waits until it is gone. Fine if none runs."""
+        self._signal(signal.SIGKILL)
+        if not wait_until(lambda: not self.running, _STOP_SECONDS):
+            raise ConfigError(f"the broker in {self.directory} survived SIGKILL: its disk may hang")
+
+    def pause(self) -> None:
+        """Freezes the broker (SIGSTOP): connections stay open, nothing answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets a paused broker go on (SIGCONT)."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        return self if self.running else self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    # ---- starting -------------------------------------------------------------------------------------------
+
+    def _choose_ports(self) -> None:
+        missing = [not self.port, not self._controller_port]
+        free = iter(free_ports(sum(missing)))
+        self.port = self.port or next(free)
+        self._controller_port = self._controller_port or next(free)
+        for port in (self.port, self._controller_port):
+            if not is_free(port):
+                raise ConfigError(f"port {port} of 127.0.0.1 is in use by another program; give another: --port N")
+        self._save(None)
+        text = server_properties(self._data, self.port, self._controller_port, self._overrides)
+        self._properties_path.write_text(text)
+
+    def _java_command(self, java: str, jars: list[Path]) -> list[str]:
+        options = [f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+        options += ["-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={_PACKAGE / 'log4j2.properties'}"]
+        return [java, *options, "-cp", os.pathsep.join(map(str, jars))]
+
+    def _format(self, command: list[str]) -> None:
+        """Gives an empty directory its identity. The tool writes meta.properties last: an interrupted run is redone."""
+        if (self._data / "meta.properties").exists():
+            return
+        arguments = ["format", "--config", str(self._properties_path), "--cluster-id", uuid4().hex[:22]]
+        tool = [*command, "kafka.tools.StorageTool", *arguments, "--ignore-formatted"]
+        answer = subprocess.run(tool, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if answer.returncode != 0:
+            raise ConfigError(f"formatting {self._data} failed:\n{answer.stdout.strip()[-2000:]}")
+
+    def _spawn(self, command: list[str], lock: IO[Any]) -> subprocess.Popen[bytes]:
+        """Starts Java in a session of its own (so a Ctrl-C in the terminal is not its business), holding ``lock``."""
+        if not self.daemon:
+            command = [sys.executable, "-ISs", str(_PACKAGE / "leash.py"), str(os.getpid()), *command]
+        with self.log_path.open("ab") as log:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[lock.fileno()],
+                start_new_session=True,
+                cwd=self.directory,
+            )
+
+    def _wait_until_serving(self, timeout: float) -> None:
+        wait_until(lambda: serves(self.port) or not self.running, timeout)
+        if not self.running:
+            raise ConfigError(f"the broker ended while it started; the end of {self.log_path}:\n{self._log_tail()}")
+        if not serves(self.port):
+            raise ConfigError(
+                f"the broker does not answer on {self.bootstrap} after {timeout:.0f} s; "
+                f"the end of {self.log_path}:\n{self._log_tail()}"
+            )
+
+    # ---- files ----------------------------------------------------------------------------------------------
+
+    @property
+    def _data(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def _properties_path(self) -> Path:
+        return self.directory / "server.properties"
+
+    @property
+    def _lock_path(self) -> Path:
+        return self.directory / "broker.lock"
+
+    @property
+    def _state_path(self) -> Path:
+        return self.directory / "broker.json"
+
+    def _saved(self) -> dict[str, Any]:
+        if not self._state_path.exists():
+            return {}
+        saved: dict[str, Any] = json.loads(self._state_path.read_text())
+        return saved
+
+    def _save(self, pid: int | None) -> None:
+        state = {"port": self.port, "controller_port": self._controller_port, "pid": pid}
+        temporary = self._state_path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(state))
+        temporary.replace(self._state_path)
+
+    def _log_tail(self, lines: int = 25) -> str:
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.running:
+            pid = self._saved().get("pid")
+            if pid is not None:
+                os.kill(pid, number)
+
+
+def _try_lock(file: IO[Any]) -> bool:
+    """Takes an exclusive lock, dropped when the last copy of the file descriptor closes. False: someone has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

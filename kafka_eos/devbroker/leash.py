@@ -1,0 +1,27 @@
+"""Run as ``python leash.py PARENT_PID COMMAND...``: becomes COMMAND, which the kernel kills when the parent dies.
+
+Rule: the parent is the *thread* that started this process (Linux counts so): start brokers from a thread that
+outlives them. Elsewhere than on Linux there is no such thing and the command simply runs.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    parent, command = int(sys.argv[1]), sys.argv[2:]
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != parent:
+        sys.exit("the parent is gone already")
+    os.execv(command[0], command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""The user's way to write a plan: ``Pipeline``, ``Stream``, ``KeyedStream``.
+
+A verb adds one node to the pipeline and returns a new stream; streams never change, so a stream may be used twice.
+Building runs nothing of the user's code except ``init`` of a fold (to learn the type of its state).
+
+Rule: a mistake is reported with the line of the user's file, at the verb if it can be seen there, else by ``plan``.
+"""
+
+from __future__ import annotations
+
+import copy
+import linecache
+import sys
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from kafka_eos import interfaces, plan
+from kafka_eos.errors import PlanError
+from kafka_eos.interfaces import DeadLetters
+from kafka_eos.operators.functions import ProcessFunction
+from kafka_eos.plan import DerivedNameWarning, Node, OnError, Plan, Where
+from kafka_eos.schemas import Counted, KeyCodec, state_codec
+from kafka_eos.schemas.types import checked_class
+
+T = TypeVar("T")
+U = TypeVar("U")
+K = TypeVar("K")
+A = TypeVar("A")
+
+_KEY = KeyCodec()
+_registry: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+
+class Pipeline:
+    """A named pipeline. ``settings`` are those of ``kafka_eos.settings``; given here they win over everything.
+
+    Raises PlanError and ConfigError from ``plan``, ``run`` and ``explain``, not from the constructor.
+    """
+
+    def __init__(self, name: str, **settings: object) -> None:
+        frame = _user_frame()
+        self.name = name
+        self.code_settings: Mapping[str, object] = dict(settings)
+        self._module = str(frame.f_globals.get("__name__", ""))
+        self._where = _where(frame)
+        self._nodes: list[Node] = []
+        self._derived: Counter[str] = Counter()
+        _registry.add(self)
+
+    @property
+    def file(self) -> Path:
+        """The file that made the pipeline; other processes of the job import it."""
+        return Path(self._where.file).absolute()
+
+    def source(self, name: str, source: interfaces.Source[T], *, on_error: OnError = "stop") -> Stream[T]:
+        """Read ``source``. ``on_error``: what happens to a record that cannot be decoded or processed.
+
+        ``"stop"`` stops the job at the record; ``dead_letter("topic")`` writes it aside in the same epoch.
+        """
+        where = _where(_user_frame())
+        self._add(plan.Source(name=name, where=where, source=source, on_error=on_error))
+        if isinstance(on_error, DeadLetters):
+            letters = f"{name}-dead-letters"
+            self._add(plan.Sink(name=letters, where=where, inputs=(name,), sink=on_error.sink, dead_letters=True))
+        elif on_error != "stop":
+            raise PlanError(f'on_error of source {name!r} must be "stop" or dead_letter(...), not {on_error!r}.\n'
+                            f"  {where}")  # fmt: skip
+        return Stream(self, name)
+
+    def plan(self) -> Plan:
+        """The plan so far, validated. Raises PlanError that quotes the line to change."""
+        built = Plan(self.name, tuple(self._nodes), self._where).validate()
+        for node in built.nodes:
+            if node.stateful and node.derived:
+                warnings.warn(
+                    f"state of {node.kind} {node.name!r} is stored under a name that depends on its position; "
+                    f"give it a name of its own ({node.where})",
+                    DerivedNameWarning,
+                    stacklevel=2,
+                )
+        return built
+
+    def run(self, **settings: object) -> None:
+        """Run until stopped (SIGTERM, SIGINT) on the embedded engine. Raises UserError, Fatal or JobLocked."""
+        from kafka_eos.embedded import run
+        from kafka_eos.settings import Settings
+
+        run(self, Settings.resolve(code={**self.code_settings, **settings}))
+
+    def explain(self) -> str:
+        """Graph, guarantee of each path with its reason, and every setting with its origin, as text."""
+        from kafka_eos.explain import explain
+        from kafka_eos.settings import Settings
+
+        return explain(self.plan(), Settings.resolve(code=self.code_settings))
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.name!r})"
+
+    def _add(self, node: Node) -> None:
+        self._nodes.append(node)
+
+    def _name(self, given: str | None, kind: str) -> tuple[str, bool]:
+        """The given name, or one made of the kind and its number; and whether it was made."""
+        self._derived[kind] += 1
+        return (f"{kind}-{self._derived[kind]}", True) if given is None else (given, False)
+
+
+class _Upstream:
+    """A pipeline, and the node whose output this is."""
+
+    def __init__(self, pipeline: Pipeline, node: str) -> None:
+        self._pipeline, self._node = pipeline, node
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._pipeline.name!r}, {self._node!r})"
+
+    def _grow(self, kind: type[Node], name: str | None, **parts: Any) -> str:
+        """Add a node below this one; returns its name."""
+        given, derived = self._pipeline._name(name, kind.kind)
+        parts.setdefault("inputs", (self._node,))
+        self._pipeline._add(kind(name=given, where=_where(_user_frame()), derived=derived, **parts))
+        return given
+
+
+class Stream(_Upstream, Generic[T]):
+    """Values of type ``T`` on their way. Verbs return new streams.
+
+    Functions must depend on their arguments only: after a failure the same records are processed again. A function
+    that raises refuses its record (see ``on_error``); to have the whole attempt repeated instead, raise ``Retryable``.
+    """
+
+    def map(self, fn: Callable[[T], U], *, name: str | None = None) -> Stream[U]:
+        """One value in, one value out."""
+        return Stream(self._pipeline, self._grow(plan.Map, name, fn=fn))
+
+    def filter(self, fn: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
+        """Keep the values for which ``fn`` is true."""
+        return Stream(self._pipeline, self._grow(plan.Filter, name, fn=fn))
+
+    def flat_map(self, fn: Callable[[T], Iterable[U]], *, name: str | None = None) -> Stream[U]:
+        """One value in, any number out. A value that fails half-way gives none."""
+        return Stream(self._pipeline, self._grow(plan.FlatMap, name, fn=fn))
+
+    def map_batches(self, fn: Callable[[list[T]], list[U]], *, name: str | None = None) -> Stream[U]:
+        """Many values in, as many out, in order: for functions that are only fast on many.
+
+        Where one batch ends and the next begins is not fixed, so the result must not depend on it. If ``fn`` raises
+        it is called again with halves, until the records at fault stand alone.
+        """
+        return Stream(self._pipeline, self._grow(plan.MapBatches, name, fn=fn))
+
+    def key_by(self, fn: Callable[[T], K], name: str | None = None) -> KeyedStream[K, T]:
+        """Give each value a key: str, int of 64 bits, bytes, or a tuple of these. Other keys refuse the record."""
+        return KeyedStream(self._pipeline, self._grow(plan.KeyBy, name, fn=fn, key_codec=_KEY))
+
+    def union(self, *others: Stream[T], name: str | None = None) -> Stream[T]:
+        """All values of these streams; order is kept within each stream, not between them."""
+        for other in others:
+            if other._pipeline is not self._pipeline:
+                raise PlanError(f"union of streams of two pipelines, {self._pipeline.name!r} and "
+                                f"{other._pipeline.name!r}; make both in one.\n  {_where(_user_frame())}")  # fmt: skip
+        inputs = (self._node, *(other._node for other in others))
+        return Stream(self._pipeline, self._grow(plan.Union, name, inputs=inputs))
+
+    def sink(self, name: str, sink: interfaces.Sink[T]) -> None:
+        """Write the stream to ``sink``. The stream may have other readers too."""
+        self._grow(plan.Sink, name, sink=sink)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, verb: str) -> Any:
+            if verb in ("fold", "reduce", "process"):
+                raise PlanError(f".{verb}(...) keeps state for a key, and this stream has none; "
+                                f"put .key_by(...) before it.\n  {_where(_user_frame())}")  # fmt: skip
+            raise AttributeError(f"a Stream has no {verb!r}")
+
+
+class KeyedStream(_Upstream, Generic[K, T]):
+    """Values with a key. Verbs here keep state for each key, in the checkpoint of every epoch.
+
+    Give each a name: state is stored under it.
+    """
+
+    @overload
+    def fold(
+        self, name: str | None = None, *, init: Callable[[], A], step: Callable[[A, T], A], state: Any = None
+    ) -> Stream[tuple[K, A]]: ...
+
+    @overload
+    def fold(
+        self,
+        name: str | None = None,
+        *,
+        init: Callable[[], A],
+        step: Callable[[A, T], A],
+        emit: Callable[[K, A], U],
+        state: Any = None,
+    ) -> Stream[U]: ...
+
+    def fold(
+        self,
+        name: str | None = None,
+        *,
+        init: Callable[[], Any],
+        step: Callable[[Any, T], Any],
+        emit: Callable[[Any, Any], Any] | None = None,
+        state: Any = None,
+    ) -> Stream[Any]:
+        """An accumulator a key; one output for every input: ``emit(key, accumulator)``, or that pair.
+
+        ``state`` is the accumulator's type. Without it, it is the class that ``init`` gives if that is a model, a
+        Struct or a dataclass; else only plain values (str, numbers, lists, dicts …) can be stored, and what would
+        come back different is refused. The trap: ``step`` must return a new accumulator, not change the old one, if
+        it can raise.
+        """
+        codec = Counted(state_codec(checked_class(type(init())) if state is None else state))
+        return Stream(
+            self._pipeline,
+            self._grow(plan.Fold, name, init=init, step=step, emit=emit, key_codec=_KEY, entry_codec=codec),
+        )
+
+    def reduce(self, name: str | None, fn: Callable[[T, T], T], *, state: Any = None) -> Stream[T]:
+        """The key's values reduced so far, for every input. ``state`` is the type of the values; see ``fold``."""
+        codec = Counted(state_codec(state))
+        return Stream(self._pipeline, self._grow(plan.Reduce, name, fn=fn, key_codec=_KEY, entry_codec=codec))
+
+    def process(
+        self, name: str | None, function: ProcessFunction[K, T, U] | type[ProcessFunction[K, T, U]]
+    ) -> Stream[U]:
+        """Run your own ``ProcessFunction``: a class, or an object of which each session gets a copy."""
+        factory = function if isinstance(function, type) else lambda: copy.deepcopy(function)
+        return Stream(self._pipeline, self._grow(plan.Process, name, factory=factory, key_codec=_KEY))
+
+
+def find_pipeline(module: ModuleType, name: str | None = None) -> Pipeline:
+    """The pipeline that ``module`` made, by pipeline or variable name. PlanError if there is none, or a choice."""
+    variables = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
+    made = [pipeline for pipeline in _registry if pipeline._module == module.__name__]
+    found = list({id(pipeline): pipeline for pipeline in (*variables.values(), *made)}.values())
+    names = ", ".join(sorted(pipeline.name for pipeline in found))
+    if not found:
+        raise PlanError(f'{module.__file__} makes no pipeline; write pipeline = Pipeline("name") at its top level')
+    if name is None:
+        if len(found) > 1:
+            raise PlanError(f"{module.__file__} makes several pipelines ({names}); say which: FILE.py:NAME")
+        return found[0]
+    if name in variables:
+        return variables[name]
+    chosen = [pipeline for pipeline in found if pipeline.name == name]
+    if len(chosen) != 1:
+        problem = "no pipeline" if not chosen else "several pipelines"
+        raise PlanError(f"{module.__file__} makes {problem} named {name!r}; it makes {names}")
+    return chosen[0]
+
+
+def _user_frame() -> FrameType:
+    """The nearest caller outside this file."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") == __name__:
+        frame = frame.f_back
+    assert frame is not None
+    return frame
+
+
+def _where(frame: FrameType) -> Where:
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    return Where(file, line, linecache.getline(file, line, frame.f_globals).strip())

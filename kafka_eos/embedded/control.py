@@ -1,0 +1,147 @@
+"""What supervisor and worker say to each other, and the socket they say it on.
+
+Messages are msgspec structs with a tag, framed by a four-byte length; nothing is pickled. ``session`` numbers
+the attempts of one worker process: an answer that belongs to an older session is ignored by the receiver.
+Rule: the worker ends when the socket does, so that no worker outlives its supervisor.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from kafka_eos.ids import EpochId
+from kafka_eos.interfaces import Committable, Positions, StateHandle
+
+_LENGTH = struct.Struct(">I")
+
+
+class Message(msgspec.Struct, frozen=True, tag=True):
+    session: int
+
+
+# supervisor → worker
+
+
+class Start(Message, frozen=True):
+    """Drop what you were doing and begin a session from a decided epoch."""
+
+    term: int
+    first_epoch: int
+    positions: dict[str, Positions]
+    states: tuple[StateHandle, ...]
+    ends: dict[str, Positions] | None
+    """For a bounded run: where each source may stop."""
+
+
+class Trigger(Message, frozen=True):
+    """The barrier: snapshot, seal, acknowledge. ``last`` stops reading afterwards."""
+
+    epoch: EpochId
+    last: bool
+
+
+class Complete(Message, frozen=True):
+    """The epoch's receipt is written."""
+
+    epoch: EpochId
+
+
+class Assign(Message, frozen=True):
+    """New splits of a source."""
+
+    source: str
+    positions: Positions
+
+
+# worker → supervisor
+
+
+class Ready(Message, frozen=True):
+    """State restored, readers and writers open."""
+
+
+class Ack(Message, frozen=True):
+    """The epoch is durable on this subtask's side."""
+
+    epoch: EpochId
+    positions: dict[str, Positions]
+    states: tuple[StateHandle, ...]
+    committables: tuple[Committable, ...]
+    blocked_ms: float
+    """How long the barrier kept the worker from processing."""
+
+
+class Progress(Message, frozen=True):
+    """Counters since the session began."""
+
+    records_in: int
+    records_out: int
+    lag: int
+
+
+class Reached(Message, frozen=True):
+    """A bounded run has read up to its ends."""
+
+
+class Failed(Message, frozen=True):
+    """The session is over. ``kind`` says what the supervisor must do next."""
+
+    kind: Literal["restart", "user", "fatal"]
+    error: str
+    """Class name of the exception."""
+    reason: str
+    details: str
+    """Traceback, for the log."""
+
+
+ToWorker: TypeAlias = Start | Trigger | Complete | Assign
+ToSupervisor: TypeAlias = Ready | Ack | Progress | Reached | Failed
+
+_encoder = msgspec.msgpack.Encoder()
+_to_worker = msgspec.msgpack.Decoder(ToWorker)
+_to_supervisor = msgspec.msgpack.Decoder(ToSupervisor)
+
+
+def send(sock: socket.socket, message: Message) -> None:
+    """Send one message whole. Raises OSError if the peer is gone."""
+    body = _encoder.encode(message)
+    sock.sendall(_LENGTH.pack(len(body)) + body)
+
+
+def receive_as_worker(sock: socket.socket) -> Iterator[ToWorker]:
+    """Messages from the supervisor until it is gone."""
+    for body in _frames(sock):
+        yield _to_worker.decode(body)
+
+
+def receive_as_supervisor(sock: socket.socket) -> Iterator[ToSupervisor]:
+    """Messages from a worker until it is gone."""
+    for body in _frames(sock):
+        yield _to_supervisor.decode(body)
+
+
+def _frames(sock: socket.socket) -> Iterator[bytes]:
+    while (head := _read(sock, _LENGTH.size)) is not None:
+        body = _read(sock, _LENGTH.unpack(head)[0])
+        if body is None:
+            return
+        yield body
+
+
+def _read(sock: socket.socket, size: int) -> bytes | None:
+    """Exactly ``size`` bytes, or None if the peer is gone (a frame cut short by its death is no message)."""
+    chunks = bytearray()
+    while len(chunks) < size:
+        try:
+            chunk = sock.recv(size - len(chunks))
+        except ConnectionResetError:
+            return None
+        if not chunk:
+            return None
+        chunks += chunk
+    return bytes(chunks)

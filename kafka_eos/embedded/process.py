@@ -1,0 +1,74 @@
+"""Worker processes as the supervisor sees them: start, talk to, kill, and hear the end of.
+
+Rule: a worker is always a child of this process and is only ever signalled through its Popen object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+
+from kafka_eos.app import AppRef
+from kafka_eos.embedded.control import Message, ToSupervisor, receive_as_supervisor, send
+from kafka_eos.errors import RestartFromCheckpoint
+
+
+class WorkerProcess:
+    """One running worker. ``heard`` gets every message, from another thread; then ``ended`` is called once."""
+
+    def __init__(
+        self,
+        app: AppRef,
+        subtask: int,
+        settings: Mapping[str, object],
+        heard: Callable[[WorkerProcess, ToSupervisor], None],
+        ended: Callable[[WorkerProcess], None],
+    ) -> None:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "kafka_eos.embedded.worker", str(theirs.fileno()), str(subtask), str(app),
+                   json.dumps(settings), str(os.getpid())]  # fmt: skip
+        self.subtask = subtask
+        self._sock = ours
+        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        theirs.close()
+        threading.Thread(target=self._listen, args=(heard, ended), daemon=True, name=f"worker-{subtask}").start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def exit(self) -> str:
+        """How it ended, in words."""
+        code = self._process.wait()
+        return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+
+    def tell(self, message: Message) -> None:
+        """Send a message. Raises RestartFromCheckpoint if the worker is gone."""
+        try:
+            send(self._sock, message)
+        except OSError as error:
+            raise RestartFromCheckpoint(f"worker {self.subtask} is gone: {error}") from error
+
+    def kill(self) -> None:
+        """SIGKILL and reap. Its socket ends with it."""
+        self._process.kill()
+        self._process.wait()
+
+    def _listen(
+        self, heard: Callable[[WorkerProcess, ToSupervisor], None], ended: Callable[[WorkerProcess], None]
+    ) -> None:
+        for message in receive_as_supervisor(self._sock):
+            heard(self, message)
+        self._process.wait()
+        self._sock.close()
+        ended(self)

@@ -1,0 +1,191 @@
+"""Keeps a job running: one attempt after another, with backoff, until it ends cleanly or must not go on.
+
+Rule: what ends an attempt decides what happens next, by its place in ``kafka_eos.errors``. A user's error or a
+fatal one ends the job at once; everything else goes back to the last decided epoch, a bounded number of times
+in a row.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+
+from kafka_eos.app import AppRef
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.coordinator import Coordinator, Patience
+from kafka_eos.coordinator.history import History
+from kafka_eos.coordinator.lock import job_lock
+from kafka_eos.embedded.attempt import Attempt, Event, Heard, StopExpired, StopRequested, WorkerDied, WorkerEnded
+from kafka_eos.embedded.control import ToSupervisor
+from kafka_eos.embedded.process import WorkerProcess
+from kafka_eos.embedded.status import Observer, StatusFile
+from kafka_eos.errors import Fatal, RestartFromCheckpoint
+from kafka_eos.interfaces import Positions
+from kafka_eos.plan import Plan
+from kafka_eos.protocol.checkpoint import Cadence, Failures
+from kafka_eos.settings import Settings
+
+
+class Supervisor:
+    """Runs one job to its end. One instance a run."""
+
+    def __init__(
+        self, plan: Plan, app: AppRef, settings: Settings, observers: tuple[Observer, ...], until_caught_up: bool
+    ) -> None:
+        self._plan, self._app, self._settings = plan, app, settings
+        self._directory = settings.job_dir(plan.name)
+        self._observers, self._until_caught_up = observers, until_caught_up
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._worker: WorkerProcess | None = None
+        self._patience = Patience(threading.Event(), self._notice)
+        self._ends: Mapping[str, Positions] | None = None
+        self._checkpoints = Failures(settings.tolerated_checkpoint_failures)
+        self._deaths = Failures(settings.max_restarts)
+        self._stopping = False
+
+    def run(self) -> None:
+        """Returns when the job has drained and everything is committed. Raises what made it stop otherwise."""
+        with job_lock(self._directory / paths.LOCK, self._plan.name), self._signals():
+            storage = LocalStorage(self._directory)
+            storage.tidy()
+            history = History(storage)
+            self._observers = (*self._observers, StatusFile(self._directory), _Diary(history))
+            self._observe("started", job=self._plan.name)
+            try:
+                self._supervise(storage, history)
+            except BaseException as error:
+                self._observe("failed", error=type(error).__name__, reason=str(error))
+                raise
+            finally:
+                if self._worker is not None:
+                    self._worker.kill()
+            self._observe("stopped")
+
+    def _supervise(self, storage: LocalStorage, history: History) -> None:
+        checked = False
+        while True:
+            worker = self._living_worker()
+            self._patience = Patience(threading.Event(), self._notice)
+            coordinator = Coordinator(
+                self._plan,
+                storage,
+                history,
+                self._patience,
+                self._settings.for_connectors(),
+                self._settings.retained_checkpoints,
+            )
+            try:
+                if not checked:
+                    for notice in coordinator.check():
+                        self._notice(notice)
+                    checked = True
+                self._attempt(coordinator, worker)
+                return
+            except (RestartFromCheckpoint, OSError) as error:
+                self._after(error)
+            finally:
+                self._patience.interrupt()
+                coordinator.close()
+
+    def _attempt(self, coordinator: Coordinator, worker: WorkerProcess) -> None:
+        resumed = coordinator.recover()
+        if self._until_caught_up and self._ends is None:
+            self._ends = coordinator.ends()
+        settings = self._settings
+        cadence = Cadence(settings.checkpoint_interval, settings.checkpoint_min_pause, settings.checkpoint_timeout)
+        attempt = Attempt(coordinator, resumed, worker, self._events, cadence, self._observe, self._ends)
+        if self._stopping:
+            attempt.stop()
+        try:
+            attempt.run()
+        finally:
+            self._patience.interrupt()
+
+    # ------------------------------------------------------------ failures
+
+    def _after(self, error: RestartFromCheckpoint | OSError) -> None:
+        """Count the failure, wait, and let the next attempt begin; or give up."""
+        if isinstance(error, WorkerDied):
+            self._deaths = failures = self._deaths.failed()
+            what, setting = "worker ended", "max_restarts"
+        else:
+            self._checkpoints = failures = self._checkpoints.failed()
+            what, setting = "attempt failed", "tolerated_checkpoint_failures"
+        self._observe("restarting", what=what, reason=str(error), in_a_row=failures.seen)
+        if failures.too_many:
+            raise Fatal(
+                f"{failures.seen} times in a row without a committed checkpoint: {what}: {error}. Nothing is lost; "
+                f"the job continues from its last checkpoint when started again. ({setting}={failures.tolerated})"
+            ) from error
+        delay = min(
+            self._settings.restart_backoff_initial * 2 ** (failures.seen - 1), self._settings.restart_backoff_max
+        )
+        time.sleep(delay)
+
+    def _living_worker(self) -> WorkerProcess:
+        if self._worker is None or not self._worker.alive:
+            self._worker = WorkerProcess(self._app, 0, self._settings.as_json(), self._heard, self._ended)
+        return self._worker
+
+    # ------------------------------------------------------------ what arrives
+
+    def _heard(self, worker: WorkerProcess, message: ToSupervisor) -> None:
+        self._events.put(Heard(message, worker.pid))
+
+    def _ended(self, worker: WorkerProcess) -> None:
+        self._events.put(WorkerEnded(worker.pid, worker.exit))
+
+    def _notice(self, text: str) -> None:
+        self._observe("notice", text=text)
+
+    def _observe(self, event: str, **facts: object) -> None:
+        if event == "committed":
+            self._checkpoints, self._deaths = self._checkpoints.succeeded(), self._deaths.succeeded()
+        for observer in self._observers:
+            observer(event, facts)
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT drain the job; after ``stop_timeout``, or at the second one, it ends as it is."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._stopping:
+            self._expire()
+            return
+        self._stopping = True
+        self._events.put(StopRequested())
+        timer = threading.Timer(self._settings.stop_timeout, self._expire)
+        timer.daemon = True
+        timer.start()
+
+    def _expire(self) -> None:
+        self._patience.interrupt()
+        self._events.put(StopExpired())
+
+
+class _Diary:
+    """Keeps the events that reports and the audit want in the job's history."""
+
+    _KEPT = frozenset({"started", "running", "restarting", "failed", "stopped", "decided"})
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def __call__(self, event: str, facts: Mapping[str, object]) -> None:
+        if event in self._KEPT:
+            self._history.write(event, **facts)  # type: ignore[arg-type]

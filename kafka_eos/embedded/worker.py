@@ -1,0 +1,77 @@
+"""The worker process: ``python -m kafka_eos.embedded.worker FD SUBTASK APP SETTINGS``.
+
+It imports the user's file, then runs one session after another as the supervisor says. Rule: it never outlives
+the supervisor: the kernel kills it when the parent dies, and the end of the control socket ends it too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+
+from kafka_eos.app import AppRef, load
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.embedded.control import Start, ToWorker, receive_as_worker
+from kafka_eos.embedded.session import Mouth, failure, first_start, run_session
+from kafka_eos.settings import Settings
+
+_PR_SET_PDEATHSIG = 1
+EXIT_ORPHANED = 70
+
+
+def main() -> None:
+    """Run sessions until the supervisor is gone."""
+    fd, subtask, app, settings, parent = sys.argv[1:6]
+    _die_with(int(parent))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor drains us
+    sock = socket.socket(fileno=int(fd))
+    mouth = Mouth(sock)
+    inbox: queue.SimpleQueue[ToWorker] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(sock, inbox), daemon=True, name="control").start()
+    try:
+        work = _prepare(AppRef.parse(app), settings, subtask)
+    except Exception as error:
+        mouth.say(failure(0, error))
+        sys.exit(1)
+    start = first_start(inbox)
+    while True:
+        start = work(start, mouth, inbox)
+
+
+Work = Callable[[Start, Mouth, "queue.SimpleQueue[ToWorker]"], Start]
+
+
+def _prepare(app: AppRef, settings: str, subtask: str) -> Work:
+    """Load the user's pipeline; what is returned runs one session of it."""
+    plan = load(app).plan()
+    resolved = Settings.from_json(settings)
+    storage = LocalStorage(resolved.job_dir(plan.name))
+    local = resolved.local_dir(plan.name) / subtask
+
+    def work(start: Start, mouth: Mouth, inbox: queue.SimpleQueue[ToWorker]) -> Start:
+        return run_session(plan, resolved, storage, start, mouth, local, inbox)
+
+    return work
+
+
+def _listen(sock: socket.socket, inbox: queue.SimpleQueue[ToWorker]) -> None:
+    for message in receive_as_worker(sock):
+        inbox.put(message)
+    # Without a supervisor nothing we do counts; whatever is prepared is decided about by its successor.
+    os._exit(EXIT_ORPHANED)
+
+
+def _die_with(parent: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(EXIT_ORPHANED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""A plan as text: the graph, the guarantee of every path and why, the settings and where each came from.
+
+Pure. Rule: what is printed is what the engine will use; nothing is computed here that is not in plan or settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from kafka_eos.interfaces import Json
+from kafka_eos.plan import Node, Plan, Sink, Source
+from kafka_eos.settings import Settings
+
+
+def explain(plan: Plan, settings: Settings | None = None, notices: Sequence[str] = ()) -> str:
+    """The whole text, without colour; ends with a newline. ``notices`` are what sinks had to say."""
+    sections = [_graph(plan), _paths(plan)]
+    if settings is not None:
+        sections.append(_settings(settings))
+    if notices := (*notices, *_derived(plan)):
+        sections.append(["notices", *(f"  {notice}" for notice in notices)])
+    return "\n\n".join("\n".join(section) for section in sections) + "\n"
+
+
+def _graph(plan: Plan) -> list[str]:
+    names, kinds = _width(node.name for node in plan.nodes), _width(node.kind for node in plan.nodes)
+    lines = [f"pipeline {plan.name}", f"  fingerprint {plan.fingerprint[:16]}", "", "operators"]
+    for node in plan.nodes:
+        line = f"  {node.name:{names}}  {node.kind:{kinds}}  {_detail(node)}"
+        lines.append(line.rstrip())
+    return lines
+
+
+def _detail(node: Node) -> str:
+    below = f"<- {', '.join(node.inputs)}" if node.inputs else ""
+    match node:
+        case Source():
+            errors = "stop" if node.on_error == "stop" else "dead letters"
+            return f"{_described(node.source.describe())}; on error: {errors}"
+        case Sink():
+            refused = " (refused records)" if node.dead_letters else ""
+            return f"{below}{refused}  {_described(node.sink.describe())}"
+    return f"{below}  keeps state" if node.stateful else below
+
+
+def _described(facts: Mapping[str, Json]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in facts.items())
+
+
+def _paths(plan: Plan) -> list[str]:
+    lines = ["guarantees"]
+    for path in plan.paths:
+        lines += [f"  {' -> '.join(path.nodes)}", f"    {path.guarantee.value}: {path.reason}"]
+    return lines
+
+
+def _settings(settings: Settings) -> list[str]:
+    shown = {name: str(getattr(settings, name)) for name in Settings.model_fields}
+    names, values = _width(shown), _width(shown.values())
+    return ["settings", *(f"  {name:{names}}  {value:{values}}  {settings.origin_of(name)}"
+                          for name, value in shown.items())]  # fmt: skip
+
+
+def _derived(plan: Plan) -> Iterator[str]:
+    for node in plan.nodes:
+        if node.stateful and node.derived:
+            yield f"{node.kind} {node.name!r} has no name of its own; editing the pipeline can orphan its state"
+
+
+def _width(texts: Iterable[str]) -> int:
+    return max(map(len, texts), default=0)

@@ -1,0 +1,37 @@
+"""The operators, engine-free: a batch in, a batch out, state through the context.
+
+One close family a file. ``build`` is the only way from a node of the plan to the operator that does its work.
+"""
+
+from __future__ import annotations
+
+from kafka_eos import plan
+from kafka_eos.errors import Bug
+from kafka_eos.operators.base import Operator, OperatorContext
+from kafka_eos.operators.fold import Fold, Reduce
+from kafka_eos.operators.process import Process
+from kafka_eos.operators.stateless import Filter, FlatMap, KeyBy, Map, MapBatches
+
+__all__ = ["Operator", "OperatorContext", "build"]
+
+
+def build(node: plan.Node) -> Operator:
+    """A new operator for a node. Sources, sinks and unions have none: the engine does their work (Bug)."""
+    match node:
+        case plan.Map():
+            return Map(node.fn)
+        case plan.Filter():
+            return Filter(node.fn)
+        case plan.FlatMap():
+            return FlatMap(node.fn)
+        case plan.MapBatches():
+            return MapBatches(node.fn)
+        case plan.KeyBy():
+            return KeyBy(node.fn, node.key_codec)
+        case plan.Fold():
+            return Fold(node.init, node.step, node.emit, node.key_codec, node.entry_codec)
+        case plan.Reduce():
+            return Reduce(node.fn, node.key_codec, node.entry_codec)
+        case plan.Process():
+            return Process(node.factory, node.key_codec)
+    raise Bug(f"node {node.name!r} of kind {node.kind!r} has no operator")

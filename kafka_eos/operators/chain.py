@@ -1,0 +1,122 @@
+"""Pushes batches through the operators of a plan, depth first, in one thread.
+
+A chain knows no source and no sink: batches come in at ``push`` and leave through ``outputs``, one callable a
+sink. Both engines, the audit's recompute and ``kafka_eos.testing`` run plans through it.
+
+Rule: when ``push`` returns, all that follows from the batch has been handed to the outputs, dead letters too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from kafka_eos.errors import PoisonRecord
+from kafka_eos.interfaces import StateBackend
+from kafka_eos.operators import build
+from kafka_eos.operators.base import Operator, OperatorContext
+from kafka_eos.plan import Node, Plan, Sink, Union, union_lane
+from kafka_eos.records import Batch, Headers, RawRecord, Rejected
+
+Output = Callable[[Batch[Any]], None]
+Reject = Callable[[RawRecord, Exception], None]
+
+
+class Chain:
+    """The operators of one subtask at work. ``backends`` has one for each stateful node, by name."""
+
+    def __init__(
+        self, plan: Plan, backends: Mapping[str, StateBackend], outputs: Mapping[str, Output]
+    ) -> None:
+        self._plan, self._outputs = plan, outputs
+        self._operators: dict[str, Operator] = {}
+        self._rejected: dict[str, list[Rejected]] = {
+            source.name: [] for source in plan.sources if plan.dead_letters(source.name)
+        }
+        self._closing = ExitStack()
+        for node in plan.nodes:
+            if node.inputs and not isinstance(node, Sink | Union):
+                self._open(node, backends)
+
+    def push(self, source: str, batch: Batch[Any]) -> None:
+        """Run one batch of ``source`` through everything below it. Raises PoisonRecord under policy "stop"."""
+        self._forward(source, batch)
+        self.flush_rejected(source)
+
+    def rejector(self, source: str) -> Reject:
+        """What a reader calls for a record that it cannot decode; same policy as for the operators."""
+
+        def reject(raw: RawRecord, error: Exception) -> None:
+            self._refuse(source, source, raw, error)
+
+        return reject
+
+    def flush_rejected(self, source: str) -> None:
+        """Hand on dead letters that are waiting; for a read that brought nothing but bad records."""
+        rejected = self._rejected.get(source)
+        sink = self._plan.dead_letters(source)
+        if rejected and sink is not None:
+            self._outputs[sink.name](_letters(source, rejected))
+            self._rejected[source] = []
+
+    def close(self) -> None:
+        self._closing.close()
+
+    def _open(self, node: Node, backends: Mapping[str, StateBackend]) -> None:
+        def reject(batch: Batch[Any], index: int, error: Exception) -> None:
+            self._refuse(batch.origin.source, node.name, batch.origin.raw(batch.rows[index]), error)
+
+        operator = build(node)
+        backend = backends.get(node.name)
+        operator.open(OperatorContext(node.name, backend.value if backend else _stateless, reject))
+        self._operators[node.name] = operator
+        self._closing.callback(operator.close)
+
+    def _forward(self, name: str, batch: Batch[Any]) -> None:
+        for node, index in self._plan.downstream(name):
+            if isinstance(node, Sink):
+                if not node.dead_letters and len(batch):
+                    self._outputs[node.name](batch)
+            elif isinstance(node, Union):
+                self._forward(node.name, replace(batch, lane=union_lane(batch.lane, len(node.inputs), index)))
+            else:
+                out = self._operators[node.name].process(batch)
+                if len(out):
+                    self._forward(node.name, out)
+
+    def _refuse(self, source: str, operator: str, raw: RawRecord, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        if source not in self._rejected:
+            raise PoisonRecord(raw.where, operator, reason) from error
+        self._rejected[source].append(Rejected(raw, operator, type(error).__name__, str(error)))
+
+
+def _letters(source: str, rejected: Sequence[Rejected]) -> Batch[Any]:
+    """Dead letters as a batch of their own, each with the origin of the record that was refused."""
+    letters = sorted(rejected, key=lambda letter: (letter.raw.topic, letter.raw.partition, letter.raw.offset))
+    return Batch(values=letters, rows=range(len(letters)), origin=RawOrigin(source, [r.raw for r in letters]))
+
+
+class RawOrigin:
+    """An origin made of raw records that are already at hand."""
+
+    def __init__(self, source: str, raws: Sequence[RawRecord]) -> None:
+        self.source, self._raws = source, raws
+        self.topic = raws[0].topic
+        self.partitions: Sequence[int] = [raw.partition for raw in raws]
+        self.offsets: Sequence[int] = [raw.offset for raw in raws]
+
+    def timestamps(self) -> Sequence[int]:
+        return [raw.timestamp for raw in self._raws]
+
+    def headers(self) -> Sequence[Headers]:
+        return [raw.headers for raw in self._raws]
+
+    def raw(self, row: int) -> RawRecord:
+        return self._raws[row]
+
+
+def _stateless(descriptor: Any) -> Any:
+    raise AssertionError("a stateless operator asked for state")

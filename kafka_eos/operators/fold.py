@@ -1,0 +1,108 @@
+"""Operators that keep one value a key: fold and reduce. One output for every input.
+
+What is stored is the pair (updates, accumulator), one entry, so that the number of an output and the state that
+it shows can never disagree.
+
+Rule: a key's entry is replaced only after the user's code has returned. The trap for users: code that changes the
+accumulator *in place* and then raises has changed it; return a new value instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kafka_eos.errors import PlanError
+from kafka_eos.interfaces import Codec, StateDescriptor
+from kafka_eos.operators.base import NOT_THE_RECORDS_FAULT, OperatorContext, without
+from kafka_eos.records import Batch
+
+STATE = "accumulator"
+
+
+class Fold:
+    """``acc = step(acc or init(), value)``, then ``emit(key, acc)``, for each row in order."""
+
+    def __init__(
+        self,
+        init: Callable[[], Any],
+        step: Callable[[Any, Any], Any],
+        emit: Callable[[Any, Any], Any] | None,
+        key_codec: Codec[Any],
+        entry_codec: Codec[tuple[int, Any]],
+    ) -> None:
+        self._init, self._step, self._emit = init, step, emit or _pair
+        self._descriptor = StateDescriptor(STATE, key_codec, entry_codec)
+        self._tried = False
+
+    def open(self, ctx: OperatorContext) -> None:
+        self._ctx, self._state = ctx, ctx.value_state(self._descriptor)
+
+    def process(self, batch: Batch[Any]) -> Batch[Any]:
+        keys = batch.keys or []
+        entries = self._state.view(set(keys))
+        init, step, emit = self._init, self._step, self._emit
+        out: list[Any] = []
+        updates: list[int] = []
+        refused: list[int] = []
+        for key, value in zip(keys, batch.values, strict=True):
+            try:
+                entry = entries.get(key)
+                if entry is None:
+                    count, acc = 1, step(init(), value)
+                else:
+                    count, acc = entry[0] + 1, step(entry[1], value)
+                made = emit(key, acc)
+            except NOT_THE_RECORDS_FAULT:
+                raise
+            except Exception as error:
+                index = len(out) + len(refused)
+                self._ctx.reject(batch, index, error)
+                refused.append(index)
+                continue
+            entries[key] = (count, acc)
+            out.append(made)
+            updates.append(count)
+        if out and not self._tried:
+            self._try(entries[keys[-1]] if keys[-1] in entries else None)
+        kept = without(batch, refused)
+        return Batch(out, kept.rows, batch.origin, kept.keys, batch.lane, updates)
+
+    def close(self) -> None:
+        return None
+
+    def _try(self, entry: tuple[int, Any] | None) -> None:
+        """Encode one entry at once: a type that cannot be stored shows now, not at the first checkpoint."""
+        if entry is None:
+            return
+        self._tried = True
+        try:
+            self._descriptor.value.encode(entry)
+        except ValueError as error:
+            raise PlanError(
+                f"operator {self._ctx.operator!r}: its accumulator cannot be stored: {error}. "
+                "Declare its type with state=..., or change it to one that can."
+            ) from error
+
+
+class Reduce(Fold):
+    """A fold that starts with the key's first value and gives the value reduced so far."""
+
+    def __init__(
+        self, fn: Callable[[Any, Any], Any], key_codec: Codec[Any], entry_codec: Codec[tuple[int, Any]]
+    ) -> None:
+        def step(acc: Any, value: Any) -> Any:
+            return value if acc is _NOTHING else fn(acc, value)
+
+        super().__init__(lambda: _NOTHING, step, _accumulator, key_codec, entry_codec)
+
+
+_NOTHING = object()
+
+
+def _pair(key: Any, acc: Any) -> tuple[Any, Any]:
+    return key, acc
+
+
+def _accumulator(key: Any, acc: Any) -> Any:
+    return acc

@@ -1,0 +1,167 @@
+"""Operators that look at one row at a time and keep nothing: map, filter, flat_map, map_batches, key_by.
+
+Rule: the user's function is called by C code (``map``, ``compress``) wherever that is possible; Python of ours
+runs once a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import chain, compress, repeat
+from typing import Any
+
+from kafka_eos.errors import PlanError
+from kafka_eos.operators.base import NOT_THE_RECORDS_FAULT, OperatorContext, call_each, without
+from kafka_eos.records import Batch
+
+_INT64 = range(-(2**63), 2**63)
+
+
+class Stateless:
+    """Opens and closes nothing."""
+
+    ctx: OperatorContext
+
+    def open(self, ctx: OperatorContext) -> None:
+        self.ctx = ctx
+
+    def close(self) -> None:
+        return None
+
+
+class Map(Stateless):
+    """One value in, one value out."""
+
+    def __init__(self, fn: Callable[[Any], Any]) -> None:
+        self._fn = fn
+
+    def process(self, batch: Batch[Any]) -> Batch[Any]:
+        values, refused = call_each(self._fn, batch, batch.values, self.ctx)
+        return replace(without(batch, refused), values=values)
+
+
+class Filter(Stateless):
+    """Keeps the rows for which the function is true."""
+
+    def __init__(self, fn: Callable[[Any], object]) -> None:
+        self._fn = fn
+
+    def process(self, batch: Batch[Any]) -> Batch[Any]:
+        keep, refused = call_each(self._fn, batch, batch.values, self.ctx)
+        batch = without(batch, refused)
+        return Batch(
+            values=list(compress(batch.values, keep)),
+            rows=list(compress(batch.rows, keep)),
+            origin=batch.origin,
+            keys=None if batch.keys is None else list(compress(batch.keys, keep)),
+            lane=batch.lane,
+            updates=None if batch.updates is None else list(compress(batch.updates, keep)),
+        )
+
+
+class FlatMap(Stateless):
+    """One value in, any number of values out, in the order of the iterable."""
+
+    def __init__(self, fn: Callable[[Any], Iterable[Any]]) -> None:
+        self._fn = fn
+
+    def process(self, batch: Batch[Any]) -> Batch[Any]:
+        fn = self._fn
+        # list() inside the call: a generator that fails must fail for its own row.
+        made, refused = call_each(lambda value: list(fn(value)), batch, batch.values, self.ctx)
+        batch = without(batch, refused)
+        return spread(batch, made)
+
+
+class MapBatches(Stateless):
+    """Many values in, as many out: for functions that are only fast on many (a model, a remote lookup)."""
+
+    def __init__(self, fn: Callable[[list[Any]], list[Any]]) -> None:
+        self._fn = fn
+
+    def process(self, batch: Batch[Any]) -> Batch[Any]:
+        values: list[Any] = []
+        refused: list[int] = []
+        self._range(batch, 0, len(batch), values, refused)
+        return replace(without(batch, refused), values=values)
+
+    def _range(self, batch: Batch[Any], start: int, stop: int, values: list[Any], refused: list[int]) -> None:
+        """Rows ``start`` to ``stop``. If the function fails, halve until the rows at fault stand alone."""
+        if start == stop:
+            return
+        given = batch.values[start:stop]
+        try:
+            made = list(self._fn(given))
+        except NOT_THE_RECORDS_FAULT:
+            raise
+        except Exception as error:
+            if stop - start == 1:
+                self.ctx.reject(batch, start, error)
+                refused.append(start)
+                return
+            middle = (start + stop) // 2
+            self._range(batch, start, middle, values, refused)
+            self._range(batch, middle, stop, values, refused)
+            return
+        if len(made) != stop - start:
+            raise PlanError(
+                f"operator {self.ctx.operator!r}: the function of map_batches got {stop - start} values and returned "
+                f"{len(made)}; it must return one for each, in order. To drop or add values use filter or flat_map."
+            )
+        values += made
+
+
+class KeyBy(Stateless):
+    """Sets the key column. Keys that could not be state keys are refused here, where the record is known."""
+
+    def __init__(self, fn: Callable[[Any], Any], codec: Any) -> None:
+        self._fn, self._codec = fn, codec
+
+    def process(self, batch: Batch[Any]) -> Batch[Any]:
+        keys, refused = call_each(self._fn, batch, batch.values, self.ctx)
+        batch = replace(without(batch, refused), keys=keys)
+        return batch if _plain(keys) else self._checked(batch)
+
+    def _checked(self, batch: Batch[Any]) -> Batch[Any]:
+        check = self._codec.check
+        _, refused = call_each(check, batch, batch.keys or (), self.ctx)
+        return without(batch, refused)
+
+
+def _plain(keys: list[Any]) -> bool:
+    """Are all keys surely fine? A few calls a batch; anything unusual is looked at key by key."""
+    types = set(map(type, keys))
+    if types == {str}:
+        return _encodable("".join(keys))
+    if types == {int}:
+        return min(keys) in _INT64 and max(keys) in _INT64
+    return types <= {bytes}
+
+
+def _encodable(text: str) -> bool:
+    """False for lone surrogates, which are not text that can be stored."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def spread(batch: Batch[Any], made: list[list[Any]], updates: list[int] | None = None) -> Batch[Any]:
+    """A batch of all values of ``made``, where ``made[i]`` comes from row ``i``."""
+    counts = list(map(len, made))
+
+    def column(values: Iterable[Any]) -> list[Any]:
+        return list(chain.from_iterable(map(repeat, values, counts)))
+
+    if updates is None and batch.updates is not None:
+        updates = column(batch.updates)
+    return Batch(
+        values=list(chain.from_iterable(made)),
+        rows=column(batch.rows),
+        origin=batch.origin,
+        keys=None if batch.keys is None else column(batch.keys),
+        lane=batch.lane,
+        updates=updates,
+    )

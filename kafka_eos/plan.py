@@ -1,0 +1,341 @@
+"""The plan: what a pipeline does, as frozen nodes in topological order.
+
+An engine reads the plan and nothing else of the user's program. Nodes name their inputs, so a plan is plain
+data plus the user's functions.
+
+Rule: a plan that exists in an engine's hands is valid. ``validate`` refuses everything that could not keep its
+guarantee, and every refusal quotes the line of the user's file it is about.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from kafka_eos import interfaces
+from kafka_eos.errors import ConfigError, PlanError
+from kafka_eos.ids import token
+from kafka_eos.interfaces import Codec, DeadLetters, Guarantee
+
+OnError: TypeAlias = Literal["stop"] | DeadLetters
+"""What a source does with a record that cannot be processed."""
+
+
+class DerivedNameWarning(UserWarning):
+    """A stateful operator has a name that depends on its position: editing the pipeline can orphan its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A line of the user's program."""
+
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f": {self.text}" if self.text else "")
+
+
+# ---------------------------------------------------------------- nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One operator. ``inputs`` are names of nodes; ``derived`` says that the name was not given by the user."""
+
+    kind: ClassVar[str] = "node"
+    stateful: ClassVar[bool] = False
+
+    name: str
+    where: Where
+    inputs: tuple[str, ...] = ()
+    derived: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source(Node):
+    kind: ClassVar[str] = "source"
+
+    source: interfaces.Source[Any]
+    on_error: OnError = "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Map(Node):
+    kind: ClassVar[str] = "map"
+
+    fn: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter(Node):
+    kind: ClassVar[str] = "filter"
+
+    fn: Callable[[Any], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlatMap(Node):
+    kind: ClassVar[str] = "flat-map"
+
+    fn: Callable[[Any], Iterable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapBatches(Node):
+    kind: ClassVar[str] = "map-batches"
+
+    fn: Callable[[list[Any]], list[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyBy(Node):
+    kind: ClassVar[str] = "key-by"
+
+    fn: Callable[[Any], Any]
+    key_codec: Codec[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold(Node):
+    """``entry_codec`` is the codec of what is stored for a key: the pair (updates, accumulator)."""
+
+    kind: ClassVar[str] = "fold"
+    stateful: ClassVar[bool] = True
+
+    init: Callable[[], Any]
+    step: Callable[[Any, Any], Any]
+    emit: Callable[[Any, Any], Any] | None
+    key_codec: Codec[Any]
+    entry_codec: Codec[tuple[int, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduce(Node):
+    kind: ClassVar[str] = "reduce"
+    stateful: ClassVar[bool] = True
+
+    fn: Callable[[Any, Any], Any]
+    key_codec: Codec[Any]
+    entry_codec: Codec[tuple[int, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process(Node):
+    """``factory`` makes a fresh process function for every session of a worker."""
+
+    kind: ClassVar[str] = "process"
+    stateful: ClassVar[bool] = True
+
+    factory: Callable[[], Any]
+    key_codec: Codec[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Union(Node):
+    """The engine renumbers lanes with ``union_lane``; there is no operator to build."""
+
+    kind: ClassVar[str] = "union"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink(Node):
+    """With ``dead_letters`` the node stands for the source's ``on_error``: it gets refused records, no batches."""
+
+    kind: ClassVar[str] = "sink"
+
+    sink: interfaces.Sink[Any]
+    dead_letters: bool = False
+
+
+def union_lane(lane: int, inputs: int, index: int) -> int:
+    """The lane of a batch after a union of ``inputs`` streams that it entered as number ``index``.
+
+    Two different paths never get the same lane: (lane, index) can be read back from the result.
+    """
+    return lane * inputs + index
+
+
+# ---------------------------------------------------------------- paths
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One way from a source to a sink, with what it guarantees and why."""
+
+    nodes: tuple[str, ...]
+    guarantee: Guarantee
+    reason: str
+
+    @property
+    def source(self) -> str:
+        return self.nodes[0]
+
+    @property
+    def sink(self) -> str:
+        return self.nodes[-1]
+
+
+# ---------------------------------------------------------------- plan
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole pipeline. ``nodes`` are in topological order: inputs before those who read them."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    where: Where
+
+    @cached_property
+    def _by_name(self) -> dict[str, Node]:
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def _downstream(self) -> dict[str, tuple[tuple[Node, int], ...]]:
+        edges: dict[str, list[tuple[Node, int]]] = {node.name: [] for node in self.nodes}
+        for node in self.nodes:
+            for index, name in enumerate(node.inputs):
+                edges[name].append((node, index))
+        return {name: tuple(readers) for name, readers in edges.items()}
+
+    def node(self, name: str) -> Node:
+        """The node of that name; KeyError if there is none."""
+        return self._by_name[name]
+
+    def downstream(self, name: str) -> tuple[tuple[Node, int], ...]:
+        """Who reads the node, in plan order, each with the number of the input it reads it at."""
+        return self._downstream[name]
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, Source))
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Every sink, those for dead letters included."""
+        return tuple(node for node in self.nodes if isinstance(node, Sink))
+
+    def dead_letters(self, source: str) -> Sink | None:
+        """The sink that takes refused records of ``source``, if it has one."""
+        return next((sink for sink in self.sinks if sink.dead_letters and sink.inputs == (source,)), None)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of names, kinds and edges. The user's code and settings do not change it."""
+        shape = [[node.name, node.kind, list(node.inputs)] for node in self.nodes]
+        return hashlib.sha256(json.dumps([self.name, shape], separators=(",", ":")).encode()).hexdigest()
+
+    @cached_property
+    def paths(self) -> tuple[Path, ...]:
+        """Every way from a source to a sink, in plan order."""
+        return tuple(path for source in self.sources for path in self._walk((source.name,)))
+
+    def _walk(self, nodes: tuple[str, ...]) -> Iterator[Path]:
+        for reader, _ in self._downstream[nodes[-1]]:
+            if isinstance(reader, Sink):
+                yield self._path((*nodes, reader.name))
+            else:
+                yield from self._walk((*nodes, reader.name))
+
+    def _path(self, nodes: tuple[str, ...]) -> Path:
+        source, sink = self._by_name[nodes[0]], self._by_name[nodes[-1]]
+        assert isinstance(source, Source) and isinstance(sink, Sink)
+        if sink.sink.guarantee is Guarantee.AT_LEAST_ONCE:
+            return Path(nodes, Guarantee.AT_LEAST_ONCE, f"sink {sink.name!r} was asked for at-least-once by name")
+        if source.source.guarantee is Guarantee.AT_LEAST_ONCE:
+            return Path(nodes, Guarantee.AT_LEAST_ONCE, f"source {source.name!r} cannot be read again exactly")
+        return Path(nodes, Guarantee.EXACTLY_ONCE, "offsets, state and output are committed as one epoch")
+
+    # ------------------------------------------------------------ validation
+
+    def validate(self) -> Plan:
+        """Return the plan if it can run and keep its guarantees, else raise PlanError that quotes the line."""
+        _check_names(self)
+        _check_edges(self)
+        _check_use(self)
+        _check_sinks(self)
+        _check_guarantees(self)
+        return self
+
+
+def _check_names(plan: Plan) -> None:
+    for what, name, where in [("pipeline", plan.name, plan.where), *((n.kind, n.name, n.where) for n in plan.nodes)]:
+        try:
+            token(name, f"the {what} name")
+        except ConfigError as error:
+            raise PlanError(f"{error}\n  {where}") from None
+    first: dict[str, Node] = {}
+    for node in plan.nodes:
+        if other := first.setdefault(node.name, node):
+            if other is not node:
+                raise PlanError(
+                    f"two operators are named {node.name!r}; give one another name.\n  {other.where}\n  {node.where}"
+                )
+
+
+def _check_edges(plan: Plan) -> None:
+    seen: dict[str, Node] = {}
+    for node in plan.nodes:
+        for name in node.inputs:
+            if name not in seen:
+                raise PlanError(
+                    f"{node.kind} {node.name!r} reads {name!r}, which is not a stream of pipeline "
+                    f"{plan.name!r} before it.\n  {node.where}"
+                )
+            if isinstance(seen[name], Sink):
+                raise PlanError(f"{node.kind} {node.name!r} reads the sink {name!r}.\n  {node.where}")
+            if node.stateful and not isinstance(seen[name], KeyBy):
+                raise PlanError(
+                    f"{node.kind} {node.name!r} keeps state for a key, but its input {name!r} has no key; "
+                    f"put .key_by(...) before it.\n  {node.where}"
+                )
+        if len(set(node.inputs)) < len(node.inputs):
+            raise PlanError(
+                f"union {node.name!r} has the same stream twice; every record would count double.\n  {node.where}"
+            )
+        seen[node.name] = node
+
+
+def _check_use(plan: Plan) -> None:
+    if not plan.sources:
+        raise PlanError(f"pipeline {plan.name!r} has no source; start with pipeline.source(name, ...).\n  {plan.where}")
+    for node in plan.nodes:
+        readers = [reader for reader, _ in plan.downstream(node.name) if not _for_dead_letters(reader)]
+        if not isinstance(node, Sink) and not readers:
+            raise PlanError(
+                f"nothing reads the stream that {node.kind} {node.name!r} makes; "
+                f"end it with .sink(name, ...) or remove it.\n  {node.where}"
+            )
+
+
+def _check_sinks(plan: Plan) -> None:
+    chosen = [node for node in plan.sinks if not node.dead_letters]
+    uses = Counter(id(node.sink) for node in chosen)
+    for node in chosen:
+        if uses[id(node.sink)] > 1:
+            raise PlanError(
+                f"the sink object of {node.name!r} is attached to more than one stream; "
+                f"use .union(...) before one sink, or make a sink for each.\n  {node.where}"
+            )
+
+
+def _check_guarantees(plan: Plan) -> None:
+    for path in plan.paths:
+        sink = plan.node(path.sink)
+        assert isinstance(sink, Sink)
+        if path.guarantee is Guarantee.AT_LEAST_ONCE and sink.sink.guarantee is Guarantee.EXACTLY_ONCE:
+            raise PlanError(
+                f"{' -> '.join(path.nodes)} cannot be exactly-once: {path.reason}. To accept duplicates "
+                f'on this path, ask for them on the sink: delivery="at-least-once".\n  {sink.where}'
+            )
+
+
+def _for_dead_letters(node: Node) -> bool:
+    return isinstance(node, Sink) and node.dead_letters

@@ -1,0 +1,1 @@
+"""Keyed state: key groups, and the ``memory`` and ``rocksdb`` backends behind ``interfaces.StateBackend``."""

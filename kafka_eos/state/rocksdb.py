@@ -1,0 +1,210 @@
+"""Rows in RocksDB, a column family a state; a checkpoint is a set of hard links, uploaded by content.
+
+The write-ahead log is off: a checkpoint flushes, and nothing between two checkpoints has to survive.
+Rule: this is the only import of rocksdict, and its errors leave here as RestartFromCheckpoint.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    Checkpoint,
+    DbClosedError,
+    DBCompressionType,
+    Options,
+    Rdict,
+    WriteBatch,
+    WriteOptions,
+)
+
+from kafka_eos.checkpoints.paths import IMMUTABLE_SUFFIX, plain_file_name
+from kafka_eos.errors import Bug, RestartFromCheckpoint
+from kafka_eos.ids import Epoch
+from kafka_eos.interfaces import CheckpointStorage, FileRef, StateHandle
+from kafka_eos.state.rows import Row, Rows, UploadFiles
+
+KIND = "rocksdb"
+
+BLOCK_CACHE_BYTES = 64 << 20
+"""Uncompressed blocks kept in memory, a database."""
+WRITE_BUFFER_BYTES = 32 << 20
+"""A column family's memtable; an epoch that writes more flushes early."""
+BLOOM_BITS_PER_KEY = 10
+"""About 1 % of look-ups of absent keys read a block in vain."""
+LEVEL0_FILES = 8
+"""Each checkpoint adds one file to level 0; compaction waits for this many, and rewrites (and uploads) then."""
+BACKGROUND_JOBS = 2
+
+_DEFAULT = "default"
+_BATCH = 8192
+"""Rows that a reader hands over at once."""
+
+
+class RocksRows:
+    """The rows of one state: one column family."""
+
+    def __init__(self, db: Rdict, state: str) -> None:
+        self._db, self._state = db, state
+        self._family = db.get_column_family(state)
+        self._unlogged = WriteOptions()
+        self._unlogged.disable_wal = True  # type: ignore[method-assign,assignment]
+        self._changed = False
+
+    def get(self, keys: list[bytes]) -> Sequence[bytes | None]:
+        with _rocksdb("read"):
+            found: Sequence[bytes | None] = self._family.get(keys)  # type: ignore[assignment,arg-type]
+        return found
+
+    def write(self, keys: Sequence[bytes], values: Sequence[bytes], deleted: Iterable[bytes]) -> None:
+        with _rocksdb("write"):
+            batch = WriteBatch(raw_mode=True)
+            # Not kept: while a handle is referenced, closing the database does not release its lock.
+            batch.set_default_column_family(self._db.get_column_family_handle(self._state))
+            deque(map(batch.put, keys, values), maxlen=0)
+            deque(map(batch.delete, deleted), maxlen=0)
+            self._db.write(batch, self._unlogged)
+        self._changed = True
+
+    def scan(self) -> Iterator[Row]:
+        with _rocksdb("open an iterator"):
+            rows: Iterator[Row] = self._family.items()  # type: ignore[assignment]
+        return rows
+
+    def flush(self) -> None:
+        """Memtable to file. Releases the GIL, which creating a checkpoint with a full memtable does not."""
+        if self._changed:
+            with _rocksdb("flush"):
+                self._family.flush(True)
+            self._changed = False
+
+    def close(self) -> None:
+        """The database stays locked as long as a column family is open, or an iterator that ``scan`` gave out lives."""
+        with _rocksdb("close a column family"):
+            self._family.close()
+
+
+class RocksStore:
+    """See ``rows.Store``. ``directory`` is private to one attempt; ``handle`` is what to start from."""
+
+    kind = KIND
+
+    def __init__(self, directory: Path, handle: StateHandle | None, storage: CheckpointStorage) -> None:
+        self._directory = directory
+        self._uploaded: dict[str, FileRef] = {}
+        path = directory / "db"
+        path.mkdir(mode=0o700)
+        if handle is not None:
+            _fetch(handle, storage, path)
+            # RocksDB neither rewrites such a file nor uses its number again.
+            self._uploaded = {file.name: file for file in handle.files if file.name.endswith(IMMUTABLE_SUFFIX)}
+        self._options = _options()
+        self._db = _open(path, self._options, restored=handle is not None)
+        self._rows = {name: RocksRows(self._db, name) for name in _families(path, handle is not None)}
+
+    def states(self) -> Collection[str]:
+        return self._rows.keys()
+
+    def rows(self, state: str) -> Rows:
+        if state not in self._rows:
+            with _rocksdb("create a column family"):
+                self._db.create_column_family(state, self._options)
+            self._rows[state] = RocksRows(self._db, state)
+        return self._rows[state]
+
+    def freeze(self, epoch: Epoch) -> UploadFiles:
+        for rows in self._rows.values():
+            rows.flush()
+        directory = self._directory / f"checkpoint-{epoch}"
+        with _rocksdb("create a checkpoint"):
+            Checkpoint(self._db).create_checkpoint(str(directory))
+
+        def upload(storage: CheckpointStorage) -> tuple[FileRef, ...]:
+            try:
+                return tuple(self._upload(storage, path) for path in sorted(directory.iterdir()) if _needed(path))
+            finally:
+                shutil.rmtree(directory)
+
+        return upload
+
+    def close(self) -> None:
+        for rows in self._rows.values():
+            rows.close()
+        with _rocksdb("close"):
+            self._db.close()
+
+    def _upload(self, storage: CheckpointStorage, path: Path) -> FileRef:
+        known = self._uploaded.get(path.name)
+        if known is None:
+            known = storage.upload(path, path.name)
+            if path.name.endswith(IMMUTABLE_SUFFIX):
+                self._uploaded[path.name] = known
+        return known
+
+
+def read_rows(handle: StateHandle, storage: CheckpointStorage, scratch: Path) -> Iterator[tuple[str, list[Row]]]:
+    """All rows of a handle that a RocksDB store made, in blocks, with the state that they belong to."""
+    store = RocksStore(scratch, handle, storage)
+    try:
+        for state in store.states():
+            rows = store.rows(state).scan()
+            while block := list(itertools.islice(rows, _BATCH)):
+                yield state, block
+    finally:
+        store.close()
+
+
+def _fetch(handle: StateHandle, storage: CheckpointStorage, path: Path) -> None:
+    for file in handle.files:
+        storage.fetch(file, path / plain_file_name(file.name))
+
+
+def _needed(path: Path) -> bool:
+    """What it takes to open the database again; the log is empty and options are ours."""
+    return path.suffix == IMMUTABLE_SUFFIX or path.name == "CURRENT" or path.name.startswith("MANIFEST-")
+
+
+def _open(path: Path, options: Options, restored: bool) -> Rdict:
+    with _rocksdb("open"):
+        families = dict.fromkeys(Rdict.list_cf(str(path)) if restored else [], options)
+        return Rdict(str(path), options, families or None)
+
+
+def _families(path: Path, restored: bool) -> list[str]:
+    with _rocksdb("list column families"):
+        return [name for name in Rdict.list_cf(str(path)) if name != _DEFAULT] if restored else []
+
+
+def _options() -> Options:
+    table = BlockBasedOptions()
+    table.set_block_cache(Cache(BLOCK_CACHE_BYTES))
+    table.set_bloom_filter(BLOOM_BITS_PER_KEY, False)
+    table.set_format_version(5)
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_block_based_table_factory(table)
+    options.set_compression_type(DBCompressionType.lz4())
+    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
+    options.set_level_zero_file_num_compaction_trigger(LEVEL0_FILES)
+    options.set_max_background_jobs(BACKGROUND_JOBS)
+    options.set_keep_log_file_num(1)
+    options.set_stats_dump_period_sec(0)
+    return options
+
+
+@contextmanager
+def _rocksdb(doing: str) -> Iterator[None]:
+    """Map rocksdict's errors: it raises bare Exception for whatever RocksDB reports."""
+    try:
+        yield
+    except DbClosedError as error:
+        raise Bug(f"RocksDB was used after close, to {doing}") from error
+    except Exception as error:
+        raise RestartFromCheckpoint(f"RocksDB could not {doing}: {error}") from error

@@ -1,0 +1,148 @@
+"""A value a key: a write-behind cache of objects in front of encoded rows.
+
+Objects are encoded once an epoch, at the barrier, however often they change; a hit costs a dict look-up.
+Rule: a key in ``_dirty`` is decided here (its object, or deleted if it has none); any other key is decided
+by the rows. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from kafka_eos.errors import Bug, ConfigError
+from kafka_eos.interfaces import StateDescriptor
+from kafka_eos.state.keygroups import GROUP_BYTES, group_prefix, row_keys
+from kafka_eos.state.rows import Rows
+
+T = TypeVar("T")
+
+_ABSENT: Any = object()
+
+
+class CachedValueState(Generic[T]):
+    """See ``interfaces.ValueState``. Holds about ``limit`` objects, and all that one batch touches.
+
+    The trap: keys are dict keys, so 1, 1.0 and True are one key. Give the key codec one type.
+    """
+
+    def __init__(
+        self, operator: str, descriptor: StateDescriptor[T], rows: Rows, groups: range, max_key_groups: int, limit: int
+    ) -> None:
+        self.descriptor = descriptor
+        self._where = f"state {descriptor.name!r} of operator {operator!r}"
+        self._rows, self._limit = rows, limit
+        self._max_key_groups = max_key_groups
+        self._first, self._end = group_prefix(groups.start), group_prefix(groups.stop)
+        self._whole = groups == range(max_key_groups)
+        self._cache: dict[Any, T] = {}
+        self._dirty: set[Any] = set()
+        self._missing: set[Any] = set()
+        """Looked up in this epoch and not found in the rows."""
+
+    def get(self, key: Any) -> T | None:
+        value = self._cache.get(key, _ABSENT)
+        if value is _ABSENT and key not in self._dirty and key not in self._missing:
+            self._trim()
+            self._load([key])
+            value = self._cache.get(key, _ABSENT)
+        return None if value is _ABSENT else value
+
+    def put(self, key: Any, value: T) -> None:
+        self._reserve(1)
+        self._cache[key] = value
+        self._dirty.add(key)
+
+    def delete(self, key: Any) -> None:
+        self._reserve(1)
+        self._cache.pop(key, None)
+        self._dirty.add(key)
+
+    def view(self, keys: Iterable[Any]) -> MutableMapping[Any, T]:
+        touched = set(keys)
+        self._reserve(len(touched))
+        # One argument at a time: then each costs the keys of this batch, not those of the epoch.
+        unknown = touched.difference(self._cache).difference(self._dirty).difference(self._missing)
+        if unknown:
+            self._load(list(unknown))
+        self._dirty |= touched
+        return self._cache
+
+    def items(self) -> Iterator[tuple[Any, T]]:
+        self.flush()
+        key, value = self.descriptor.key.decode, self.descriptor.value.decode
+        return ((key(row[GROUP_BYTES:]), value(data)) for row, data in self._rows.scan())
+
+    def flush(self) -> None:
+        """Write what changed to the rows. Called at the barrier, and before when too much has changed."""
+        if not self._dirty:
+            self._missing.clear()
+            return
+        keys = list(self._dirty)
+        # One look-up a key (in a large dict it costs more than encoding), and no tuples: they wake the collector.
+        found = list(map(self._cache.get, keys, itertools.repeat(_ABSENT)))
+        present = list(map(operator.is_not, found, itertools.repeat(_ABSENT)))
+        gone: set[Any] = set()
+        if not all(present):
+            keys, found = list(itertools.compress(keys, present)), list(itertools.compress(found, present))
+            gone = self._dirty.difference(keys).difference(self._missing)
+        values = self._encode("value", found, keys)
+        self._rows.write(self._row_keys(keys), values, self._row_keys(list(gone)))
+        # Only now: if the write fails, the cache still knows what was to be written.
+        if len(self._cache) > self._limit:
+            self._keep_dirty()
+        self._dirty.clear()
+        self._missing.clear()
+
+    def _reserve(self, count: int) -> None:
+        """Make room before ``count`` keys are written."""
+        if self._dirty and len(self._dirty) + count > self._limit:
+            self.flush()
+        self._trim()
+
+    def _trim(self) -> None:
+        if len(self._cache) - len(self._dirty) > self._limit:
+            self._keep_dirty()
+        if len(self._missing) > self._limit:
+            self._missing.clear()
+
+    def _keep_dirty(self) -> None:
+        """Drop what was not touched since the last flush. In place: callers hold the dict ``view`` gave them."""
+        kept = {key: self._cache[key] for key in self._dirty if key in self._cache}
+        self._cache.clear()
+        self._cache.update(kept)
+
+    def _load(self, keys: list[Any]) -> None:
+        cache, decode = self._cache, self.descriptor.value.decode
+        found = self._rows.get(self._row_keys(keys))
+        try:
+            for key, data in zip(keys, found, strict=True):
+                if data is None:
+                    self._missing.add(key)
+                else:
+                    cache[key] = decode(data)
+        except ValueError as error:
+            raise ConfigError(
+                f"{self._where}: a stored value cannot be read by codec {self.descriptor.value.name!r}: {error}"
+            ) from error
+
+    def _row_keys(self, keys: Sequence[Any]) -> list[bytes]:
+        rows = row_keys(self._encode("key", keys, keys), self._max_key_groups)
+        if rows and not self._whole and not (self._first <= min(rows) and max(rows) < self._end):
+            raise Bug(f"{self._where}: a key reached a subtask that does not own its key group")
+        return rows
+
+    def _encode(self, what: str, objects: Iterable[Any], keys: Sequence[Any]) -> list[bytes]:
+        codec = self.descriptor.key if what == "key" else self.descriptor.value
+        encoded: list[bytes] = []
+        try:
+            # ``extend`` keeps what came before the failure: its length names the key.
+            encoded.extend(map(codec.encode, objects))
+        except Exception as error:
+            key = keys[len(encoded)]
+            raise ConfigError(
+                f"{self._where}: the {what} of key {key!r} cannot be encoded by codec {codec.name!r}: {error}"
+            ) from error
+        return encoded

@@ -1,0 +1,22 @@
+"""What tests of pipelines and connectors need: sources and sinks in memory, and the contract every sink must keep.
+
+    run_local     run a plan on lists, without a broker
+    check_sink    run the contract test on your own sink
+
+Rule: nothing here is a mock. A source or sink in memory keeps the same contract as a real one.
+"""
+
+from kafka_eos.testing.contract import SINK_CHECKS, ContractBroken, SinkUnderTest, check_sink
+from kafka_eos.testing.local import run_local
+from kafka_eos.testing.sinks import MemorySink
+from kafka_eos.testing.sources import ListSource
+
+__all__ = [
+    "SINK_CHECKS",
+    "ContractBroken",
+    "ListSource",
+    "MemorySink",
+    "SinkUnderTest",
+    "check_sink",
+    "run_local",
+]

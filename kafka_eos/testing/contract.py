@@ -1,0 +1,287 @@
+"""The contract of a sink, as checks that every implementation must pass.
+
+    def test_my_sink(tmp_path):
+        check_sink(lambda: SinkUnderTest("my_tests:make_sink", {"path": fresh(tmp_path)}, read_back))
+
+Each check gets a fresh target and states its claim in its docstring. Rule: a check looks only through the sink's
+own interface and ``read_back``, and compares everything that is visible, not just what it hopes to find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from kafka_eos.errors import CommittableLost, KafkaEosError
+from kafka_eos.ids import EpochId
+from kafka_eos.interfaces import Committable, Committer, Outcome, Standing, Writer
+from kafka_eos.protocol.commit import CommitPermit
+from kafka_eos.testing.process import commit_elsewhere, prepare_and_die
+from kafka_eos.testing.trial import ContractBroken, SinkUnderTest, Trial, epoch_id, expect, through_json
+
+__all__ = ["SINK_CHECKS", "ContractBroken", "SinkUnderTest", "check_sink"]
+
+
+def check_sink(fresh: Callable[[], SinkUnderTest], *names: str) -> None:
+    """Run the named checks (default: all that fit), each on a new target from ``fresh``.
+
+    Raises ContractBroken, which starts with the name and claim of the check that failed.
+    """
+    for name in names or SINK_CHECKS:
+        target = fresh()
+        if not names and target.one_process and name in TWO_PROCESSES:
+            continue
+        check = SINK_CHECKS[name]
+        with Trial(target) as trial:
+            try:
+                check(trial)
+            except (ContractBroken, KafkaEosError) as error:
+                problem = error if isinstance(error, ContractBroken) else f"{type(error).__name__}: {error}"
+                raise ContractBroken(f"{name}: {check.__doc__}\n  {problem}") from error
+
+
+# ---------------------------------------------------------------- one epoch
+
+
+def _happy_path(trial: Trial) -> None:
+    """Committed rows are visible, once each and in the order of writing."""
+    writer, epoch = trial.writer(), epoch_id(1)
+    writer.write(trial.batch(0, 2))
+    writer.write(trial.batch(2, 5))
+    committables = through_json(writer.seal(epoch)())
+    expect(sum(each.records for each in committables) == 5, f"committables must count 5 records: {committables}")
+    trial.commit(epoch, committables)
+    writer.committed(epoch)
+    trial.expect_visible(trial.rows[:5], "after the commit")
+
+
+def _empty_epoch(trial: Trial) -> None:
+    """An epoch without rows has no committable, before and after epochs that have rows."""
+    writer = trial.writer()
+    for number in (1, 2):
+        empty = writer.seal(epoch_id(number))()
+        expect(not empty, f"an epoch without rows must give no committable, not {list(empty)}")
+        writer.committed(epoch_id(number))
+    trial.commit(epoch_id(3), trial.prepare(writer, epoch_id(3), 0, 2))
+    writer.committed(epoch_id(3))
+    empty = writer.seal(epoch_id(4))()
+    expect(not empty, f"an epoch without rows must give no committable, not {list(empty)}")
+    trial.expect_visible(trial.rows[:2], "after an epoch with rows between empty ones")
+
+
+def _invisible(trial: Trial) -> None:
+    """Nothing is visible before the commit: not when written, not when sealed, not when prepared."""
+    writer = trial.writer()
+    writer.write(trial.batch(0, 3))
+    trial.expect_visible((), "after write")
+    prepare = writer.seal(epoch_id(1))
+    trial.expect_visible((), "after seal")
+    prepare()
+    trial.expect_visible((), "after the pre-commit")
+
+
+def _commit_again(trial: Trial) -> None:
+    """A repeated commit answers ALREADY and doubles nothing, whoever repeats it."""
+    epoch, committer = epoch_id(1), trial.committer()
+    committables = trial.prepare(trial.writer(), epoch, 0, 3)
+    permit = trial.permit(epoch, committer, committables)
+    for each in committables:
+        committer.commit(permit, each)
+    for again in (committer, trial.committer(), trial.committer(term=2)):
+        for each in committables:
+            outcome = again.commit(permit, each)
+            expect(outcome is Outcome.ALREADY, f"a repeated commit must answer ALREADY, not {outcome}")
+        trial.expect_visible(trial.rows[:3], "after a repeated commit")
+
+
+def _probe(trial: Trial) -> None:
+    """A probe answers PREPARED before the commit and COMMITTED after it, and changes nothing."""
+    epoch, committer = epoch_id(1), trial.committer()
+    committables = trial.prepare(trial.writer(), epoch, 0, 3)
+    _expect_standing(committer, committables, Standing.PREPARED, "after the pre-commit")
+    _expect_standing(trial.committer(term=2), committables, Standing.PREPARED, "after a first probe")
+    trial.expect_visible((), "after a probe")
+    trial.commit(epoch, committables, committer)
+    _expect_standing(committer, committables, Standing.COMMITTED, "after the commit")
+    _expect_standing(trial.committer(term=2), committables, Standing.COMMITTED, "after the commit, for a newer term")
+    trial.expect_visible(trial.rows[:3], "after a probe of committed output")
+
+
+def _discard(trial: Trial) -> None:
+    """A writer that lets go undoes nothing that is prepared."""
+    writer, epoch = trial.writer(), epoch_id(1)
+    committables = trial.prepare(writer, epoch, 0, 3)
+    writer.write(trial.batch(3, 5))
+    writer.discard()
+    trial.commit(epoch, committables)
+    trial.expect_visible(trial.rows[:3], "after a commit that follows discard")
+
+
+# ---------------------------------------------------------------- several epochs and writers
+
+
+def _two_epochs(trial: Trial) -> None:
+    """Rows written after seal belong to the next epoch, even before the pre-commit has run; epochs stay in order."""
+    writer, first, second = trial.writer(), epoch_id(1), epoch_id(2)
+    writer.write(trial.batch(0, 3))
+    prepare = writer.seal(first)
+    writer.write(trial.batch(3, 6))
+    trial.commit(first, through_json(prepare()))
+    writer.committed(first)
+    trial.expect_visible(trial.rows[:3], "after the first of two epochs")
+    trial.commit(second, trial.prepare(writer, second, 6, 8))
+    trial.expect_visible(trial.rows[:8], "after both epochs")
+
+
+def _siblings(trial: Trial) -> None:
+    """Two operators and two subtasks write the same epoch; together they make each row visible once."""
+    epoch, shared = epoch_id(1), dict[str, Any]()
+    writers = [
+        trial.writer(operator="out", shared=shared),
+        trial.writer(operator="out-2", shared=shared),
+        trial.writer(operator="out", subtask=1),
+    ]
+    for n, writer in enumerate(writers):
+        writer.write(trial.batch(2 * n, 2 * n + 2))
+    parts = [writer.seal(epoch) for writer in writers]
+    committables = through_json(each for part in parts for each in part())
+    expect(sum(c.records for c in committables) == 6, f"committables must count 6 records: {committables}")
+    trial.expect_visible((), "before the commit of three writers")
+    trial.commit(epoch, committables)
+    trial.expect_visible(trial.rows[:6], "after the commit of three writers", any_order=True)
+
+
+# ---------------------------------------------------------------- other processes
+
+
+def _other_process(trial: Trial) -> None:
+    """Another process commits from the committable's JSON alone."""
+    committables = trial.prepare(trial.writer(), epoch_id(1), 0, 3)
+    outcomes = commit_elsewhere(trial, 1, 1, committables)
+    expect(set(outcomes) == {"committed"}, f"a first commit in another process must answer committed, not {outcomes}")
+    trial.expect_visible(trial.rows[:3], "after a commit by another process")
+    _expect_standing(trial.committer(), committables, Standing.COMMITTED, "after a commit by another process")
+
+
+def _writer_killed(trial: Trial) -> None:
+    """Prepared output survives a SIGKILL of the process that wrote it."""
+    committables = prepare_and_die(trial, term=1, epoch=1, start=0, stop=3)
+    trial.expect_visible((), "after the writer's process was killed")
+    _expect_standing(trial.committer(2), committables, Standing.PREPARED, "after the writer's process was killed")
+    trial.commit(epoch_id(1), committables, trial.committer(2))
+    trial.committer(2).abort_orphans(trial.context(2))
+    trial.expect_visible(trial.rows[:3], "after a newer term committed what the killed process prepared")
+
+
+# ---------------------------------------------------------------- recovery
+
+
+def _orphans(trial: Trial) -> None:
+    """abort_orphans removes what older terms prepared or left open, and keeps what is committed."""
+    writer, committer = trial.writer(), trial.committer()
+    kept = trial.prepare(writer, epoch_id(1), 0, 2)
+    trial.commit(epoch_id(1), kept)
+    writer.committed(epoch_id(1))
+    orphans = trial.prepare(writer, epoch_id(2), 2, 4)
+    permit = trial.permit(epoch_id(2), committer, orphans)
+    writer.write(trial.batch(4, 6))
+    names = trial.committer(2).abort_orphans(trial.context(2))
+    expect(bool(names), "abort_orphans removed output of an older term and must return its name")
+    _expect_lost(trial, permit, orphans, "after abort_orphans")
+    trial.committer(3).abort_orphans(trial.context(3))
+    _expect_standing(trial.committer(3), kept, Standing.COMMITTED, "after abort_orphans")
+    trial.expect_visible(trial.rows[:2], "after abort_orphans")
+
+
+def _own_term(trial: Trial) -> None:
+    """abort_orphans spares the term that calls it."""
+    committables = trial.prepare(trial.writer(2), epoch_id(1, 2), 0, 2)
+    trial.committer(2).abort_orphans(trial.context(2))
+    _expect_standing(trial.committer(2), committables, Standing.PREPARED, "after abort_orphans of the same term")
+    trial.commit(epoch_id(1, 2), committables, trial.committer(2))
+    trial.expect_visible(trial.rows[:2], "after abort_orphans and a commit of the same term")
+
+
+def _other_jobs(trial: Trial) -> None:
+    """abort_orphans spares other jobs, also one whose name begins with this job's name."""
+    others = [f"{trial.job}-2", f"{trial.job}-1-1-0-out", f"{trial.job}2"]
+    prepared = [trial.prepare(trial.writer(job=job), epoch_id(1), 2 * n, 2 * n + 2) for n, job in enumerate(others)]
+    trial.prepare(trial.writer(), epoch_id(1), 6, 8)
+    trial.committer(9).abort_orphans(trial.context(9))
+    for job, committables in zip(others, prepared, strict=True):
+        _expect_standing(trial.committer(job=job), committables, Standing.PREPARED, f"abort_orphans hit job {job}")
+        trial.commit(epoch_id(1), committables, trial.committer(job=job))
+    trial.expect_visible(trial.rows[:6], "after the other jobs committed", any_order=True)
+
+
+def _zombie(trial: Trial) -> None:
+    """A writer of an older term makes nothing visible after abort_orphans, and does not disturb the new term."""
+    zombie, known = trial.writer(1), epoch_id(1)
+    old = trial.prepare(zombie, known, 0, 2)
+    permit = trial.permit(known, trial.committer(), old)
+    zombie.write(trial.batch(2, 4))
+    trial.committer(2).abort_orphans(trial.context(2))
+    late = _carry_on(trial, zombie, epoch_id(2))
+    writer, epoch = trial.writer(2, first=2), epoch_id(2, 2)
+    trial.commit(epoch, trial.prepare(writer, epoch, 8, 10), trial.committer(2))
+    _expect_lost(trial, permit, old, "for a zombie's output")
+    probes = [trial.committer(2).probe(each) for each in late]
+    expect(
+        all(probe.standing is Standing.LOST for probe in probes),
+        f"output that was open when abort_orphans ran must not be committable afterwards: {probes}",
+    )
+    trial.expect_visible(trial.rows[8:10], "after a zombie went on writing")
+
+
+def _carry_on(trial: Trial, zombie: Writer[Any], epoch: EpochId) -> Sequence[Committable]:
+    """Let the zombie finish its epoch; it may be told at any point that it is one."""
+    try:
+        zombie.write(trial.batch(4, 6))
+        return through_json(zombie.seal(epoch)())
+    except KafkaEosError:
+        return ()
+
+
+# ---------------------------------------------------------------- expectations
+
+
+def _expect_standing(committer: Committer, committables: Sequence[Committable], expected: Standing, when: str) -> None:
+    for each in committables:
+        probe = committer.probe(each)
+        expect(probe.standing is expected, f"{when}: a probe must answer {expected}, not {probe}")
+
+
+def _expect_lost(trial: Trial, permit: CommitPermit, committables: Sequence[Committable], when: str) -> None:
+    """Neither may a probe promise it, nor may a commit pretend."""
+    _expect_standing(trial.committer(2), committables, Standing.LOST, when)
+    for each in committables:
+        try:
+            outcome = trial.committer(2).commit(permit, each)
+        except CommittableLost:
+            continue
+        raise ContractBroken(f"{when}: a commit of lost output must raise CommittableLost, but answered {outcome}")
+
+
+SINK_CHECKS: Mapping[str, Callable[[Trial], None]] = MappingProxyType(
+    {
+        "happy-path": _happy_path,
+        "empty-epoch": _empty_epoch,
+        "invisible-before-commit": _invisible,
+        "commit-again": _commit_again,
+        "probe": _probe,
+        "discard-keeps-prepared": _discard,
+        "two-epochs": _two_epochs,
+        "siblings": _siblings,
+        "commit-in-another-process": _other_process,
+        "writer-killed": _writer_killed,
+        "abort-orphans": _orphans,
+        "abort-spares-own-term": _own_term,
+        "abort-spares-other-jobs": _other_jobs,
+        "zombie": _zombie,
+    }
+)
+"""Every check by name; for ``pytest.mark.parametrize``."""
+
+TWO_PROCESSES = frozenset({"commit-in-another-process", "writer-killed"})
+"""Checks that a sink in memory cannot pass, by its nature."""

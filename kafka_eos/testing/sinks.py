@@ -1,0 +1,185 @@
+"""MemorySink: two-phase commit within one process, for tests.
+
+Rows move from open to prepared to committed, and only the committer moves them to committed. It survives the
+loss of a writer, not of the process. Rule: rows are kept in lists and never counted through a set or a dict key,
+so that a duplicate stays visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+from kafka_eos.errors import CommittableLost, CorruptCheckpoint, Fenced
+from kafka_eos.ids import EpochId, Term
+from kafka_eos.interfaces import (
+    Committable,
+    Guarantee,
+    JobContext,
+    Json,
+    Outcome,
+    PreCommit,
+    Probe,
+    Standing,
+    TaskContext,
+)
+from kafka_eos.protocol.commit import CommitPermit
+from kafka_eos.records import Batch
+
+
+@dataclass(eq=False)
+class _Portion:
+    """What one writer wrote for one epoch."""
+
+    job: str
+    term: Term
+    values: list[Any] = field(default_factory=list)
+
+
+class MemorySink:
+    """Keeps what was written in memory; ``committed`` is what a reader would see, in commit order."""
+
+    def __init__(self) -> None:
+        self.committed: list[Any] = []
+        self._lock = Lock()
+        self._open: list[_Portion] = []
+        self._prepared: dict[str, _Portion] = {}
+        self._done: set[str] = set()
+        self._oldest: dict[str, Term] = {}
+
+    @property
+    def staged(self) -> list[Any]:
+        """Written, not yet prepared."""
+        return [value for portion in self._open for value in portion.values]
+
+    @property
+    def prepared(self) -> list[Any]:
+        """Prepared, not yet committed or aborted."""
+        return [value for portion in self._prepared.values() for value in portion.values]
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.EXACTLY_ONCE
+
+    def describe(self) -> Mapping[str, Json]:
+        return {"memory": True}
+
+    def scope(self, ctx: JobContext) -> str:
+        return f"memory:{id(self):x}"
+
+    def check(self, ctx: JobContext) -> Sequence[str]:
+        return ("a MemorySink forgets everything when its process ends",)
+
+    def writer(self, ctx: TaskContext) -> MemoryWriter:
+        return MemoryWriter(self, ctx)
+
+    def committer(self, ctx: JobContext) -> MemoryCommitter:
+        return MemoryCommitter(self)
+
+    # The moves. Each is one step under the lock, because pre-commits run on another thread.
+
+    def begin(self, job: str, term: Term) -> _Portion:
+        with self._lock:
+            self._refuse_old(job, term)
+            self._open.append(_Portion(job, term))
+            return self._open[-1]
+
+    def prepare(self, name: str, portion: _Portion) -> None:
+        with self._lock:
+            self._refuse_old(portion.job, portion.term)
+            self._open.remove(portion)
+            self._prepared[name] = portion
+
+    def standing(self, name: str) -> Standing:
+        if name in self._done:
+            return Standing.COMMITTED
+        return Standing.PREPARED if name in self._prepared else Standing.LOST
+
+    def commit(self, name: str) -> Outcome:
+        with self._lock:
+            match self.standing(name):
+                case Standing.COMMITTED:
+                    return Outcome.ALREADY
+                case Standing.LOST:
+                    raise CommittableLost(f"{name} is not in this MemorySink")
+            self.committed += self._prepared.pop(name).values
+            self._done.add(name)
+            return Outcome.COMMITTED
+
+    def abort(self, job: str, term: Term) -> list[str]:
+        """Drop what terms of ``job`` before ``term`` left, and refuse their writers from now on."""
+        with self._lock:
+            self._oldest[job] = max(term, self._oldest.get(job, term))
+            names = [name for name, portion in self._prepared.items() if portion.job == job and portion.term < term]
+            for name in names:
+                del self._prepared[name]
+            lost = [portion for portion in self._open if portion.job == job and portion.term < term]
+            self._open = [portion for portion in self._open if portion not in lost]
+            return [*names, *(f"open rows of {job}, term {portion.term}" for portion in lost)]
+
+    def _refuse_old(self, job: str, term: Term) -> None:
+        if term < self._oldest.get(job, term):
+            raise Fenced(f"job {job!r} has a newer term than {term}")
+
+
+class MemoryWriter:
+    """One subtask's rows."""
+
+    def __init__(self, sink: MemorySink, ctx: TaskContext) -> None:
+        self._sink, self._ctx = sink, ctx
+        self._portion: _Portion | None = None
+
+    def write(self, batch: Batch[Any]) -> None:
+        if not batch.values:
+            return
+        if self._portion is None:
+            self._portion = self._sink.begin(self._ctx.job.job, self._ctx.job.term)
+        self._portion.values.extend(batch.values)
+
+    def seal(self, epoch: EpochId) -> PreCommit:
+        portion, self._portion = self._portion, None
+        if portion is None:
+            return lambda: ()
+        name = f"{self._ctx.job.job}/{epoch}/{self._ctx.subtask}/{self._ctx.operator}"
+
+        def prepare() -> Sequence[Committable]:
+            self._sink.prepare(name, portion)
+            return (Committable(self._sink.scope(self._ctx.job), {"name": name}, len(portion.values)),)
+
+        return prepare
+
+    def committed(self, epoch: EpochId) -> None:
+        """Nothing is kept for an epoch once it is prepared."""
+
+    def discard(self) -> None:
+        self._portion = None
+
+
+class MemoryCommitter:
+    """Ends what writers of the same MemorySink prepared."""
+
+    def __init__(self, sink: MemorySink) -> None:
+        self._sink = sink
+
+    def probe(self, committable: Committable) -> Probe:
+        name = _name(committable)
+        standing = self._sink.standing(name)
+        return Probe(standing, f"{name} is {standing.value}")
+
+    def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
+        return self._sink.commit(_name(committable))
+
+    def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
+        return self._sink.abort(ctx.job, ctx.term)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _name(committable: Committable) -> str:
+    name = committable.payload.get("name")
+    if not isinstance(name, str):
+        raise CorruptCheckpoint(f"not a committable of a MemorySink: {dict(committable.payload)!r}")
+    return name

@@ -1,0 +1,121 @@
+"""ListSource: values at hand, read like a topic: splits, positions, replay.
+
+A position is the index of the next value in its split. Rule: the values are never changed, so that every
+position stays readable.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from kafka_eos.errors import InputLost
+from kafka_eos.ids import EpochId, SplitId
+from kafka_eos.interfaces import Guarantee, JobContext, Json, Position, Positions, TaskContext
+from kafka_eos.records import Batch, Headers, RawRecord
+
+_INDEX: Final = "index"
+
+
+class ListSource:
+    """Reads ``values``; with several ``splits`` they are dealt out in turn, like a partitioner would.
+
+    ``name`` stands where a topic's name would stand.
+    """
+
+    def __init__(self, values: Sequence[Any], *, splits: int = 1, name: str = "list") -> None:
+        if splits < 1:
+            raise ValueError(f"splits must be at least 1, not {splits}")
+        self.name = name
+        self.splits: dict[SplitId, list[Any]] = {SplitId(f"{name}/{n}"): list(values[n::splits]) for n in range(splits)}
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.EXACTLY_ONCE
+
+    def describe(self) -> Mapping[str, Json]:
+        return {"list": self.name, "splits": len(self.splits), "values": sum(map(len, self.splits.values()))}
+
+    def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
+        known = known or {}
+        for split, position in known.items():
+            if split not in self.splits or not 0 <= _index(position) <= len(self.splits[split]):
+                raise InputLost(f"{split} cannot be read at {position}: it is not in this ListSource")
+        return {split: known.get(split, {_INDEX: 0}) for split in self.splits}
+
+    def ends(self, ctx: JobContext) -> Positions:
+        return {split: {_INDEX: len(values)} for split, values in self.splits.items()}
+
+    def reader(self, ctx: TaskContext, positions: Positions) -> ListReader:
+        return ListReader(self, ctx.operator, positions)
+
+    def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
+        """Nobody watches the lag of a list."""
+
+
+class ListReader:
+    """Reads the assigned splits one after the other; a batch never mixes splits."""
+
+    def __init__(self, source: ListSource, operator: str, positions: Positions) -> None:
+        self._source, self._operator = source, operator
+        self._next: dict[SplitId, int] = {}
+        self.assign(positions)
+
+    def poll(self, max_records: int, timeout: float) -> Batch[Any] | None:
+        """Never waits: a list has no more to come."""
+        for split, start in self._next.items():
+            values = self._source.splits[split][start : start + max_records]
+            if values:
+                self._next[split] = start + len(values)
+                origin = ListOrigin(self._operator, self._source.name, int(split.rpartition("/")[2]), start, values)
+                return Batch(values=values, rows=range(len(values)), origin=origin)
+        return None
+
+    def positions(self) -> Positions:
+        return {split: {_INDEX: index} for split, index in self._next.items()}
+
+    def assign(self, positions: Positions) -> None:
+        self._next.update({split: _index(position) for split, position in positions.items()})
+
+    def lag(self) -> int:
+        return sum(len(self._source.splits[split]) - index for split, index in self._next.items())
+
+    def reached(self, ends: Positions) -> bool:
+        return all(self._next[split] >= _index(end) for split, end in ends.items() if split in self._next)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class ListOrigin:
+    """Rows that were never encoded; ``raw`` shows them as JSON where JSON can, else as Python shows them."""
+
+    def __init__(self, source: str, topic: str, partition: int, start: int, values: Sequence[Any]) -> None:
+        self.source, self.topic, self._partition, self._values = source, topic, partition, values
+        self.partitions: Sequence[int] = [partition] * len(values)
+        self.offsets: Sequence[int] = range(start, start + len(values))
+
+    def timestamps(self) -> Sequence[int]:
+        return [-1] * len(self._values)
+
+    def headers(self) -> Sequence[Headers]:
+        return [()] * len(self._values)
+
+    def raw(self, row: int) -> RawRecord:
+        return RawRecord(
+            topic=self.topic,
+            partition=self._partition,
+            offset=self.offsets[row],
+            timestamp=-1,
+            key=None,
+            value=json.dumps(self._values[row], default=repr).encode(),
+            headers=(),
+        )
+
+
+def _index(position: Position) -> int:
+    index = position.get(_INDEX)
+    if not isinstance(index, int):
+        raise InputLost(f"{position} is not a position of a ListSource")
+    return index

@@ -1,0 +1,200 @@
+"""One trial of a sink: builds it from its importable factory, plays engine for it, and says what broke.
+
+Everything a committable goes through in production happens here too: it is turned into JSON and back before
+anybody commits it, and a permit comes from ``protocol.commit.authorize`` after a probe of all of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import (
+    Committable,
+    Committer,
+    JobContext,
+    Json,
+    Outcome,
+    Sink,
+    TaskContext,
+    Writer,
+)
+from kafka_eos.protocol.commit import Commit, CommitPermit, authorize
+from kafka_eos.records import Batch
+from kafka_eos.testing.sources import ListOrigin
+
+ROWS: tuple[Json, ...] = tuple({"id": n, "text": f"row {n} ✓"} for n in range(12))
+_LAST_TERM = 1000
+
+
+class ContractBroken(AssertionError):
+    """A sink does not keep the contract of ``interfaces.Sink``. The message says what was seen instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkUnderTest:
+    """How to build a sink in any process, and how to look at what it made visible.
+
+    ``factory``           ``"module:function"``; called as ``function(**arguments)``, returns the sink
+    ``arguments``         JSON values
+    ``read_back``         all visible rows, decoded to JSON values, in the order of writing for one writer
+    ``rows``              at least 12 different JSON values to write
+    ``settings``          what the engine would hand to connectors, e.g. ``bootstrap_servers``
+    ``visible_within``    seconds that ``read_back`` may lag behind a commit
+    ``one_process``       True for a sink in memory: checks that need a second process are left out
+    """
+
+    factory: str
+    arguments: Mapping[str, Json]
+    read_back: Callable[[], Sequence[Any]]
+    rows: Sequence[Json] = ROWS
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    visible_within: float = 0.0
+    one_process: bool = False
+
+
+class Trial:
+    """A job of its own against one target. Leaving it lets go of all writers and of what they left."""
+
+    def __init__(self, target: SinkUnderTest, job: str | None = None) -> None:
+        self.target, self.rows = target, target.rows
+        self.job = job or f"contract-{uuid.uuid4().hex[:12]}"
+        self._jobs = {self.job}
+        self._closing = ExitStack()
+
+    def __enter__(self) -> Trial:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._closing.close()
+        for job in sorted(self._jobs):
+            committer = self.sink().committer(self.context(_LAST_TERM, job))
+            committer.abort_orphans(self.context(_LAST_TERM, job))
+            committer.close()
+
+    # ------------------------------------------------------------ building
+
+    def sink(self) -> Sink[Any]:
+        """A new sink object, as another process would build it."""
+        module, _, function = self.target.factory.partition(":")
+        built: Sink[Any] = getattr(importlib.import_module(module), function)(**self.target.arguments)
+        return built
+
+    def context(self, term: int, job: str | None = None) -> JobContext:
+        return JobContext(job or self.job, Term(term), self.target.settings)
+
+    def writer(
+        self,
+        term: int = 1,
+        *,
+        job: str | None = None,
+        subtask: int = 0,
+        operator: str = "out",
+        first: int = 1,
+        shared: MutableMapping[str, Any] | None = None,
+    ) -> Writer[Any]:
+        """A writer whose first rows belong to epoch ``first``."""
+        sink, ctx = self.sink(), self.context(term, job)
+        self._jobs.add(ctx.job)
+        sink.check(ctx)
+        writer = sink.writer(TaskContext(ctx, subtask, 2, operator, {} if shared is None else shared, Epoch(first)))
+        self._closing.callback(writer.discard)
+        return writer
+
+    def committer(self, term: int = 1, job: str | None = None) -> Committer:
+        committer = self.sink().committer(self.context(term, job))
+        self._closing.callback(committer.close)
+        return committer
+
+    def batch(self, start: int, stop: int) -> Batch[Any]:
+        """Rows ``start`` to ``stop`` of the target's rows."""
+        values = list(self.rows[start:stop])
+        return Batch(values, range(len(values)), ListOrigin("in", "list", 0, start, values))
+
+    # ------------------------------------------------------------ acting
+
+    def prepare(self, writer: Writer[Any], epoch: EpochId, start: int, stop: int) -> list[Committable]:
+        """Write some rows and take them through seal and pre-commit."""
+        writer.write(self.batch(start, stop))
+        committables = through_json(writer.seal(epoch)())
+        expect(bool(committables), f"an epoch with {stop - start} rows must give a committable; seal()() gave none")
+        return committables
+
+    def permit(self, epoch: EpochId, committer: Committer, committables: Sequence[Committable]) -> CommitPermit:
+        """The right to commit, as the coordinator gets it."""
+        decision = authorize(epoch, [committer.probe(each) for each in committables], 0.0)
+        if not isinstance(decision, Commit):
+            raise ContractBroken(f"what was just prepared must be committable; probing led to {decision}")
+        return decision.permit
+
+    def commit(self, epoch: EpochId, committables: Sequence[Committable], committer: Committer | None = None) -> None:
+        """Commit all for the first time, by a committer that has never met their writer."""
+        committer = committer or self.committer()
+        permit = self.permit(epoch, committer, committables)
+        for each in committables:
+            outcome = committer.commit(permit, each)
+            expect(outcome is Outcome.COMMITTED, f"a first commit must answer COMMITTED, not {outcome}")
+
+    # ------------------------------------------------------------ looking
+
+    def expect_visible(self, rows: Iterable[Json], when: str, *, any_order: bool = False) -> None:
+        """``read_back`` gives exactly ``rows``: each as often as listed, and in that order unless told otherwise."""
+        expected = list(rows)
+        deadline = time.monotonic() + self.target.visible_within
+        seen = list(self.target.read_back())
+        while len(seen) < len(expected) and time.monotonic() < deadline:
+            time.sleep(0.02)
+            seen = list(self.target.read_back())
+        missing, extra = _less(expected, seen), _less(seen, expected)
+        expect(not missing, f"{when}: rows are missing from what is visible: {missing}")
+        expect(not extra, f"{when}: rows are visible that must not be, or twice: {extra}")
+        expect(any_order or seen == expected, f"{when}: rows are visible in the wrong order: {seen}")
+
+
+def expect(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise ContractBroken(otherwise)
+
+
+def epoch_id(epoch: int, term: int = 1) -> EpochId:
+    return EpochId(Epoch(epoch), Term(term))
+
+
+def through_json(committables: Iterable[Committable]) -> list[Committable]:
+    """What the manifest does to a committable."""
+    return [from_json(json.loads(_dumps(each))) for each in committables]
+
+
+def to_json(committable: Committable) -> dict[str, Json]:
+    return {"scope": committable.scope, "payload": dict(committable.payload), "records": committable.records}
+
+
+def from_json(data: Mapping[str, Any]) -> Committable:
+    return Committable(data["scope"], data["payload"], data["records"])
+
+
+def _dumps(committable: Committable) -> str:
+    try:
+        return json.dumps(to_json(committable), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ContractBroken(f"a committable must be JSON: {error}: {committable}") from error
+
+
+def _less(rows: Sequence[Json], others: Sequence[Json]) -> list[Json]:
+    """Multiset difference; rows may be unhashable."""
+    left = list(others)
+    result = []
+    for row in rows:
+        if row in left:
+            left.remove(row)
+        else:
+            result.append(row)
+    return result

@@ -1,0 +1,53 @@
+"""Codecs: how values become bytes in topics and in state. Open ``json.py`` for the default one.
+
+``codec_for`` is for topics, ``state_codec`` for state. Both take a type; whoever needs more passes a codec.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka_eos.interfaces import Codec
+from kafka_eos.schemas.avro import AvroCodec
+from kafka_eos.schemas.counted import Counted
+from kafka_eos.schemas.json import JsonCodec
+from kafka_eos.schemas.msgpack import KeyCodec, MsgpackCodec
+from kafka_eos.schemas.raw import BytesCodec, StrCodec
+from kafka_eos.schemas.types import is_model
+
+__all__ = [
+    "AvroCodec",
+    "BytesCodec",
+    "Counted",
+    "JsonCodec",
+    "KeyCodec",
+    "MsgpackCodec",
+    "StrCodec",
+    "codec_for",
+    "state_codec",
+]
+
+
+def codec_for(tp: Any) -> Codec[Any]:
+    """The codec of a topic's values: None and bytes stay raw, str is UTF-8, a codec is itself, the rest is JSON."""
+    if tp is None or tp is bytes:
+        return BytesCodec()
+    if tp is str:
+        return StrCodec()
+    if not isinstance(tp, type) and hasattr(tp, "encode") and hasattr(tp, "decode"):
+        codec: Codec[Any] = tp
+        return codec
+    return JsonCodec(tp)
+
+
+def state_codec(tp: Any) -> Codec[Any]:
+    """The codec of a state: Avro for pydantic models, whose schema can evolve; MessagePack for the rest.
+
+    ``Any`` and ``None`` mean "not declared"; then only values that survive unchanged are accepted.
+    """
+    if tp is not None and not isinstance(tp, type) and hasattr(tp, "encode") and hasattr(tp, "decode"):
+        codec: Codec[Any] = tp
+        return codec
+    if is_model(tp):
+        return AvroCodec(tp)
+    return MsgpackCodec(Any if tp is None else tp)

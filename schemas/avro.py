@@ -1,0 +1,116 @@
+"""Avro codec: compact, and the one format here whose stored schema can differ from the code's.
+
+The schema is derived from the type (``avro_schema.py``). ``reader_of`` gives the codec that reads what an older
+program wrote, by Avro's rules: new fields need a default, dropped fields are skipped, int may become float.
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import io
+import json
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import fastavro
+import msgspec
+from fastavro.read import SchemaResolutionError
+from fastavro.schema import SchemaParseException
+
+from kafka_eos.errors import PlanError
+from kafka_eos.interfaces import Json
+from kafka_eos.schemas.avro_schema import avro_schema
+from kafka_eos.schemas.types import is_model, reason, type_name
+
+T = TypeVar("T")
+
+_BAD_DATA = (ValueError, TypeError, LookupError, EOFError, OverflowError, MemoryError, SchemaResolutionError)
+_KEPT = (bytes, bytearray, datetime.datetime, datetime.date)
+
+
+class AvroCodec(Generic[T]):
+    """Values of one record type as Avro without a header; the schema travels beside the data.
+
+    ``writer`` is the schema that the data to read was written with, if it is not the type's own.
+    """
+
+    name = "avro"
+
+    def __init__(self, tp: Any, *, writer: Json = None) -> None:
+        self.type = tp
+        self._schema = avro_schema(tp)
+        self._times = "timestamp-micros" in json.dumps(self._schema)
+        self._reader = fastavro.parse_schema(self._schema)
+        self._writer = self._reader
+        if writer is not None and writer != self._schema:
+            try:
+                self._writer = fastavro.parse_schema(json.loads(json.dumps(writer)))
+            except SchemaParseException as error:
+                raise PlanError(f"the stored Avro schema of {type_name(tp)} is not usable: {reason(error)}") from error
+        self._dump, self._load = _model_functions(tp) if is_model(tp) else _record_functions(tp)
+
+    @property
+    def schema(self) -> Json:
+        return self._schema
+
+    def encode(self, value: T) -> bytes:
+        if not isinstance(value, self.type):
+            raise ValueError(f"expected {type_name(self.type)}, got {type(value).__name__}")
+        try:
+            plain = self._dump(value)
+            if self._times:
+                _refuse_naive(plain)
+            out = io.BytesIO()
+            fastavro.schemaless_writer(out, self._reader, plain)
+        except _BAD_DATA as error:
+            raise ValueError(f"not a valid {type_name(self.type)}: {reason(error)}") from error
+        return out.getvalue()
+
+    def decode(self, data: bytes) -> T:
+        source = io.BytesIO(data)
+        try:
+            plain = fastavro.schemaless_reader(source, self._writer, self._reader)
+            value: T = self._load(plain)
+        except _BAD_DATA as error:
+            raise ValueError(f"not a valid {type_name(self.type)}: {reason(error)}") from error
+        if source.tell() != len(data):
+            raise ValueError(f"not a valid {type_name(self.type)}: {len(data) - source.tell()} bytes too many")
+        return value
+
+    def reader_of(self, schema: Json) -> AvroCodec[T]:
+        """The codec that reads data written with ``schema``. It still writes with the type's own schema."""
+        return AvroCodec(self.type, writer=schema)
+
+
+def _model_functions(model: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    validate = model.__pydantic_validator__.validate_python
+    return _dump_model, lambda plain: validate(plain, by_name=True)
+
+
+def _dump_model(value: Any) -> Any:
+    # Enums by value: Avro writes symbols.
+    return _by_value(value.model_dump())
+
+
+def _record_functions(tp: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    def dump(value: Any) -> Any:
+        return msgspec.to_builtins(value, builtin_types=_KEPT)
+
+    return dump, lambda plain: msgspec.convert(plain, tp)
+
+
+def _by_value(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        return {name: _by_value(value) for name, value in plain.items()}
+    if isinstance(plain, list):
+        return [_by_value(value) for value in plain]
+    return plain.value if isinstance(plain, enum.Enum) else plain
+
+
+def _refuse_naive(plain: Any) -> None:
+    """A datetime without a zone would be taken for local time, and come back as another value."""
+    if isinstance(plain, datetime.datetime) and plain.tzinfo is None:
+        raise ValueError(f"datetime {plain.isoformat()} has no time zone")
+    for value in plain.values() if isinstance(plain, dict) else plain if isinstance(plain, list) else ():
+        _refuse_naive(value)

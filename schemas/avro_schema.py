@@ -1,0 +1,163 @@
+"""Derive an Avro schema from a Python type: pydantic models, msgspec Structs, dataclasses and what they hold.
+
+Pure. Rules: the schema depends on the type alone (not on the module it was imported from, which differs between
+processes); a type without one obvious Avro counterpart is refused, with the field named.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import re
+import types
+import typing
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, Union
+
+import msgspec
+
+from kafka_eos.errors import PlanError
+from kafka_eos.schemas.types import is_model, is_record, type_name
+
+Schema: TypeAlias = "str | dict[str, Any] | list[Any]"
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NO_DEFAULT = object()
+_PRIMITIVES: Mapping[Any, Schema] = {
+    type(None): "null",
+    bool: "boolean",
+    int: "long",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    datetime.datetime: {"type": "long", "logicalType": "timestamp-micros"},
+    datetime.date: {"type": "int", "logicalType": "date"},
+    uuid.UUID: {"type": "string", "logicalType": "uuid"},
+}
+
+
+def avro_schema(tp: Any) -> dict[str, Any]:
+    """Avro schema of a record type. PlanError names the field whose type has no counterpart."""
+    if not (is_model(tp) or is_record(tp)):
+        raise PlanError(f"Avro needs a pydantic model, a msgspec Struct or a dataclass, not {type_name(tp)}")
+    schema = _Derivation().schema(tp, type_name(tp))
+    assert isinstance(schema, dict)
+    return schema
+
+
+class _Derivation:
+    """One derivation: named types are written out once, then referred to by name."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Any] = {}
+
+    def schema(self, tp: Any, at: str) -> Schema:
+        origin = typing.get_origin(tp)
+        if origin is typing.Annotated:
+            return self.schema(typing.get_args(tp)[0], at)
+        if tp is None or (isinstance(tp, type) and tp in _PRIMITIVES):
+            return _PRIMITIVES[type(None) if tp is None else tp]
+        if origin in (Union, types.UnionType):
+            return self._union([self.schema(arm, at) for arm in typing.get_args(tp)], at)
+        if origin is Literal and all(isinstance(arm, str) for arm in typing.get_args(tp)):
+            return "string"
+        if origin in (list, Sequence):
+            return {"type": "array", "items": self.schema(typing.get_args(tp)[0], f"{at}[]")}
+        if origin in (dict, Mapping) and typing.get_args(tp)[0] is str:
+            return {"type": "map", "values": self.schema(typing.get_args(tp)[1], f"{at}{{}}")}
+        if isinstance(tp, type) and issubclass(tp, enum.Enum):
+            return self._enum(tp, at)
+        if is_model(tp) or is_record(tp):
+            return self._record(tp, at)
+        raise PlanError(
+            f"{at}: {type_name(tp)} has no Avro counterpart here. Supported are None, bool, int, float, str, bytes, "
+            "datetime, date, UUID, enums of str, list, dict with str keys, unions, and nested records"
+        )
+
+    def _union(self, arms: list[Schema], at: str) -> Schema:
+        kinds = [_kind(arm, self._named) for arm in arms]
+        if len(set(kinds)) < len(kinds):
+            raise PlanError(f"{at}: two arms of the union look the same in Avro ({', '.join(kinds)})")
+        return arms
+
+    def _enum(self, tp: type[enum.Enum], at: str) -> Schema:
+        symbols = [member.value for member in tp]
+        if not all(isinstance(symbol, str) and _NAME.fullmatch(symbol) for symbol in symbols):
+            raise PlanError(f"{at}: the values of enum {tp.__name__} must be str and made of letters, digits and '_'")
+        if self._known(tp, at):
+            return tp.__name__
+        return {"type": "enum", "name": tp.__name__, "symbols": symbols}
+
+    def _record(self, tp: Any, at: str) -> Schema:
+        name = re.sub(r"[^A-Za-z0-9_]", "_", tp.__name__)
+        if self._known(tp, at, name):
+            return name
+        fields = [self._field(*field, at) for field in _fields(tp)]
+        if not fields:
+            raise PlanError(f"{at}: {name} has no fields")
+        return {"type": "record", "name": name, "fields": fields}
+
+    def _field(self, name: str, tp: Any, default: Any, at: str) -> dict[str, Any]:
+        schema = self.schema(tp, f"{at}.{name}")
+        if isinstance(default, enum.Enum):
+            default = default.value
+        if isinstance(schema, list) and default is not _NO_DEFAULT:
+            # Avro: the default of a union belongs to its first arm.
+            schema = sorted(schema, key=lambda arm: not _fits(default, arm))
+        first = schema[0] if isinstance(schema, list) else schema
+        field: dict[str, Any] = {"name": name, "type": schema}
+        return field | {"default": default} if _fits(default, first) else field
+
+    def _known(self, tp: Any, at: str, name: str | None = None) -> bool:
+        """Was the type written out before? Else it is about to be."""
+        name = name or tp.__name__
+        known = name in self._named
+        if self._named.setdefault(name, tp) is not tp:
+            raise PlanError(f"{at}: two different types are named {name}; rename one")
+        return known
+
+
+def _kind(schema: Schema, named: Mapping[str, Any]) -> str:
+    """What tells the arms of a union apart when a value is written."""
+    if isinstance(schema, str):
+        return schema if schema not in named else ("record" if not issubclass(named[schema], enum.Enum) else "string")
+    assert isinstance(schema, dict)
+    kind = str(schema["type"])
+    return {"enum": "string", "int": "long", "map": "record"}.get(kind, kind)
+
+
+def _fits(default: Any, schema: Schema) -> bool:
+    """Can ``default`` be written as the JSON default of a field with this schema?"""
+    if isinstance(schema, dict):
+        kinds: dict[str, Any] = {"array": ([],), "map": ({},), "enum": schema.get("symbols", ())}
+        return any(type(default) is type(one) and default == one for one in kinds.get(schema["type"], ()))
+    fitting: dict[str, type] = {"null": type(None), "boolean": bool, "long": int, "double": float, "string": str}
+    return type(default) is fitting.get(schema, _NO_DEFAULT)
+
+
+def _fields(tp: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Name, type and default of every field."""
+    if is_model(tp):
+        for name, field in tp.model_fields.items():
+            missing = field.is_required()
+            yield name, field.annotation, _NO_DEFAULT if missing else _made(field.default, field.default_factory)
+    elif issubclass(tp, msgspec.Struct):
+        for info in msgspec.structs.fields(tp):
+            factory = None if info.default_factory is msgspec.NODEFAULT else info.default_factory
+            missing = info.default is msgspec.NODEFAULT and factory is None
+            yield info.name, info.type, _NO_DEFAULT if missing else _made(info.default, factory)
+    else:
+        hints = typing.get_type_hints(tp)
+        for plain in dataclasses.fields(tp):
+            factory = None if plain.default_factory is dataclasses.MISSING else plain.default_factory
+            missing = plain.default is dataclasses.MISSING and factory is None
+            yield plain.name, hints[plain.name], _NO_DEFAULT if missing else _made(plain.default, factory)
+
+
+def _made(default: Any, factory: Any) -> Any:
+    """The default itself. Factories other than ``list`` and ``dict`` may not be called: they have no constant."""
+    if factory is None:
+        return default
+    return factory() if factory in (list, dict) else _NO_DEFAULT

@@ -1,0 +1,38 @@
+"""What keyed operators store for a key: how many outputs it has had, and the user's value.
+
+Both are one entry, so that a crash can never separate the number from what it numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from kafka_eos.interfaces import Codec, Json
+
+T = TypeVar("T")
+
+_WIDTH = 8
+
+
+class Counted(Generic[T]):
+    """(updates, value): eight bytes, big-endian, then the value in its own codec."""
+
+    def __init__(self, inner: Codec[T]) -> None:
+        self.inner = inner
+        self.name = f"counted-{inner.name}"
+
+    @property
+    def schema(self) -> Json:
+        return self.inner.schema
+
+    def encode(self, value: tuple[int, T]) -> bytes:
+        return value[0].to_bytes(_WIDTH, "big") + self.inner.encode(value[1])
+
+    def decode(self, data: bytes) -> tuple[int, T]:
+        if len(data) < _WIDTH:
+            raise ValueError(f"an entry has at least {_WIDTH} bytes, got {len(data)}")
+        return int.from_bytes(data[:_WIDTH], "big"), self.inner.decode(data[_WIDTH:])
+
+    def reader_of(self, schema: Json) -> Counted[T]:
+        inner: Any = self.inner
+        return Counted(inner.reader_of(schema))

@@ -1,0 +1,121 @@
+"""MessagePack codec, the default for state; and the codec of keys, whose bytes are the identity of a key.
+
+Rule: state comes back as what it was. Where no type is declared MessagePack would turn a tuple into a list or a
+naive datetime into text, so ``encode`` decodes again and refuses a value that would change.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from kafka_eos.errors import PlanError
+from kafka_eos.interfaces import Json
+from kafka_eos.schemas.types import checked_class, from_plain, json_schema, reason, to_plain, type_name
+
+T = TypeVar("T")
+
+
+class MsgpackCodec(Generic[T]):
+    """Values of one type as MessagePack; the same value always gives the same bytes. PlanError for a bad type."""
+
+    name = "msgpack"
+
+    def __init__(self, tp: Any = Any) -> None:
+        self.type = tp
+        self._class = checked_class(tp) or object
+        self._encode = msgspec.msgpack.Encoder(enc_hook=to_plain, order="deterministic").encode
+        try:
+            self._decode = msgspec.msgpack.Decoder(tp, dec_hook=from_plain).decode
+        except TypeError as error:
+            raise PlanError(f"type {type_name(tp)} cannot be stored: {reason(error)}") from error
+
+    @property
+    def schema(self) -> Json:
+        return json_schema(self.type)
+
+    def encode(self, value: T) -> bytes:
+        if not isinstance(value, self._class):
+            raise ValueError(f"expected {type_name(self.type)}, got {type(value).__name__}")
+        try:
+            data = self._encode(value)
+        except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
+            raise ValueError(f"cannot be stored: {reason(error)}") from error
+        if self.type is Any and not _same(back := self._decode(data), value):
+            raise ValueError(f"{value!r} would come back as {back!r}: declare the type of the state")
+        return data
+
+    def decode(self, data: bytes) -> T:
+        try:
+            return self._decode(data)  # type: ignore[no-any-return]
+        except (ValueError, RecursionError, NotImplementedError) as error:
+            raise ValueError(f"not a valid {type_name(self.type)}: {reason(error)}") from error
+
+    def reader_of(self, schema: Json) -> MsgpackCodec[T]:
+        """Fields are stored by name: new fields need a default, dropped ones are ignored."""
+        return self
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equal in value and type, all the way down; NaN equals NaN."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return len(a) == len(b) and all(
+            _same(ka, kb) and _same(va, vb) for (ka, va), (kb, vb) in zip(_by_key(a), _by_key(b), strict=True)
+        )
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, float):
+        return a == b or (math.isnan(a) and math.isnan(b))
+    return bool(a == b)
+
+
+def _by_key(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:
+    """Items in one order for equal mappings: deterministic encoding sorts keys, the user's dict need not be."""
+    return sorted(mapping.items(), key=lambda item: (type(item[0]).__name__, repr(item[0])))
+
+
+class KeyCodec:
+    """Keys of keyed state: str, int of 64 bits, bytes, and tuples of these. Equal keys have equal bytes.
+
+    Other types are refused because equal keys could differ in bytes (``1 == 1.0 == True``), and a key must be
+    the same bytes in every process, today and after the next release.
+    """
+
+    name = "key"
+    schema: Json = None
+    types = frozenset((str, int, bytes))
+
+    def __init__(self) -> None:
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder().decode
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            return self._encode(value)
+        except (TypeError, OverflowError) as error:
+            raise ValueError(f"key {value!r}: {reason(error)}") from error
+
+    def decode(self, data: bytes) -> Any:
+        return _tuples(self._decode(data))
+
+    def reader_of(self, schema: Json) -> KeyCodec:
+        return self
+
+    def check(self, key: Any) -> None:
+        """Raise ValueError with the reason if ``key`` cannot be a key."""
+        if type(key) is tuple:
+            for part in key:
+                self.check(part)
+        elif type(key) not in self.types:
+            raise ValueError(
+                f"a key must be str, int, bytes or a tuple of these, not {type(key).__name__} ({key!r:.80})"
+            )
+        self.encode(key)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,64 @@
+"""What the codecs ask about a user's type, in one place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pydantic
+
+from kafka_eos.interfaces import Json
+
+
+def is_model(tp: object) -> bool:
+    """Is it a pydantic model class?"""
+    return isinstance(tp, type) and issubclass(tp, pydantic.BaseModel)
+
+
+def type_name(tp: object) -> str:
+    """The name to use in messages."""
+    return tp.__name__ if isinstance(tp, type) else str(tp)
+
+
+def checked_class(tp: object) -> type | None:
+    """The class that every value of ``tp`` is an instance of, where one ``isinstance`` can tell."""
+    return tp if is_model(tp) or is_record(tp) else None  # type: ignore[return-value]
+
+
+def is_record(tp: object) -> bool:
+    """Is it a msgspec Struct or a dataclass?"""
+    return isinstance(tp, type) and (issubclass(tp, msgspec.Struct) or hasattr(tp, "__dataclass_fields__"))
+
+
+def json_schema(tp: Any) -> Json:
+    """JSON schema of a type; of Any it is ``{}``."""
+    schema: Json = tp.model_json_schema() if is_model(tp) else msgspec.json.schema(tp, schema_hook=_schema_hook)
+    return schema
+
+
+def _schema_hook(tp: type) -> dict[str, Any]:
+    if is_model(tp):
+        return tp.model_json_schema()  # type: ignore[attr-defined,no-any-return]
+    raise NotImplementedError
+
+
+def to_plain(value: object) -> object:
+    """Hook for msgspec: a pydantic model inside another type."""
+    if isinstance(value, pydantic.BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    raise NotImplementedError(f"values of type {type(value).__name__} cannot be encoded")
+
+
+def from_plain(tp: type, value: object) -> object:
+    """Hook for msgspec: the way back from ``to_plain``."""
+    if is_model(tp):
+        return tp.model_validate(value)  # type: ignore[attr-defined]
+    raise NotImplementedError(f"values of type {type_name(tp)} cannot be decoded")
+
+
+def reason(error: Exception) -> str:
+    """An error as one readable line."""
+    if isinstance(error, pydantic.ValidationError):
+        details = error.errors(include_url=False, include_context=False, include_input=False)
+        return "; ".join(f"{'.'.join(map(str, d['loc'])) or 'value'}: {d['msg']}" for d in details[:5])
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,415 @@
+"""What a real coordinator answers about a prepared transaction. ``docs/kafka-coordinator-answers.md`` is this file.
+
+Each test pins one row. If a broker or client upgrade changes an answer, a test here fails before a job does.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from kafka_eos.connectors.kafka.committer import FENCED_MS
+from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.connectors.kafka.transactions import Verdict, answered, judged
+from kafka_eos.devbroker import Broker
+
+from tests.broker.transaction_kit import (
+    Writer,
+    append,
+    committed_values,
+    end,
+    eventually,
+    mark,
+    new_writer,
+    prepared,
+    settled,
+    state,
+    write,
+)
+
+VERSIONS = pytest.mark.parametrize("version", [4, 5])
+Topic = Callable[..., str]
+
+
+@pytest.fixture
+def rpc(bootstrap: str) -> Iterator[Coordinators]:
+    with Coordinators(Cluster(bootstrap)) as coordinators:
+        yield coordinators
+
+
+def test_the_broker_has_transaction_version_2(rpc: Coordinators) -> None:
+    """Then EndTxn v5 is used: it bumps the epoch and so fences a zombie."""
+    assert rpc.transaction_version() == 2
+    assert rpc.end_txn_version() == 5
+
+
+@VERSIONS
+def test_commit_of_a_killed_process(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+    """SIGKILL after the flush; another process commits; every repeat says so again."""
+    out, name = topic(), f"t-{uuid.uuid4().hex[:10]}.1.0.0"
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.broker.prepare_and_wait", bootstrap, out, name],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    pid, epoch = map(int, child.stdout.readline().split())
+    child.kill()
+    child.wait()
+
+    answers = [rpc.end(name, pid, epoch, commit=True, version=version) for _ in range(3)]
+
+    assert [answer.error for answer in answers] == ["NONE"] * 3
+    assert {answer.producer_epoch for answer in answers} == ({epoch + 1} if version == 5 else {-1})
+    assert committed_values(bootstrap, out) == ["a", "b"]
+
+
+@VERSIONS
+def test_epoch_after_a_commit(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+    """v4 keeps the epoch, v5 raises it by one."""
+    writer = prepared(bootstrap, topic())
+
+    assert end(rpc, writer, version) == "NONE"
+
+    pid, epoch = writer.identity
+    seen = settled(rpc, writer, "CompleteCommit")
+    assert (seen.producer_id, seen.producer_epoch) == (pid, epoch + (version == 5))
+
+
+@VERSIONS
+def test_abort_after_commit(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+    writer = prepared(bootstrap, topic())
+    end(rpc, writer, version)
+    settled(rpc, writer, "CompleteCommit")
+
+    assert end(rpc, writer, version, commit=False) == "INVALID_TXN_STATE"
+
+
+@VERSIONS
+def test_commit_after_abort(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+    writer = prepared(bootstrap, topic())
+    end(rpc, writer, version, commit=False)
+    settled(rpc, writer, "CompleteAbort")
+
+    assert end(rpc, writer, version) == "INVALID_TXN_STATE"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "answer"), [(4, 5, "INVALID_TXN_STATE"), (5, 4, "PRODUCER_FENCED")], ids=["4 then 5", "5 then 4"]
+)
+def test_versions_do_not_mix(
+    bootstrap: str, topic: Topic, rpc: Coordinators, first: int, second: int, answer: str
+) -> None:
+    """A commit repeated in the other version is refused though committed: the committable stores its version."""
+    writer = prepared(bootstrap, topic())
+    end(rpc, writer, first)
+    settled(rpc, writer, "CompleteCommit")
+
+    assert end(rpc, writer, second) == answer
+
+
+@VERSIONS
+def test_commit_after_librdkafkas_own_commit(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+    """librdkafka ends with an old version: a repeat in v5 is refused though committed."""
+    writer = prepared(bootstrap, topic())
+    writer.producer.commit_transaction(30)
+    settled(rpc, writer, "CompleteCommit")
+
+    assert end(rpc, writer, version) == ("NONE" if version == 4 else "INVALID_TXN_STATE")
+
+
+@VERSIONS
+def test_commit_after_another_producers_init(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+    """The open transaction is aborted, the id is Empty two epochs on."""
+    out = topic()
+    writer = prepared(bootstrap, out)
+    new_writer(bootstrap, writer.transactional_id)
+
+    assert end(rpc, writer, version) == "PRODUCER_FENCED"
+    seen = state(rpc, writer)
+    assert (seen.state, seen.producer_epoch - writer.identity[1]) == ("Empty", 2)
+    assert committed_values(bootstrap, out) == []
+
+
+@VERSIONS
+def test_commit_after_commit_and_init(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+    """The same refusal though it was committed: fenced does not mean aborted."""
+    out = topic()
+    writer = prepared(bootstrap, out)
+    end(rpc, writer, version)
+    settled(rpc, writer, "CompleteCommit")
+    new_writer(bootstrap, writer.transactional_id)
+
+    assert end(rpc, writer, version) == "PRODUCER_FENCED"
+    assert committed_values(bootstrap, out) == ["a", "b"]
+
+
+@VERSIONS
+def test_fence_by_raw_init(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+    """A raw InitProducerId aborts what is open and leaves its own timeout on the id, which tells it is fenced."""
+    writer = prepared(bootstrap, topic())
+
+    assert rpc.fence(writer.transactional_id, FENCED_MS) == "NONE"
+
+    seen = state(rpc, writer)
+    assert (seen.state, seen.timeout_ms) == ("Empty", FENCED_MS)
+    assert end(rpc, writer, version) == "PRODUCER_FENCED"
+
+
+@VERSIONS
+@pytest.mark.parametrize("shift", [-1, 1, 5])
+def test_wrong_epoch(bootstrap: str, topic: Topic, rpc: Coordinators, version: int, shift: int) -> None:
+    """An epoch that is not the open one is refused and changes nothing."""
+    name = f"t-{uuid.uuid4().hex[:10]}.1.0.0"
+    new_writer(bootstrap, name)  # so that the epoch is above 0
+    writer = prepared(bootstrap, topic(), transactional_id=name)
+
+    assert end(rpc, writer, version, epoch=shift) == "PRODUCER_FENCED"
+    assert state(rpc, writer).state == "Ongoing"
+
+
+@VERSIONS
+def test_unknown_id(rpc: Coordinators, version: int) -> None:
+    name = f"t-{uuid.uuid4().hex[:10]}.1.0.0"
+
+    assert rpc.end(name, 1, 0, commit=True, version=version).error == "INVALID_PRODUCER_ID_MAPPING"
+    assert rpc.describe(name) is None
+
+
+@VERSIONS
+def test_wrong_producer_id(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+    writer = prepared(bootstrap, topic())
+    pid, epoch = writer.identity
+
+    answer = rpc.end(writer.transactional_id, pid + 100_000, epoch, commit=True, version=version)
+
+    assert answer.error == "INVALID_PRODUCER_ID_MAPPING"
+
+
+@VERSIONS
+def test_commit_of_an_empty_transaction(bootstrap: str, rpc: Coordinators, version: int) -> None:
+    """Nothing was produced: the coordinator knows of no transaction. So an empty epoch has no committable."""
+    writer = new_writer(bootstrap)
+    writer.producer.begin_transaction()
+
+    assert end(rpc, writer, version) == "INVALID_TXN_STATE"
+
+
+@VERSIONS
+def test_a_replay_commits_the_next_transaction(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+    """A producer instance that is used twice: a repeated commit of the first ends the second half-written."""
+    out = topic()
+    writer = prepared(bootstrap, out)
+    writer.producer.commit_transaction(30)
+    settled(rpc, writer, "CompleteCommit")
+    write(writer, out, "half")
+
+    assert end(rpc, writer, version) == "NONE"
+    settled(rpc, writer, "CompleteCommit")
+    assert committed_values(bootstrap, out) == ["a", "b", "half"]
+
+
+def test_v4_lets_a_zombie_go_on(bootstrap: str, topic: Topic, rpc: Coordinators) -> None:
+    """After our commit the old process opens a new transaction under the same epoch. So v4 needs a fence.
+
+    A partition of the committed transaction refuses it (the broker verifies that it is part of an open one); the
+    first row for any other partition is added to a new transaction, and then all are accepted.
+    """
+    out, other = topic(), topic()
+    failed: list[str] = []
+    zombie = prepared(bootstrap, out, on_delivery=lambda error, _: error is not None and failed.append(error.name()))
+    end(rpc, zombie, 4)
+    settled(rpc, zombie, "CompleteCommit")
+    zombie.producer.produce(other, "zombie", "k")
+    zombie.producer.flush(30)
+
+    seen = state(rpc, zombie)
+
+    assert failed == []
+    assert (seen.state, seen.producer_epoch) == ("Ongoing", zombie.identity[1])
+
+
+def test_v4_refuses_a_zombie_on_the_same_partition(bootstrap: str, topic: Topic, rpc: Coordinators) -> None:
+    out = topic()
+    failed: list[str] = []
+    zombie = prepared(bootstrap, out, on_delivery=lambda error, _: error is not None and failed.append(error.name()))
+    end(rpc, zombie, 4)
+    settled(rpc, zombie, "CompleteCommit")
+    zombie.producer.produce(out, "zombie", "k")
+    zombie.producer.flush(30)
+
+    assert failed == ["INVALID_TXN_STATE"]
+    assert state(rpc, zombie).state == "CompleteCommit"
+
+
+def test_v5_fences_a_zombie(bootstrap: str, topic: Topic, rpc: Coordinators) -> None:
+    out = topic()
+    zombie = prepared(bootstrap, out)
+    end(rpc, zombie, 5)
+    settled(rpc, zombie, "CompleteCommit")
+
+    zombie.producer.produce(out, "zombie", "k")
+    with pytest.raises((KafkaException, SystemError)):
+        zombie.producer.flush(10)
+        zombie.producer.commit_transaction(10)
+
+    assert state(rpc, zombie).state == "CompleteCommit"
+    assert committed_values(bootstrap, out) == ["a", "b"]
+
+
+@VERSIONS
+def test_v4_then_fence_stops_a_zombie(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+    out = topic()
+    zombie = prepared(bootstrap, out)
+    end(rpc, zombie, version)
+    settled(rpc, zombie, "CompleteCommit")
+    rpc.fence(zombie.transactional_id, FENCED_MS)
+
+    zombie.producer.produce(out, "zombie", "k")
+    with pytest.raises((KafkaException, SystemError)):
+        zombie.producer.flush(10)
+        zombie.producer.commit_transaction(10)
+
+    assert state(rpc, zombie).state == "Empty"
+    assert committed_values(bootstrap, out) == ["a", "b"]
+
+
+# ---------------------------------------------------------------- the marker
+
+
+@VERSIONS
+def test_the_marker_tells_commit_from_abort(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+    """Invisible while prepared; visible after the commit, also when the id was initialised again; never after abort."""
+    out, group = topic(), f"g-{uuid.uuid4().hex[:8]}"
+    first = prepared(bootstrap, out)
+    committed = mark(first, out, group)
+    seen = [rpc.marker(group, out, 0)]
+    end(rpc, first, version)
+    new_writer(bootstrap, first.transactional_id)
+    seen.append(rpc.marker(group, out, 0))
+    second = prepared(bootstrap, out)
+    mark(second, out, group)
+    rpc.fence(second.transactional_id, FENCED_MS)
+    seen.append(rpc.marker(group, out, 0))
+
+    assert seen == [None, committed, committed]
+
+
+@VERSIONS
+@pytest.mark.parametrize("fate", ["open", "committed", "committed+fenced", "aborted", "fenced", "unknown"])
+def test_the_verdict_is_right(bootstrap: str, topic: Topic, rpc: Coordinators, version: int, fate: str) -> None:
+    """``judged`` on real facts, for everything that can have happened."""
+    out, group = topic(), f"g-{uuid.uuid4().hex[:8]}"
+    writer = prepared(bootstrap, out)
+    ours = writer.commit_name(out, version, mark(writer, out, group), group)
+    _suffer(rpc, writer, version, fate)
+    if fate == "unknown":
+        ours = type(ours)(**{**ours.payload(), "transactional_id": "never-seen.1.0.0", "uuid": "other"})  # type: ignore[arg-type]
+
+    verdict = judged(ours, rpc.describe(ours.transactional_id), rpc.marker(group, out, 0), 0.0)
+
+    expected = {"open": Verdict.PREPARED, "committed": Verdict.COMMITTED, "committed+fenced": Verdict.COMMITTED}
+    assert verdict is expected.get(fate, Verdict.LOST)
+
+
+def _suffer(rpc: Coordinators, writer: Writer, version: int, fate: str) -> None:
+    if fate.startswith("committed"):
+        end(rpc, writer, version)
+        settled(rpc, writer, "CompleteCommit")
+    if fate == "aborted":
+        end(rpc, writer, version, commit=False)
+        settled(rpc, writer, "CompleteAbort")
+    if fate.endswith("fenced"):
+        rpc.fence(writer.transactional_id, FENCED_MS)
+
+
+@pytest.mark.parametrize(
+    "refusal", ["INVALID_TXN_STATE", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"]
+)
+def test_no_refusal_is_a_verdict(refusal: str) -> None:
+    assert answered(refusal) is Verdict.LOOK
+
+
+# ---------------------------------------------------------------- time, restarts, the client
+
+
+@pytest.fixture
+def quick(broker_factory: Callable[..., Broker]) -> Broker:
+    """A broker that looks for timed-out transactions five times a second, to be restarted at will."""
+    return broker_factory(overrides={"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"})
+
+
+def test_timeouts_and_restarts(quick: Broker) -> None:
+    """A short timeout aborts; the longest survives a broker restart and is committed after it, by one client."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": quick.bootstrap})
+    admin.create_topics([NewTopic("out", 1)])["out"].result(30)
+    with Coordinators(Cluster(quick.bootstrap), patience=60) as rpc:
+        short = {version: prepared(quick.bootstrap, "out", timeout_ms=1_000) for version in (4, 5)}
+        long = prepared(quick.bootstrap, "out", timeout_ms=2_147_483_547)
+        for writer in short.values():
+            assert settled(rpc, writer, "CompleteAbort").producer_epoch == writer.identity[1] + 1
+        answers = {version: end(rpc, writer, version) for version, writer in short.items()}
+        quick.stop()
+        quick.start()
+        seen = state(rpc, long)
+        after = end(rpc, long, 5)
+
+    assert answers == {4: "PRODUCER_FENCED", 5: "INVALID_TXN_STATE"}
+    assert (seen.state, seen.producer_id, seen.producer_epoch) == ("Ongoing", *long.identity)
+    assert after == "NONE"
+    assert committed_values(quick.bootstrap, "out") == ["a", "b"]
+
+
+def test_dropping_a_producer_leaves_its_transaction_open(bootstrap: str, topic: Topic, rpc: Coordinators) -> None:
+    writer = prepared(bootstrap, topic())
+    name = writer.transactional_id
+    del writer
+    gc.collect()
+
+    found = rpc.describe(name)
+    assert found is not None
+    assert found.state == "Ongoing"
+
+
+def test_closing_a_producer_aborts_its_transaction(bootstrap: str, topic: Topic, rpc: Coordinators) -> None:
+    """The trap: so a prepared producer is never closed, nor used as a context manager."""
+    writer = prepared(bootstrap, topic())
+    writer.producer.close()
+
+    settled(rpc, writer, "CompleteAbort")
+
+
+def test_librdkafka_ends_with_an_old_version(bootstrap: str, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
+    """EndTxn v1: so its own commit never raises the epoch."""
+    logger = logging.getLogger("librdkafka-protocol")
+    with caplog.at_level(logging.DEBUG, logger.name):
+        writer = prepared(bootstrap, topic(), debug="protocol", log_level=7, logger=logger)
+        writer.producer.commit_transaction(30)
+        eventually(lambda: writer.producer.poll(0.05) is not None and "EndTxn" in caplog.text, "log lines")
+
+    assert "EndTxnRequest (v1" in caplog.text
+
+
+def test_librdkafka_refuses_an_endless_timeout(bootstrap: str) -> None:
+    with pytest.raises(KafkaException, match="socket.timeout.ms"):
+        Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": "x",
+                "transaction.timeout.ms": 2_147_483_647,
+                "socket.timeout.ms": 30_000,
+                "message.timeout.ms": 30_000,
+            }
+        )

@@ -1,0 +1,59 @@
+"""The pipeline under fault: running totals per account to Kafka and to files, slow enough to be hit in the middle.
+
+Topics and directories come from the environment, so that every test has its own.
+"""
+
+import os
+import time
+
+import msgspec
+
+from kafka_eos import Pipeline
+from kafka_eos.connectors.files import FileSink
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+
+
+class Payment(msgspec.Struct):
+    id: int
+    account: str
+    amount: int
+
+
+class Total(msgspec.Struct):
+    account: str
+    total: int
+    id: int
+
+
+PAUSE = float(os.environ.get("TEST_PAUSE", "0.0002"))
+
+
+def slowly(payment: Payment) -> Payment:
+    time.sleep(PAUSE)
+    return payment
+
+
+def add(total: Total, payment: Payment) -> Total:
+    return Total(payment.account, total.total + payment.amount, payment.id)
+
+
+pipeline = Pipeline(
+    os.environ["TEST_JOB"],
+    checkpoint_dir=os.environ["TEST_CHECKPOINTS"],
+    checkpoint_interval=0.1,
+    batch_size=100,
+    restart_backoff_initial=0.05,
+    state_backend=os.environ.get("TEST_BACKEND", "rocksdb"),
+)
+totals = (
+    pipeline.source("payments", KafkaSource(os.environ["TEST_INPUT"], value=Payment))
+    .map(slowly)
+    .filter(lambda payment: payment.amount > 0)
+    .key_by(lambda payment: payment.account)
+    .fold("total", init=lambda: Total("", 0, -1), step=add, emit=lambda account, total: total)
+)
+totals.sink("to-kafka", KafkaSink(os.environ["TEST_OUTPUT"], value=Total, key=lambda total: total.account))
+totals.sink("to-files", FileSink(os.environ["TEST_FILES"], value=Total))
+
+if __name__ == "__main__":
+    pipeline.run()

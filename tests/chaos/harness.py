@@ -1,0 +1,215 @@
+"""Runs a real job as real processes under faults, and looks at what it left behind.
+
+Rule: a fault that did not fire proves nothing. ``Job.run`` returns only after every armed failpoint has acted,
+and raises ``Invalid`` if the job ended before that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+APPS = Path(__file__).parent / "apps"
+ACCOUNTS = 20
+
+
+class Invalid(AssertionError):
+    """The run proves nothing: a planned fault did not happen."""
+
+
+@dataclass
+class Job:
+    """One job with its own topics, checkpoint directory and output directory."""
+
+    name: str
+    bootstrap: str
+    input: str
+    output: str
+    directory: Path
+    app: Path = APPS / "totals.py"
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def files(self) -> Path:
+        return self.directory / "files"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.directory / "checkpoints"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "job.log"
+
+    @property
+    def fired(self) -> list[str]:
+        """Failpoints that acted so far, in order."""
+        path = self.directory / "failpoints.log"
+        return [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
+
+    def environ(self, failpoints: str = "") -> dict[str, str]:
+        return {
+            **os.environ,
+            "KAFKA_EOS_BOOTSTRAP_SERVERS": self.bootstrap,
+            "KAFKA_EOS_FAILPOINTS": failpoints,
+            "KAFKA_EOS_FAILPOINT_LOG": str(self.directory / "failpoints.log"),
+            "TEST_JOB": self.name,
+            "TEST_CHECKPOINTS": str(self.checkpoints),
+            "TEST_INPUT": self.input,
+            "TEST_OUTPUT": self.output,
+            "TEST_FILES": str(self.files),
+            **self.environment,
+        }
+
+    def start(self, failpoints: str = "", *options: str) -> subprocess.Popen[bytes]:
+        """Start the supervisor; its output goes to ``log``."""
+        command = [sys.executable, "-m", "kafka_eos", "run", str(self.app), *options]
+        with self.log.open("ab") as log:
+            return subprocess.Popen(command, env=self.environ(failpoints), stdout=log, stderr=log)
+
+    def run(self, failpoints: str = "", *, attempts: int = 6, timeout: float = 90.0) -> int:
+        """Run until the input is drained, starting again whenever the supervisor is killed. Returns the starts."""
+        for attempt in range(1, attempts + 1):
+            process = self.start(failpoints, "--until-caught-up")
+            try:
+                code = process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                raise AssertionError(f"the job hung; log:\n{self.tail()}") from None
+            if code == 0:
+                self._all_fired(failpoints)
+                return attempt
+            if code != -9:
+                raise AssertionError(f"the job ended with {code}; log:\n{self.tail()}")
+        raise AssertionError(f"the job did not end in {attempts} starts; log:\n{self.tail()}")
+
+    def _all_fired(self, failpoints: str) -> None:
+        planned = [entry.split("=")[0].strip() for entry in failpoints.split(";") if entry.strip()]
+        if Counter(self.fired) != Counter(planned):
+            raise Invalid(f"planned {planned}, fired {self.fired}; log:\n{self.tail()}")
+
+    def tail(self, size: int = 6000) -> str:
+        return self.log.read_text(errors="replace")[-size:] if self.log.exists() else ""
+
+    def history(self) -> list[dict[str, Any]]:
+        path = self.checkpoints / self.name / "history.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def feed(bootstrap: str, topic: str, ids: range) -> None:
+    """Write payments with these ids, spread over partitions by account, every tenth one to be filtered out."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+    for n in ids:
+        payment = {"id": n, "account": f"a{n % ACCOUNTS}", "amount": 0 if n % 10 == 7 else n % 13 + 1}
+        producer.produce(topic, json.dumps(payment).encode(), key=payment["account"])
+    assert producer.flush(30) == 0
+
+
+def read(bootstrap: str, topic: str, isolation: str = "read_committed", timeout: float = 30.0) -> list[Any]:
+    """Every message of a topic up to its present end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"check-{os.getpid()}",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    partitions = consumer.list_topics(topic, 10).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
+    messages, open_ends = [], set(partitions)
+    deadline = time.monotonic() + timeout
+    while open_ends:
+        assert time.monotonic() < deadline, f"{topic} could not be read to its end: {open_ends}"
+        for message in consumer.consume(1000, 0.2):
+            if message.error() is None:
+                messages.append(message)
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                open_ends.discard(message.partition())
+            else:
+                raise AssertionError(message.error())
+    consumer.close()
+    return messages
+
+
+def expected(messages: list[Any]) -> list[tuple[str, int, int]]:
+    """(account, running total, id) for each payment that counts, folded per account in partition order."""
+    totals: Counter[str] = Counter()
+    out = []
+    for message in sorted(messages, key=lambda m: (m.partition(), m.offset())):
+        payment = json.loads(message.value())
+        if payment["amount"] > 0:
+            totals[payment["account"]] += payment["amount"]
+            out.append((payment["account"], totals[payment["account"]], payment["id"]))
+    return out
+
+
+def _row(data: bytes) -> tuple[str, int, int]:
+    record = json.loads(data)
+    return record["account"], record["total"], record["id"]
+
+
+def check(job: Job) -> None:
+    """The whole promise: both outputs equal the fold of the input, in order per account, and nothing is left over."""
+    wanted = expected(read(job.bootstrap, job.input))
+    visible = read(job.bootstrap, job.output)
+    in_kafka = [_row(m.value()) for m in sorted(visible, key=lambda m: (m.partition(), m.offset()))]
+    in_files = [_row(line) for part in sorted(job.files.glob("part-*")) for line in part.read_bytes().splitlines()]
+    assert Counter(in_kafka) == Counter(wanted), _difference("Kafka", in_kafka, wanted)
+    assert Counter(in_files) == Counter(wanted), _difference("files", in_files, wanted)
+    assert by_account(in_kafka) == by_account(wanted), "order per account in Kafka"
+    assert by_account(in_files) == by_account(wanted), "order per account in files"
+    assert [p.name for p in job.files.iterdir() if not p.name.startswith("part-")] == [], "staged files left"
+    assert open_transactions(job) == [], "open transactions left"
+
+
+def by_account(rows: list[tuple[str, int, int]]) -> dict[str, list[tuple[int, int]]]:
+    grouped: dict[str, list[tuple[int, int]]] = {}
+    for account, total, number in rows:
+        grouped.setdefault(account, []).append((total, number))
+    return grouped
+
+
+def open_transactions(job: Job) -> list[str]:
+    """Transactions of the job that are not ended, by the Kafka admin client of another library."""
+    from kafka.admin import KafkaAdminClient
+
+    admin = KafkaAdminClient(bootstrap_servers=job.bootstrap)
+    try:
+        listed = admin.list_transactions()
+    finally:
+        admin.close()
+    return [str(t) for t in listed if f"{job.name}." in str(t) and "Ongoing" in str(t)]
+
+
+def aborted(job: Job) -> int:
+    """Records that only read_uncommitted sees."""
+    return len(read(job.bootstrap, job.output, "read_uncommitted")) - len(read(job.bootstrap, job.output))
+
+
+def _difference(where: str, got: list[Any], wanted: list[Any]) -> str:
+    extra, missing = Counter(got) - Counter(wanted), Counter(wanted) - Counter(got)
+    return (
+        f"{where}: {sum(extra.values())} doubled or wrong {list(extra)[:5]}, "
+        f"{sum(missing.values())} lost {list(missing)[:5]}"
+    )
+
+
+def create_topic(bootstrap: str, name: str, partitions: int) -> None:
+    from confluent_kafka.admin import NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+        future.result(20)

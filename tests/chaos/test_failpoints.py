@@ -1,0 +1,80 @@
+"""Kill the job at every named step, and again while it recovers; then look at every output.
+
+Each test runs real processes against the real broker. Points of recovery need a first death that makes a
+recovery, so their plan begins with one: after the decision and before the first commit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_eos.failpoints import POINTS
+from tests.chaos.harness import Job, aborted, check, create_topic, feed
+
+RECORDS = range(2000)
+DECIDED = "commit.before=kill@2"
+
+# Where a second death does most harm: before the decision the epoch must vanish, after it it must be finished.
+SECOND_DEATH = {
+    "source": "recovery.aborted",
+    "snapshot": "recovery.restored",
+    "sink": "recovery.aborted",
+    "worker": "recovery.opened",
+    "coordinator": "recovery.aborted",
+    "manifest": "recovery.verified",
+    "commit": "recovery.probed",
+    "receipt": "recovery.based",
+    "retention": "recovery.resolved",
+}
+
+
+def plans() -> list[tuple[str, str]]:
+    """(test id, value of KAFKA_EOS_FAILPOINTS) for each point × {killed, killed again}."""
+    out = []
+    for point in POINTS:
+        family = point.split(".")[0]
+        if family == "recovery":
+            out.append((f"{point}-killed", f"{DECIDED};{point}=kill"))
+            out.append((f"{point}-killed-again", f"{DECIDED};{point}=kill;{point}=kill"))
+        else:
+            out.append((f"{point}-killed", f"{point}=kill@2"))
+            out.append((f"{point}-killed-again", f"{point}=kill@2;{_second(point, family)}=kill"))
+    return out
+
+
+def _second(point: str, family: str) -> str:
+    before_the_decision = point in ("manifest.staged", "manifest.synced")
+    return "recovery.aborted" if before_the_decision else SECOND_DEATH[family]
+
+
+@pytest.fixture
+def job(request: pytest.FixtureRequest, bootstrap: str, tmp_path: Path) -> Job:
+    name = f"chaos-{abs(hash(request.node.name)) % 10**10}"
+    job = Job(name, bootstrap, f"{name}-in", f"{name}-out", tmp_path)
+    create_topic(bootstrap, job.input, 3)
+    create_topic(bootstrap, job.output, 3)
+    feed(bootstrap, job.input, RECORDS)
+    return job
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(("failpoints"), [p for _, p in plans()], ids=[i for i, _ in plans()])
+def test_nothing_is_lost_or_doubled(job: Job, failpoints: str) -> None:
+    job.run(failpoints)
+
+    check(job)
+
+
+@pytest.mark.chaos
+def test_a_further_recovery_changes_nothing(job: Job) -> None:
+    job.run("sink.prepare.after=kill@2;commit.before=kill@2")
+    assert aborted(job) > 0, "the run had no aborted attempt, so it proves nothing"
+    before = sorted((p.name, p.read_bytes()) for p in job.files.iterdir())
+
+    job.run()
+    job.run()
+
+    check(job)
+    assert sorted((p.name, p.read_bytes()) for p in job.files.iterdir()) == before

@@ -1,0 +1,134 @@
+"""What every test may ask for: a real broker, topics of its own, a broker to break, a Spark session.
+
+    --broker=local            (default) Apache Kafka from jars: needs Java 17, no Docker
+    --broker=testcontainers   the official image: needs Docker and `pip install testcontainers`
+    --bootstrap HOST:PORT     a broker that is running already; nothing is started
+
+Rule: one shared broker a run, whatever the number of workers, and none if no test needs one. The first worker that
+needs it starts it; the process that leads the run stops it. A test shares it politely: topics of its own, no restart.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafka_eos.devbroker import Broker, fetch_jars
+from tests.shared_broker import SharedBroker
+
+_SHARED = pytest.StashKey[SharedBroker]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kafka-eos")
+    group.addoption("--broker", choices=("local", "testcontainers"), default="local", help="what starts the broker")
+    group.addoption("--bootstrap", metavar="HOST:PORT", help="use this running broker instead")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    worker = getattr(config, "workerinput", None)
+    config.stash[_SHARED] = SharedBroker.joined(Path(worker["shared_broker"])) if worker else SharedBroker.led()
+
+
+def pytest_configure_node(node: Any) -> None:
+    """Tells an xdist worker where the run's broker is to be found."""
+    node.workerinput["shared_broker"] = str(node.config.stash[_SHARED].directory)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _SHARED in config.stash:
+        config.stash[_SHARED].close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark tests share one worker (under ``--dist loadgroup``): one session, one JVM, on a small machine."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def bootstrap(pytestconfig: pytest.Config) -> Iterator[str]:
+    """``host:port`` of the shared broker."""
+    given = pytestconfig.getoption("--bootstrap")
+    if given:
+        yield given
+    elif pytestconfig.getoption("--broker") == "testcontainers":
+        from tests.containers import kafka_container
+
+        with kafka_container() as address:  # one a worker: the container ends with the process that started it
+            yield address
+    else:
+        yield pytestconfig.stash[_SHARED].bootstrap()
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> AdminClient:
+    """An admin client of the shared broker."""
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture
+def topic(admin: AdminClient, request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
+    """Makes topics that only this test has: ``topic(partitions=3, config={...}) -> name``. Deleted afterwards."""
+    made: list[str] = []
+    stem = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name)[:40].strip("-")
+
+    def make(partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        name = f"{stem}-{uuid4().hex[:8]}"
+        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        admin.create_topics([new])[name].result(30)
+        made.append(name)
+        return name
+
+    yield make
+    if made:
+        for deleted in admin.delete_topics(made).values():
+            deleted.result(30)
+
+
+@pytest.fixture
+def broker_factory(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
+    """Starts brokers that only this test has, to restart, kill or freeze: ``broker_factory(overrides={...})``."""
+    brokers: list[Broker] = []
+
+    def start(overrides: Mapping[str, str] | None = None) -> Broker:
+        broker = Broker(tmp_path / f"kafka-{len(brokers)}", overrides=overrides)
+        brokers.append(broker)
+        return broker.start()
+
+    yield start
+    for broker in brokers:
+        broker.kill()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A local Spark session with the Kafka connector; two cores, four attempts a task."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.jars": ",".join(map(str, fetch_jars("spark"))),
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
+    }
+    session = SparkSession.builder.master("local[2,4]").appName("tests").config(map=settings).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

@@ -1,0 +1,32 @@
+"""A broker in Docker, for ``pytest --broker=testcontainers``. Imported only then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from testcontainers.core.container import DockerContainer
+
+from kafka_eos.devbroker.probe import serves
+from kafka_eos.devbroker.settings import free_ports, server_properties
+from kafka_eos.devbroker.waiting import wait_until
+
+IMAGE = "apache/kafka:4.3.0"
+_SECONDS = 120.0
+
+
+@contextmanager
+def kafka_container() -> Iterator[str]:
+    """Runs the official image with the development broker's settings; yields ``host:port``."""
+    port, controller_port = free_ports(2)
+    listeners = f"PLAINTEXT://0.0.0.0:{port},CONTROLLER://127.0.0.1:{controller_port}"
+    properties = server_properties(Path("/tmp/kafka-data"), port, controller_port, {"listeners": listeners})
+    container = DockerContainer(IMAGE).with_bind_ports(port, port)
+    for line in properties.splitlines():
+        name, value = line.split("=", 1)
+        container = container.with_env("KAFKA_" + name.replace(".", "_").upper(), value)
+    with container:
+        if not wait_until(lambda: serves(port), _SECONDS):
+            raise RuntimeError(f"{IMAGE} does not answer on port {port} after {_SECONDS:.0f} s")
+        yield f"127.0.0.1:{port}"

@@ -1,0 +1,300 @@
+"""What FileSink promises beyond the contract of every sink: names, bytes on disk, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from kafka_eos.connectors.files import FileSink
+from kafka_eos.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced, PoisonRecord
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import Committable, JobContext, Outcome, Standing, TaskContext
+from kafka_eos.protocol.commit import Commit, CommitPermit, authorize
+from kafka_eos.provenance import parse
+from kafka_eos.records import Batch
+from kafka_eos.schemas import AvroCodec
+from kafka_eos.testing.sources import ListOrigin
+
+SEAL_POINTS = ("sink.seal", "sink.flush.before", "sink.flush.after", "sink.prepare.before", "sink.prepare.after")
+
+
+def _job(term: int = 1, job: str = "orders") -> JobContext:
+    return JobContext(job, Term(term), {})
+
+
+def _epoch(epoch: int = 1, term: int = 1) -> EpochId:
+    return EpochId(Epoch(epoch), Term(term))
+
+
+def _batch(values: Sequence[Any], start: int = 0) -> Batch[Any]:
+    return Batch(list(values), range(len(values)), ListOrigin("in", "events", 3, start, values))
+
+
+def _prepare(
+    sink: FileSink, values: Sequence[Any], job: JobContext | None = None, operator: str = "out"
+) -> Committable:
+    job = job or _job()
+    writer = sink.writer(TaskContext(job, 0, 1, operator))
+    writer.write(_batch(values))
+    (committable,) = writer.seal(EpochId(Epoch(1), job.term))()
+    return committable
+
+
+def _permit(sink: FileSink, committable: Committable) -> CommitPermit:
+    decision = authorize(_epoch(), [sink.committer(_job()).probe(committable)], 0.0)
+    assert isinstance(decision, Commit)
+    return decision.permit
+
+
+def test_a_part_is_json_lines_under_a_name_that_sorts_by_epoch(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path, value=dict)
+    committable = _prepare(sink, [{"a": 1}, {"b": "x\ny"}])
+    sink.committer(_job()).commit(_permit(sink, committable), committable)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["part-000000000001-0000-orders.out.jsonl"]
+    assert (tmp_path / "part-000000000001-0000-orders.out.jsonl").read_bytes() == b'{"a":1}\n{"b":"x\\ny"}\n'
+
+
+def test_the_envelope_tells_where_each_line_came_from(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path, envelope=True)
+    writer = sink.writer(TaskContext(_job(7), 0, 1, "out", {}, Epoch(4)))
+    writer.write(Batch(["a", "b", "c"], [0, 0, 1], ListOrigin("in", "events", 3, 10, "xy"), lane=2, updates=[1, 2, 3]))
+    (committable,) = writer.seal(_epoch(4, 7))()
+    lines = [json.loads(line) for line in (tmp_path / str(committable.payload["staged"])).read_text().splitlines()]
+
+    assert [line["value"] for line in lines] == ["a", "b", "c"]
+    assert [line["provenance"] for line in lines] == [
+        "7.4/in/events/3/10/2.0/1",
+        "7.4/in/events/3/10/2.1/2",
+        "7.4/in/events/3/11/2.0/3",
+    ]
+    assert [str(parse(line["provenance"])) for line in lines] == [line["provenance"] for line in lines]
+
+
+def test_jobs_and_operators_share_a_directory_without_meeting(tmp_path: Path) -> None:
+    """Names are exact: ``a-b`` of job ``c`` is not ``b`` of job ``c-a``."""
+    sink = FileSink(tmp_path)
+    pairs = [("c", "a-b"), ("c-a", "b"), ("c-1-1-0", "b"), ("c", "1-1-0-b")]
+    for job, operator in pairs:
+        committable = _prepare(sink, [job, operator], _job(job=job), operator)
+        sink.committer(_job(job=job)).commit(_permit(sink, committable), committable)
+
+    assert len(list(tmp_path.glob("part-*.jsonl"))) == len(pairs)
+
+
+def test_abort_orphans_leaves_every_file_alone_that_is_not_its_own(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path)
+    mine = _prepare(sink, ["x"])
+    others = [".staged.orders", ".staged.orders.1.1.0", ".staged.orders-2.1.1.0.out", ".staged.orders.9.1.0.out"]
+    others += [".staged.orders.1.1.0.out.bak", ".keep", "notes.txt"]
+    for name in others:
+        (tmp_path / name).touch()
+
+    assert sink.committer(_job(9)).abort_orphans(_job(9)) == [mine.payload["staged"]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
+
+
+def test_a_final_file_is_never_overwritten(tmp_path: Path) -> None:
+    """A file of that name with other content stops the job and keeps its content."""
+    sink = FileSink(tmp_path)
+    committable = _prepare(sink, ["mine"])
+    permit = _permit(sink, committable)
+    final = tmp_path / str(committable.payload["final"])
+    final.write_bytes(b'"else"\n')
+
+    with pytest.raises(CommittableLost, match=final.name):
+        sink.committer(_job()).commit(permit, committable)
+    assert final.read_bytes() == b'"else"\n'
+
+
+def test_a_commit_that_died_between_link_and_unlink_is_finished(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path)
+    committable = _prepare(sink, ["x"])
+    permit = _permit(sink, committable)
+    os.link(tmp_path / str(committable.payload["staged"]), tmp_path / str(committable.payload["final"]))
+    committer = sink.committer(_job())
+
+    assert committer.probe(committable).standing is Standing.COMMITTED
+    assert committer.commit(permit, committable) is Outcome.ALREADY
+    assert [path.name for path in tmp_path.iterdir()] == [committable.payload["final"]]
+
+
+@pytest.mark.parametrize("harm", ["shorter", "gone", "a-link"])
+def test_a_staged_file_that_is_not_what_was_promised_is_lost(harm: str, tmp_path: Path) -> None:
+    sink = FileSink(tmp_path / "out")
+    committable = _prepare(sink, ["x", "y"])
+    permit = _permit(sink, committable)
+    staged = tmp_path / "out" / str(committable.payload["staged"])
+    match harm:
+        case "shorter":
+            os.truncate(staged, 3)
+        case "gone":
+            staged.unlink()
+        case "a-link":
+            staged.rename(tmp_path / "elsewhere")
+            staged.symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(CommittableLost, match=staged.name):
+        sink.committer(_job()).commit(permit, committable)
+    assert not list((tmp_path / "out").glob("part-*"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"staged": "../.staged.orders.1.1.0.out"},
+        {"staged": ".staged.orders.1.1.0.../../out"},
+        {"final": "../part.jsonl"},
+        {"final": "/etc/part.jsonl"},
+        {"size": "7"},
+        {"sha256": None},
+        {"more": 1},
+    ],
+)
+def test_a_committable_that_leads_elsewhere_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    sink = FileSink(tmp_path)
+    committable = _prepare(sink, ["x"])
+    permit = _permit(sink, committable)
+    changed = replace(committable, payload=dict(committable.payload) | change)
+
+    with pytest.raises(CorruptCheckpoint):
+        sink.committer(_job()).probe(changed)
+    with pytest.raises(CorruptCheckpoint):
+        sink.committer(_job()).commit(permit, changed)
+
+
+@pytest.mark.parametrize("name", ["../out", "a/b", "a.b", "", ".hidden"])
+def test_names_that_are_no_tokens_never_reach_the_directory(name: str, tmp_path: Path) -> None:
+    sink = FileSink(tmp_path / "out")
+    with pytest.raises(ConfigError):
+        sink.writer(TaskContext(_job(), 0, 1, name))
+    with pytest.raises(ConfigError):
+        sink.writer(TaskContext(_job(job=name), 0, 1, "out"))
+
+
+def test_a_permit_of_another_epoch_commits_nothing(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path)
+    committable = _prepare(sink, ["x"])
+    permit = replace(_permit(sink, committable), epoch=_epoch(2))
+
+    with pytest.raises(Bug):
+        sink.committer(_job()).commit(permit, committable)
+
+
+@pytest.mark.parametrize(
+    ("sink_value", "values", "reason"),
+    [(bytes, [b"fine", b"two\nlines"], "newline"), (str, ["fine", 5], "expected str"), (None, [1, object()], "JSON")],
+)
+def test_a_value_that_is_no_line_is_named_and_nothing_of_its_batch_is_staged(
+    sink_value: Any, values: list[Any], reason: str, tmp_path: Path
+) -> None:
+    sink = FileSink(tmp_path, value=sink_value)
+    writer = sink.writer(TaskContext(_job(), 0, 1, "out"))
+
+    with pytest.raises(PoisonRecord, match=reason) as caught:
+        writer.write(_batch(values, start=40))
+    assert caught.value.where == "events/3/41"
+    assert caught.value.operator == "out"
+    assert not writer.seal(_epoch())()
+
+
+def test_raw_lines_pass_unchanged(tmp_path: Path) -> None:
+    committable = _prepare(FileSink(tmp_path, value=bytes), [b"\xff\x00", b""])
+
+    assert (tmp_path / str(committable.payload["staged"])).read_bytes() == b"\xff\x00\n\n"
+
+
+@pytest.mark.parametrize(("value", "envelope"), [(bytes, True), (str, True), ("avro", False)])
+def test_a_format_that_does_not_fit_is_refused_at_once(value: Any, envelope: bool, tmp_path: Path) -> None:
+    value = AvroCodec(Order) if value == "avro" else value
+    with pytest.raises(ConfigError, match="cannot hold values in the format"):
+        FileSink(tmp_path, value=value, envelope=envelope)
+
+
+class Order(BaseModel):
+    id: int
+
+
+def test_check_creates_the_directory_and_leaves_nothing_in_it(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path / "a" / "b")
+    sink.check(_job())
+
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+    assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) & ~0o755 == 0
+
+
+def test_check_names_a_directory_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="must be writable"):
+        FileSink(tmp_path / "file" / "out").check(_job())
+
+
+def test_a_zombie_learns_that_a_newer_term_removed_its_file(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path)
+    writer = sink.writer(TaskContext(_job(1), 0, 1, "out"))
+    writer.write(_batch(["x"]))
+    removed = sink.committer(_job(2)).abort_orphans(_job(2))
+
+    assert removed == [".open.orders.1.1.0.out"]
+    with pytest.raises(Fenced):
+        writer.seal(_epoch())()
+
+
+_WRITE = """
+import sys
+from kafka_eos.errors import RestartFromCheckpoint
+from kafka_eos.testing.trial import SinkUnderTest, Trial, epoch_id
+trial = Trial(SinkUnderTest("kafka_eos.connectors.files:FileSink", {"directory": sys.argv[1]}, list), "orders")
+try:
+    trial.prepare(trial.writer(), epoch_id(1), 0, 3)
+except RestartFromCheckpoint as error:
+    print(error)
+"""
+
+
+def _write_with_failpoint(tmp_path: Path, failpoint: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", _WRITE, str(tmp_path / "out")],
+        env=os.environ
+        | {
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "KAFKA_EOS_FAILPOINTS": failpoint,
+            "KAFKA_EOS_FAILPOINT_LOG": str(tmp_path / "failpoints"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert failpoint.replace("=", " ") in (tmp_path / "failpoints").read_text()
+    return done
+
+
+@pytest.mark.parametrize("point", SEAL_POINTS)
+def test_a_writer_killed_on_its_way_to_prepared_leaves_nothing_that_stays(point: str, tmp_path: Path) -> None:
+    done = _write_with_failpoint(tmp_path, f"{point}=kill")
+
+    assert done.returncode == -signal.SIGKILL
+    assert not list((tmp_path / "out").glob("part-*"))
+    assert len(FileSink(tmp_path / "out").committer(_job(2)).abort_orphans(_job(2))) == 1
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("action", ["error", "enospc"])
+@pytest.mark.parametrize("point", SEAL_POINTS)
+def test_a_disk_that_fails_undoes_the_attempt(point: str, action: str, tmp_path: Path) -> None:
+    done = _write_with_failpoint(tmp_path, f"{point}={action}")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"failpoint {point}" in done.stdout

@@ -1,0 +1,91 @@
+"""Every sink of the package keeps the contract of ``interfaces.Sink``."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sink_factories
+from kafka import KafkaConsumer, TopicPartition
+
+from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
+from kafka_eos.testing.contract import TWO_PROCESSES
+
+
+@pytest.mark.parametrize("check", [name for name in SINK_CHECKS if name not in TWO_PROCESSES])
+def test_memory_sink(check: str) -> None:
+    def fresh() -> SinkUnderTest:
+        name = uuid.uuid4().hex
+        sink = sink_factories.memory_sink(name)
+        return SinkUnderTest(
+            "sink_factories:memory_sink", {"name": name}, lambda: list(sink.committed), one_process=True
+        )
+
+    check_sink(fresh, check)
+
+
+@pytest.mark.parametrize("check", SINK_CHECKS)
+def test_file_sink(check: str, tmp_path: Path) -> None:
+    check_sink(_files(tmp_path, lambda line: line), check)
+
+
+@pytest.mark.parametrize("check", SINK_CHECKS)
+def test_file_sink_with_envelope(check: str, tmp_path: Path) -> None:
+    check_sink(_files(tmp_path, lambda line: line["value"], envelope=True), check)
+
+
+def _files(tmp_path: Path, unwrap: Callable[[Any], Any], **options: bool) -> Callable[[], SinkUnderTest]:
+    def fresh() -> SinkUnderTest:
+        directory = tmp_path / "out"
+
+        def read_back() -> list[Any]:
+            parts = sorted(directory.glob("part-*.jsonl"))
+            return [unwrap(json.loads(line)) for part in parts for line in part.read_bytes().splitlines()]
+
+        return SinkUnderTest("sink_factories:file_sink", {"directory": str(directory), **options}, read_back)
+
+    return fresh
+
+
+@pytest.mark.parametrize("check", SINK_CHECKS)
+def test_kafka_sink(check: str, bootstrap: str, topic: Callable[[], str]) -> None:
+    def fresh() -> SinkUnderTest:
+        name = topic()
+        return SinkUnderTest(
+            "sink_factories:kafka_sink",
+            {"topic": name},
+            lambda: _read_committed(bootstrap, name),
+            settings={"bootstrap_servers": bootstrap},
+            visible_within=20.0,
+        )
+
+    check_sink(fresh, check)
+
+
+def _read_committed(bootstrap: str, topic: str) -> list[Any]:
+    """Everything a read_committed consumer can see now, read by another client than the sink's own."""
+    partition = TopicPartition(topic, 0)
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap,
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+    )
+    try:
+        consumer.assign([partition])
+        consumer.seek_to_beginning(partition)
+        end = consumer.end_offsets([partition])[partition]
+        rows: list[Any] = []
+        deadline = time.monotonic() + 20
+        while consumer.position(partition) < end:
+            assert time.monotonic() < deadline, f"{topic} cannot be read up to offset {end}"
+            for records in consumer.poll(timeout_ms=200).values():
+                rows += [json.loads(record.value) for record in records]
+        return rows
+    finally:
+        consumer.close()

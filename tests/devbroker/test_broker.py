@@ -1,0 +1,174 @@
+"""The development broker: what a test or a user may rely on when it is started, stopped, killed and found again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafka_eos.devbroker import Broker
+from kafka_eos.devbroker.probe import serves
+from kafka_eos.devbroker.waiting import wait_until
+from kafka_eos.errors import ConfigError
+
+SECONDS = 60.0
+
+
+def create_topic(bootstrap: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(SECONDS)
+
+
+def write(bootstrap: str, topic: str, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    producer.produce(topic, value)
+    assert producer.flush(SECONDS) == 0
+
+
+def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        return [message.value() for message in consumer.consume(count, SECONDS)]
+    finally:
+        consumer.close()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Broker]:
+    broker = Broker(tmp_path / "kafka", daemon=True)
+    yield broker
+    broker.kill()
+
+
+@pytest.mark.parametrize("end", [Broker.stop, Broker.kill])
+def test_a_broker_that_ended_comes_back_with_its_port_and_its_data(
+    broker_factory: Callable[..., Broker], end: Callable[[Broker], None]
+) -> None:
+    broker = broker_factory()
+    bootstrap, first = broker.bootstrap, broker.pid
+    create_topic(bootstrap, "kept")
+    write(bootstrap, "kept", b"before")
+    end(broker)
+    assert not broker.running
+    broker.start()
+    write(bootstrap, "kept", b"after")
+
+    assert (broker.bootstrap, read(bootstrap, "kept", 2)) == (bootstrap, [b"before", b"after"])
+    assert broker.pid != first
+
+
+def test_a_paused_broker_is_alive_but_silent_until_resumed(broker_factory: Callable[..., Broker]) -> None:
+    broker = broker_factory()
+    broker.pause()
+    assert (broker.running, serves(broker.port, timeout=0.5)) == (True, False)
+    broker.resume()
+
+    assert wait_until(lambda: serves(broker.port), SECONDS)
+
+
+def test_a_paused_broker_can_be_stopped(broker_factory: Callable[..., Broker]) -> None:
+    broker = broker_factory()
+    broker.pause()
+    broker.stop()
+
+    assert not broker.running
+
+
+def test_a_daemon_is_found_again_by_its_directory(daemon: Broker) -> None:
+    daemon.start()
+    found = Broker.attach(daemon.directory)
+
+    assert found is not None
+    assert (found.pid, found.bootstrap) == (daemon.pid, daemon.bootstrap)
+    found.stop()
+    assert (daemon.running, Broker.attach(daemon.directory)) == (False, None)
+
+
+def test_the_process_id_of_an_ended_broker_is_never_taken_for_a_broker(daemon: Broker) -> None:
+    daemon.start()
+    daemon.kill()
+    state = daemon.directory / "broker.json"
+    state.write_text(state.read_text().replace('"pid": ', f'"pid": {os.getpid()}, "was": '))
+
+    assert Broker.attach(daemon.directory) is None
+    daemon.stop()  # would end this process, had it believed the file
+
+
+def test_a_second_broker_in_the_same_directory_is_refused(broker_factory: Callable[..., Broker]) -> None:
+    broker = broker_factory()
+
+    with pytest.raises(ConfigError, match="runs in .* already"):
+        Broker(broker.directory).start()
+    assert serves(broker.port)
+
+
+def test_a_daemon_outlives_who_started_it_and_others_do_not(tmp_path: Path) -> None:
+    brokers = {daemon: Broker(tmp_path / f"daemon-{daemon}") for daemon in (True, False)}
+    script = "import sys; from pathlib import Path; from kafka_eos.devbroker import Broker\n" + "\n".join(
+        f"Broker(Path({str(broker.directory)!r}), daemon={daemon}).start()" for daemon, broker in brokers.items()
+    )
+    try:
+        child = subprocess.run([sys.executable, "-c", script + "\nimport os; os.kill(os.getpid(), 9)"], check=False)
+        assert child.returncode == -signal.SIGKILL
+
+        assert wait_until(lambda: not brokers[False].running, SECONDS)
+        assert brokers[True].running
+    finally:
+        for broker in brokers.values():
+            broker.kill()
+
+
+def test_a_setting_the_broker_refuses_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "kafka", overrides={"transaction.state.log.segment.bytes": "many"})
+
+    with pytest.raises(ConfigError, match="transaction.state.log.segment.bytes"):
+        broker.start()
+    assert not broker.running
+
+
+def test_a_broker_that_ends_while_it_starts_is_told_with_the_end_of_its_log(
+    broker_factory: Callable[..., Broker],
+) -> None:
+    broker = broker_factory()
+    broker.stop()
+    identity = broker.directory / "data" / "meta.properties"
+    identity.write_text(identity.read_text().replace("node.id=1", "node.id=99"))
+
+    with pytest.raises(ConfigError, match=r"(?s)ended while it started.*99"):
+        broker.start()
+
+
+def test_a_port_of_another_program_is_refused(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+
+        with pytest.raises(ConfigError, match=f"port {port} .* is in use"):
+            Broker(tmp_path / "kafka", port=port).start()
+
+
+def test_two_ended_transactions_need_no_more_than_one_broker(bootstrap: str, topic: Callable[..., str]) -> None:
+    """The shared broker has what exactly-once needs of one: transactions of any age, topics only on demand."""
+    name = topic(partitions=2)
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": name,
+            "transaction.timeout.ms": 2147483647,
+        }
+    )
+    producer.init_transactions(SECONDS)
+    for value in (b"one", b"two"):
+        producer.begin_transaction()
+        producer.produce(name, value, partition=0)
+        producer.commit_transaction(SECONDS)
+
+    assert read(bootstrap, name, 2) == [b"one", b"two"]

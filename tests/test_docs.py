@@ -1,0 +1,299 @@
+"""The text is checked against the code: commands, settings, links, examples and drawings cannot go stale unnoticed.
+
+Rule: what a page copies from the code is compared with the code here; nothing is compared with another page.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+import typer
+
+from kafka_eos import errors
+from kafka_eos.cli import app
+from kafka_eos.failpoints import POINTS
+from kafka_eos.settings import Settings
+from kafka_eos.testing import SINK_CHECKS
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+OPERATIONS = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+
+_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def page_id(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of one language."""
+    text = page.read_text(encoding="utf-8")
+    return [textwrap.dedent(body) for found, body in _FENCE.findall(text) if found == language]
+
+
+def prose(page: Path) -> str:
+    """A page without its fenced blocks."""
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def rows(text: str, first_heading: str) -> list[list[str]]:
+    """The cells of the table whose first column has that heading."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        if line.startswith(f"| {first_heading} |"):
+            next(lines)
+            found = []
+            for row in lines:
+                if not row.startswith("|"):
+                    return found
+                found.append([cell.strip() for cell in re.split(r"(?<!\\)\|", row.strip().strip("|"))])
+            return found
+    raise AssertionError(f"no table begins with a column {first_heading!r}")
+
+
+# ---------------------------------------------------------------- commands
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command that a user can type, with its full name."""
+    yield from _commands("kafka-eos", typer.main.get_command(app))
+
+
+def _commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    children = getattr(command, "commands", None)
+    if children is None:
+        yield name, command
+        return
+    for child, below in sorted(children.items()):
+        yield from _commands(f"{name} {child}", below)
+
+
+def section(name: str) -> str:
+    """What ``operations.md`` says about one command: from its heading to the next."""
+    before, heading, rest = OPERATIONS.partition(f"### `{name}`\n")
+    assert heading, f"docs/operations.md has no section '### `{name}`'"
+    return rest.partition("\n## ")[0].partition("\n### ")[0]
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands()), ids=[name for name, _ in commands()])
+def test_every_command_and_option_is_documented(name: str, command: click.Command) -> None:
+    text = section(name)
+
+    options = [opt for p in command.params for opt in p.opts if opt.startswith("--") and opt != "--help"]
+    missing = [option for option in options if f"`{option}`" not in text and f"`{option} " not in text]
+
+    assert missing == []
+
+
+def test_no_command_is_documented_that_does_not_exist() -> None:
+    documented = set(re.findall(r"^### `(kafka-eos [^`]+)`$", OPERATIONS, re.MULTILINE))
+
+    assert documented == {name for name, _ in commands()}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_command_line_shown_has_options_that_exist(page: Path) -> None:
+    known = dict(commands())
+    wrong = []
+    for line in _command_lines(page):
+        words = line.split()
+        name = next((" ".join(words[:n]) for n in (3, 2) if " ".join(words[:n]) in known), None)
+        if name is None:
+            wrong.append(line)
+            continue
+        options = {opt for p in known[name].params for opt in (*p.opts, *p.secondary_opts)} | {"--help"}
+        wrong += [line for word in words if word.startswith("-") and word.split("=")[0] not in options]
+
+    assert wrong == []
+
+
+def _command_lines(page: Path) -> list[str]:
+    """``kafka-eos …`` lines of shell blocks, without what a shell adds."""
+    lines = [line for lang in ("sh", "bash", "console") for block in blocks(page, lang) for line in block.splitlines()]
+    calls = [re.split(r"[#&|>;]", line.removeprefix("$ ").strip())[0].strip() for line in lines]
+    return [call for call in calls if call.startswith("kafka-eos ") and not call.startswith("kafka-eos --")]
+
+
+# ---------------------------------------------------------------- copies of the code
+
+
+def test_the_drawing_of_the_states_is_that_of_the_table() -> None:
+    draw = _load(ROOT / "docs/draw_states.py")
+    page = draw.PAGE.read_text(encoding="utf-8")
+
+    assert draw.redrawn(page) == page, "run: make docs"
+
+
+def test_the_settings_table_has_every_setting_with_its_default() -> None:
+    documented = {name.strip("`"): default.strip("`") for name, default, *_ in rows(OPERATIONS, "setting")}
+
+    assert documented == {name: _default(name) for name in Settings.model_fields}
+
+
+def _default(name: str) -> str:
+    default = Settings.model_fields[name].get_default(call_default_factory=True)
+    return "–" if default is None else str(default)
+
+
+def test_every_error_has_its_advice() -> None:
+    documented = {cell.strip("`") for cell, *_ in rows(OPERATIONS, "error")}
+    defined = {
+        name
+        for name, kind in vars(errors).items()
+        if inspect.isclass(kind) and issubclass(kind, errors.KafkaEosError) and kind is not errors.KafkaEosError
+    }
+
+    assert documented == defined
+
+
+def test_every_check_of_the_sink_contract_is_listed() -> None:
+    listed = [cell.strip("`") for cell, *_ in rows((ROOT / "docs/writing-a-sink.md").read_text(), "check")]
+
+    assert listed == list(SINK_CHECKS)
+
+
+def test_failpoints_that_pages_name_exist() -> None:
+    families = {point.split(".")[0] for point in POINTS}
+    pattern = re.compile(rf"`((?:{'|'.join(families)})\.[a-z.]+)(?:=|@|`)")
+    named = {name for page in PAGES for name in pattern.findall(page.read_text(encoding="utf-8"))}
+
+    assert {name for name in named if not name.endswith((".py", ".json", ".jsonl"))} <= {*POINTS}
+
+
+# ---------------------------------------------------------------- examples
+
+
+def python_blocks() -> list[tuple[str, str]]:
+    return [(f"{page_id(page)}[{n}]", block) for page in PAGES for n, block in enumerate(blocks(page, "python"))]
+
+
+@pytest.mark.parametrize("block", [b for _, b in python_blocks()], ids=[i for i, _ in python_blocks()])
+def test_python_is_valid_and_what_it_imports_exists(block: str) -> None:
+    tree = ast.parse(block)
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kafka_eos"):
+            module = importlib.import_module(node.module or "")
+            assert [a.name for a in node.names if not hasattr(module, a.name)] == []
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if "class Order" in p.read_text(encoding="utf-8")], ids=page_id)
+def test_the_pipeline_shown_is_the_example(page: Path) -> None:
+    example = (ROOT / "docs/examples/orders.py").read_text(encoding="utf-8")
+    shown = next(block for block in blocks(page, "python") if "class Order" in block)
+
+    assert _code(shown) == _code(example)
+
+
+def _code(text: str) -> str:
+    """The statements alone: no comments, no docstring of the module, no layout."""
+    tree = ast.parse(text)
+    if tree.body and ast.get_docstring(tree) is not None:
+        tree.body = tree.body[1:]
+    return ast.unparse(tree)
+
+
+def test_the_pipeline_shown_can_be_explained(tmp_path: Path) -> None:
+    """The README's block, saved as it is, loads and is exactly-once on every path."""
+    shown = next(block for block in blocks(ROOT / "README.md", "python") if "class Order" in block)
+    (tmp_path / "orders.py").write_text(shown)
+    command = [sys.executable, "-m", "kafka_eos", "explain", "orders.py", "-b", "localhost:9092"]
+
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert "exactly-once" in done.stdout
+
+
+def test_the_sink_contract_example_passes(tmp_path: Path) -> None:
+    page = ROOT / "docs/writing-a-sink.md"
+    example = next(block for block in blocks(page, "python") if "def test_my_sink" in block)
+    (tmp_path / "test_my_sink.py").write_text(example)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_sink.py"]
+
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# ---------------------------------------------------------------- links and leftovers
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_relative_link_resolves(page: Path) -> None:
+    broken = [link for link in _LINK.findall(prose(page)) if not _resolves(page, link)]
+
+    assert broken == []
+
+
+def _resolves(page: Path, link: str) -> bool:
+    if re.match(r"[a-z]+:", link):
+        return True
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    if not target.exists() or not target.is_relative_to(ROOT):
+        return False
+    return not anchor or anchor in _anchors(target)
+
+
+def _anchors(page: Path) -> set[str]:
+    """Headings as GitHub turns them into anchors."""
+    headings = re.findall(r"^#+ +(.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_linked_from_another() -> None:
+    linked = {
+        (page.parent / link.partition("#")[0]).resolve()
+        for page in PAGES
+        for link in _LINK.findall(prose(page))
+        if not re.match(r"[a-z]+:", link)
+    }
+    directories = {path for path in linked if path.is_dir()}
+    lonely = [
+        page_id(page)
+        for page in PAGES
+        if page.name != "README.md" and page not in linked and page.parent not in directories
+    ]
+
+    assert lonely == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_nothing_is_left_to_be_written(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+
+    assert re.findall(r"\b(?:TODO|FIXME|TBD|XXX|lorem ipsum|coming soon)\b", text, re.IGNORECASE) == []
+    assert text.endswith("\n") and not text.endswith("\n\n")
+    assert [line for line in text.splitlines() if line != line.rstrip()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_make_targets_that_pages_name_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    text = page.read_text(encoding="utf-8")
+    named = set(re.findall(r"`make ([a-z-]+)`", text))
+    named |= {t for lang in ("sh", "bash") for b in blocks(page, lang) for t in re.findall(r"^make ([a-z-]+)", b, re.M)}
+
+    assert named <= targets
+
+
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

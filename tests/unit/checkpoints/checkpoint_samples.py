@@ -1,0 +1,29 @@
+"""Records for tests of this folder."""
+
+from __future__ import annotations
+
+from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, Record
+from kafka_eos.ids import SplitId
+from kafka_eos.interfaces import Committable, FileRef, Outcome, StateHandle
+
+JOB = "totals"
+FILE = FileRef("000010.sst", "ab" * 32, 1089)
+MANIFEST = Manifest(
+    job=JOB,
+    epoch=7,
+    term=3,
+    created_at=1_790_000_000_000,
+    plan="f" * 16,
+    max_key_groups=128,
+    parallelism=1,
+    sources={"orders": {SplitId("orders/0"): {"offset": 12, "nested": {"a": [1, None, "x", 1.5, True]}}}},
+    states=(StateHandle("total", "rocksdb", (0, 127), (FILE,), ({"name": "sum", "key": {"name": "json"}},)),),
+    committables=(Committable("kafka:abc", {"producer_id": 4, "deep": {"b": []}}, 31),),
+)
+RECORDS: tuple[Record, ...] = (
+    MANIFEST,
+    Receipt(job=JOB, epoch=7, term=3, created_at=1, outcomes=(Outcome.COMMITTED, Outcome.ALREADY)),
+    Claim(job=JOB, term=3, host="h", pid=17, at=2),
+    Base(job=JOB, term=3, resumed=(6, 2), reason="newest", at=3),
+    Base(job=JOB, term=4, resumed=None, reason="fresh", at=3),
+)

@@ -1,0 +1,122 @@
+"""A record is read back as it was written, or the reader says which object is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import msgspec
+import pytest
+from checkpoint_samples import JOB, MANIFEST, RECORDS
+
+from kafka_eos.checkpoints import manifest
+from kafka_eos.checkpoints.manifest import Manifest, Receipt, Record, decode, encode
+from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.errors import ConfigError, CorruptCheckpoint
+
+SCHEMAS = Path(manifest.__file__).parents[2] / "schemas"
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.name)
+def test_a_record_round_trips(record: Record, storage: JobStorage) -> None:
+    manifest.publish(storage, record)
+
+    assert manifest.load(storage, type(record), record.name, JOB) == record
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.name)
+def test_every_flipped_bit_is_detected_and_the_object_named(record: Record) -> None:
+    good = encode(record)
+    for position in range(len(good)):
+        for bit in range(8):
+            bad = bytearray(good)
+            bad[position] ^= 1 << bit
+            with pytest.raises(CorruptCheckpoint, match=record.name):
+                decode(type(record), record.name, bytes(bad), JOB)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.name)
+def test_every_truncation_and_every_addition_is_detected(record: Record) -> None:
+    good = encode(record)
+    for bad in [good[:length] for length in range(len(good))] + [good + b"\0", good + b"\n", b"\n" + good, good + good]:
+        with pytest.raises(CorruptCheckpoint, match=record.name):
+            decode(type(record), record.name, bad, JOB)
+
+
+def test_a_manifest_under_another_name_is_not_believed() -> None:
+    other = msgspec.structs.replace(MANIFEST, epoch=8)
+
+    with pytest.raises(CorruptCheckpoint, match=f"{MANIFEST.name}.*holds {other.name}"):
+        decode(Manifest, MANIFEST.name, encode(other), JOB)
+
+
+def test_a_manifest_of_another_job_is_not_believed() -> None:
+    with pytest.raises(CorruptCheckpoint, match="other"):
+        decode(Manifest, MANIFEST.name, encode(msgspec.structs.replace(MANIFEST, job="other")), JOB)
+
+
+def test_a_receipt_does_not_pass_for_a_manifest() -> None:
+    with pytest.raises(CorruptCheckpoint, match="holds a receipt"):
+        decode(Manifest, MANIFEST.name, encode(RECORDS[1]), JOB)
+
+
+def _sealed(head: bytes, body: bytes) -> bytes:
+    return head + hashlib.sha256(head + body).hexdigest().encode() + b"\n" + body
+
+
+def test_a_newer_format_asks_to_upgrade() -> None:
+    with pytest.raises(ConfigError, match="version 2.*Upgrade"):
+        decode(Manifest, MANIFEST.name, _sealed(b"kafka-eos manifest 2 2 ", b"{}"), JOB)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"name": "../../etc/passwd"}, {"name": "a/b"}, {"sha256": "../../x"}, {"sha256": "AB" * 32}]
+)
+def test_a_file_that_points_elsewhere_is_refused_even_with_a_valid_checksum(bad: dict[str, str]) -> None:
+    body = msgspec.to_builtins(MANIFEST)
+    body["states"][0]["files"][0].update(bad)
+    data = json.dumps(body).encode()
+
+    with pytest.raises(CorruptCheckpoint, match=MANIFEST.name):
+        decode(Manifest, MANIFEST.name, _sealed(b"kafka-eos manifest 1 %d " % len(data), data), JOB)
+
+
+@pytest.mark.parametrize("change", [{"epoch": "7"}, {"extra": 1}, {"states": {}}, {"committables": [1]}])
+def test_a_body_of_another_shape_is_refused(change: dict[str, Any]) -> None:
+    data = json.dumps(msgspec.to_builtins(MANIFEST) | change).encode()
+
+    with pytest.raises(CorruptCheckpoint, match=MANIFEST.name):
+        decode(Manifest, MANIFEST.name, _sealed(b"kafka-eos manifest 1 %d " % len(data), data), JOB)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.name)
+def test_the_published_schema_describes_the_body(record: Record) -> None:
+    schema = json.loads((SCHEMAS / f"{record.FORMAT}.v{record.VERSION}.avsc").read_text())
+    body = json.loads(encode(record).partition(b"\n")[2])
+
+    assert fastavro.validate(_with_text(schema, body), schema, strict=True)
+    assert list(body) == [field["name"] for field in schema["fields"]]
+
+
+def _with_text(schema: Any, value: Any) -> Any:
+    """``value`` with its free-form parts as text, as the schema says of an Avro container."""
+    match schema:
+        case {"logicalType": "json-text"}:
+            return json.dumps(value)
+        case {"type": "record", "fields": fields}:
+            return {f["name"]: _with_text(f["type"], value[f["name"]]) for f in fields}
+        case {"type": "array", "items": items}:
+            return [_with_text(items, item) for item in value]
+        case {"type": "map", "values": values}:
+            return {key: _with_text(values, item) for key, item in value.items()}
+    return value
+
+
+def test_a_receipt_is_of_its_manifest() -> None:
+    receipt = RECORDS[1]
+
+    assert isinstance(receipt, Receipt)
+    assert receipt.id == MANIFEST.id

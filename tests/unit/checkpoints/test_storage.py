@@ -1,0 +1,276 @@
+"""What both storages promise, and what only a disk can get wrong."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from kafka_eos.checkpoints import files
+from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
+from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.interfaces import FileRef
+
+NAME = "manifests/000000000001-00000001.json"
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(tmp_path / "job")
+
+
+def stored(storage: JobStorage, tmp_path: Path, data: bytes, name: str = "a.rows") -> FileRef:
+    path = tmp_path / f"source-{os.urandom(4).hex()}"
+    path.write_bytes(data)
+    return storage.upload(path, name)
+
+
+def test_what_is_published_is_read_and_listed(storage: JobStorage) -> None:
+    storage.publish(NAME, b"one")
+
+    assert storage.read(NAME) == b"one"
+    assert list(storage.list("manifests")) == [NAME]
+    assert list(storage.list("receipts")) == []
+
+
+def test_a_published_name_is_never_replaced(storage: JobStorage) -> None:
+    data = b"one"
+    storage.publish(NAME, data)
+    for again in (data, b"two"):
+        with pytest.raises(FileExistsError):
+            storage.publish(NAME, again)
+
+    assert storage.read(NAME) == data
+
+
+def test_of_many_publishers_exactly_one_wins(storage: JobStorage) -> None:
+    won: list[int] = []
+    start = threading.Barrier(8)
+
+    def publish(number: int) -> None:
+        start.wait()
+        try:
+            storage.publish(NAME, b"%d" % number * 10_000)
+        except FileExistsError:
+            return
+        won.append(number)
+
+    threads = [threading.Thread(target=publish, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(won) == 1
+    assert storage.read(NAME) == b"%d" % won[0] * 10_000
+
+
+def test_deleting_twice_is_fine_and_reading_then_fails(storage: JobStorage) -> None:
+    storage.publish(NAME, b"one")
+    storage.delete(NAME)
+    storage.delete(NAME)
+
+    with pytest.raises(FileNotFoundError):
+        storage.read(NAME)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/tmp/x", "manifests/../../x", "elsewhere/x", "manifests/.tmp-1"])
+def test_no_object_is_outside_the_job(storage: JobStorage, name: str) -> None:
+    with pytest.raises(CorruptCheckpoint):
+        storage.publish(name, b"x")
+    with pytest.raises(CorruptCheckpoint):
+        storage.read(name)
+    with pytest.raises(CorruptCheckpoint):
+        storage.delete(name)
+
+
+@pytest.mark.parametrize("name", ["a.rows", "000010.sst"])
+def test_a_file_comes_back_as_it_was(storage: JobStorage, tmp_path: Path, name: str) -> None:
+    data = os.urandom(3 << 20)
+    ref = stored(storage, tmp_path, data, name)
+    storage.fetch(ref, tmp_path / "back")
+    storage.check(ref)
+
+    assert ref == FileRef(name, hashlib.sha256(data).hexdigest(), len(data))
+    assert (tmp_path / "back").read_bytes() == data
+
+
+def test_equal_content_is_stored_once(storage: JobStorage, tmp_path: Path) -> None:
+    one, two = stored(storage, tmp_path, b"same", "a"), stored(storage, tmp_path, b"same", "b")
+
+    assert one.sha256 == two.sha256
+    assert list(storage.list("shared")) == [f"shared/{one.sha256}"]
+
+
+def test_a_missing_file_is_named(storage: JobStorage, tmp_path: Path) -> None:
+    ref = FileRef("x.sst", "0" * 64, 3)
+    with pytest.raises(CorruptCheckpoint, match=f"shared/{ref.sha256}.*x.sst.*missing"):
+        storage.fetch(ref, tmp_path / "back")
+    with pytest.raises(CorruptCheckpoint, match="missing"):
+        storage.check(ref)
+
+
+def test_a_log_keeps_complete_lines(storage: JobStorage) -> None:
+    storage.append("history.jsonl", '{"a":1}')
+    storage.append("history.jsonl", '{"b":2}')
+
+    assert list(storage.lines("history.jsonl")) == ['{"a":1}', '{"b":2}']
+
+
+def test_a_log_that_does_not_exist_is_empty(storage: JobStorage) -> None:
+    assert list(storage.lines("history.jsonl")) == []
+
+
+# ---------------------------------------------------------------- only a disk
+
+
+def test_a_torn_last_line_is_dropped_and_does_not_spoil_the_next(local: LocalStorage) -> None:
+    local.append("history.jsonl", "whole")
+    with (local.root / "history.jsonl").open("ab") as log:
+        log.write(b"to")
+
+    assert list(local.lines("history.jsonl")) == ["whole"]
+
+    local.append("history.jsonl", "next")
+
+    assert list(local.lines("history.jsonl")) == ["whole", "to", "next"]
+
+
+@pytest.mark.parametrize("name", ["a.rows", "000010.sst"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "grow", "empty"])
+def test_a_damaged_file_is_named_and_not_handed_out_as_good(
+    local: LocalStorage, tmp_path: Path, name: str, damage: str
+) -> None:
+    data = os.urandom(10_000)
+    ref = stored(local, tmp_path, data, name)
+    path = local.root / "shared" / ref.sha256
+    bad = {
+        "flip": b"\1" + data[1:] if data[0] != 1 else b"\2" + data[1:],
+        "cut": data[:-1],
+        "grow": data + b"x",
+        "empty": b"",
+    }
+    path.write_bytes(bad[damage])
+
+    with pytest.raises(CorruptCheckpoint, match=f"shared/{ref.sha256}"):
+        local.check(ref)
+    with pytest.raises(CorruptCheckpoint, match=f"shared/{ref.sha256}"):
+        local.fetch(ref, tmp_path / "back")
+
+
+def test_every_sampled_flip_of_a_stored_file_is_detected(local: LocalStorage, tmp_path: Path) -> None:
+    data = os.urandom(4096)
+    ref = stored(local, tmp_path, data)
+    path = local.root / "shared" / ref.sha256
+    for position in range(0, len(data), 37):
+        bad = bytearray(data)
+        bad[position] ^= 1 << position % 8
+        path.write_bytes(bad)
+        with pytest.raises(CorruptCheckpoint, match=ref.sha256):
+            local.check(ref)
+
+
+def test_links_are_not_followed(local: LocalStorage, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"x")
+    (local.root / NAME).symlink_to(secret)
+    sha256 = hashlib.sha256(b"x").hexdigest()
+    (local.root / "shared" / sha256).symlink_to(secret)
+    (tmp_path / "link").symlink_to(secret)
+
+    with pytest.raises(CorruptCheckpoint, match=NAME):
+        local.read(NAME)
+    with pytest.raises(FileExistsError):
+        local.publish(NAME, b"y")
+    with pytest.raises(CorruptCheckpoint, match=sha256):
+        local.fetch(FileRef("a", sha256, 1), tmp_path / "back")
+    with pytest.raises(CorruptCheckpoint, match=sha256):
+        local.upload(secret, "a")
+    with pytest.raises(OSError, match="symbolic link"):
+        local.upload(tmp_path / "link", "a")
+    assert secret.read_bytes() == b"x"
+
+
+def test_a_job_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "job").symlink_to(tmp_path / "real")
+
+    with pytest.raises(NotADirectoryError):
+        LocalStorage(tmp_path / "job")
+
+
+def test_nobody_else_may_read(local: LocalStorage, tmp_path: Path) -> None:
+    local.publish(NAME, b"x")
+    ref = stored(local, tmp_path, b"y")
+    local.append("history.jsonl", "z")
+    found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [local.root, *local.root.rglob("*")]}
+
+    assert {found[name] for name in ("job", "manifests", "shared", "terms", "receipts")} == {0o700}
+    assert {found[Path(NAME).name], found[ref.sha256], found["history.jsonl"]} == {0o600}
+
+
+def test_an_immutable_file_is_linked_both_ways_and_any_other_is_copied(local: LocalStorage, tmp_path: Path) -> None:
+    """A file that its owner appends to must not be the stored one."""
+    table, log = stored(local, tmp_path, b"table", "1.sst"), stored(local, tmp_path, b"log", "MANIFEST-1")
+    for ref in (table, log):
+        local.fetch(ref, tmp_path / ref.name)
+    with (tmp_path / "MANIFEST-1").open("ab") as appended:
+        appended.write(b"more")
+
+    assert os.path.samefile(tmp_path / "1.sst", local.root / "shared" / table.sha256)
+    local.check(log)
+
+
+def test_without_hard_links_files_are_copied(
+    local: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another file system than that of the job: EXDEV, as the kernel says it."""
+    link = os.link
+
+    def across(source: Path, target: Path, **kwargs: bool) -> None:
+        if Path(source).is_relative_to(local.root) != Path(target).is_relative_to(local.root):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        link(source, target, **kwargs)
+
+    monkeypatch.setattr(os, "link", across)
+    ref = stored(local, tmp_path, b"table", "1.sst")
+    local.fetch(ref, tmp_path / "back")
+
+    assert (tmp_path / "back").read_bytes() == b"table"
+    assert not os.path.samefile(tmp_path / "back", local.root / "shared" / ref.sha256)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("call", ["write", "fsync", "link"])
+def test_a_disk_error_comes_out_and_leaves_no_temporary(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch, call: str, code: int
+) -> None:
+    def fails(*args: object, **kwargs: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(files.os, call, fails)
+    with pytest.raises(OSError, match=os.strerror(code)) as raised:
+        local.publish(NAME, b"x")
+
+    assert raised.value.errno == code
+    assert list((local.root / "manifests").iterdir()) == []
+
+
+def test_tidy_removes_what_dead_processes_left(local: LocalStorage) -> None:
+    local.publish(NAME, b"x")
+    with (
+        files.created(files.temporary(local.root / "manifests")),
+        files.created(files.temporary(local.root / "shared")),
+    ):
+        pass
+
+    assert list(local.list("manifests")) == [NAME]
+
+    local.tidy()
+
+    assert sorted(p.name for p in local.root.rglob("*") if p.is_file()) == [Path(NAME).name]

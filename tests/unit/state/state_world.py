@@ -1,0 +1,34 @@
+"""Backends on storages, opened and restored the way a worker does it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.interfaces import StateBackend, StateHandle
+from kafka_eos.state.backends import open_backend
+
+Kind = Literal["memory", "rocksdb"]
+
+
+class World:
+    """One job's storage and as many attempts as a test wants; closes what it opened."""
+
+    def __init__(self, kind: Kind, storage: JobStorage, root: Path) -> None:
+        self.kind, self.storage, self.root = kind, storage, root
+        self._serial = itertools.count()
+        self._opened: list[StateBackend] = []
+
+    def open(self, handles: Sequence[StateHandle] = (), groups: range = range(128), **options: Any) -> StateBackend:
+        kind = options.pop("kind", self.kind)
+        directory = self.root / f"attempt-{next(self._serial)}"
+        backend = open_backend(kind, "total", directory, groups, handles, self.storage, **options)
+        self._opened.append(backend)
+        return backend
+
+    def close(self) -> None:
+        for backend in self._opened:
+            backend.close()

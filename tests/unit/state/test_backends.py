@@ -1,0 +1,350 @@
+"""The contract of a state backend: both backends, on both storages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from state_codecs import KEY, OTHER, TOTAL, JsonText, Versioned
+from state_world import World
+
+from kafka_eos import failpoints
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.errors import Bug, ConfigError, CorruptCheckpoint
+from kafka_eos.ids import Epoch
+from kafka_eos.interfaces import FileRef, StateBackend, StateDescriptor, StateHandle
+from kafka_eos.state.keygroups import key_group, key_group_range
+
+
+def snapshot(world: World, backend: StateBackend, epoch: int = 1) -> StateHandle:
+    return backend.snapshot(Epoch(epoch))(world.storage)
+
+
+def test_reads_see_writes_at_once(world: World) -> None:
+    state = world.open().value(TOTAL)
+    state.put("a", 1)
+    state.put("b", 2)
+    state.delete("b")
+
+    assert [state.get(key) for key in ("a", "b", "c")] == [1, None, None]
+    assert dict(state.items()) == {"a": 1}
+
+
+def test_a_view_holds_what_exists_and_takes_writes_and_deletes(world: World) -> None:
+    state = world.open().value(TOTAL)
+    state.put("a", 1)
+    state.put("b", 2)
+    view = state.view(["a", "b", "new", "never written", "a"])
+
+    assert {key: view[key] for key in ("a", "b", "new", "never written") if key in view} == {"a": 1, "b": 2}
+
+    view["a"] += 10
+    view["new"] = 3
+    del view["b"]
+
+    assert dict(state.items()) == {"a": 11, "new": 3}
+
+
+def test_a_snapshot_restores_what_was_there_at_the_barrier(world: World) -> None:
+    """Not what is there when it is uploaded: the worker goes on meanwhile."""
+    backend = world.open()
+    state, other = backend.value(TOTAL), backend.value(OTHER)
+    state.put("a", 1)
+    state.put("gone later", 2)
+    other.put("a", "other")
+    upload = backend.snapshot(Epoch(1))
+    state.put("a", 100)
+    state.delete("gone later")
+    state.view(["b"])["b"] = 3
+    list(state.items())
+    restored = world.open([upload(world.storage)])
+
+    assert dict(restored.value(TOTAL).items()) == {"a": 1, "gone later": 2}
+    assert dict(restored.value(OTHER).items()) == {"a": "other"}
+
+
+def test_a_value_changed_in_place_does_not_reach_into_the_snapshot(world: World) -> None:
+    backend = world.open()
+    state = backend.value(TOTAL)
+    state.put("a", [1])
+    upload = backend.snapshot(Epoch(1))
+    state.view(["a"])["a"].append(2)
+
+    assert dict(world.open([upload(world.storage)]).value(TOTAL).items()) == {"a": [1]}
+    assert dict(state.items()) == {"a": [1, 2]}
+
+
+def test_deletes_survive_snapshots(world: World) -> None:
+    backend = world.open()
+    state = backend.value(TOTAL)
+    for key in range(10):
+        state.put(key, key)
+    snapshot(world, backend, 1)
+    for key in range(5):
+        state.delete(key)
+
+    assert state.get(0) is None
+    assert dict(world.open([snapshot(world, backend, 2)]).value(TOTAL).items()) == {k: k for k in range(5, 10)}
+
+
+def test_state_goes_on_over_many_attempts(world: World) -> None:
+    handles: list[StateHandle] = []
+    for attempt in range(6):
+        backend = world.open(handles)
+        state = backend.value(TOTAL)
+        for key, value in state.view(map(str, range(50))).items():
+            state.put(key, value)
+        view = state.view(map(str, range(50)))
+        for key in map(str, range(50)):
+            view[key] = view.get(key, 0) + 1
+        handles = [snapshot(world, backend, attempt)]
+
+    assert dict(world.open(handles).value(TOTAL).items()) == {str(key): 6 for key in range(50)}
+
+
+def test_a_state_that_the_job_no_longer_asks_for_is_carried_along(world: World) -> None:
+    backend = world.open()
+    backend.value(OTHER).put("a", 1)
+    middle = world.open([snapshot(world, backend)])
+    middle.value(TOTAL).put("b", 2)
+
+    assert dict(world.open([snapshot(world, middle)]).value(OTHER).items()) == {"a": 1}
+
+
+def test_a_small_cache_changes_nothing(world: World) -> None:
+    backend = world.open(cache_entries=3)
+    state = backend.value(TOTAL)
+    for lap in range(1, 4):
+        for start in range(0, 40, 8):
+            keys = [str(key) for key in range(start, start + 8)]
+            view = state.view(keys)
+            for key in keys:
+                view[key] = view.get(key, 0) + 1
+            assert [state.get(key) for key in keys] == [lap] * 8
+        snapshot(world, backend, lap)
+
+    assert dict(state.items()) == {str(key): 3 for key in range(40)}
+
+
+def test_the_cache_is_bounded(world: World) -> None:
+    state: Any = world.open(cache_entries=10).value(TOTAL)
+    for key in range(1000):
+        state.put(key, key)
+        state.get(999 - key)
+
+    assert len(state._cache) <= 21
+
+
+@pytest.mark.parametrize("parallelism", [2, 3, 5])
+def test_state_is_rescaled_by_key_groups(world: World, parallelism: int) -> None:
+    """One subtask to several, and the several to one."""
+    backend = world.open()
+    state = backend.value(TOTAL)
+    for key in range(500):
+        state.put(key, key)
+    handle = snapshot(world, backend)
+    parts = [world.open([handle], key_group_range(s, parallelism)) for s in range(parallelism)]
+    found = [dict(part.value(TOTAL).items()) for part in parts]
+    merged = world.open([snapshot(world, part) for part in parts])
+
+    assert sum(map(len, found)) == 500
+    assert all(key_group(KEY.encode(k)) in key_group_range(s, parallelism) for s, f in enumerate(found) for k in f)
+    assert dict(merged.value(TOTAL).items()) == {key: key for key in range(500)}
+
+
+def test_a_handle_of_the_other_backend_is_converted(world: World) -> None:
+    backend = world.open()
+    backend.value(TOTAL).put("a", 1)
+    converted = world.open([snapshot(world, backend)], kind="rocksdb" if world.kind == "memory" else "memory")
+
+    assert dict(converted.value(TOTAL).items()) == {"a": 1}
+    assert snapshot(world, converted).backend != world.kind
+
+
+def test_a_key_of_another_subtask_is_a_bug(world: World) -> None:
+    backend = world.open(groups=range(64))
+    state = backend.value(TOTAL)
+    foreign = next(key for key in range(1000) if key_group(KEY.encode(key)) >= 64)
+    with pytest.raises(Bug):
+        state.get(foreign)
+
+
+def test_handles_must_cover_the_key_groups_once(world: World) -> None:
+    backend = world.open(groups=range(64))
+    handle = snapshot(world, backend)
+    for handles in ([handle], [handle, handle]):
+        with pytest.raises(Bug):
+            world.open(handles)
+
+
+def test_a_fresh_attempt_does_not_see_what_an_older_one_left_in_its_directory(world: World) -> None:
+    backend = world.open()
+    backend.value(TOTAL).put("a", 1)
+    snapshot(world, backend)
+    backend.close()
+    world._opened.clear()
+    world._serial = iter([0])  # type: ignore[assignment]
+
+    assert dict(world.open().value(TOTAL).items()) == {}
+
+
+# ---------------------------------------------------------------- codecs
+
+
+def test_another_codec_is_refused_and_both_are_shown(world: World) -> None:
+    backend = world.open()
+    backend.value(TOTAL).put("a", 1)
+    restored = world.open([snapshot(world, backend)])
+    with pytest.raises(ConfigError, match="'number'.*'text'"):
+        restored.value(StateDescriptor("sum", KEY, JsonText("text")))
+
+
+def test_another_key_codec_is_refused_even_if_values_could_be_resolved(world: World) -> None:
+    backend = world.open()
+    backend.value(StateDescriptor("sum", KEY, Versioned(1))).put("a", 1)
+    restored = world.open([snapshot(world, backend)])
+    with pytest.raises(ConfigError, match="'key'.*'other key'"):
+        restored.value(StateDescriptor("sum", JsonText("other key"), Versioned(2)))
+
+
+def test_a_codec_that_reads_the_old_schema_upgrades_the_rows(world: World) -> None:
+    backend = world.open()
+    old = backend.value(StateDescriptor("sum", KEY, Versioned(1)))
+    for key in range(20_000):
+        old.put(key, key)
+    newer: StateDescriptor[Any] = StateDescriptor("sum", KEY, Versioned(2))
+    upgraded = world.open([snapshot(world, backend)])
+    upgraded.value(newer).put("new", ["x"])
+    again = world.open([snapshot(world, upgraded)])
+    expected: dict[Any, Any] = {key: [key] for key in range(20_000)}
+
+    assert dict(again.value(newer).items()) == expected | {"new": ["x"]}
+
+
+def test_a_value_that_cannot_be_encoded_is_named(world: World) -> None:
+    backend = world.open()
+    state = backend.value(TOTAL)
+    state.put("good", 1)
+    state.put("bad", {1, 2})
+    with pytest.raises(ConfigError, match="state 'sum' of operator 'total'.*'bad'.*json-text"):
+        backend.snapshot(Epoch(1))
+
+
+def test_asking_twice_for_a_state_is_a_bug(world: World) -> None:
+    backend = world.open()
+    backend.value(TOTAL)
+    with pytest.raises(Bug):
+        backend.value(TOTAL)
+
+
+@pytest.mark.parametrize("name", ["../x", "", "a/b", "a.b"])
+def test_a_state_name_is_a_safe_name(world: World, name: str) -> None:
+    with pytest.raises(ConfigError):
+        world.open().value(StateDescriptor(name, KEY, KEY))
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_what_is_lost_or_damaged_is_named_on_restore(world: World) -> None:
+    backend = world.open()
+    for key in range(100):
+        (state := backend._open.get("sum") or backend.value(TOTAL)).put(key, key)  # type: ignore[attr-defined]
+    handle = snapshot(world, backend)
+    for file in handle.files:
+        name = f"shared/{file.sha256}"
+        data = _read(world, name)
+        for position in range(0, len(data), max(1, len(data) // 7)):
+            _write(world, name, data[:position] + bytes([data[position] ^ 4]) + data[position + 1 :])
+            with pytest.raises(CorruptCheckpoint, match=name):
+                world.open([handle])
+        _write(world, name, data[:-1])
+        with pytest.raises(CorruptCheckpoint, match=name):
+            world.open([handle])
+        world.storage.delete(name)
+        with pytest.raises(CorruptCheckpoint, match=name):
+            world.open([handle])
+        _write(world, name, data)
+
+    assert len(dict(world.open([handle]).value(TOTAL).items())) == 100
+    assert state.get(1) == 1
+
+
+def test_a_snapshot_leaves_nothing_behind_in_the_attempts_directory(world: World) -> None:
+    backend = world.open()
+    backend.value(TOTAL).put("a", 1)
+    snapshot(world, backend)
+
+    assert not list((world.root / "attempt-0").glob("checkpoint-*"))
+
+
+def test_snapshots_pass_the_named_points(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = world.open()
+    passed: list[str] = []
+    monkeypatch.setattr(failpoints, "hit", passed.append)
+    backend.value(TOTAL).put("a", 1)
+    upload = backend.snapshot(Epoch(1))
+
+    assert passed == ["snapshot.flush", "snapshot.linked"]
+
+    upload(world.storage)
+
+    assert passed[2:] == ["snapshot.upload", "snapshot.uploaded"]
+
+
+class Counting(LocalStorage):
+    """A local storage that notes what it is asked to store."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.uploads: list[str] = []
+
+    def upload(self, path: Path, name: str) -> FileRef:
+        self.uploads.append(name)
+        return super().upload(path, name)
+
+
+def test_rocksdb_uploads_only_new_tables(tmp_path: Path) -> None:
+    storage = Counting(tmp_path / "job")
+    world = World("rocksdb", storage, tmp_path)
+    add = _adder(world.open())
+    first = add(1)(storage)
+    storage.uploads.clear()
+    second = add(2)(storage)
+    tables = {f.name for f in second.files if f.name.endswith(".sst")}
+    old = {f.name for f in first.files}
+
+    assert old & tables
+    assert {n for n in storage.uploads if n.endswith(".sst")} == tables - old
+
+    add = _adder(world.open([second]))
+    storage.uploads.clear()
+    third = add(3)(storage)
+
+    assert {n for n in storage.uploads if n.endswith(".sst")} == {
+        f.name for f in third.files if f.name.endswith(".sst")
+    } - tables
+    world.close()
+
+
+def _adder(backend: StateBackend) -> Callable[[int], Any]:
+    state = backend.value(TOTAL)
+
+    def add(epoch: int) -> Any:
+        for key in range(epoch * 100, epoch * 100 + 100):
+            state.put(key, key)
+        return backend.snapshot(Epoch(epoch))
+
+    return add
+
+
+def _read(world: World, name: str) -> bytes:
+    return world.storage.read(name)
+
+
+def _write(world: World, name: str, data: bytes) -> None:
+    """A new inode: what running databases have linked stays as it is."""
+    world.storage.delete(name)
+    world.storage.publish(name, data)

@@ -1,0 +1,116 @@
+"""Whatever is done to a state, in whatever order, it behaves like a dict that is saved and restored."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from state_codecs import TOTAL
+from state_world import Kind, World
+
+from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
+from kafka_eos.ids import Epoch
+from kafka_eos.interfaces import StateHandle, Upload, ValueState
+
+keys = st.integers(0, 30).map(str)
+values = st.integers() | st.lists(st.integers(), max_size=2)
+
+
+class StateModel(RuleBasedStateMachine):
+    kind: Kind
+
+    @initialize(limit=st.sampled_from([1, 4, 1000]), local=st.booleans())
+    def start(self, limit: int, local: bool) -> None:
+        self.directory = tempfile.TemporaryDirectory()
+        root = Path(self.directory.name)
+        self.world = World(self.kind, LocalStorage(root / "job") if local else MemoryStorage(), root)
+        self.limit = limit
+        self.epochs = itertools.count(1)
+        self.saved: tuple[list[StateHandle], dict[str, Any]] = ([], {})
+        self.pending: tuple[Upload, dict[str, Any]] | None = None
+        self._open()
+
+    def _open(self) -> None:
+        handles, model = self.saved
+        self.backend = self.world.open(handles, cache_entries=self.limit)
+        self.state: ValueState[Any] = self.backend.value(TOTAL)
+        self.model = dict(model)
+        self.pending = None
+
+    @rule(key=keys, value=values)
+    def put(self, key: str, value: Any) -> None:
+        self.state.put(key, value)
+        self.model[key] = value
+
+    @rule(key=keys)
+    def get(self, key: str) -> None:
+        assert self.state.get(key) == self.model.get(key)
+
+    @rule(key=keys)
+    def delete(self, key: str) -> None:
+        self.state.delete(key)
+        self.model.pop(key, None)
+
+    @rule(touched=st.lists(keys, max_size=8), value=values, data=st.data())
+    def view(self, touched: list[str], value: Any, data: st.DataObject) -> None:
+        view = self.state.view(iter(touched))
+
+        assert {k: view[k] for k in touched if k in view} == {k: self.model[k] for k in touched if k in self.model}
+
+        for key in touched:
+            match data.draw(st.sampled_from(["leave", "set", "delete"])):
+                case "set":
+                    view[key] = self.model[key] = value
+                case "delete":
+                    view.pop(key, None)
+                    self.model.pop(key, None)
+
+    @rule()
+    def barrier(self) -> None:
+        if self.pending is None:
+            self.pending = (self.backend.snapshot(Epoch(next(self.epochs))), dict(self.model))
+
+    @rule()
+    def upload(self) -> None:
+        if self.pending is not None:
+            upload, model = self.pending
+            self.saved = ([upload(self.world.storage)], model)
+            self.pending = None
+
+    @rule()
+    def crash_and_restore(self) -> None:
+        self._open()
+
+    @rule()
+    def compare_everything(self) -> None:
+        assert dict(self.state.items()) == self.model
+
+    @invariant()
+    def the_cache_is_bounded(self) -> None:
+        state: Any = self.state
+        assert len(state._cache) <= 2 * max(self.limit, 8) + 1
+
+    def teardown(self) -> None:
+        self.world.close()
+        self.directory.cleanup()
+
+
+class MemoryModel(StateModel):
+    kind = "memory"
+
+
+class RocksModel(StateModel):
+    kind = "rocksdb"
+
+
+TestMemoryModel = MemoryModel.TestCase
+TestMemoryModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRocksModel = RocksModel.TestCase
+TestRocksModel.settings = settings(
+    max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)

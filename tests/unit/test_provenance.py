@@ -1,0 +1,82 @@
+"""The grammar of provenance: what is formatted can be parsed, and nothing else can."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_eos.ids import Epoch, Term
+from kafka_eos.provenance import Provenance, column, ordinals, parse, prefix
+from kafka_eos.records import Batch
+from kafka_eos.testing.sources import ListOrigin
+
+numbers = st.integers(min_value=0, max_value=2**63)
+topics = st.from_regex(r"[a-zA-Z0-9._-]{1,40}", fullmatch=True)
+provenances = st.builds(
+    Provenance,
+    st.builds(Term, numbers),
+    st.builds(Epoch, numbers),
+    topics,
+    topics,
+    numbers,
+    numbers,
+    numbers,
+    numbers,
+    st.none() | numbers,
+)
+
+
+@given(provenances)
+def test_parse_reads_what_str_wrote(provenance: Provenance) -> None:
+    assert parse(str(provenance)) == provenance
+
+
+@given(provenances, numbers, numbers)
+def test_identity_does_not_depend_on_the_attempt(provenance: Provenance, term: int, epoch: int) -> None:
+    again = parse(f"{term}.{epoch}/{provenance.identity}")
+
+    assert again.identity == provenance.identity
+    assert (again.term, again.epoch) == (Term(term), Epoch(epoch))
+
+
+@given(st.lists(st.integers(0, 5)).map(sorted))
+def test_ordinals_count_within_each_row(rows: list[int]) -> None:
+    expected = [rows[:i].count(row) for i, row in enumerate(rows)]
+
+    assert ordinals(rows) == expected
+
+
+def test_column_names_every_value() -> None:
+    batch = Batch(list("abc"), [0, 2, 2], ListOrigin("in", "my.topic_1", 4, 100, "xyz"), lane=5)
+
+    assert column(batch, Term(3), Epoch(9)) == [
+        "3.9/in/my.topic_1/4/100/5.0",
+        "3.9/in/my.topic_1/4/102/5.0",
+        "3.9/in/my.topic_1/4/102/5.1",
+    ]
+
+
+def test_prefix_is_what_rows_of_a_partition_share() -> None:
+    text = "1.2/in/topic/3/4/0.0/7"
+
+    assert text.startswith(prefix(Term(1), Epoch(2), "in", "topic", 3))
+    assert parse(text) == Provenance(Term(1), Epoch(2), "in", "topic", 3, 4, 0, 0, 7)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1/in/t/0/0/0.0",
+        "1.1/in/t/0/0/0",
+        "1.1/in/t/0/0/0.0/",
+        "1.1/in/t/0/-1/0.0",
+        "1.1/in/a/b/0/0/0.0",
+        "1.1/in/t/0/0/0.0\n",
+        "١.1/in/t/0/0/0.0",
+    ],
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a provenance"):
+        parse(text)

@@ -1,0 +1,275 @@
+"""Sinks with one planted bug each. ``BROKEN`` says which checks of the contract must name it, in which words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kafka_eos.connectors.files import FileSink, FileWriter
+from kafka_eos.errors import CommittableLost
+from kafka_eos.ids import EpochId, Term
+from kafka_eos.interfaces import Committable, JobContext, Outcome, PreCommit, Standing, TaskContext
+from kafka_eos.records import Batch
+from kafka_eos.testing import MemorySink
+from kafka_eos.testing.sinks import MemoryWriter, _Portion
+
+
+class CommitDoubles(MemorySink):
+    """A repeated commit makes the rows visible again."""
+
+    def commit(self, name: str) -> Outcome:
+        if name in self._done:
+            self.committed += self._kept[name]
+            return Outcome.ALREADY
+        self._kept = getattr(self, "_kept", {}) | {name: list(self._prepared[name].values)}
+        return super().commit(name)
+
+
+class CommitForgets(MemorySink):
+    """A repeated commit answers COMMITTED, as if it had done something."""
+
+    def commit(self, name: str) -> Outcome:
+        super().commit(name)
+        return Outcome.COMMITTED
+
+
+class CommitSkipsLost(MemorySink):
+    """A commit of lost output does nothing and says that all is well."""
+
+    def commit(self, name: str) -> Outcome:
+        try:
+            return super().commit(name)
+        except CommittableLost:
+            return Outcome.ALREADY
+
+
+class CommitDoesNothing(MemorySink):
+    """A commit is answered, and nothing becomes visible."""
+
+    def commit(self, name: str) -> Outcome:
+        before = list(self.committed)
+        outcome = super().commit(name)
+        self.committed[:] = before
+        return outcome
+
+
+class VisibleWhenWritten(MemorySink):
+    """Rows are visible as soon as they are prepared."""
+
+    def prepare(self, name: str, portion: _Portion) -> None:
+        super().prepare(name, portion)
+        self.committed += portion.values
+
+
+class ProbeGuesses(MemorySink):
+    """A probe of anything answers PREPARED."""
+
+    def standing(self, name: str) -> Standing:
+        return Standing.PREPARED
+
+
+class KeepsOrphans(MemorySink):
+    """abort_orphans does nothing."""
+
+    def abort(self, job: str, term: Term) -> list[str]:
+        return []
+
+
+class NeverFences(MemorySink):
+    """abort_orphans removes what is prepared, but a writer that is still alive can go on."""
+
+    def abort(self, job: str, term: Term) -> list[str]:
+        open_portions = list(self._open)
+        names = super().abort(job, term)
+        self._open = open_portions
+        self._oldest.clear()
+        return names
+
+
+class AbortsItself(MemorySink):
+    """abort_orphans hits the term that calls it."""
+
+    def abort(self, job: str, term: Term) -> list[str]:
+        return super().abort(job, term.next())
+
+
+class AbortsNamesakes(MemorySink):
+    """abort_orphans goes by the beginning of the job's name."""
+
+    def abort(self, job: str, term: Term) -> list[str]:
+        jobs = {portion.job for portion in self._prepared.values() if portion.job.startswith(job)}
+        return [name for each in sorted(jobs) for name in super(AbortsNamesakes, self).abort(each, term)]
+
+
+class AbortsCommitted(MemorySink):
+    """abort_orphans takes back what is committed."""
+
+    def abort(self, job: str, term: Term) -> list[str]:
+        self.committed.clear()
+        return super().abort(job, term)
+
+
+class SharesNames(MemorySink):
+    """Two writers of one epoch use the same name: the later one replaces the earlier."""
+
+    def prepare(self, name: str, portion: _Portion) -> None:
+        super().prepare("/".join(name.split("/")[:3]), portion)
+
+    def standing(self, name: str) -> Standing:
+        return super().standing("/".join(name.split("/")[:3]))
+
+    def commit(self, name: str) -> Outcome:
+        return super().commit("/".join(name.split("/")[:3]))
+
+
+class _OtherWriter(MemorySink):
+    """A MemorySink with a writer of its own."""
+
+    Writer: type[MemoryWriter]
+
+    def writer(self, ctx: TaskContext) -> MemoryWriter:
+        return self.Writer(self, ctx)
+
+
+class PromisesNothing(_OtherWriter):
+    """An empty epoch has a committable."""
+
+    class Writer(MemoryWriter):
+        def seal(self, epoch: EpochId) -> PreCommit:
+            if self._portion is None:
+                self._portion = self._sink.begin(self._ctx.job.job, self._ctx.job.term)
+            return super().seal(epoch)
+
+
+class MixesEpochs(_OtherWriter):
+    """Rows written between seal and pre-commit end up in the sealed epoch."""
+
+    class Writer(MemoryWriter):
+        def seal(self, epoch: EpochId) -> PreCommit:
+            portion = self._portion
+            prepare = super().seal(epoch)
+            self._portion = portion
+
+            def mixed() -> Sequence[Committable]:
+                self._portion = None
+                return prepare()
+
+            return mixed
+
+
+class DiscardUndoes(_OtherWriter):
+    """discard throws away what is prepared."""
+
+    class Writer(MemoryWriter):
+        def discard(self) -> None:
+            self._sink._prepared.clear()
+            super().discard()
+
+
+class LosesRows(_OtherWriter):
+    """Of two batches only the last is kept."""
+
+    class Writer(MemoryWriter):
+        def write(self, batch: Batch[Any]) -> None:
+            if self._portion is not None:
+                self._portion.values.clear()
+            super().write(batch)
+
+
+class TurnsRows(_OtherWriter):
+    """A batch is written back to front."""
+
+    class Writer(MemoryWriter):
+        def write(self, batch: Batch[Any]) -> None:
+            super().write(Batch(batch.values[::-1], batch.rows, batch.origin))
+
+
+class NotJson(_OtherWriter):
+    """The committable holds an object that no manifest can store."""
+
+    class Writer(MemoryWriter):
+        def seal(self, epoch: EpochId) -> PreCommit:
+            prepare = super().seal(epoch)
+            return lambda: [Committable(c.scope, {"name": object()}, c.records) for c in prepare()]  # type: ignore[dict-item]
+
+
+class OnlyInMemory(MemorySink):
+    """Output is prepared in the memory of a process, and nobody else can commit it."""
+
+
+class NeverFlushes(FileSink):
+    """The file has its staged name before its bytes have left the process."""
+
+    def writer(self, ctx: TaskContext) -> FileWriter:
+        return _Unflushed(self, self._codec.encode, ctx)
+
+
+class _Unflushed(FileWriter):
+    def seal(self, epoch: EpochId) -> PreCommit:
+        prepare = super().seal(epoch)
+
+        def unflushed() -> Sequence[Committable]:
+            committables = prepare()
+            for each in committables:
+                os.truncate(Path(self._directory, str(each.payload["staged"])), 0)  # what a lost buffer leaves
+            return committables
+
+        return unflushed
+
+
+class PrefixOrphans(FileSink):
+    """abort_orphans of files by the beginning of their names."""
+
+    def committer(self, ctx: JobContext) -> Any:
+        return _PrefixCommitter(self.directory)
+
+
+class _PrefixCommitter:
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._real = directory, FileSink(directory).committer(JobContext("unused", Term(0), {}))
+        self.probe, self.commit, self.close = self._real.probe, self._real.commit, self._real.close
+
+    def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
+        starts = (f".staged.{ctx.job}", f".open.{ctx.job}")
+        names = [name for name in os.listdir(self._directory) if name.startswith(starts)]
+        for name in names:
+            os.unlink(self._directory / name)
+        return names
+
+
+BROKEN: dict[type[Any], dict[str, str]] = {
+    CommitDoubles: {"commit-again": "or twice"},
+    CommitForgets: {"commit-again": "must answer ALREADY"},
+    CommitSkipsLost: {"abort-orphans": "must raise CommittableLost", "zombie": "must raise CommittableLost"},
+    CommitDoesNothing: {"happy-path": "rows are missing"},
+    VisibleWhenWritten: {"invisible-before-commit": "must not be", "happy-path": "must not be"},
+    ProbeGuesses: {"probe": "must answer Standing.COMMITTED", "abort-orphans": "must answer Standing.LOST"},
+    KeepsOrphans: {"abort-orphans": "must return its name", "zombie": "must answer Standing.LOST"},
+    NeverFences: {"zombie": "must not be committable"},
+    AbortsItself: {"abort-spares-own-term": "must answer Standing.PREPARED"},
+    AbortsNamesakes: {"abort-spares-other-jobs": "abort_orphans hit job"},
+    AbortsCommitted: {"abort-orphans": "rows are missing"},
+    SharesNames: {"siblings": "must answer COMMITTED"},
+    PromisesNothing: {"empty-epoch": "must give no committable"},
+    MixesEpochs: {"two-epochs": "must not be"},
+    DiscardUndoes: {"discard-keeps-prepared": "must be committable"},
+    LosesRows: {"happy-path": "must count 5 records"},
+    TurnsRows: {"happy-path": "wrong order"},
+    NotJson: {"happy-path": "must be JSON"},
+    OnlyInMemory: {"commit-in-another-process": "in another process failed", "writer-killed": "Standing.PREPARED"},
+    NeverFlushes: {"happy-path": "must be committable", "writer-killed": "must answer Standing.PREPARED"},
+    PrefixOrphans: {"abort-spares-other-jobs": "abort_orphans hit job"},
+}
+"""What each check says about each bug."""
+
+_built: dict[str, Any] = {}
+
+
+def build(kind: str, name: str) -> Any:
+    """The broken sink ``kind``; the same object for the same name. Sinks of files get ``name`` as directory."""
+    cls = next(each for each in BROKEN if each.__name__ == kind)
+    if issubclass(cls, FileSink):
+        return cls(name, value=dict)
+    return _built.setdefault(name, cls())
