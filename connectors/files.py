@@ -16,6 +16,7 @@ import hashlib
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ from kafka_eos.interfaces import (
     Outcome,
     PreCommit,
     Probe,
+    Staged,
     Standing,
     TaskContext,
 )
@@ -220,8 +222,6 @@ class FileWriter:
             self._segment.append(data, len(batch.values))
 
     def seal(self, epoch: EpochId) -> PreCommit:
-        with _as(RestartFromCheckpoint, "seal"):
-            failpoints.hit("sink.seal")
         segment, self._segment = self._segment, None
         self._epoch = epoch.epoch.next()
         if segment is None:
@@ -310,12 +310,21 @@ class FileCommitter:
             (self._directory / promise.part.staged).unlink(missing_ok=True)
             return outcome
 
+    def staged(self, ctx: JobContext) -> Sequence[Staged]:
+        """Open and prepared files; one that is linked to its final name already is committed."""
+        with _as(Retryable, f"look into {self._directory}"):
+            found = [(name, os.lstat(self._directory / name)) for name in self._hidden(ctx.job)]
+        now = time.time()
+        return [
+            Staged(name, f"{each.st_size} bytes in {self._directory}", max(0.0, now - each.st_mtime))
+            for name, each in found
+            if each.st_nlink == 1
+        ]
+
     def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
         """Remove this job's open and staged files of older terms; a writer that still has one open loses it."""
         with _as(Retryable, f"clean up {self._directory}"):
-            if not self._directory.exists():
-                return ()
-            removed = [name for name in sorted(os.listdir(self._directory)) if self._orphan(name, ctx)]
+            removed = [name for name, part in self._hidden(ctx.job).items() if part.epoch.term < ctx.term]
             for name in removed:
                 (self._directory / name).unlink(missing_ok=True)
             if removed:
@@ -325,10 +334,11 @@ class FileCommitter:
     def close(self) -> None:
         """Nothing is held open."""
 
-    @staticmethod
-    def _orphan(name: str, ctx: JobContext) -> bool:
-        part = _Part.hidden(name)
-        return part is not None and part.job == ctx.job and part.epoch.term < ctx.term
+    def _hidden(self, job: str) -> dict[str, _Part]:
+        """This job's open and staged files, by name."""
+        names = sorted(os.listdir(self._directory)) if self._directory.exists() else []
+        parts = {name: part for name in names if (part := _Part.hidden(name)) is not None}
+        return {name: part for name, part in parts.items() if part.job == job}
 
     def _look(self, promise: _Promise) -> Probe:
         """The staged name first: whoever commits at this moment makes the final name before dropping the other."""

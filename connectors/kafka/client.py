@@ -22,7 +22,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from kafka_eos.errors import ConfigError, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable
@@ -36,6 +36,7 @@ __all__ = [
     "KafkaError",
     "KafkaException",
     "Message",
+    "NewTopic",
     "OffsetSpec",
     "Producer",
     "TopicPartition",

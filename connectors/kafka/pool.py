@@ -1,7 +1,8 @@
 """Warm transactional producers: one instance, one ``init_transactions``, one transaction.
 
-``init_transactions`` takes tens of milliseconds, so a thread does it ahead of need. A slot is the last part of a
-transactional id; it is used again only when the epoch that used it is finished for good.
+``init_transactions`` takes 55 ms, or 510 ms when librdkafka misses its own timer (about every other time on a quiet
+broker), so threads do it ahead of need; how far ahead follows from how often it came too late. A slot is the last
+part of a transactional id; it is used again only when the epoch that used it is finished for good.
 
 Rule: a prepared producer is dropped, never closed: ``close`` would abort its transaction.
 """
@@ -19,10 +20,11 @@ from kafka_eos.connectors.kafka.client import KafkaError, Producer, kafka_errors
 from kafka_eos.errors import KafkaEosError, RestartFromCheckpoint
 
 SPARE: Final = 1
-"""Producers kept warm beyond the one in use."""
-RESTING: Final = 3
-"""Finished slots that are left alone: ``init_transactions`` soon after the end of the id's last transaction backs
-off for half a second while the coordinator still writes markers."""
+"""Producers kept warm beyond the one in use, at first."""
+MOST_SPARES: Final = 8
+"""As many are kept warm at most, for epochs that follow each other faster than one producer starts."""
+WARMERS: Final = 4
+"""Threads that start producers."""
 MAX_SLOTS: Final = 64
 """Transactions that may wait for their receipts; more means that nobody finishes epochs."""
 _STATISTICS_MS = 100
@@ -85,14 +87,17 @@ class WarmPool:
         self._ready: queue.SimpleQueue[Warm | KafkaEosError] = queue.SimpleQueue()
         self._orders: queue.SimpleQueue[int | Warm | None] = queue.SimpleQueue()
         self._free: list[int] = []
-        self._slots = 0
-        self._thread = threading.Thread(target=self._warm_up, name="kafka-warm-up", daemon=True)
-        self._thread.start()
+        self._slots, self._spares = 0, SPARE
+        for _ in range(WARMERS):
+            threading.Thread(target=self._warm_up, name="kafka-warm-up", daemon=True).start()
         for _ in range(SPARE + 1):
             self._order()
 
     def take(self, seconds: float) -> Warm:
         """The next warm producer. RestartFromCheckpoint (or what its start raised) if none comes in time."""
+        if self._ready.empty() and self._spares < MOST_SPARES:
+            self._spares += 1
+            self._order()
         try:
             found = self._ready.get(timeout=seconds)
         except queue.Empty:
@@ -108,10 +113,11 @@ class WarmPool:
         self._orders.put(used)
 
     def close(self) -> None:
-        self._orders.put(None)
+        for _ in range(WARMERS):
+            self._orders.put(None)
 
     def _order(self) -> None:
-        if len(self._free) > RESTING:
+        if self._free:
             self._orders.put(self._free.pop(0))
         elif self._slots < MAX_SLOTS:
             self._slots += 1

@@ -1,6 +1,6 @@
 """Decodes records that were read by another client, as the reader would have: for the audit.
 
-Rule: the decoding is the source's own; only what stands in for the client's message is new.
+Rule: the decoding is the source's own; only the loop around it is new, because it starts from raw records.
 """
 
 from __future__ import annotations
@@ -8,40 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kafka_eos.operators.chain import RawOrigin
-from kafka_eos.records import Batch, Headers, RawRecord
-
-
-class Replayed:
-    """A raw record with the methods of a client's message that decoders call."""
-
-    __slots__ = ("_raw",)
-
-    def __init__(self, raw: RawRecord) -> None:
-        self._raw = raw
-
-    def key(self) -> bytes | None:
-        return self._raw.key
-
-    def value(self) -> bytes | None:
-        return self._raw.value
-
-    def headers(self) -> Headers:
-        return self._raw.headers
-
-    def timestamp(self) -> tuple[int, int]:
-        """Kind (0: none) and milliseconds since the Unix epoch."""
-        return (0 if self._raw.timestamp < 0 else 1), self._raw.timestamp
+from kafka_eos.connectors.kafka.client import Message
+from kafka_eos.connectors.kafka.reader import KafkaOrigin
+from kafka_eos.records import Batch, RawRecord
 
 
 def replay(
     source: str,
     raws: Sequence[RawRecord],
-    columns: Callable[[Sequence[Any]], tuple[Sequence[Any], Callable[[Any], Any]]],
+    columns: Callable[[Sequence[Message]], tuple[Sequence[Any], Callable[[Any], Any]]],
     reject: Callable[[RawRecord, Exception], None],
 ) -> Batch[Any]:
     """The batch that a reader with these ``columns`` makes of ``raws``; rows that ``reject`` took are left out."""
-    encoded, decode = columns([Replayed(raw) for raw in raws])
+    messages = list(map(_message, raws))
+    encoded, decode = columns(messages)
     values: list[Any] = []
     rows: list[int] = []
     for row, item in enumerate(encoded):
@@ -51,4 +31,16 @@ def replay(
             reject(raws[row], error)
         else:
             rows.append(row)
-    return Batch(values, rows, RawOrigin(source, raws))
+    return Batch(values, rows, KafkaOrigin(source, raws[0].topic, messages))
+
+
+def _message(raw: RawRecord) -> Message:
+    return Message(
+        topic=raw.topic,
+        partition=raw.partition,
+        offset=raw.offset,
+        key=raw.key,
+        value=raw.value,
+        headers=list(raw.headers),
+        timestamp=(0 if raw.timestamp < 0 else 1, raw.timestamp),
+    )

@@ -240,7 +240,10 @@ class KafkaSource(Generic[T]):
             with kafka_errors(f"offsets of {self.topic}"):
                 asked = self._client(where).list_offsets(wanted, isolation_level=isolation)
                 found = {tp.partition: future.result(_ADMIN_TIMEOUT).offset for tp, future in asked.items()}
-        except (RestartFromCheckpoint, TimeoutError) as error:
+        except (Retryable, RestartFromCheckpoint, TimeoutError) as error:
+            # A new client asks for the metadata anew: the old one may not know a new partition or, after a broker
+            # outage, the new leader epoch for minutes.
+            self._admin = None
             raise Retryable(f"the offsets of {self.topic} could not be read: {error}") from error
         if min(found.values(), default=0) < 0:
             ends = self._offsets(where, facts, "latest", isolation)

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from rich.console import Console
 
 from kafka_eos.app import AppRef, load
 from kafka_eos.audit import audit
 from kafka_eos.audit.verdict import Outcome, Verdict
+from kafka_eos.connectors.kafka.client import AdminClient, NewTopic
 from kafka_eos.demo import home as places
 from kafka_eos.demo.diary import Diary
 from kafka_eos.demo.faults import Fault, FaultPlan, Victim, plan_faults
@@ -31,12 +32,13 @@ from kafka_eos.settings import Settings
 
 TOPICS = ("orders", "totals")
 PARTITIONS = 4
-OUTAGE_SECONDS = 3.0
+_AWAY_SECONDS = 1.0
+"""Seconds that a killed broker stays away before it is started; that takes two or more again."""
 _PATIENCE = 90.0
 """Seconds that any single thing may take before the run is given up."""
 
 
-def run_demo(options: Options) -> Result:
+def run_demo(options: Options, console: Console) -> Result:
     """Run the whole demo, write its report and return the result.
 
     Raises ConfigError if this machine cannot run it (no Java, port in use, disk full, a demo that runs already).
@@ -46,22 +48,23 @@ def run_demo(options: Options) -> Result:
     home = Home(options.directory)
     with home.occupied(), ExitStack() as cleanup:
         places.check_port(options.port)
-        return _Conductor(options, home, cleanup).run()
+        return _Conductor(options, home, console, cleanup).run()
 
 
 class _Conductor:
     """One run."""
 
-    def __init__(self, options: Options, home: Home, cleanup: ExitStack) -> None:
+    def __init__(self, options: Options, home: Home, console: Console, cleanup: ExitStack) -> None:
         self._options, self._home, self._cleanup = options, home, cleanup
         self._plan: FaultPlan = plan_faults(options.seed, options.step_kills, options.outside_kills)
         self._pipeline = load(AppRef(APP))
         self._settings = self._pipeline_settings("127.0.0.1:0")
         self._watcher = Watcher(Diary(self._settings.job_dir(self._pipeline.name)))
         self._diary = self._watcher.diary
-        self._view = View(self._watcher, self._plan, options.orders)
+        self._view = View(console, self._watcher, self._plan, options)
         self._broker = Broker(home.broker, options.port, daemon=options.keep_broker)
         self._last_fault_epochs = 0
+        self._finished = False
 
     def run(self) -> Result:
         verdict, ended = None, None
@@ -74,6 +77,7 @@ class _Conductor:
                 self._drain()
                 self._recover_once_more()
                 verdict = self._audit()
+                self._finished = True
             except Ended as reason:
                 ended = reason
             finally:
@@ -118,7 +122,7 @@ class _Conductor:
             future.result(_PATIENCE)
 
     def _end_broker(self) -> None:
-        if not self._options.keep_broker:
+        if not (self._options.keep_broker and self._finished):
             self._broker.kill()
 
     # ------------------------------------------------------------ faults
@@ -127,7 +131,7 @@ class _Conductor:
         """The worker dies at steps of a checkpoint, in the end the supervisor, and is started again."""
         for number, fault in enumerate(self._plan.first_life, start=1):
             self._watcher.step(f"waiting for the {fault.victim.value} to reach {fault.point}")
-            self._expect(lambda n=number: len(self._job.fired) >= n, f"reach {fault.point}", alive=False)  # type: ignore[misc]
+            self._expect(lambda n=number: len(self._job.fired) >= n, f"reach {fault.point}")  # type: ignore[misc]
             sessions = len(self._diary.sessions)
             struck = self._struck(fault)
             if fault.victim is Victim.SUPERVISOR:
@@ -148,7 +152,7 @@ class _Conductor:
             wanted = self._last_fault_epochs + fault.epochs
             self._watcher.step(f"{fault.victim.value} goes next")
             self._expect(lambda n=wanted: self._diary.own_epochs >= n, "commit again")  # type: ignore[misc]
-            self._watcher.until(lambda: False, fault.delay)
+            self._watcher.pause(fault.delay)
             if fault.victim is Victim.BROKER:
                 self._outage(fault)
             else:
@@ -166,7 +170,7 @@ class _Conductor:
         struck = self._struck(fault)
         epochs = self._diary.own_epochs
         self._watcher.step("the broker is away")
-        self._watcher.until(lambda: False, max(OUTAGE_SECONDS - 2.0, 0.0))  # it takes about two more to start
+        self._watcher.pause(_AWAY_SECONDS)
         self._broker.start()
         self._watcher.step("the broker is back")
         self._recovered(struck, lambda: self._diary.own_epochs > epochs)
@@ -226,13 +230,13 @@ class _Conductor:
             progress=lambda text: self._watcher.step(f"audit: {text}"),
         )
 
-    def _expect(self, condition: Callable[[], bool], what: str, *, alive: bool = True) -> None:
-        """Wait for a condition; with ``alive`` the end of the supervisor is the end of the demo."""
+    def _expect(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for a condition; if the supervisor ends without it, or it takes too long, so does the demo."""
         dead = False
 
         def settled() -> bool:
             nonlocal dead
-            dead = alive and self._job.code is not None
+            dead = self._job.code is not None
             return dead or condition()
 
         if not self._watcher.until(settled, _PATIENCE):

@@ -148,7 +148,7 @@ def check_machine(options: Options) -> None:
     free = shutil.disk_usage(options.directory).free
     if free < _NEEDED_BYTES:
         raise ConfigError(
-            f"{options.directory.absolute()} has {free / 1e9:.1f} GB left; the demo wants {_NEEDED_BYTES / 1e9:.1f} GB. "
+            f"{options.directory.absolute()} has {free / 1e9:.1f} GB left; it needs {_NEEDED_BYTES / 1e9:.1f} GB. "
             "Free some or give --directory on another disk."
         )
 

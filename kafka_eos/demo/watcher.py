@@ -72,6 +72,10 @@ class Watcher:
             time.sleep(_LOOK_SECONDS)
         return True
 
+    def pause(self, seconds: float) -> None:
+        """Let time pass. Raises what went wrong meanwhile."""
+        self.until(lambda: False, seconds)
+
     def look_now(self) -> None:
         """Return when everything that the job had written before this call is read."""
         with self._looking:
@@ -91,4 +95,3 @@ class Watcher:
                 self.look_now()
         except Exception as error:  # noqa: BLE001 - raised by ``until`` in the conductor's thread
             self.failure = error
-

@@ -118,6 +118,21 @@ def _discard(trial: Trial) -> None:
     trial.expect_visible(trial.rows[:3], "after a commit that follows discard")
 
 
+def _staged(trial: Trial) -> None:
+    """staged tells of this job's output that is neither visible nor gone, and of no other's."""
+    committer, epoch = trial.committer(), epoch_id(1)
+    trial.expect_staged(committer, False, "before anything is written")
+    committables = trial.prepare(trial.writer(), epoch, 0, 3)
+    trial.expect_staged(committer, True, "after the pre-commit")
+    expect(not committer.staged(trial.context(1, f"{trial.job}-2")), "staged tells of another job's output")
+    trial.commit(epoch, committables, committer)
+    trial.expect_staged(trial.committer(2), False, "after the commit")
+    trial.prepare(trial.writer(2, first=2), epoch_id(2, 2), 3, 5)
+    trial.expect_staged(trial.committer(3), True, "after the pre-commit of a later term")
+    trial.committer(3).abort_orphans(trial.context(3))
+    trial.expect_staged(trial.committer(3), False, "after abort_orphans")
+
+
 # ---------------------------------------------------------------- several epochs and writers
 
 
@@ -271,6 +286,7 @@ SINK_CHECKS: Mapping[str, Callable[[Trial], None]] = MappingProxyType(
         "commit-again": _commit_again,
         "probe": _probe,
         "discard-keeps-prepared": _discard,
+        "staged": _staged,
         "two-epochs": _two_epochs,
         "siblings": _siblings,
         "commit-in-another-process": _other_process,

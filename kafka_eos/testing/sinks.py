@@ -7,6 +7,7 @@ so that a duplicate stays visible.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
@@ -22,6 +23,7 @@ from kafka_eos.interfaces import (
     Outcome,
     PreCommit,
     Probe,
+    Staged,
     Standing,
     TaskContext,
 )
@@ -36,6 +38,7 @@ class _Portion:
     job: str
     term: Term
     values: list[Any] = field(default_factory=list)
+    begun: float = field(default_factory=time.monotonic)
 
 
 class MemorySink:
@@ -108,6 +111,16 @@ class MemorySink:
             self._done.add(name)
             return Outcome.COMMITTED
 
+    def unfinished(self, job: str) -> list[Staged]:
+        with self._lock:
+            portions = [("open rows", portion) for portion in self._open] + list(self._prepared.items())
+        now = time.monotonic()
+        return [
+            Staged(name, f"{len(portion.values)} rows of term {portion.term}", now - portion.begun)
+            for name, portion in portions
+            if portion.job == job
+        ]
+
     def abort(self, job: str, term: Term) -> list[str]:
         """Drop what terms of ``job`` before ``term`` left, and refuse their writers from now on."""
         with self._lock:
@@ -170,6 +183,9 @@ class MemoryCommitter:
 
     def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
         return self._sink.commit(_name(committable))
+
+    def staged(self, ctx: JobContext) -> Sequence[Staged]:
+        return self._sink.unfinished(ctx.job)
 
     def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
         return self._sink.abort(ctx.job, ctx.term)

@@ -158,6 +158,15 @@ class Trial:
         expect(not extra, f"{when}: rows are visible that must not be, or twice: {extra}")
         expect(any_order or seen == expected, f"{when}: rows are visible in the wrong order: {seen}")
 
+    def expect_staged(self, committer: Committer, some: bool, when: str) -> None:
+        """``staged`` tells of something or of nothing. It may lag behind a commit like ``read_back``."""
+        deadline = time.monotonic() + self.target.visible_within
+        found = list(committer.staged(self.context(1)))
+        while bool(found) is not some and time.monotonic() < deadline:
+            time.sleep(0.02)
+            found = list(committer.staged(self.context(1)))
+        expect(bool(found) is some, f"{when}: staged must tell of {'something' if some else 'nothing'}, not {found}")
+
 
 def expect(condition: bool, otherwise: str) -> None:
     if not condition:

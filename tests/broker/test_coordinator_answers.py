@@ -26,6 +26,7 @@ from tests.broker.transaction_kit import (
     Writer,
     append,
     committed_values,
+    create_topic,
     end,
     eventually,
     mark,
@@ -105,7 +106,9 @@ def test_commit_after_abort(bootstrap: str, topic: Topic, rpc: Coordinators, ver
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "answer"), [(4, 5, "INVALID_TXN_STATE"), (5, 4, "PRODUCER_FENCED")], ids=["4 then 5", "5 then 4"]
+    ("first", "second", "answer"),
+    [(4, 5, "INVALID_TXN_STATE"), (5, 4, "PRODUCER_FENCED")],
+    ids=["4 then 5", "5 then 4"],
 )
 def test_versions_do_not_mix(
     bootstrap: str, topic: Topic, rpc: Coordinators, first: int, second: int, answer: str
@@ -351,10 +354,7 @@ def quick(broker_factory: Callable[..., Broker]) -> Broker:
 
 def test_timeouts_and_restarts(quick: Broker) -> None:
     """A short timeout aborts; the longest survives a broker restart and is committed after it, by one client."""
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    admin = AdminClient({"bootstrap.servers": quick.bootstrap})
-    admin.create_topics([NewTopic("out", 1)])["out"].result(30)
+    create_topic(quick.bootstrap, "out")
     with Coordinators(Cluster(quick.bootstrap), patience=60) as rpc:
         short = {version: prepared(quick.bootstrap, "out", timeout_ms=1_000) for version in (4, 5)}
         long = prepared(quick.bootstrap, "out", timeout_ms=2_147_483_547)

@@ -26,7 +26,7 @@ from kafka_eos.records import Batch
 from kafka_eos.schemas import AvroCodec
 from kafka_eos.testing.sources import ListOrigin
 
-SEAL_POINTS = ("sink.seal", "sink.flush.before", "sink.flush.after", "sink.prepare.before", "sink.prepare.after")
+POINTS = ("sink.flush.before", "sink.flush.after", "sink.prepare.before", "sink.prepare.after")
 
 
 def _job(term: int = 1, job: str = "orders") -> JobContext:
@@ -281,7 +281,7 @@ def _write_with_failpoint(tmp_path: Path, failpoint: str) -> subprocess.Complete
     return done
 
 
-@pytest.mark.parametrize("point", SEAL_POINTS)
+@pytest.mark.parametrize("point", POINTS)
 def test_a_writer_killed_on_its_way_to_prepared_leaves_nothing_that_stays(point: str, tmp_path: Path) -> None:
     done = _write_with_failpoint(tmp_path, f"{point}=kill")
 
@@ -292,7 +292,7 @@ def test_a_writer_killed_on_its_way_to_prepared_leaves_nothing_that_stays(point:
 
 
 @pytest.mark.parametrize("action", ["error", "enospc"])
-@pytest.mark.parametrize("point", SEAL_POINTS)
+@pytest.mark.parametrize("point", POINTS)
 def test_a_disk_that_fails_undoes_the_attempt(point: str, action: str, tmp_path: Path) -> None:
     done = _write_with_failpoint(tmp_path, f"{point}={action}")
 

@@ -74,7 +74,7 @@ def test_prefix_is_what_rows_of_a_partition_share() -> None:
         "1.1/in/t/0/-1/0.0",
         "1.1/in/a/b/0/0/0.0",
         "1.1/in/t/0/0/0.0\n",
-        "١.1/in/t/0/0/0.0",
+        "\u0661.1/in/t/0/0/0.0",
     ],
 )
 def test_anything_else_is_refused(text: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from kafka_eos.connectors.files import FileSink, FileWriter
 from kafka_eos.errors import CommittableLost
 from kafka_eos.ids import EpochId, Term
-from kafka_eos.interfaces import Committable, JobContext, Outcome, PreCommit, Standing, TaskContext
+from kafka_eos.interfaces import Committable, JobContext, Outcome, PreCommit, Staged, Standing, TaskContext
 from kafka_eos.records import Batch
 from kafka_eos.testing import MemorySink
 from kafka_eos.testing.sinks import MemoryWriter, _Portion
@@ -109,6 +109,20 @@ class AbortsCommitted(MemorySink):
     def abort(self, job: str, term: Term) -> list[str]:
         self.committed.clear()
         return super().abort(job, term)
+
+
+class HidesStaged(MemorySink):
+    """staged tells of nothing."""
+
+    def unfinished(self, job: str) -> list[Staged]:
+        return []
+
+
+class TellsOfOthers(MemorySink):
+    """staged goes by nothing at all."""
+
+    def unfinished(self, job: str) -> list[Staged]:
+        return [staged for p in self._prepared.values() for staged in MemorySink.unfinished(self, p.job)]
 
 
 class SharesNames(MemorySink):
@@ -229,7 +243,8 @@ class PrefixOrphans(FileSink):
 class _PrefixCommitter:
     def __init__(self, directory: Path) -> None:
         self._directory, self._real = directory, FileSink(directory).committer(JobContext("unused", Term(0), {}))
-        self.probe, self.commit, self.close = self._real.probe, self._real.commit, self._real.close
+        self.probe, self.commit, self.staged = self._real.probe, self._real.commit, self._real.staged
+        self.close = self._real.close
 
     def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
         starts = (f".staged.{ctx.job}", f".open.{ctx.job}")
@@ -251,6 +266,8 @@ BROKEN: dict[type[Any], dict[str, str]] = {
     AbortsItself: {"abort-spares-own-term": "must answer Standing.PREPARED"},
     AbortsNamesakes: {"abort-spares-other-jobs": "abort_orphans hit job"},
     AbortsCommitted: {"abort-orphans": "rows are missing"},
+    HidesStaged: {"staged": "must tell of something"},
+    TellsOfOthers: {"staged": "another job"},
     SharesNames: {"siblings": "must answer COMMITTED"},
     PromisesNothing: {"empty-epoch": "must give no committable"},
     MixesEpochs: {"two-epochs": "must not be"},

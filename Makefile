@@ -1,0 +1,67 @@
+# One command a job. `make` alone explains them.
+#
+# The environment is .venv. It is made again only when requirements/dev.txt, pyproject.toml or the Python behind it
+# change; the stamp is written last, so an interrupted installation is simply done again.
+
+SHELL      := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+VENV       := .venv
+BIN        := $(VENV)/bin
+STAMP      := $(VENV)/.installed
+WORKERS    ?= 2
+TESTS      ?= tests
+SECONDS_OF_CHAOS ?= 600
+PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo test lint format types chaos planted bench docs requirements clean
+
+help: ## This text
+	@echo "kafka-eos: exactly-once Kafka pipelines. New here? Run 'make demo' (needs Python 3.11+ and Java 17+), then"
+	@echo "read README.md. Before you propose a change: 'make lint types test', which is what CI runs."
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  TESTS=tests/unit make test     only some tests        WORKERS=4 make test     more at a time"
+
+env: ## The Python environment (.venv), pinned by hash; all other jobs make it themselves
+	@requirements/install.sh $(VENV) $(STAMP)
+
+demo: env ## Start a Kafka, run a pipeline, kill it on purpose, prove that nothing was lost or doubled
+	@$(BIN)/kafka-eos demo
+
+test: env ## All tests, against a real Kafka and a real Spark that it starts itself
+	@$(PYTEST) -m "not planted" $(TESTS)
+
+lint: env ## Style and common mistakes (ruff)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: env ## Let ruff repair what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+types: env ## Types (mypy --strict), the library and what users write with it
+	@$(BIN)/mypy
+	@$(BIN)/mypy tests/typing
+
+chaos: env ## Kill processes and brokers at random for SECONDS_OF_CHAOS seconds (600), then audit
+	@KAFKA_EOS_CHAOS_SECONDS=$(SECONDS_OF_CHAOS) $(BIN)/pytest -m chaos --timeout 0 tests/chaos
+
+planted: env ## Plant bugs in the engine; the suite must notice each one
+	@$(BIN)/pytest -m planted tests
+
+bench: env ## Measure throughput and latency on this machine
+	@$(BIN)/python -m benchmarks
+
+docs: env ## Run every example in the documents and check that every command is described
+	@$(BIN)/pytest tests/test_docs.py
+
+requirements: env ## Resolve and pin the dependencies again (asks the package index)
+	@CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/pip-compile --quiet --upgrade --all-extras --generate-hashes \
+	  --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+	  --output-file requirements/dev.txt pyproject.toml
+
+clean: ## Remove what was built, and caches; the environment and downloaded jars stay
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,118 @@
+"""The demo on the terminal: drawn in place there, plain lines in a log file.
+
+Rule: it shows what the watcher has seen and knows nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from kafka_eos.demo.faults import Fault, FaultPlan, Victim
+from kafka_eos.demo.home import Options
+from kafka_eos.demo.watcher import Watcher
+
+_LINE_SECONDS = 3.0
+
+
+class View:
+    """Shows one run while it is entered."""
+
+    def __init__(self, console: Console, watcher: Watcher, plan: FaultPlan, options: Options) -> None:
+        self._console, self._watcher, self._plan, self._options = console, watcher, plan, options
+        self._told = 0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._live: Live | None = None
+
+    def announce(self) -> None:
+        """Print what will happen."""
+        options, plan = self._options, self._plan
+        self._say(f"{options.orders:,} orders, seed {options.seed}; planned faults:")
+        for number, fault in enumerate(plan.faults, start=1):
+            self._say(f"  {number}. {fault.title} ({fault.when})")
+
+    def __enter__(self) -> View:
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, get_renderable=self._draw, refresh_per_second=4)
+            self._live.start()
+        else:
+            self._thread = threading.Thread(target=self._tell, daemon=True, name="lines")
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._live:
+            self._live.stop()
+        if self._thread:
+            self._thread.join()
+            self._tell_steps()
+
+    # ------------------------------------------------------------ lines
+
+    def _tell(self) -> None:
+        last = 0.0
+        while not self._stop.wait(0.1):
+            self._tell_steps()
+            if self._watcher.now - last >= _LINE_SECONDS:
+                last = self._watcher.now
+                self._say(f"{last:6.1f} s  " + ", ".join(f"{name} {value}" for name, value in self._cells()))
+
+    def _tell_steps(self) -> None:
+        steps = self._watcher.recording.steps
+        while self._told < len(steps):
+            at, text = steps[self._told]
+            self._told += 1
+            self._say(f"{at:6.1f} s  {text}")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    # ------------------------------------------------------------ drawn
+
+    def _draw(self) -> RenderableType:
+        facts = Table(show_edge=False, pad_edge=False, box=None)
+        for name, _ in self._cells():
+            facts.add_column(name, justify="right", style="bold", header_style="dim")
+        facts.add_row(*(value for _, value in self._cells()))
+        bar = ProgressBar(total=self._options.orders, completed=self._watcher.written, width=60)
+        steps = self._watcher.recording.steps
+        now = Text(f"▶ {steps[-1][1]}" if steps else "", style="bold cyan")
+        return Group(facts, bar, self._faults(), now)
+
+    def _faults(self) -> Table:
+        table = Table(show_header=False, show_edge=False, pad_edge=False, box=None)
+        struck = self._watcher.recording.struck
+        for number, fault in enumerate(self._plan.faults):
+            if number >= len(struck):
+                table.add_row("·", Text(fault.title, style="dim"), "")
+                continue
+            recovered = struck[number].recovered_in
+            up = "[yellow]recovering …" if recovered is None else f"[green]up again after {recovered:.1f} s"
+            table.add_row("[red]✗", fault.title, f"at {struck[number].at:.0f} s, {up}")
+        return table
+
+    def _cells(self) -> list[tuple[str, str]]:
+        watcher, diary = self._watcher, self._watcher.diary
+        done = diary.checkpoint
+        return [
+            ("time", f"{watcher.now:.0f} s"),
+            ("written", f"{watcher.written:,}"),
+            ("visible", f"{diary.visible:,}"),
+            ("rate", f"{watcher.rate:,.0f}/s"),
+            ("lag", f"{diary.lag:,}"),
+            ("epoch", str(diary.epoch)),
+            ("checkpoint", f"{done['seconds'] * 1000:.0f} ms {done['state_bytes'] / 1e6:.1f} MB" if done else "–"),
+            ("killed", self._killed()),
+        ]
+
+    def _killed(self) -> str:
+        faults: list[Fault] = [one.fault for one in self._watcher.recording.struck]
+        counts = {victim: sum(fault.victim is victim for fault in faults) for victim in Victim}
+        return " ".join(f"{victim.value} {count}" for victim, count in counts.items() if count) or "–"

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Makes the environment: install.sh VENV STAMP.
+# Rule: the stamp names what is installed and is written last. Equal stamp, nothing to do; anything else, install.
+set -euo pipefail
+venv=$1 stamp=$2
+
+# A name on the PATH may be a launcher that runs nothing: only what runs, is new enough and can make a venv counts.
+usable() { "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+
+find_python() {
+  local name
+  for name in ${PYTHON:-} python3.13 python3.12 python3.11 python3; do
+    if usable "$name"; then
+      echo "$name"
+      return
+    fi
+  done
+  echo "make: no Python 3.11 or newer with venv was found (tried ${PYTHON:-}${PYTHON:+ }python3.13 python3.12" \
+    "python3.11 python3). Install one (Debian, Ubuntu: apt-get install python3 python3-venv) or name it: PYTHON=/path/to/python make" >&2
+  return 1
+}
+
+wanted() {
+  "$venv/bin/python" -c 'import sys; print(sys.version)'
+  pwd # an editable install points here
+  cat requirements/dev.txt pyproject.toml
+}
+
+if ! "$venv/bin/python" -c '' 2>/dev/null; then
+  python=$(find_python)
+  echo "making $venv with $("$python" --version)" >&2
+  rm -rf "$venv"
+  "$python" -m venv "$venv"
+fi
+
+want=$(wanted | sha256sum)
+if [[ -f $stamp && $(<"$stamp") == "$want" ]]; then
+  exit 0
+fi
+rm -f "$stamp"
+echo "installing requirements/dev.txt into $venv (some minutes the first time)" >&2
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+echo "$want" >"$stamp.new"
+mv "$stamp.new" "$stamp"

@@ -1,0 +1,139 @@
+"""A job that was never run, for the audit to judge: an app file, its input, its output and its job directory.
+
+What an engine would have left behind is made here record by record, so that a test can leave something out, do it
+twice or do it wrong. Outputs carry real provenance and are written in real transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from kafka_eos.app import AppRef, load
+from kafka_eos.audit import Verdict, audit
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.coordinator.history import History
+from kafka_eos.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.provenance import HEADER, Provenance
+from kafka_eos.settings import Settings
+
+Input = tuple[int, str | None, bytes]
+"""Partition, key, value."""
+
+
+@dataclass(frozen=True)
+class Out:
+    """One output record to write. ``text`` is the provenance header; None writes none."""
+
+    key: str | None
+    value: bytes
+    text: str | None
+    partition: int = 0
+
+
+def out(at: tuple[int, int], key: str | None, value: bytes, *, update: int | None = None, topic: str,
+        ordinal: int = 0, lane: int = 0, epoch: tuple[int, int] = (1, 1), source: str = "orders",
+        target: int = 0) -> Out:
+    """An output of the input record at (partition, offset), written by ``epoch`` = (term, epoch)."""
+    term, number = epoch
+    where = Provenance(Term(term), Epoch(number), source, topic, *at, lane, ordinal, update)
+    return Out(key, value, str(where), target)
+
+
+@dataclass
+class Job:
+    """Where everything is. Build one with the ``job`` fixture."""
+
+    bootstrap: str
+    directory: Path
+    app: Path
+    name: str
+    topics: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings.resolve(
+            code={"bootstrap_servers": self.bootstrap, "checkpoint_dir": self.directory / "checkpoints"}
+        )
+
+    @property
+    def storage(self) -> LocalStorage:
+        return LocalStorage(self.settings.job_dir(self.name))
+
+    # ------------------------------------------------------------ topics
+
+    def feed(self, topic: str, inputs: Iterable[Input]) -> None:
+        """Write input records; offsets of a partition begin at 0."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 20,
+                             "queue.buffering.max.messages": 1_000_000})
+        for partition, key, value in inputs:
+            producer.produce(topic, value, key, partition)
+        assert producer.flush(60) == 0
+
+    def write(self, topic: str, outs: Iterable[Out], *, commit: bool = True) -> None:
+        """Write outputs in one transaction, and end it."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 20,
+                             "queue.buffering.max.messages": 1_000_000,
+                             "transactional.id": f"{self.name}.hand"})
+        producer.init_transactions(30)
+        self.begin(producer, topic, outs)
+        producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+
+    def begin(self, producer: Producer, topic: str, outs: Iterable[Out]) -> None:
+        """Write outputs in a transaction that stays open."""
+        producer.begin_transaction()
+        for each in outs:
+            headers = [] if each.text is None else [(HEADER, each.text.encode())]
+            producer.produce(topic, each.value, each.key, each.partition, headers=headers)
+        assert producer.flush(60) == 0
+
+    # ------------------------------------------------------------ job directory
+
+    def commits(self, *epochs: EpochId, positions: dict[str, dict[SplitId, int]], counts: dict[EpochId, int],
+                history: bool = True) -> None:
+        """The durable trace of committed epochs: terms, manifests, receipts and history; all end at ``positions``."""
+        storage = self.storage
+        previous: EpochId | None = None
+        for epoch in epochs:
+            if previous is None or previous.term != epoch.term:
+                records.publish(storage, Claim(job=self.name, term=epoch.term.n, host="test", pid=1, at=0))
+                base = None if previous is None else (previous.epoch.n, previous.term.n)
+                records.publish(storage, Base(job=self.name, term=epoch.term.n, resumed=base, reason="test", at=0))
+            records.publish(storage, self._manifest(epoch, positions if epoch.epoch.n else _zero(positions)))
+            records.publish(storage, Receipt(job=self.name, epoch=epoch.epoch.n, term=epoch.term.n, created_at=0,
+                                             outcomes=()))
+            if history:
+                History(storage).write("committed", epoch=epoch.epoch.n, term=epoch.term.n,
+                                       records={"kafka": counts.get(epoch, 0)})
+            previous = epoch
+
+    def decide(self, epoch: EpochId, positions: dict[str, dict[SplitId, int]]) -> None:
+        """Publish a manifest and nothing else."""
+        records.publish(self.storage, self._manifest(epoch, positions))
+
+    def _manifest(self, epoch: EpochId, positions: dict[str, dict[SplitId, int]]) -> Manifest:
+        return Manifest(
+            job=self.name, epoch=epoch.epoch.n, term=epoch.term.n, created_at=0, plan="", max_key_groups=128,
+            parallelism=1, states=(), committables=(),
+            sources={s: {split: {"offset": at} for split, at in splits.items()} for s, splits in positions.items()},
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ audit
+
+    def audit(self, spark: object, **options: object) -> Verdict:
+        ref = AppRef(self.app)
+        return audit(load(ref), self.settings, app=ref, spark=spark, **options)  # type: ignore[arg-type]
+
+
+def _zero(positions: dict[str, dict[SplitId, int]]) -> dict[str, dict[SplitId, int]]:
+    return {source: dict.fromkeys(splits, 0) for source, splits in positions.items()}
+
+
+def epoch(term: int, number: int) -> EpochId:
+    return EpochId(Epoch(number), Term(term))

@@ -1,0 +1,384 @@
+"""The Kafka sink on a real broker: one shared transaction an epoch, in order, committable by anyone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kafka.partitioner.default import murmur2
+
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record, dead_letter
+from kafka_eos.connectors.kafka.pool import RESTING, SPARE
+from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.devbroker import Broker
+from kafka_eos.errors import CommittableLost, ConfigError, PoisonRecord, RestartFromCheckpoint
+from kafka_eos.interfaces import Committer, JobContext, Outcome, Standing, Writer
+from kafka_eos.provenance import parse
+from kafka_eos.records import Rejected
+from tests.broker.kafka_kit import Rows, batch, commit, epoch, job, prepare, task, values_of, visible
+from tests.broker.transaction_kit import create_topic, eventually
+
+Topic = Callable[..., str]
+Open = Callable[..., tuple[Writer[Any], Committer]]
+
+
+@pytest.fixture
+def ctx(bootstrap: str) -> JobContext:
+    return job(bootstrap)
+
+
+@pytest.fixture
+def opened(ctx: JobContext) -> Iterator[Open]:
+    """Opens writers of one worker session, and the committer; lets go of them afterwards."""
+    shared: dict[str, Any] = {}
+    closing: list[Callable[[], None]] = []
+
+    def open_(sink: KafkaSink[Any], operator: str = "out") -> tuple[Writer[Any], Committer]:
+        writer, committer = sink.writer(task(ctx, operator, shared)), sink.committer(ctx)
+        closing.extend((writer.discard, committer.close))
+        return writer, committer
+
+    yield open_
+    for close in closing:
+        close()
+
+
+def test_output_is_invisible_until_committed(bootstrap: str, topic: Topic, opened: Open) -> None:
+    out = topic()
+    writer, committer = opened(KafkaSink(out))
+
+    prepared = prepare(writer, batch(b"a", b"b"), epoch(1))
+    before = values_of(bootstrap, out)
+    outcomes = commit(committer, prepared, epoch(1)) + commit(committer, prepared, epoch(1))
+
+    assert before == []
+    assert [one.records for one in prepared] == [2]
+    assert outcomes[0] is Outcome.COMMITTED
+    eventually(lambda: values_of(bootstrap, out) == [b"a", b"b"], "both values, once")
+
+
+def test_an_empty_epoch_prepares_nothing(topic: Topic, opened: Open) -> None:
+    writer, _ = opened(KafkaSink(topic()))
+
+    assert list(writer.seal(epoch(1))()) == []
+    assert len(prepare(writer, batch(b"a"), epoch(2))) == 1
+    assert list(writer.seal(epoch(3))()) == []
+
+
+def test_sinks_of_one_worker_share_one_transaction(bootstrap: str, topic: Topic, opened: Open) -> None:
+    first, second = topic(), topic()
+    one, committer = opened(KafkaSink(first), "one")
+    two, _ = opened(KafkaSink(second), "two")
+    one.write(batch(b"a"))
+    two.write(batch(b"b", b"c"))
+
+    prepared = [c for precommit in (one.seal(epoch(1)), two.seal(epoch(1))) for c in precommit()]
+    commit(committer, prepared, epoch(1))
+
+    assert [one.records for one in prepared] == [3]
+    eventually(lambda: values_of(bootstrap, first) == [b"a"] and values_of(bootstrap, second) == [b"b", b"c"], "all")
+
+
+def test_a_sink_may_be_an_epoch_ahead_of_its_sibling(bootstrap: str, topic: Topic, opened: Open) -> None:
+    """Between the two barriers one writes to epoch 2 while the other still writes to epoch 1."""
+    first, second = topic(), topic()
+    one, committer = opened(KafkaSink(first), "one")
+    two, _ = opened(KafkaSink(second), "two")
+    one.write(batch(b"1"))
+    one_sealed = one.seal(epoch(1))
+    one.write(batch(b"2"))
+    two.write(batch(b"1"))
+    two_sealed = two.seal(epoch(1))
+    prepared = [*one_sealed(), *two_sealed()]
+    commit(committer, prepared, epoch(1))
+
+    eventually(lambda: values_of(bootstrap, first) == [b"1"] and values_of(bootstrap, second) == [b"1"], "epoch 1 only")
+
+
+def test_rows_keep_their_order_over_epochs(bootstrap: str, topic: Topic, opened: Open) -> None:
+    """The next epoch is written before the pre-commit of this one has begun."""
+    out = topic()
+    writer, committer = opened(KafkaSink(out))
+    sealed = []
+    for n in range(5):
+        writer.write(batch(*(f"{n}.{i}".encode() for i in range(200))))
+        sealed.append((epoch(n + 1), writer.seal(epoch(n + 1))))
+    for at, precommit in sealed:
+        commit(committer, precommit(), at)
+
+    wanted = [f"{n}.{i}".encode() for n in range(5) for i in range(200)]
+    eventually(lambda: len(values_of(bootstrap, out)) == len(wanted), "all epochs")
+    assert values_of(bootstrap, out) == wanted
+
+
+def test_slots_are_used_again_after_the_receipt(topic: Topic, opened: Open) -> None:
+    writer, committer = opened(KafkaSink(topic()))
+    names = []
+    for n in range(1, 17):
+        prepared = prepare(writer, batch(b"x"), epoch(n))
+        commit(committer, prepared, epoch(n))
+        writer.committed(epoch(n))
+        names += [one.payload["transactional_id"] for one in prepared]
+
+    assert len(set(names)) == SPARE + RESTING + 2
+
+
+def test_a_producer_instance_carries_one_transaction(topic: Topic, opened: Open) -> None:
+    writer, committer = opened(KafkaSink(topic()))
+    seen = set()
+    for n in range(1, 9):
+        prepared = prepare(writer, batch(b"x"), epoch(n))
+        commit(committer, prepared, epoch(n))
+        writer.committed(epoch(n))
+        seen |= {(one.payload["producer_id"], one.payload["producer_epoch"]) for one in prepared}
+
+    assert len(seen) == 8
+
+
+def test_provenance(bootstrap: str, topic: Topic, opened: Open, ctx: JobContext) -> None:
+    """Each record names its attempt, its input row, and which output of that row it is."""
+    out = topic()
+    writer, committer = opened(KafkaSink(out, headers=lambda value: [("own", value)]))
+    rows = batch(b"a", b"b", b"c")
+    rows.rows = [0, 0, 2]
+    commit(committer, prepare(writer, rows, epoch(1)), epoch(1))
+    commit(committer, prepare(writer, batch(b"d", first=7), epoch(2)), epoch(2))
+
+    records = eventually(lambda: len(found := visible(bootstrap, out)) == 4 and found, "four records")
+    texts = [dict(record.headers)["kafka_eos"].decode() for record in records]
+    assert texts == [
+        "1.1/numbers/in/0/0/0.0",
+        "1.1/numbers/in/0/0/0.1",
+        "1.1/numbers/in/0/2/0.0",
+        "1.2/numbers/in/0/7/0.0",
+    ]
+    assert [parse(text).source for text in texts] == ["numbers"] * 4
+    assert dict(records[0].headers)["own"] == b"a"
+    assert [record.timestamp for record in records[:3]] == [Rows(1).timestamps()[0] + n for n in (0, 0, 2)]
+
+
+def test_keys_go_to_the_partitions_of_the_java_client(
+    bootstrap: str, topic: Topic, opened: Open, ctx: JobContext
+) -> None:
+    out = topic(partitions=3)
+    keys = [f"key-{n}" for n in range(30)]
+    writer, committer = opened(KafkaSink(out, value=str, key=lambda value: value))
+    commit(committer, prepare(writer, batch(*keys), epoch(1)), epoch(1))
+    source = KafkaSource(out, value=str)
+    reader = source.reader(task(ctx, "check"), source.discover(ctx, None))
+    found: dict[str, int] = {}
+    while len(found) < 30:
+        rows = reader.poll(100, 1)
+        found |= {} if rows is None else dict(zip(rows.values, rows.origin.partitions, strict=True))
+    reader.close()
+
+    assert found == {key: (murmur2(key.encode()) & 0x7FFFFFFF) % 3 for key in keys}
+
+
+def test_records_and_tombstones(bootstrap: str, topic: Topic, opened: Open) -> None:
+    out = topic()
+    writer, committer = opened(KafkaSink.records(out, key=str, value=dict))
+    rows = batch(Record("k", {"n": 1}, [("h", b"1")], 1_600_000_000_000), Record("k", None))
+    commit(committer, prepare(writer, rows, epoch(1)), epoch(1))
+
+    first, second = eventually(lambda: len(found := visible(bootstrap, out)) == 2 and found, "two records")
+    assert (first.key, first.value, first.timestamp) == ("k", b'{"n":1}', 1_600_000_000_000)
+    assert dict(first.headers)["h"] == b"1"
+    assert (second.key, second.value) == ("k", None)
+
+
+def test_dead_letters_keep_the_original(bootstrap: str, topic: Topic, opened: Open) -> None:
+    out = topic()
+    writer, committer = opened(dead_letter(out).sink)
+    rows = batch(Rejected(Rows(9).raw(5), "parse", "ValueError", "not JSON"))
+    commit(committer, prepare(writer, rows, epoch(1)), epoch(1))
+
+    (letter,) = eventually(lambda: visible(bootstrap, out), "the letter")
+    headers = {name.removeprefix("dead_letter."): value for name, value in letter.headers}
+    assert (letter.value, letter.timestamp) == (b"raw", Rows(9).timestamps()[5])
+    assert (headers["topic"], headers["partition"], headers["offset"]) == (b"in", b"0", b"5")
+    assert (headers["operator"], headers["error"], headers["message"]) == (b"parse", b"ValueError", b"not JSON")
+
+
+def test_a_value_that_cannot_be_encoded_names_its_row(topic: Topic, opened: Open) -> None:
+    writer, _ = opened(KafkaSink(topic(), value=str))
+
+    with pytest.raises(PoisonRecord, match="in/0/1"):
+        writer.write(batch("fine", 7))
+
+
+def test_a_key_that_is_no_key_names_its_row(topic: Topic, opened: Open) -> None:
+    writer, _ = opened(KafkaSink(topic(), key=lambda value: 1.5))
+
+    with pytest.raises(PoisonRecord, match="key_codec"):
+        writer.write(batch(b"x"))
+
+
+def test_a_record_that_the_broker_refuses_fails_the_epoch(topic: Topic, opened: Open) -> None:
+    """Nothing is prepared when one record was not delivered."""
+    writer, _ = opened(KafkaSink(topic(config={"max.message.bytes": "1000"}), config={"compression.type": "none"}))
+    writer.write(batch(b"small"))
+    precommit = writer.seal(epoch(1))
+    assert len(precommit()) == 1
+    writer.write(batch(b"x" * 10_000))
+    precommit = writer.seal(epoch(2))
+
+    with pytest.raises(RestartFromCheckpoint, match="not delivered"):
+        precommit()
+
+
+def test_a_full_queue_waits_for_deliveries(bootstrap: str, topic: Topic, opened: Open) -> None:
+    out = topic()
+    writer, committer = opened(KafkaSink(out, config={"queue.buffering.max.messages": 10, "linger.ms": 0}))
+    wanted = [str(n).encode() for n in range(500)]
+    commit(committer, prepare(writer, batch(*wanted), epoch(1)), epoch(1))
+
+    eventually(lambda: len(values_of(bootstrap, out)) == 500, "all rows")
+    assert values_of(bootstrap, out) == wanted
+
+
+def test_a_fenced_writer_prepares_nothing(bootstrap: str, topic: Topic, opened: Open, ctx: JobContext) -> None:
+    """A newer term took the id over between the rows and the barrier."""
+    sink = KafkaSink(topic())
+    writer, _ = opened(sink)
+    writer.write(batch(b"zombie"))
+    newer = job(bootstrap, 2, ctx.job)
+    recovery = sink.committer(newer)
+    eventually(lambda: recovery.staged(newer), "the open transaction")
+    recovery.abort_orphans(newer)
+    recovery.close()
+
+    with pytest.raises(RestartFromCheckpoint):
+        writer.seal(epoch(1))()
+
+
+def test_orphans_of_older_terms_are_fenced_once(bootstrap: str, topic: Topic, opened: Open, ctx: JobContext) -> None:
+    """Open ones are aborted, idle ones too; the next recovery has nothing to do. A job of a similar name is left."""
+    sink = KafkaSink(topic())
+    writer, _ = opened(sink)
+    prepare(writer, batch(b"orphan"), epoch(1))
+    near = job(bootstrap, 1, f"{ctx.job}-2")
+    other = sink.writer(task(near))
+    kept = prepare(other, batch(b"other"), epoch(1))
+    newer = job(bootstrap, 2, ctx.job)
+    recovery = sink.committer(newer)
+
+    first, second = recovery.abort_orphans(newer), recovery.abort_orphans(newer)
+    standing = recovery.probe(kept[0]).standing
+
+    recovery.close()
+    other.discard()
+    assert any("Ongoing" in name for name in first)
+    assert all(name.startswith(f"{ctx.job}.1.0.") for name in first)
+    assert list(second) == []
+    assert standing is Standing.PREPARED
+
+
+def test_own_term_is_not_aborted(topic: Topic, opened: Open, ctx: JobContext) -> None:
+    writer, committer = opened(KafkaSink(topic()))
+    (prepared,) = prepare(writer, batch(b"mine"), epoch(1))
+
+    assert list(committer.abort_orphans(ctx)) == []
+    assert committer.probe(prepared).standing is Standing.PREPARED
+
+
+def test_probe_and_commit_over_the_life_of_a_committable(bootstrap: str, topic: Topic, opened: Open) -> None:
+    sink = KafkaSink(topic(), transaction_timeout=600)
+    writer, committer = opened(sink)
+    (kept,), (lost,) = prepare(writer, batch(b"a"), epoch(1)), prepare(writer, batch(b"b"), epoch(2))
+    prepared = committer.probe(kept)
+    commit(committer, [kept], epoch(1))
+    with Coordinators(Cluster(bootstrap)) as rpc:
+        rpc.fence(str(lost.payload["transactional_id"]), 1_009)
+
+    assert prepared.standing is Standing.PREPARED
+    assert 500 < prepared.expires_in <= 600
+    eventually(lambda: committer.probe(kept).standing is Standing.COMMITTED, "committed")
+    assert committer.probe(lost).standing is Standing.LOST
+    with pytest.raises(CommittableLost, match="epoch 2"):
+        commit(committer, [lost], epoch(2))
+
+
+def test_recovery_commits_what_an_older_term_prepared(
+    bootstrap: str, topic: Topic, opened: Open, ctx: JobContext
+) -> None:
+    out = topic()
+    sink = KafkaSink(out)
+    writer, _ = opened(sink)
+    prepared = prepare(writer, batch(b"a"), epoch(1))
+    recovery = sink.committer(job(bootstrap, 2, ctx.job))
+    outcomes = [*commit(recovery, prepared, epoch(1)), *commit(recovery, prepared, epoch(1))]
+    recovery.abort_orphans(job(bootstrap, 2, ctx.job))
+    outcomes += commit(recovery, prepared, epoch(1))
+    recovery.close()
+
+    assert outcomes == [Outcome.COMMITTED, Outcome.ALREADY, Outcome.ALREADY]
+    assert values_of(bootstrap, out) == [b"a"]
+
+
+def test_at_least_once_is_visible_at_the_barrier(bootstrap: str, topic: Topic, opened: Open) -> None:
+    out = topic()
+    writer, _ = opened(KafkaSink(out, delivery="at-least-once"))
+
+    assert list(prepare(writer, batch(b"a"), epoch(1))) == []
+    assert values_of(bootstrap, out) == [b"a"]
+
+
+def test_a_prepared_transaction_survives_a_broker_restart(
+    broker_factory: Callable[..., Broker], ctx: JobContext
+) -> None:
+    """And so do the committer and the writer: the same objects go on afterwards."""
+    broker = broker_factory()
+    create_topic(broker.bootstrap, "out")
+    here = job(broker.bootstrap)
+    sink = KafkaSink("out")
+    writer, committer = sink.writer(task(here)), sink.committer(here)
+    first = prepare(writer, batch(b"a"), epoch(1))
+    broker.stop()
+    broker.start()
+    commit(committer, first, epoch(1))
+    writer.committed(epoch(1))
+    commit(committer, prepare(writer, batch(b"b"), epoch(2)), epoch(2))
+
+    eventually(lambda: values_of(broker.bootstrap, "out") == [b"a", b"b"], "both")
+    writer.discard()
+    committer.close()
+
+
+def test_check_names_what_the_broker_does_not_allow(broker_factory: Callable[..., Broker]) -> None:
+    broker = broker_factory(overrides={"transaction.max.timeout.ms": "900000"})
+    create_topic(broker.bootstrap, "out")
+    here = job(broker.bootstrap)
+
+    with pytest.raises(ConfigError, match="transaction.max.timeout.ms=3600000"):
+        KafkaSink("out", transaction_timeout=3600).check(here)
+    assert any("15 min" in notice for notice in KafkaSink("out").check(here))
+
+
+def test_check_of_a_missing_topic_says_how_to_create_it(ctx: JobContext) -> None:
+    with pytest.raises(ConfigError, match="kafka-topics.sh .* --topic no-such-topic"):
+        KafkaSink("no-such-topic").check(ctx)
+
+
+def test_secrets_are_never_shown() -> None:
+    config = {
+        "sasl.username": "ada",
+        "sasl.password": "hunter2",
+        "ssl.key.password": "hunter2",
+        "ssl.key.pem": "hunter2",
+        "sasl.oauthbearer.client.secret": "hunter2",
+        "sasl.oauthbearer.config": "hunter2",
+        "sasl.jaas.config": "hunter2",
+    }
+    sink = KafkaSink("out", config=config)
+
+    assert "hunter2" not in f"{sink!r} {sink.describe()} {Cluster('b:1', config)!r}"
+    assert "ada" in repr(sink)
+
+
+def test_settings_that_carry_the_guarantee_are_refused() -> None:
+    for key in ("transactional.id", "acks", "enable.idempotence", "bootstrap.servers"):
+        with pytest.raises(ConfigError, match=key):
+            KafkaSink("out", config={key: "x"})

@@ -1,0 +1,258 @@
+"""The Kafka source on a real broker: committed records only, from exactly where the checkpoint says."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from kafka_eos.connectors.kafka import KafkaSource
+from kafka_eos.errors import ConfigError, InputLost, PoisonRecord, Retryable
+from kafka_eos.interfaces import JobContext, Positions, Reader
+from kafka_eos.records import RawRecord
+from tests.broker.kafka_kit import epoch, job, read, read_to, send, task
+from tests.broker.transaction_kit import eventually, new_writer, write
+
+Topic = Callable[..., str]
+
+
+@pytest.fixture
+def ctx(bootstrap: str) -> JobContext:
+    return job(bootstrap)
+
+
+@pytest.fixture
+def opened(ctx: JobContext) -> Iterator[Callable[..., Reader[Any]]]:
+    readers: list[Reader[Any]] = []
+
+    def open_(source: KafkaSource[Any], positions: Positions | None = None, **shared: Any) -> Reader[Any]:
+        at = source.discover(ctx, None) if positions is None else positions
+        readers.append(source.reader(task(ctx, "in", {f"reject:{name}": f for name, f in shared.items()}), at))
+        return readers[-1]
+
+    yield open_
+    for reader in readers:
+        reader.close()
+
+
+def offsets(positions: Positions) -> list[Any]:
+    return [positions[split]["offset"] for split in sorted(positions)]
+
+
+def test_positions_are_where_to_go_on(bootstrap: str, topic: Topic, opened: Any) -> None:
+    """A second reader that starts at the first one's positions reads exactly the rest."""
+    name = topic(partitions=2)
+    for partition in (0, 1):
+        send(bootstrap, name, *(str(n).encode() for n in range(50)), partition=partition)
+    source = KafkaSource(name)
+    first = opened(source)
+    some = first.poll(30, 10)
+    while some is None:
+        some = first.poll(30, 10)
+    rest = read(opened(source, first.positions()), 100 - len(some.values))
+
+    assert sorted(some.values + rest) == sorted(2 * [str(n).encode() for n in range(50)])
+    assert len(some.values) <= 30
+
+
+def test_origin_names_every_row(bootstrap: str, topic: Topic, opened: Any) -> None:
+    name = topic()
+    send(bootstrap, name, b"a", b"b", key=b"k", timestamp=1_600_000_000_000, headers=[("h", b"1")])
+    found = eventually(lambda r=opened(KafkaSource(name)): r.poll(10, 0.5), "a batch")
+
+    raw = found.origin.raw(found.rows[1])
+    assert raw == RawRecord(name, 0, 1, 1_600_000_000_000, b"k", b"b", [("h", b"1")])
+    assert (found.origin.source, found.origin.topic, list(found.origin.offsets)) == ("in", name, [0, 1])
+    assert list(found.origin.timestamps()) == [1_600_000_000_000] * 2
+
+
+def test_only_committed_records_and_the_end_is_reached(
+    bootstrap: str, topic: Topic, opened: Any, ctx: JobContext
+) -> None:
+    """Control records at the end of a partition have offsets but no records: the position moves past them."""
+    name = topic()
+    source = KafkaSource(name)
+    for keep, value in ((True, "1"), (False, "2"), (True, "3"), (False, "4")):
+        writer = new_writer(bootstrap)
+        write(writer, name, value)
+        (writer.producer.commit_transaction if keep else writer.producer.abort_transaction)(30)
+    eventually(lambda: offsets(source.ends(ctx)) == [8], "four records and four markers")
+    reader = opened(source)
+
+    assert read_to(reader, source.ends(ctx)) == [b"1", b"3"]
+    assert offsets(reader.positions()) == [8]
+    assert reader.lag() == 0
+
+
+def test_an_open_transaction_is_beyond_the_end(bootstrap: str, topic: Topic, opened: Any, ctx: JobContext) -> None:
+    name = topic()
+    source = KafkaSource(name)
+    send(bootstrap, name, b"a")
+    writer = new_writer(bootstrap)
+    write(writer, name, "open")
+    latest = KafkaSource(name, start="latest").discover(ctx, None)
+
+    assert offsets(source.ends(ctx)) == offsets(latest) == [1]
+    assert read_to(opened(source), source.ends(ctx)) == [b"a"]
+    writer.producer.abort_transaction(30)
+
+
+def test_start_rules(bootstrap: str, topic: Topic, ctx: JobContext) -> None:
+    name = topic()
+    for n in range(4):
+        send(bootstrap, name, b"x", timestamp=1_600_000_000_000 + 1000 * n)
+
+    def start(rule: Any) -> list[Any]:
+        return offsets(KafkaSource(name, start=rule).discover(ctx, None))
+
+    assert start("earliest") == [0]
+    assert start("latest") == [4]
+    assert start(datetime.fromtimestamp(1_600_000_002, UTC)) == [2]
+    assert start(datetime.fromtimestamp(1_700_000_000, UTC)) == [4]
+
+
+def test_known_positions_are_kept_and_new_partitions_start_at_their_beginning(
+    bootstrap: str, topic: Topic, admin: AdminClient, ctx: JobContext
+) -> None:
+    name = topic()
+    send(bootstrap, name, b"a", b"b")
+    source = KafkaSource(name, start="latest")
+    known = source.discover(ctx, None)
+    admin.create_partitions([NewPartitions(name, 2)])[name].result(30)
+
+    def found() -> list[Any]:
+        try:
+            return offsets(source.discover(ctx, known))
+        except Retryable:  # no leader yet
+            return []
+
+    eventually(lambda: found() == [2, 0], "the new partition at 0")
+
+
+def test_a_recreated_topic_is_input_lost(bootstrap: str, topic: Topic, admin: AdminClient, ctx: JobContext) -> None:
+    name = topic()
+    source = KafkaSource(name)
+    known = source.discover(ctx, None)
+    admin.delete_topics([name])[name].result(30)
+
+    def created() -> bool:
+        try:
+            admin.create_topics([NewTopic(name, 1)])[name].result(30)
+        except Exception:  # still being deleted
+            return False
+        return True
+
+    eventually(created, "the topic again")
+
+    with pytest.raises(InputLost, match="created again"):
+        source.discover(ctx, known)
+
+
+def test_retention_that_passed_the_position_is_input_lost(
+    bootstrap: str, topic: Topic, admin: AdminClient, ctx: JobContext, opened: Any
+) -> None:
+    """At recovery, and also for a reader that runs."""
+    name = topic()
+    source = KafkaSource(name)
+    known = source.discover(ctx, None)
+    send(bootstrap, name, b"a", b"b", b"c")
+    at = TopicPartition(name, 0, 2)
+    admin.delete_records([at])[at].result(30)
+
+    with pytest.raises(InputLost, match="2 offsets are gone"):
+        source.discover(ctx, known)
+    reader = opened(source, known)
+    with pytest.raises(InputLost):
+        read(reader, 1)
+
+
+def test_a_truncated_log_is_input_lost(bootstrap: str, topic: Topic, ctx: JobContext) -> None:
+    name = topic()
+    send(bootstrap, name, b"a")
+    source = KafkaSource(name)
+    ahead = {split: {**at, "offset": 5} for split, at in source.discover(ctx, None).items()}
+
+    with pytest.raises(InputLost, match="truncated"):
+        source.discover(ctx, ahead)
+
+
+def test_a_missing_topic_is_a_config_error(ctx: JobContext) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        KafkaSource("no-such-topic").discover(ctx, None)
+
+
+def test_positions_of_another_topic_are_refused(topic: Topic, ctx: JobContext) -> None:
+    known = KafkaSource(topic()).discover(ctx, None)
+
+    with pytest.raises(ConfigError, match="now reads"):
+        KafkaSource(topic()).discover(ctx, known)
+
+
+def test_a_bad_record_is_named_and_nothing_moves(bootstrap: str, topic: Topic, opened: Any) -> None:
+    name = topic()
+    send(bootstrap, name, b'{"n":1}', b"not json", b'{"n":3}')
+    reader = opened(KafkaSource(name, value=dict))
+
+    with pytest.raises(PoisonRecord, match=f"{name}/0/1"):
+        read(reader, 3)
+    assert offsets(reader.positions())[0] < 2
+
+
+def test_bad_records_can_be_put_aside(bootstrap: str, topic: Topic, opened: Any) -> None:
+    """The good rows keep their numbers; positions pass the bad ones. A tombstone is a bad value."""
+    name = topic()
+    send(bootstrap, name, b"bad", b'{"n":1}', b"bad", b"bad", b'{"n":4}', None, b'{"n":6}', b"bad")
+    aside: list[int] = []
+    reader = opened(KafkaSource(name, value=dict), None, **{"in": lambda raw, error: aside.append(raw.offset)})
+    rows: list[int] = []
+    while len(rows) < 3 or len(aside) < 5:
+        found = reader.poll(100, 1)
+        if found is not None:
+            rows += [found.origin.offsets[row] for row in found.rows]
+            assert [value["n"] for value in found.values] == [found.origin.offsets[row] for row in found.rows]
+
+    assert (rows, aside) == ([1, 4, 6], [0, 2, 3, 5, 7])
+    assert offsets(reader.positions()) == [8]
+
+
+def test_whole_records(bootstrap: str, topic: Topic, opened: Any) -> None:
+    name = topic()
+    send(bootstrap, name, b'{"n":1}', None, key=b"k", timestamp=1_600_000_000_000, headers=[("h", b"1"), ("n", None)])
+    first, second = read(opened(KafkaSource.records(name, key=str, value=dict)), 2)
+
+    assert (first.key, first.value, first.timestamp) == ("k", {"n": 1}, 1_600_000_000_000)
+    assert first.headers == (("h", b"1"), ("n", None))
+    assert (second.key, second.value) == ("k", None)
+
+
+def test_completed_shows_the_group_where_the_job_is(bootstrap: str, topic: Topic, ctx: JobContext) -> None:
+    name, group = topic(), f"g-{uuid.uuid4().hex[:8]}"
+    send(bootstrap, name, b"a", b"b")
+    source = KafkaSource(name, group_id=group)
+    source.completed(ctx, epoch(7), source.ends(ctx))
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    (found,) = consumer.committed([TopicPartition(name, 0)], 30)
+    consumer.close()
+
+    assert found.offset == 2
+    assert "7/1" in found.metadata
+
+
+def test_splits_can_be_added_while_running(bootstrap: str, topic: Topic, opened: Any, ctx: JobContext) -> None:
+    name = topic(partitions=2)
+    send(bootstrap, name, b"0", partition=0)
+    send(bootstrap, name, b"1", partition=1)
+    source = KafkaSource(name)
+    every = source.discover(ctx, None)
+    first, second = ({split: at} for split, at in sorted(every.items()))
+    reader = opened(source, first)
+    before = read(reader, 1)
+    reader.assign(second)
+
+    assert (before, read(reader, 1)) == ([b"0"], [b"1"])
+    assert offsets(reader.positions()) == [1, 1]
