@@ -254,28 +254,31 @@ class FileWriter:
     def _lines(self, batch: Batch[Any]) -> bytes:
         try:
             lines = list(map(self._encode, batch.values))
-        except Exception as error:
-            raise self._poison(batch) from error
+        except Exception:
+            self._refuse(batch)
+            raise
         if self._envelope:
             texts = provenance.column(batch, self._term, self._epoch)
             lines = [b'{"provenance":"%b","value":%b}' % (t.encode(), v) for t, v in zip(texts, lines, strict=True)]
         lines.append(b"")
         data = b"\n".join(lines)
         if data.count(b"\n") != len(batch.values):
-            raise self._poison(batch)
+            self._refuse(batch)
         return data
 
-    def _poison(self, batch: Batch[Any]) -> PoisonRecord:
-        """Find the first value that cannot be a line."""
+    def _refuse(self, batch: Batch[Any]) -> None:
+        """Raise PoisonRecord for the first value that cannot be a line."""
         origin = batch.origin
         for row, value in zip(batch.rows, batch.values, strict=True):
             where = f"{origin.topic}/{origin.partitions[row]}/{origin.offsets[row]}"
             try:
-                if b"\n" in self._encode(value):
-                    return PoisonRecord(where, self._operator, "its encoding contains a newline")
+                line = self._encode(value)
             except Exception as error:
-                return PoisonRecord(where, self._operator, f"cannot be encoded: {type(error).__name__}: {error}")
-        raise Bug(f"{self._operator}: a batch was refused, but each of its values can be encoded")
+                reason = f"cannot be encoded: {type(error).__name__}: {error}"
+                raise PoisonRecord(where, self._operator, reason) from error
+            if b"\n" in line:
+                raise PoisonRecord(where, self._operator, "its encoding contains a newline")
+        raise Bug(f"{self._operator}: a batch was refused, but each of its values can be a line")
 
 
 # ---------------------------------------------------------------- committer

@@ -44,7 +44,8 @@ def _detail(node: Node) -> str:
 
 
 def _described(facts: Mapping[str, Json]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in facts.items())
+    """Facts that are set; what is empty comes from settings or the server."""
+    return ", ".join(f"{name}={value}" for name, value in facts.items() if value not in (None, "", {}, []))
 
 
 def _paths(plan: Plan) -> list[str]:
@@ -55,7 +56,8 @@ def _paths(plan: Plan) -> list[str]:
 
 
 def _settings(settings: Settings) -> list[str]:
-    shown = {name: str(getattr(settings, name)) for name in Settings.model_fields}
+    values_of = {name: getattr(settings, name) for name in Settings.model_fields}
+    shown = {name: "-" if value is None else str(value) for name, value in values_of.items()}
     names, values = _width(shown), _width(shown.values())
     return ["settings", *(f"  {name:{names}}  {value:{values}}  {settings.origin_of(name)}"
                           for name, value in shown.items())]  # fmt: skip

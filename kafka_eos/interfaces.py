@@ -170,7 +170,7 @@ class Probe:
 
 
 class Outcome(enum.Enum):
-    """What a commit did. LOST is not an outcome: it is raised as CommittableLost."""
+    """What a commit did, as far as the server tells. LOST is not an outcome: it is raised as CommittableLost."""
 
     COMMITTED = "committed"
     ALREADY = "already"

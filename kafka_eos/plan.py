@@ -246,7 +246,8 @@ class Plan:
 
     def _path(self, nodes: tuple[str, ...]) -> Path:
         source, sink = self._by_name[nodes[0]], self._by_name[nodes[-1]]
-        assert isinstance(source, Source) and isinstance(sink, Sink)
+        assert isinstance(source, Source)
+        assert isinstance(sink, Sink)
         if sink.sink.guarantee is Guarantee.AT_LEAST_ONCE:
             return Path(nodes, Guarantee.AT_LEAST_ONCE, f"sink {sink.name!r} was asked for at-least-once by name")
         if source.source.guarantee is Guarantee.AT_LEAST_ONCE:
@@ -273,11 +274,10 @@ def _check_names(plan: Plan) -> None:
             raise PlanError(f"{error}\n  {where}") from None
     first: dict[str, Node] = {}
     for node in plan.nodes:
-        if other := first.setdefault(node.name, node):
-            if other is not node:
-                raise PlanError(
-                    f"two operators are named {node.name!r}; give one another name.\n  {other.where}\n  {node.where}"
-                )
+        if (other := first.setdefault(node.name, node)) is not node:
+            raise PlanError(
+                f"two operators are named {node.name!r}; give one another name.\n  {other.where}\n  {node.where}"
+            )
 
 
 def _check_edges(plan: Plan) -> None:

@@ -62,6 +62,8 @@ def prefix(term: Term, epoch: Epoch, source: str, topic: str, partition: int) ->
 def ordinals(rows: Sequence[int]) -> list[int]:
     """For ascending ``rows``: 0, 1, 2 … within each run of equal numbers."""
     found = [0] * len(rows)
+    if isinstance(rows, range):
+        return found
     for i in range(1, len(rows)):
         if rows[i] == rows[i - 1]:
             found[i] = found[i - 1] + 1

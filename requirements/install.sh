@@ -26,20 +26,22 @@ wanted() {
   cat requirements/dev.txt pyproject.toml
 }
 
-if ! "$venv/bin/python" -c '' 2>/dev/null; then
+up_to_date() {
+  [[ -x $venv/bin/python && -f $stamp && $(<"$stamp") == "$(wanted | sha256sum)" ]]
+}
+
+if up_to_date; then
+  exit 0
+fi
+rm -f "$stamp"
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then # none yet, or one that was interrupted while it was made
   python=$(find_python)
   echo "making $venv with $("$python" --version)" >&2
   rm -rf "$venv"
   "$python" -m venv "$venv"
 fi
-
-want=$(wanted | sha256sum)
-if [[ -f $stamp && $(<"$stamp") == "$want" ]]; then
-  exit 0
-fi
-rm -f "$stamp"
 echo "installing requirements/dev.txt into $venv (some minutes the first time)" >&2
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-echo "$want" >"$stamp.new"
+wanted | sha256sum >"$stamp.new"
 mv "$stamp.new" "$stamp"

@@ -133,8 +133,8 @@ def _fits(default: Any, schema: Schema) -> bool:
     if isinstance(schema, dict):
         kinds: dict[str, Any] = {"array": ([],), "map": ({},), "enum": schema.get("symbols", ())}
         return any(type(default) is type(one) and default == one for one in kinds.get(schema["type"], ()))
-    fitting: dict[str, type] = {"null": type(None), "boolean": bool, "long": int, "double": float, "string": str}
-    return type(default) is fitting.get(schema, _NO_DEFAULT)
+    fitting = {"null": type(None), "boolean": bool, "long": int, "double": float, "string": str}
+    return isinstance(schema, str) and type(default) is fitting.get(schema)
 
 
 def _fields(tp: Any) -> Iterator[tuple[str, Any, Any]]:

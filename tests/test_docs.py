@@ -8,20 +8,29 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-import click
 import pytest
 import typer
+from confluent_kafka.admin import AdminClient
 
 from kafka_eos import errors
 from kafka_eos.cli import app
+from kafka_eos.devbroker import Broker
+from kafka_eos.embedded.status import read_status
 from kafka_eos.failpoints import POINTS
 from kafka_eos.settings import Settings
 from kafka_eos.testing import SINK_CHECKS
@@ -55,7 +64,7 @@ def rows(text: str, first_heading: str) -> list[list[str]]:
     for line in lines:
         if line.startswith(f"| {first_heading} |"):
             next(lines)
-            found = []
+            found: list[list[str]] = []
             for row in lines:
                 if not row.startswith("|"):
                     return found
@@ -67,12 +76,12 @@ def rows(text: str, first_heading: str) -> list[list[str]]:
 # ---------------------------------------------------------------- commands
 
 
-def commands() -> Iterator[tuple[str, click.Command]]:
+def commands() -> Iterator[tuple[str, Any]]:
     """Every command that a user can type, with its full name."""
     yield from _commands("kafka-eos", typer.main.get_command(app))
 
 
-def _commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     children = getattr(command, "commands", None)
     if children is None:
         yield name, command
@@ -83,13 +92,13 @@ def _commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Co
 
 def section(name: str) -> str:
     """What ``operations.md`` says about one command: from its heading to the next."""
-    before, heading, rest = OPERATIONS.partition(f"### `{name}`\n")
+    _, heading, rest = OPERATIONS.partition(f"### `{name}`\n")
     assert heading, f"docs/operations.md has no section '### `{name}`'"
     return rest.partition("\n## ")[0].partition("\n### ")[0]
 
 
 @pytest.mark.parametrize(("name", "command"), list(commands()), ids=[name for name, _ in commands()])
-def test_every_command_and_option_is_documented(name: str, command: click.Command) -> None:
+def test_every_command_and_option_is_documented(name: str, command: Any) -> None:
     text = section(name)
 
     options = [opt for p in command.params for opt in p.opts if opt.startswith("--") and opt != "--help"]
@@ -215,18 +224,99 @@ def test_the_pipeline_shown_can_be_explained(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
-    assert "exactly-once" in done.stdout
+    assert _shown_output(ROOT / "docs/getting-started.md", "operators") <= set(done.stdout.splitlines())
 
 
-def test_the_sink_contract_example_passes(tmp_path: Path) -> None:
-    page = ROOT / "docs/writing-a-sink.md"
-    example = next(block for block in blocks(page, "python") if "def test_my_sink" in block)
+def _shown_output(page: Path, first: str) -> set[str]:
+    """The lines of the text block that begins with ``first``."""
+    return set(next(block for block in blocks(page, "text") if block.startswith(first)).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("page", "test", "beside"),
+    [
+        ("docs/writing-a-sink.md", "def test_my_sink", ""),
+        ("docs/getting-started.md", "def test_only_paid", "docs/examples/orders.py"),
+    ],
+)
+def test_the_tests_shown_pass(page: str, test: str, beside: str, tmp_path: Path) -> None:
+    example = next(block for block in blocks(ROOT / page, "python") if test in block)
+    if beside:
+        shutil.copy(ROOT / beside, tmp_path)
     (tmp_path / "test_my_sink.py").write_text(example)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_sink.py"]
 
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_getting_started_works_as_written(tmp_path: Path, broker_factory: Callable[..., Broker]) -> None:
+    """Feed, run, kill -9, doctor, run again, doctor: with the files of the page and a broker of its own."""
+    scripts = blocks(ROOT / "docs/getting-started.md", "python")
+    for name, script in zip(("feed.py", "orders.py"), scripts, strict=False):
+        (tmp_path / name).write_text(script)
+    walk = Walk(tmp_path, broker_factory().bootstrap)
+    with walk.started(sys.executable, "feed.py", walk.bootstrap):
+        walk.until(lambda: "totals" in walk.topics(), "feed.py makes the topics")
+        with walk.started(*KAFKA_EOS, "run", "orders.py"):
+            walk.until(lambda: walk.committed() >= 2, "the job commits")
+            os.kill(int((walk.job / "lock").read_text()), signal.SIGKILL)
+    walk.until(lambda: walk.call("doctor", "orders.py") == 1, "what was killed is still open")
+
+    assert walk.call("run", "orders.py", "--until-caught-up") == 0
+    assert walk.call("doctor", "orders.py") == 0
+    assert walk.call("checkpoints", "verify", "order-totals") == 0
+
+
+KAFKA_EOS = (sys.executable, "-m", "kafka_eos")
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A user's terminal: a directory, and the broker in the environment."""
+
+    directory: Path
+    bootstrap: str
+
+    @property
+    def job(self) -> Path:
+        return self.directory / ".kafka-eos/order-totals"
+
+    @contextmanager
+    def started(self, *command: str) -> Iterator[None]:
+        """Run a command in the background; it is ended on the way out, if it has not ended before."""
+        process = subprocess.Popen(command, cwd=self.directory, env=self._environment())
+        try:
+            yield
+        finally:
+            process.kill()
+            process.wait()
+
+    def call(self, *arguments: str) -> int:
+        """The exit code of ``kafka-eos arguments``."""
+        command = [*KAFKA_EOS, *arguments]
+        return subprocess.run(command, cwd=self.directory, env=self._environment(), check=False, timeout=120).returncode
+
+    def committed(self) -> int:
+        status = read_status(self.job) or {}
+        counts = status.get("counts", {})
+        assert isinstance(counts, dict)
+        return int(counts.get("committed", 0))
+
+    def topics(self) -> Mapping[str, object]:
+        topics: Mapping[str, object] = AdminClient({"bootstrap.servers": self.bootstrap}).list_topics(timeout=10).topics
+        return topics
+
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+            time.sleep(0.05)
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "KAFKA_EOS_BOOTSTRAP_SERVERS": self.bootstrap}
 
 
 # ---------------------------------------------------------------- links and leftovers

@@ -22,8 +22,9 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.cimpl import NewTopic
 
 from kafka_eos.errors import ConfigError, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable
 

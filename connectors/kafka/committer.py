@@ -22,6 +22,7 @@ from kafka_eos.connectors.kafka.transactions import (
     answered,
     expires_in,
     judged,
+    needs_marker,
 )
 from kafka_eos.errors import CommittableLost, Fatal, Fenced, Retryable
 from kafka_eos.ids import token
@@ -60,20 +61,19 @@ class KafkaCommitter:
         raise Retryable(f"{detail}: the coordinator is still finishing it")
 
     def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
-        """Send EndTxn; see ``interfaces.Committer``. A transaction of an earlier term is looked at first."""
-        ours = Transaction.from_payload(committable.payload)
-        if ours.term != self._ctx.term.n:
-            return self._recover(permit, ours)
-        return self._end(permit, ours)
+        """Send EndTxn; see ``interfaces.Committer``.
 
-    def _recover(self, permit: CommitPermit, ours: Transaction) -> Outcome:
+        The coordinator is asked first, in the normal path and in recovery alike: a millisecond that tells a repeat
+        from a first time, and keeps a v4 commit from ending a zombie's transaction.
+        """
+        ours = Transaction.from_payload(committable.payload)
         facts = self._look(ours)
         outcome = Outcome.ALREADY
         if facts.verdict is Verdict.PREPARED:
             outcome = self._end(permit, ours)
         elif facts.verdict is not Verdict.COMMITTED:
             self._refuse(permit, ours, facts)
-        if ours.end_txn_version < 5:
+        if ours.end_txn_version < 5 and ours.term != self._ctx.term.n:
             # v4 keeps the epoch: a zombie could open a new transaction under it, and a repeated commit would
             # then commit that one half-written.
             self._fence(ours.transactional_id)
@@ -110,7 +110,9 @@ class KafkaCommitter:
     def _look(self, ours: Transaction) -> _Facts:
         """State first, then marker: once the state is final the marker can no longer appear."""
         seen = self._rpc.describe(ours.transactional_id)
-        marker = self._rpc.marker(ours.marker_group, ours.marker_topic, ours.marker_partition)
+        marker = None
+        if needs_marker(ours, seen):
+            marker = self._rpc.marker(ours.marker_group, ours.marker_topic, ours.marker_partition)
         age = max(0.0, (_now_ms() - ours.prepared_at) / 1000)
         return _Facts(judged(ours, seen, marker, age), seen)
 

@@ -80,7 +80,7 @@ class Warm:
 
 
 class WarmPool:
-    """Hands out warm producers; a thread keeps ``SPARE`` ready. Call from one thread."""
+    """Hands out warm producers; threads keep some ready. Call from one thread."""
 
     def __init__(self, name: Callable[[int], str], slots: Callable[[], int], config: Mapping[str, Any]) -> None:
         self._name, self._new_slot, self._config = name, slots, config
@@ -88,6 +88,7 @@ class WarmPool:
         self._orders: queue.SimpleQueue[int | Warm | None] = queue.SimpleQueue()
         self._free: list[int] = []
         self._slots, self._spares = 0, SPARE
+        self._closed = False
         for _ in range(WARMERS):
             threading.Thread(target=self._warm_up, name="kafka-warm-up", daemon=True).start()
         for _ in range(SPARE + 1):
@@ -113,6 +114,8 @@ class WarmPool:
         self._orders.put(used)
 
     def close(self) -> None:
+        """No producer starts after this."""
+        self._closed = True
         for _ in range(WARMERS):
             self._orders.put(None)
 
@@ -126,7 +129,7 @@ class WarmPool:
             raise RestartFromCheckpoint(f"{MAX_SLOTS} epochs are prepared and none is finished")
 
     def _warm_up(self) -> None:
-        while (order := self._orders.get()) is not None:
+        while (order := self._orders.get()) is not None and not self._closed:
             if isinstance(order, Warm):
                 # Dropping the last reference destroys the client here, off the hot path, and sends nothing.
                 del order

@@ -226,8 +226,9 @@ class KafkaReader(Generic[T]):
     def lag(self) -> int:
         total = 0
         for partition, offset in self._next.items():
+            at = TopicPartition(self._topic, partition)
             with kafka_errors(f"lag of {self._topic}"):
-                known = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
+                known: tuple[int, int] | None = self._consumer.get_watermark_offsets(at, cached=True)
             total += max(0, known[1] - offset) if known else 0
         return total
 

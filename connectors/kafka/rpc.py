@@ -34,6 +34,7 @@ from kafka_eos.errors import Bug, ConfigError, Retryable, UserError
 _GROUP, _TRANSACTION = 0, 1
 _BROKER_RESOURCE, _TOPIC_RESOURCE = 4, 2
 _REQUEST_MS = 5_000
+_NEW_TOPIC_SECONDS = 2.0
 _ASK_AGAIN = frozenset({5, 6, 7, 13, 14, 15, 16, 41, 51, 84, 88})
 """Leader or coordinator unavailable, loading or moved; timeouts; CONCURRENT_TRANSACTIONS; unstable offsets."""
 _FORBIDDEN = frozenset({29, 30, 31, 53, 58, 33, 34})
@@ -247,7 +248,16 @@ class Coordinators:
         return next((c.value for c in result.configs if c.name == name), None)
 
     def topic(self, name: str) -> TopicFacts | None:
-        """Metadata of a topic, without creating it; None if it does not exist."""
+        """Metadata of a topic, without creating it; None if it does not exist.
+
+        A topic that was created a moment ago is unknown to the broker for some milliseconds: asked again for 2 s.
+        """
+        deadline = time.monotonic() + _NEW_TOPIC_SECONDS
+        while (facts := self._topic(name)) is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return facts
+
+    def _topic(self, name: str) -> TopicFacts | None:
 
         def request() -> Any:
             asked = MetadataRequest.MetadataRequestTopic(name=name)
@@ -287,7 +297,7 @@ class Coordinators:
         pause, last = 0.005, "no answer"
         while True:
             try:
-                with _errors(what):
+                with _Mapped(what):
                     answer = self._send(request(), kind, place, deadline)
                 if code(answer) not in _ASK_AGAIN:
                     break
@@ -353,7 +363,7 @@ class Coordinators:
 # ---------------------------------------------------------------- errors, one place
 
 
-class _errors:
+class _Mapped:
     """Maps kafka-python's errors: what may pass by itself is Retryable, what a person must change is ConfigError."""
 
     def __init__(self, what: str) -> None:

@@ -62,7 +62,8 @@ class Cluster:
     def client(self, defaults: Mapping[str, Any], forced: Mapping[str, Any]) -> dict[str, Any]:
         """A librdkafka configuration: ``defaults``, then the user's, then what must not be changed."""
         # A client that rebootstraps when its only broker is gone was seen to hang in a transactional call.
-        base = {"metadata.recovery.strategy": "none", "log_level": 3}
+        # The client's own longest pause between attempts to reconnect, 10 s, would prolong every short outage.
+        base = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 1000, "log_level": 3}
         return {**base, **defaults, **self.config, "bootstrap.servers": self.bootstrap, **forced}
 
 

@@ -135,7 +135,7 @@ class Stage:
         self._pool, self._terms, self._coordinators, self._group = pool, terms, coordinators, group
         self._metadata: object = group.consumer_group_metadata()
         self._writers = 0
-        self._started = False
+        self._started = self._closed = False
         self._open: dict[int, EpochOutput] = {}
         self._seals: dict[int, int] = {}
         self._prepared: list[EpochOutput] = []
@@ -181,7 +181,10 @@ class Stage:
             self._pool.release(staged.warm)
 
     def discard(self) -> None:
-        """Let go of everything: open transactions stay as they are, for recovery to judge."""
+        """Let go of everything: open transactions stay as they are, for recovery to judge. May be called again."""
+        if self._closed:
+            return
+        self._closed = True
         self._open.clear()
         self._prepared.clear()
         self._pool.close()

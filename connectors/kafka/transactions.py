@@ -125,14 +125,22 @@ def judged(ours: Transaction, seen: Description | None, marker: str | None, age:
     if marker == ours.uuid:
         return Verdict.COMMITTED
     if seen is not None:
-        same_id = seen.producer_id == ours.producer_id
-        if same_id and seen.state == "Ongoing" and seen.producer_epoch == ours.producer_epoch:
+        if _is_open(ours, seen):
             return Verdict.PREPARED
-        if same_id and seen.state in _DECIDED and seen.producer_epoch in _ends_at(ours):
+        if seen.producer_id == ours.producer_id and seen.state in _DECIDED and seen.producer_epoch in _ends_at(ours):
             return Verdict.COMMITTED
         if seen.state in _PENDING:
             return Verdict.RETRY
     return Verdict.LOST if age < MARKER_LIFE else Verdict.UNKNOWABLE
+
+
+def needs_marker(ours: Transaction, seen: Description | None) -> bool:
+    """Whether ``judged`` can go by the state alone. Not with v4: a zombie may have reused our id and epoch."""
+    return ours.end_txn_version < 5 or seen is None or not _is_open(ours, seen)
+
+
+def _is_open(ours: Transaction, seen: Description) -> bool:
+    return (seen.state, seen.producer_id, seen.producer_epoch) == ("Ongoing", ours.producer_id, ours.producer_epoch)
 
 
 def _ends_at(ours: Transaction) -> tuple[int, ...]:

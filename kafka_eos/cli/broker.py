@@ -15,7 +15,9 @@ _DEFAULT = Path(".kafka-eos/broker")
 
 
 @app.command()
-def start(directory: Directory = _DEFAULT, port: Annotated[int, typer.Option(help="0 picks a free one.")] = 9092) -> None:
+def start(
+    directory: Directory = _DEFAULT, port: Annotated[int, typer.Option(help="0 picks a free one.")] = 9092
+) -> None:
     """Start a broker that stays up until `kafka-eos broker stop`.
 
     Example: `kafka-eos broker start --port 9092`

@@ -64,7 +64,9 @@ def show(
     if not found:
         raise ConfigError(f"job {job!r} has no stored epoch {epoch}; see: kafka-eos checkpoints list {job}")
     manifest = _load(storage, job, found[-1])
-    out(f"epoch {manifest.epoch}, term {manifest.term}, decided {_when(manifest.created_at)}, plan {manifest.plan[:12]}")
+    out(
+        f"epoch {manifest.epoch}, term {manifest.term}, decided {_when(manifest.created_at)}, plan {manifest.plan[:12]}"
+    )
     for source, positions in manifest.sources.items():
         out(f"\nsource {source}")
         for split, position in sorted(positions.items()):

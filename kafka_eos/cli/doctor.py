@@ -40,7 +40,9 @@ def doctor(
     pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
     plan = pipeline.plan()
     storage = LocalStorage(settings.job_dir(plan.name))
-    coordinator = Coordinator(plan, storage, History(storage), _patience(), settings.for_connectors(), settings.retained_checkpoints)
+    coordinator = Coordinator(
+        plan, storage, History(storage), _patience(), settings.for_connectors(), settings.retained_checkpoints
+    )
     try:
         staged = coordinator.staged()
         _show(staged)

@@ -37,7 +37,9 @@ def run(
         checkpoint_interval=checkpoint_interval,
         state_backend=state_backend,
     )
-    console.print(f"running [bold]{pipeline.name}[/], checkpoints in {settings.job_dir(pipeline.name)}", highlight=False)
+    console.print(
+        f"running [bold]{pipeline.name}[/], checkpoints in {settings.job_dir(pipeline.name)}", highlight=False
+    )
     with LiveView(pipeline.name) as view:
         run_embedded(pipeline, settings, observers=(view,), until_caught_up=until_caught_up)
     console.print("drained and committed")

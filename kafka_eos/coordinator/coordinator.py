@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths, retention, verify
@@ -22,7 +23,7 @@ from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fenced, RestartFromCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Committable, Committer, JobContext, Json, Positions, Staged, StateHandle
+from kafka_eos.interfaces import Committable, Committer, JobContext, Json, Positions, Source, Staged, StateHandle
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.commit import Commit, Revoke, Stop, authorize
 from kafka_eos.protocol.recovery import Fresh, Settled, Superseded, Unfinished, next_epoch, resolve, settle
@@ -109,9 +110,7 @@ class Coordinator:
                 manifest = self._unfinished(unfinished)
         self._abort_orphans()
         self._history.write("recovered", epoch=manifest.epoch, term=self.term.n)
-        return Resumed(
-            self.term, manifest.id, self._next, self._claimed_states(manifest), self._positions(manifest)
-        )
+        return Resumed(self.term, manifest.id, self._next, self._claimed_states(manifest), self._positions(manifest))
 
     def _begin(self) -> Manifest:
         """Nothing was ever decided: decide epoch 0, the start positions, before anything is read."""
@@ -154,8 +153,8 @@ class Coordinator:
                 return previous
             case Stop(epoch=epoch, reason=reason):
                 raise CommittableLost(
-                    f"epoch {epoch} of job {self._plan.name!r} was decided but cannot be completed: {reason}. Its input "
-                    f"is {manifest.sources}. Nothing was skipped; see docs/operations.md, 'a lost committable'."
+                    f"epoch {epoch} of job {self._plan.name!r} was decided but cannot be completed: {reason}. Its "
+                    f"input is {manifest.sources}. Nothing was skipped; see docs/operations.md, 'a lost committable'."
                 )
 
     def _load(self, epoch: EpochId) -> Manifest:
@@ -171,15 +170,17 @@ class Coordinator:
     def _abort_orphans(self) -> None:
         for scope, committer in self._committers.items():
             names = self._patience.until_answered(
-                f"abort orphans in {scope}", lambda c=committer: c.abort_orphans(self._context)  # type: ignore[misc]
+                f"abort orphans in {scope}",
+                lambda c=committer: c.abort_orphans(self._context),  # type: ignore[misc]
             )
             if names:
                 self._history.write("aborted", scope=scope, count=len(names), names=list(names[:20]))
         hit("recovery.aborted")
 
     def _positions(self, manifest: Manifest) -> dict[str, Positions]:
-        return {source.name: self._discover(source.name, manifest.sources.get(source.name))
-                for source in self._plan.sources}
+        return {
+            source.name: self._discover(source.name, manifest.sources.get(source.name)) for source in self._plan.sources
+        }
 
     def _claimed_states(self, manifest: Manifest) -> tuple[StateHandle, ...]:
         stateful = {node.name for node in self._plan.nodes if node.stateful}
@@ -193,8 +194,11 @@ class Coordinator:
     # ------------------------------------------------------------ sources
 
     def discover(self, known: Mapping[str, Positions]) -> dict[str, Positions]:
-        """Splits that are not in ``known`` yet, by source, with where to start them."""
-        found = {name: self._discover(name, positions) for name, positions in known.items()}
+        """Splits that are not in ``known`` yet, by source, with where to start them.
+
+        Raises Retryable if a server does not answer, InputLost if a known split cannot be read on.
+        """
+        found = {name: self._source(name).discover(self._context, positions) for name, positions in known.items()}
         return {
             name: new
             for name, positions in found.items()
@@ -205,16 +209,19 @@ class Coordinator:
         """Where each source ends now."""
         return {
             source.name: self._patience.until_answered(
-                f"ask for the end of {source.name}", lambda s=source.source: s.ends(self._context)  # type: ignore[misc]
+                f"ask for the end of {source.name}",
+                lambda s=source.source: s.ends(self._context),  # type: ignore[misc]
             )
             for source in self._plan.sources
         }
 
     def _discover(self, name: str, known: Positions | None) -> Positions:
-        source = next(node.source for node in self._plan.sources if node.name == name)
         return self._patience.until_answered(
-            f"look up the splits of {name}", lambda: source.discover(self._context, known)
+            f"look up the splits of {name}", lambda: self._source(name).discover(self._context, known)
         )
+
+    def _source(self, name: str) -> Source[Any]:
+        return next(node.source for node in self._plan.sources if node.name == name)
 
     # ------------------------------------------------------------ epochs
 
@@ -273,6 +280,10 @@ class Coordinator:
             outcomes=[outcome.value for outcome in outcomes],
         )
         self._finisher.write_receipt(manifest, outcomes)
+
+    def interrupt(self) -> None:
+        """Let no call wait for a server any longer: it raises Interrupted instead. May come from any thread."""
+        self._patience.interrupt()
 
     def close(self) -> None:
         """Close the committers."""

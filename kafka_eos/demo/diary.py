@@ -27,7 +27,7 @@ class Diary:
     sessions: list[dict[str, Any]] = field(default_factory=list)
     """The ``running`` events: one for each time that the job was up again."""
     own_epochs: int = 0
-    """Epochs that were committed by the term that took them (not finished by a recovery)."""
+    """Epochs with output that were committed by the term that took them (not finished by a recovery)."""
     checkpoint: dict[str, Any] = field(default_factory=dict)
     """The latest ``decided`` event: seconds, state_bytes."""
     lag: int = 0
@@ -80,8 +80,9 @@ class Diary:
             case "decided":
                 self.checkpoint = event
             case "committed":
-                self.outputs[event["epoch"]] = sum(event["records"].values())
-                self.own_epochs += event["term"] == self.term
+                records = sum(event["records"].values())
+                self.outputs[event["epoch"]] = records
+                self.own_epochs += records > 0 and event["term"] == self.term
 
     def _note_status(self, status: Mapping[str, Any]) -> None:
         if progress := status["last"].get("progress"):

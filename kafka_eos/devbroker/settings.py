@@ -46,7 +46,7 @@ def server_properties(data: Path, port: int, controller_port: int, overrides: Ma
         "auto.create.topics.enable": "false",
         # Quick: no waiting for more members, and after a kill no 9 s until the controller forgets the old process.
         "group.initial.rebalance.delay.ms": "0",
-        "broker.session.timeout.ms": "2000",
+        "broker.session.timeout.ms": "4000",
         "broker.heartbeat.interval.ms": "500",
         "log.index.size.max.bytes": "1048576",
         "log.cleaner.dedupe.buffer.size": "16777216",

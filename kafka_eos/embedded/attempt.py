@@ -15,12 +15,33 @@ import enum
 import queue
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.coordinator import Acked, Coordinator, Interrupted, Resumed
-from kafka_eos.embedded.control import Ack, Assign, Complete, Failed, Progress, Reached, Ready, Start, ToSupervisor, Trigger
+from kafka_eos.embedded.control import (
+    Ack,
+    Assign,
+    Complete,
+    Failed,
+    Progress,
+    Reached,
+    Ready,
+    Start,
+    ToSupervisor,
+    Trigger,
+)
+from kafka_eos.embedded.events import (
+    Broken,
+    Committed,
+    Discovered,
+    Event,
+    Heard,
+    StopExpired,
+    StopRequested,
+    WorkerEnded,
+)
 from kafka_eos.embedded.process import WorkerProcess
 from kafka_eos.errors import Fatal, RestartFromCheckpoint, Retryable, UserError
 from kafka_eos.failpoints import hit
@@ -36,38 +57,6 @@ class Phase(enum.Enum):
     DONE = "done"
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerEnded:
-    """A worker process is gone."""
-
-    pid: int
-    how: str
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    message: ToSupervisor
-    pid: int
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The commit thread is done with an epoch; ``error`` is None if it is committed."""
-
-    manifest: Manifest
-    error: Exception | None
-
-
-class StopRequested:
-    """A signal asked for a clean end."""
-
-
-@dataclass(frozen=True, slots=True)
-class StopExpired:
-    """The time for a clean end is over."""
-
-
-Event = Heard | WorkerEnded | Finished | StopRequested | StopExpired
 READY_TIMEOUT = 120.0
 """Seconds that workers have to let go of the last session and to restore the next."""
 DISCOVERY_INTERVAL = 5.0
@@ -107,7 +96,7 @@ class Attempt:
         self._known = {name: dict(positions) for name, positions in resumed.positions.items()}
         now = time.monotonic()
         self._began = self._last_triggered = self._last_completed = self._last_discovery = now
-        self._committing = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._beside_thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
 
     def run(self) -> None:
         self._worker.tell(
@@ -124,8 +113,12 @@ class Attempt:
             while self._phase is not Phase.DONE:
                 self._tick(time.monotonic())
                 self._wait()
+        except BaseException:
+            # A commit that waits for a server would keep this attempt from ending; recovery takes it up again.
+            self._coordinator.interrupt()
+            raise
         finally:
-            self._committing.shutdown(wait=True, cancel_futures=True)
+            self._beside_thread.shutdown(wait=True, cancel_futures=True)
 
     def stop(self) -> None:
         """Take a last checkpoint, commit it, end."""
@@ -150,7 +143,8 @@ class Attempt:
                 self._trigger(now)
         if self._phase is Phase.RUNNING and now - self._last_discovery > DISCOVERY_INTERVAL:
             self._last_discovery = now
-            self._discover()
+            known = {source: dict(positions) for source, positions in self._known.items()}
+            self._beside(lambda: self._discover(known))
 
     def _wait(self) -> None:
         try:
@@ -174,11 +168,20 @@ class Attempt:
         self._last_triggered = now
         self._worker.tell(Trigger(session=self._session, epoch=epoch, last=last))
 
-    def _discover(self) -> None:
-        for source, positions in self._coordinator.discover(self._known).items():
-            self._known[source].update(positions)
-            self._observe("splits", source=source, splits=sorted(positions))
-            self._worker.tell(Assign(session=self._session, source=source, positions=positions))
+    def _discover(self, known: Mapping[str, Positions]) -> Event | None:
+        try:
+            return Discovered(self._session, self._coordinator.discover(known))
+        except Retryable as error:
+            self._observe("notice", text=f"could not look for new splits: {error}")
+            return None
+
+    def _assign(self, found: Mapping[str, Positions]) -> None:
+        for source, positions in found.items():
+            new = {split: at for split, at in positions.items() if split not in self._known[source]}
+            if new:
+                self._known[source].update(new)
+                self._observe("splits", source=source, splits=sorted(new))
+                self._worker.tell(Assign(session=self._session, source=source, positions=new))
 
     # ------------------------------------------------------------ events
 
@@ -192,10 +195,14 @@ class Attempt:
                 )
             case WorkerEnded(pid=pid, how=how) if pid == self._worker.pid:
                 raise WorkerDied(f"worker {pid} {how}")
-            case Finished(manifest=manifest, error=None):
-                self._finished(manifest)
-            case Finished(error=error) if error is not None:
+            case Committed() | Discovered() | Broken() if event.term != self._session:
+                return  # an earlier attempt began it; recovery has decided what became of it
+            case Discovered(found=found):
+                self._assign(found)
+            case Broken(error=error):
                 raise error
+            case Committed(manifest=manifest):
+                self._committed(manifest)
             case Heard(message=message, pid=pid) if pid == self._worker.pid:
                 self._hear(message)
 
@@ -232,19 +239,31 @@ class Attempt:
             blocked_ms=ack.blocked_ms,
             state_bytes=sum(file.size for handle in ack.states for file in handle.files),
         )
-        self._committing.submit(self._commit, manifest).add_done_callback(
-            lambda future: self._events.put(Finished(manifest, _error_of(future)))
-        )
+        self._beside(lambda: self._commit(manifest))
 
-    def _commit(self, manifest: Manifest) -> None:
+    def _beside(self, work: Callable[[], Event | None]) -> None:
+        """Run ``work`` on the second thread; what it returns or raises becomes an event."""
+
+        def run() -> None:
+            try:
+                event = work()
+            except Exception as error:  # noqa: BLE001 - handled by the main thread
+                event = Broken(self._session, error)
+            if event is not None:
+                self._events.put(event)
+
+        self._beside_thread.submit(run)
+
+    def _commit(self, manifest: Manifest) -> Event:
         self._coordinator.finish(manifest)
         try:
             self._coordinator.tell_sources(manifest)
         except Retryable as error:
             # The consumer group only shows lag; the next epoch tells it again.
             self._observe("notice", text=f"offsets of epoch {manifest.epoch} not shown in the consumer group: {error}")
+        return Committed(self._session, manifest)
 
-    def _finished(self, manifest: Manifest) -> None:
+    def _committed(self, manifest: Manifest) -> None:
         assert isinstance(self._flight, Committing)
         self._observe(
             "committed",
@@ -268,12 +287,3 @@ def _as_exception(failed: Failed) -> Exception:
             return Fatal(f"{text}\n{failed.details}")
         case _:
             return RestartFromCheckpoint(text)
-
-
-def _error_of(future: Future[None]) -> Exception | None:
-    if future.cancelled():
-        return RestartFromCheckpoint("the commit was cancelled")
-    error = future.exception()
-    if error is None or isinstance(error, Exception):
-        return error
-    raise error

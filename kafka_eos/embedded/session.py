@@ -76,7 +76,7 @@ def run_session(
             hit("recovery.opened")
             mouth.say(Ready(session=start.session))
             return Session(stage, settings.batch_size, storage, start, mouth).run(inbox)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - reported to the supervisor, which decides
         mouth.say(failure(start.session, error))
         return first_start(inbox)
 
@@ -84,9 +84,7 @@ def run_session(
 class Session:
     """The loop of one session over an open stage."""
 
-    def __init__(
-        self, stage: Stage, batch_size: int, storage: CheckpointStorage, start: Start, mouth: Mouth
-    ) -> None:
+    def __init__(self, stage: Stage, batch_size: int, storage: CheckpointStorage, start: Start, mouth: Mouth) -> None:
         self._stage, self._batch_size, self._storage = stage, batch_size, storage
         self._start, self._mouth = start, mouth
         self._background = ThreadPoolExecutor(1, thread_name_prefix="pre-commit")
@@ -143,7 +141,7 @@ class Session:
     def _say_result(self, acknowledge: Callable[[], Ack]) -> None:
         try:
             ack = acknowledge()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - reported to the supervisor, which decides
             self._mouth.say(failure(self._start.session, error))
             return
         hit("worker.ack.before")

@@ -33,9 +33,7 @@ from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 class Stage:
     """What a session works with. ``backends`` and ``writers`` are by operator name."""
 
-    def __init__(
-        self, plan: Plan, settings: Settings, storage: CheckpointStorage, start: Start, local: Path
-    ) -> None:
+    def __init__(self, plan: Plan, settings: Settings, storage: CheckpointStorage, start: Start, local: Path) -> None:
         self.readers: dict[str, Reader[Any]] = {}
         self.writers: dict[str, Writer[Any]] = {}
         self.backends: dict[str, StateBackend] = {}

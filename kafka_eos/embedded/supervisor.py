@@ -21,11 +21,12 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import Coordinator, Patience
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.embedded.attempt import Attempt, Event, Heard, StopExpired, StopRequested, WorkerDied, WorkerEnded
+from kafka_eos.embedded.attempt import Attempt, WorkerDied
 from kafka_eos.embedded.control import ToSupervisor
+from kafka_eos.embedded.events import Event, Heard, StopExpired, StopRequested, WorkerEnded
 from kafka_eos.embedded.process import WorkerProcess
 from kafka_eos.embedded.status import Observer, StatusFile
-from kafka_eos.errors import Fatal, RestartFromCheckpoint
+from kafka_eos.errors import ConfigError, Fatal, RestartFromCheckpoint, Retryable
 from kafka_eos.interfaces import Positions
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.checkpoint import Cadence, Failures
@@ -82,15 +83,13 @@ class Supervisor:
             )
             try:
                 if not checked:
-                    for notice in coordinator.check():
-                        self._notice(notice)
+                    self._check(coordinator)
                     checked = True
                 self._attempt(coordinator, worker)
                 return
             except (RestartFromCheckpoint, OSError) as error:
                 self._after(error)
             finally:
-                self._patience.interrupt()
                 coordinator.close()
 
     def _attempt(self, coordinator: Coordinator, worker: WorkerProcess) -> None:
@@ -102,10 +101,18 @@ class Supervisor:
         attempt = Attempt(coordinator, resumed, worker, self._events, cadence, self._observe, self._ends)
         if self._stopping:
             attempt.stop()
+        attempt.run()
+
+    def _check(self, coordinator: Coordinator) -> None:
         try:
-            attempt.run()
-        finally:
-            self._patience.interrupt()
+            notices = coordinator.check()
+        except Retryable as error:
+            raise ConfigError(
+                f"Kafka does not answer: {error}. Check bootstrap_servers ({self._settings.bootstrap_servers}, from "
+                f"{self._settings.origin_of('bootstrap_servers')}); for a local broker: kafka-eos broker start"
+            ) from error
+        for notice in notices:
+            self._notice(notice)
 
     # ------------------------------------------------------------ failures
 
@@ -113,6 +120,8 @@ class Supervisor:
         """Count the failure, wait, and let the next attempt begin; or give up."""
         if isinstance(error, WorkerDied):
             self._deaths = failures = self._deaths.failed()
+            if self._worker is not None:
+                self._worker.kill()  # it may be alive and only not answering
             what, setting = "worker ended", "max_restarts"
         else:
             self._checkpoints = failures = self._checkpoints.failed()
@@ -123,10 +132,13 @@ class Supervisor:
                 f"{failures.seen} times in a row without a committed checkpoint: {what}: {error}. Nothing is lost; "
                 f"the job continues from its last checkpoint when started again. ({setting}={failures.tolerated})"
             ) from error
-        delay = min(
-            self._settings.restart_backoff_initial * 2 ** (failures.seen - 1), self._settings.restart_backoff_max
-        )
-        time.sleep(delay)
+        self._back_off(failures.seen)
+
+    def _back_off(self, failures: int) -> None:
+        """The first failure in a row is answered at once; then the delay doubles from its initial value."""
+        if failures > 1 and not self._stopping:
+            first, most = self._settings.restart_backoff_initial, self._settings.restart_backoff_max
+            time.sleep(min(first * 2 ** (failures - 2), most))
 
     def _living_worker(self) -> WorkerProcess:
         if self._worker is None or not self._worker.alive:

@@ -36,7 +36,7 @@ def main() -> None:
     threading.Thread(target=_listen, args=(sock, inbox), daemon=True, name="control").start()
     try:
         work = _prepare(AppRef.parse(app), settings, subtask)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - reported to the supervisor, which decides
         mouth.say(failure(0, error))
         sys.exit(1)
     start = first_start(inbox)

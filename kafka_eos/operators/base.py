@@ -65,7 +65,7 @@ def call_each(
             out.extend(map(fn, todo))
         except NOT_THE_RECORDS_FAULT:
             raise
-        except Exception as raised:
+        except Exception as raised:  # noqa: BLE001 (whatever user code raises belongs to its record)
             error = raised
         done = len(out) + len(refused)
         if error is None and done == len(values):

@@ -55,7 +55,7 @@ class Fold:
                 made = emit(key, acc)
             except NOT_THE_RECORDS_FAULT:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 (whatever user code raises belongs to its record)
                 index = len(out) + len(refused)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
@@ -64,7 +64,7 @@ class Fold:
             out.append(made)
             updates.append(count)
         if out and not self._tried:
-            self._try(entries[keys[-1]] if keys[-1] in entries else None)
+            self._try(entries.get(keys[-1]))
         kept = without(batch, refused)
         return Batch(out, kept.rows, batch.origin, kept.keys, batch.lane, updates)
 

@@ -6,7 +6,7 @@ Rule: what one record writes to state takes effect only when its call has return
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -16,7 +16,7 @@ U = TypeVar("U")
 class KeyState(Protocol[T]):
     """One value of the current key.
 
-    The trap: a value that is changed in place is not written; call ``put`` with the value you want to keep.
+    None means "no value". The trap: a value that is changed in place is not written; call ``put`` with the value you want to keep.
     """
 
     def get(self) -> T:
@@ -30,10 +30,16 @@ class KeyState(Protocol[T]):
 class ProcessContext(Protocol):
     """What ``open`` gets."""
 
-    def value_state(self, name: str, type: Any, default: Any = None) -> KeyState[Any]:
+    @overload
+    def value_state(self, name: str, tp: type[T]) -> KeyState[T | None]: ...
+
+    @overload
+    def value_state(self, name: str, tp: type[T], default: T) -> KeyState[T]: ...
+
+    def value_state(self, name: str, tp: Any, default: Any = None) -> KeyState[Any]:
         """A state of the operator, for the key at hand when it is used.
 
-        ``type`` decides how it is stored (pydantic models as Avro, the rest as MessagePack). ``default`` is what a
+        ``tp`` decides how it is stored (pydantic models as Avro, the rest as MessagePack). ``default`` is what a
         key without a value reads; it is shared by all keys, so it must not be changed in place.
         """
 

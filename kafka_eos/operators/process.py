@@ -39,12 +39,12 @@ class Process:
         self._function.open(self)
         self._opening = False
 
-    def value_state(self, name: str, type: Any, default: Any = None) -> _Handle:
+    def value_state(self, name: str, tp: Any, default: Any = None) -> _Handle:
         if not self._opening:
             raise PlanError(f"operator {self._ctx.operator!r}: declare state {name!r} in open(ctx), not later")
         if name in self._states or name == UPDATES:
             raise PlanError(f"operator {self._ctx.operator!r}: the state name {name!r} is taken")
-        descriptor = StateDescriptor(token(name, "state name"), self._key_codec, state_codec(type))
+        descriptor = StateDescriptor(token(name, "state name"), self._key_codec, state_codec(tp))
         handle = self._states[name] = _Handle(self._ctx.value_state(descriptor), default)
         return handle
 
@@ -60,7 +60,7 @@ class Process:
                 outputs = list(call(key, value))
             except NOT_THE_RECORDS_FAULT:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 (whatever user code raises belongs to its record)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
                 continue

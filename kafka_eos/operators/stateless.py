@@ -95,7 +95,7 @@ class MapBatches(Stateless):
             made = list(self._fn(given))
         except NOT_THE_RECORDS_FAULT:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (whatever user code raises belongs to its record)
             if stop - start == 1:
                 self.ctx.reject(batch, start, error)
                 refused.append(start)

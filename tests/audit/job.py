@@ -127,7 +127,7 @@ class Job:
     # ------------------------------------------------------------ audit
 
     def audit(self, spark: object, **options: object) -> Verdict:
-        ref = AppRef(self.app)
+        ref = AppRef(self.app, self.name)
         return audit(load(ref), self.settings, app=ref, spark=spark, **options)  # type: ignore[arg-type]
 
 

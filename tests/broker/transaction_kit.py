@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.transactions import Description, Transaction
@@ -156,6 +157,6 @@ def committed_values(bootstrap: str, topic: str) -> list[str]:
             continue
         if message.error() is not None:
             break
-        values.append(message.value().decode())
+        values.append((message.value() or b"").decode())
     consumer.close()
     return values

@@ -26,9 +26,7 @@ def e(epoch: int, term: int) -> EpochId:
     return EpochId(Epoch(epoch), Term(term))
 
 
-def facts(
-    claims: set[int], bases: dict[int, EpochId | None], manifests: set[EpochId], receipts: set[EpochId]
-) -> Facts:
+def facts(claims: set[int], bases: dict[int, EpochId | None], manifests: set[EpochId], receipts: set[EpochId]) -> Facts:
     return Facts(
         frozenset(map(Term, claims)),
         {Term(n): base for n, base in bases.items()},

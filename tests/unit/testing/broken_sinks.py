@@ -19,11 +19,15 @@ from kafka_eos.testing.sinks import MemoryWriter, _Portion
 class CommitDoubles(MemorySink):
     """A repeated commit makes the rows visible again."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: dict[str, list[Any]] = {}
+
     def commit(self, name: str) -> Outcome:
-        if name in self._done:
+        if name in self._kept:
             self.committed += self._kept[name]
             return Outcome.ALREADY
-        self._kept = getattr(self, "_kept", {}) | {name: list(self._prepared[name].values)}
+        self._kept[name] = self.prepared
         return super().commit(name)
 
 

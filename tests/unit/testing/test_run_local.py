@@ -30,8 +30,7 @@ def _totals() -> Pipeline:
 def test_state_is_kept_across_batches(batch_size: int) -> None:
     result = run_local(_totals(), {"orders": ORDERS}, batch_size=batch_size)
 
-    last = {user: total for user, total in result["totals"]}
-    assert last == {"ada": 7, "bob": 6}
+    assert dict(result["totals"]) == {"ada": 7, "bob": 6}
 
 
 def test_two_runs_share_nothing() -> None:

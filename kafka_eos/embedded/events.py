@@ -1,0 +1,68 @@
+"""Everything that can reach the supervisor, as values in one queue.
+
+Rule: whoever sends an event decides nothing. The queue outlives attempts, so what an attempt started carries its
+term, and a later one ignores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.embedded.control import ToSupervisor
+from kafka_eos.interfaces import Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A worker has said something."""
+
+    message: ToSupervisor
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEnded:
+    """A worker process is gone; ``how`` in words."""
+
+    pid: int
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A decided epoch has its receipt."""
+
+    term: int
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """Splits of sources that were not known, and where to start them."""
+
+    term: int
+    found: Mapping[str, Positions]
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Work beside the main thread (a commit, the search for splits) ended with an error."""
+
+    term: int
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """A signal asked for a clean end."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopExpired:
+    """The time for a clean end is over."""
+
+
+Event: TypeAlias = Heard | WorkerEnded | Committed | Discovered | Broken | StopRequested | StopExpired

@@ -1,0 +1,81 @@
+"""A demo is alone in its directory, and removes and stops only what a demo made."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafka_eos.demo.home import Home, Options, check_port, started_at
+from kafka_eos.errors import ConfigError
+
+SLEEPER = [sys.executable, "-c", "input()"]
+
+
+def sleeper() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(SLEEPER, stdin=subprocess.PIPE)
+
+
+def test_each_demo_starts_with_an_empty_run_directory(tmp_path: Path) -> None:
+    with Home(tmp_path).occupied():
+        (tmp_path / "run" / "old").touch()
+    with Home(tmp_path).occupied():
+        assert not (tmp_path / "run" / "old").exists()
+
+
+def test_a_second_demo_is_refused_while_one_runs(tmp_path: Path) -> None:
+    with Home(tmp_path).occupied(), pytest.raises(ConfigError, match=f"process {os.getpid()}"), Home(tmp_path).occupied():
+        pass
+
+
+def test_a_directory_of_somebody_else_is_not_removed(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "precious").touch()
+
+    with pytest.raises(ConfigError, match="not of a demo"), Home(tmp_path).occupied():
+        pass
+    assert (tmp_path / "run" / "precious").exists()
+
+
+def test_the_job_of_an_interrupted_demo_is_stopped(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with sleeper() as left:
+        with home.occupied():
+            home.remember(left.pid)
+        with home.occupied():
+            assert left.wait(10) == -9
+
+
+def test_a_process_that_got_the_same_id_later_is_left_alone(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with sleeper() as other:
+        with home.occupied():
+            home.process_file.write_text(json.dumps({"pid": other.pid, "started": "another time"}))
+        with home.occupied():
+            assert other.poll() is None
+        other.kill()
+
+
+def test_a_process_that_is_gone_has_no_start() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+
+    assert started_at(gone.pid) is None
+
+
+def test_a_used_port_is_an_error_that_names_the_option() -> None:
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        used.listen()
+        with pytest.raises(ConfigError, match="--port"):
+            check_port(used.getsockname()[1])
+
+
+def test_too_few_orders_are_refused() -> None:
+    with pytest.raises(ConfigError, match="--orders"):
+        Options(orders=10)

@@ -1,0 +1,136 @@
+"""What is shipped: a wheel that works installed, whatever else lies in the user's directory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+HOSTILE = "raise SystemExit('the file of the user was imported instead of ours')\n"
+
+pytestmark = pytest.mark.xdist_group("packaging")  # builds once
+
+
+def run(directory: Path, *command: str | Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def build(source: Path, kind: str, out: Path) -> Path:
+    """Builds one distribution from ``source`` without isolation: nothing is downloaded."""
+    command = [sys.executable, "-m", "build", f"--{kind}", "--no-isolation", "--outdir", str(out), str(source)]
+    run(source, *command)
+    (built,) = out.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(ROOT, "wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(ROOT, "sdist", tmp_path_factory.mktemp("sdist"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``bin`` of an environment that has the wheel, and borrows the dependencies of this one."""
+    home = tmp_path_factory.mktemp("environment")
+    venv.create(home, with_pip=False)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
+    command = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet"]
+    run(home, *command, "--no-deps", "--no-index", wheel)
+    # A plain line, so that an editable install of this checkout (itself a .pth file) is not borrowed with the rest.
+    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return home / "bin"
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A user's directory with modules named like our folders."""
+    for name in ("schemas.py", "connectors.py", "tests.py"):
+        (tmp_path / name).write_text(HOSTILE)
+    return tmp_path
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Every file of a wheel, but the record of installation."""
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/RECORD")}
+
+
+def source_files() -> set[str]:
+    """Every file that the wheel must hold, by its name in it."""
+    found = set()
+    for folder, prefix in (
+        (ROOT / "kafka_eos", ""),
+        (ROOT / "connectors", "kafka_eos/"),
+        (ROOT / "schemas", "kafka_eos/"),
+    ):
+        for directory, folders, files in os.walk(folder):
+            folders[:] = [name for name in folders if name != "__pycache__"]
+            found |= {prefix + str((Path(directory) / name).relative_to(ROOT)) for name in files}
+    return found
+
+
+def test_the_wheel_holds_every_file_of_the_package_and_no_other_package(wheel: Path) -> None:
+    shipped = {name for name in contents(wheel) if ".dist-info/" not in name}
+
+    assert shipped == source_files()
+
+
+def test_the_wheel_holds_the_data_that_the_code_reads(wheel: Path) -> None:
+    shipped = contents(wheel)
+
+    assert {"kafka_eos/py.typed", "kafka_eos/devbroker/jars.sha256", "kafka_eos/devbroker/ivy.xml"} <= shipped.keys()
+    assert [name for name in shipped if name.startswith("kafka_eos/schemas/") and name.endswith(".avsc")]
+    assert [name for name in shipped if name.endswith(".dist-info/licenses/LICENSE")]
+
+
+def test_the_sdist_builds_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "source", filter="data")
+    (source,) = (tmp_path / "source").iterdir()
+
+    assert contents(build(source, "wheel", tmp_path / "out")) == contents(wheel)
+
+
+def test_the_command_works_installed_beside_hostile_modules(installed: Path, hostile: Path) -> None:
+    assert "Usage" in run(hostile, installed / "kafka-eos", "--help")
+
+
+@pytest.mark.parametrize("module", ["kafka_eos.connectors.kafka", "kafka_eos.schemas", "kafka_eos.devbroker"])
+def test_our_folders_are_imported_from_the_package_whatever_the_user_has(
+    installed: Path, hostile: Path, module: str
+) -> None:
+    code = f"import {module} as module; print(module.__file__)"
+    file = run(hostile, installed / "python", "-c", code).strip()
+
+    assert Path(file).is_relative_to(installed.parent)
+
+
+def test_nothing_of_ours_is_a_top_level_package_but_kafka_eos(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "from importlib.util import find_spec; print([n for n in ('connectors', 'schemas', 'tests') if find_spec(n)])"
+    )
+
+    assert run(tmp_path, installed / "python", "-c", code).strip() == "[]"
+
+
+def test_the_pinned_requirements_name_no_package_index() -> None:
+    text = (ROOT / "requirements" / "dev.txt").read_text()
+
+    assert "http" not in text
+    assert "--index-url" not in text
