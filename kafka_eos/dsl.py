@@ -216,8 +216,8 @@ class KeyedStream(_Upstream, Generic[K, T]):
 
         ``state`` is the accumulator's type. Without it, it is the class that ``init`` gives if that is a model, a
         Struct or a dataclass; else only plain values (str, numbers, lists, dicts …) can be stored, and what would
-        come back different is refused. The trap: ``step`` must return a new accumulator, not change the old one, if
-        it can raise.
+        come back different is refused. The trap: ``step`` must return a new accumulator and leave the old one as it
+        is, because outputs that were emitted before may still refer to it.
         """
         codec = Counted(state_codec(checked_class(type(init())) if state is None else state))
         return Stream(

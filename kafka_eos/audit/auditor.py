@@ -18,7 +18,7 @@ from kafka_eos.audit.cluster import Cluster, Range, Ranges, java_config, unsettl
 from kafka_eos.audit.ledger import Ledger, read_ledger
 from kafka_eos.audit.session import open_session
 from kafka_eos.audit.subject import Cut, Subject, Topic, cut, subject
-from kafka_eos.audit.verdict import Check, Evidence, Facts, NotPossible, Verdict, judge
+from kafka_eos.audit.verdict import Check, Evidence, Facts, NotPossible, Offender, Verdict, judge
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.ids import Term
 from kafka_eos.interfaces import JobContext
@@ -28,7 +28,7 @@ from kafka_eos.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafka_eos.audit.jobs import Scan, Scope, Totals
+    from kafka_eos.audit.jobs import ByEpoch, Expected, Scan
 
 Progress = Callable[[str], None]
 
@@ -132,7 +132,6 @@ class _Audit:
             if key not in self._clusters:
                 self._clusters[key] = (Cluster(spark, config), set())
             self._clusters[key][1].add(topic.topic)
-        self._scope: Scope | None = None
 
     def close(self) -> None:
         for cluster, _ in self._clusters.values():
@@ -246,39 +245,52 @@ class _Audit:
                      for sink in self._subject.sinks},
         )  # fmt: skip
         with _closing(Scan(self._spark, scope)) as scan:
-            return self._examine(scan, scope, base)
+            return self._examine(scan, base)
 
     def _position(self, source: Topic, partition: int, at: Range) -> int:
         return self.ledger.positions.get(source.node, {}).get(partition, self._start(source, partition, at))
 
-    def _examine(self, scan: Scan, scope: Scope, base: Facts) -> Facts:
+    def _examine(self, scan: Scan, base: Facts) -> Facts:
+        from kafka_eos.audit.jobs import Expected
+
         impossible = self._impossible()
-        recompute = Check.LOST not in impossible
-        self._progress("reading input and output, and recomputing" if recompute else "reading input and output")
-        totals = scan.totals(recompute=recompute)
-        if recompute and totals.loose and not scope.cut.steady:
-            reason = f"{totals.loose} outputs depend on the order of several input partitions"
+        self._progress("reading input and output")
+        inputs, ahead = scan.inputs()
+        visible, hidden = scan.visible(), scan.hidden()
+        made = Expected()
+        if Check.LOST not in impossible:
+            self._progress(f"recomputing the outputs of {inputs} records")
+            made = scan.expected()
+        if made.loose and not self._cut.steady:
+            reason = f"{made.loose} outputs depend on the order of several input partitions"
             impossible |= {Check.LOST: reason, Check.UNEXPECTED: reason}
-        self._progress(f"comparing {totals.outputs} outputs with {totals.expected} expected")
+        facts = replace(
+            base,
+            inputs=inputs,
+            not_yet_processed=ahead,
+            outputs=sum(count for count, _ in visible.values()),
+            invisible=sum(count for count, _ in hidden.values()),
+            expected=made.outputs,
+            keys=made.keys,
+            notes=self._notes(made),
+        )
+        self._progress(f"comparing {facts.outputs} outputs with {made.outputs} expected")
+        return replace(facts, evidence=self._evidence(scan, impossible, visible, hidden, facts))
+
+    def _evidence(
+        self, scan: Scan, impossible: Mapping[Check, str], visible: ByEpoch, hidden: ByEpoch, facts: Facts
+    ) -> dict[Check, Evidence | NotPossible]:
+        committed = self.ledger.committed
+        undecided = {epoch for epoch in visible if epoch is not None} - committed
+        half_hidden = {epoch for epoch in hidden if epoch is not None} & committed
         wanted = [check for check in Check if check not in impossible and check is not Check.WRONG_COUNT]
-        found = scan.find(wanted)
+        found = scan.find(wanted, undecided, half_hidden)
         evidence: dict[Check, Evidence | NotPossible] = {c: NotPossible(why) for c, why in impossible.items()}
         for check in wanted:
-            count, first = found.get(check, (0, ()))
-            evidence[check] = Evidence(_looked_at(check, totals), count, first)
+            evidence[check] = Evidence(_looked_at(check, facts), *found.get(check, (0, ())))
         if Check.WRONG_COUNT not in impossible:
-            evidence[Check.WRONG_COUNT] = self._wrong_counts(scan)
-        return replace(
-            base,
-            inputs=totals.inputs,
-            outputs=totals.outputs,
-            not_yet_processed=totals.ahead,
-            invisible=totals.invisible,
-            expected=totals.expected,
-            keys=totals.keys,
-            evidence=evidence,
-            notes=self._notes(totals),
-        )
+            evidence[Check.WRONG_COUNT] = self._wrong_counts(visible)
+        return evidence
 
     def _impossible(self) -> dict[Check, str]:
         """Checks that cannot be made, known before the scan."""
@@ -295,22 +307,20 @@ class _Audit:
             why |= dict.fromkeys((*_RECOMPUTE_CHECKS, Check.WRONG_COUNT), f"compaction may have removed records of {names}")
         return why
 
-    def _wrong_counts(self, scan: Scan) -> Evidence:
-        seen = scan.by_epoch()
+    def _wrong_counts(self, visible: ByEpoch) -> Evidence:
         wrong = []
-        for epoch, promised in self.ledger.records.items():
-            count, first = seen.get((epoch.term.n, epoch.epoch.n), (0, None))
+        for epoch, promised in sorted(self.ledger.records.items()):
+            count, first = visible.get(epoch, (0, Offender("-", -1, -1, "")))
             if count != promised:
                 text = f"epoch {epoch.epoch} of term {epoch.term} committed {promised} outputs, {count} are visible"
-                at = first or _nowhere()
-                wrong.append(replace(at, detail=text))
+                wrong.append(replace(first, detail=text))
         return Evidence(len(self.ledger.records), len(wrong), tuple(wrong[:5]))
 
-    def _notes(self, totals: Totals) -> list[str]:
+    def _notes(self, made: Expected) -> list[str]:
         notes = []
-        if totals.loose:
+        if made.loose:
             notes.append(
-                f"{totals.loose} outputs belong to keys whose input comes from several partitions and whose order the "
+                f"{made.loose} outputs belong to keys whose input comes from several partitions and whose order the "
                 "outputs do not tell; for them existence was compared, values were not."
             )
         if self._cut.serial:
@@ -320,16 +330,13 @@ class _Audit:
         return notes
 
 
-def _looked_at(check: Check, totals: Totals) -> int:
-    if check in (Check.LOST, Check.WRONG_TOTAL):
-        return totals.expected if check is Check.LOST else totals.keys
-    return totals.invisible if check is Check.COMMITTED_HIDDEN else totals.outputs
-
-
-def _nowhere() -> Any:
-    from kafka_eos.audit.verdict import Offender
-
-    return Offender("-", -1, -1, "")
+def _looked_at(check: Check, facts: Facts) -> int:
+    others = {
+        Check.LOST: facts.expected,
+        Check.WRONG_TOTAL: facts.keys,
+        Check.COMMITTED_HIDDEN: facts.invisible,
+    }
+    return others.get(check, facts.outputs)
 
 
 @contextmanager

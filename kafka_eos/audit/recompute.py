@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def expected(app: str, cut: Cut, sinks: frozenset[str], records: DataFrame, visible: DataFrame, streams: int) -> DataFrame:
-    """One row for each output that should exist: ``sink``, ``id``, place, ``update``, hashes, ``grp``, ``loose``.
+    """One row for each output that should exist: ``sink``, ``id``, place, ``update``, hashes, ``grp`` (of the key), ``loose``.
 
     ``records`` are ``tasks.INPUT``; ``visible`` the first copies of outputs; ``streams`` how many input partitions
     hold records.
@@ -77,6 +77,8 @@ def _identified(made: DataFrame, cut: Cut) -> DataFrame:
     return made.select(
         "sink",
         F.concat_ws("/", "source", "s_topic", "s_partition", "s_offset", path).alias("id"),
+        F.col("source").alias("e_source"),
+        F.col("lane").alias("e_lane"),
         F.col("s_topic").alias("e_topic"),
         F.col("s_partition").alias("e_partition"),
         F.col("s_offset").alias("e_offset"),
@@ -84,7 +86,8 @@ def _identified(made: DataFrame, cut: Cut) -> DataFrame:
         F.xxhash64("key").alias("e_key_hash"),
         F.xxhash64("value").alias("e_value_hash"),
         reads.preview("value").alias("e_preview"),
-        F.xxhash64("sink", "grp").alias("grp"),
-        F.col("grp").cast("string").alias("grp_text"),
+        F.when(F.col("grp").isNotNull(), F.xxhash64("grp")).alias("grp"),
+        # An encoded key starts with a byte that tells its type; people want the rest.
+        F.regexp_replace(F.col("grp").cast("string"), "[\\p{Cntrl}\\x{FFFD}]", "").alias("grp_text"),
         "loose",
     )

@@ -3,8 +3,8 @@
 What is stored is the pair (updates, accumulator), one entry, so that the number of an output and the state that
 it shows can never disagree.
 
-Rule: a key's entry is replaced only after the user's code has returned. The trap for users: code that changes the
-accumulator *in place* and then raises has changed it; return a new value instead.
+Rule: a key's entry is replaced only after the user's code has returned. The trap for users: a step that changes the
+accumulator *in place* also changes what was emitted before and is not written yet, and is not undone if it raises.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ U = TypeVar("U")
 class KeyState(Protocol[T]):
     """One value of the current key.
 
-    None means "no value". The trap: a value that is changed in place is not written; call ``put`` with the value you want to keep.
+    None means "no value". The trap: a value that is changed in place is not written; call ``put`` with the value
+    that you want to keep.
     """
 
     def get(self) -> T:

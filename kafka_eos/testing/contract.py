@@ -82,10 +82,8 @@ def _invisible(trial: Trial) -> None:
 
 
 def _commit_again(trial: Trial) -> None:
-    """A repeated commit doubles nothing, whoever repeats it; a newer term can tell that it was done before.
-
-    Within a term a server may answer a repeat like the first request (Kafka's EndTxn does).
-    """
+    """A repeated commit doubles nothing, whoever repeats it; a newer term can tell that it was done before."""
+    # Within a term a server may answer a repeat like the first request, as Kafka's EndTxn does.
     epoch, committer = epoch_id(1), trial.committer()
     committables = trial.prepare(trial.writer(), epoch, 0, 3)
     permit = trial.permit(epoch, committer, committables)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
+from kafka_eos import Pipeline
 from kafka_eos.app import AppRef, load
 from kafka_eos.audit import Verdict, audit
 from kafka_eos.checkpoints import manifest as records
@@ -55,6 +56,7 @@ class Job:
     app: Path
     name: str
     topics: dict[str, str] = field(default_factory=dict)
+    pipeline: Pipeline | None = None
 
     @property
     def settings(self) -> Settings:
@@ -128,7 +130,8 @@ class Job:
 
     def audit(self, spark: object, **options: object) -> Verdict:
         ref = AppRef(self.app, self.name)
-        return audit(load(ref), self.settings, app=ref, spark=spark, **options)  # type: ignore[arg-type]
+        self.pipeline = self.pipeline or load(ref)
+        return audit(self.pipeline, self.settings, app=ref, spark=spark, **options)  # type: ignore[arg-type]
 
 
 def _zero(positions: dict[str, dict[SplitId, int]]) -> dict[str, dict[SplitId, int]]:

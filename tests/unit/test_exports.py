@@ -1,0 +1,19 @@
+"""What users import is written down here; a change is a change of the public interface."""
+
+import kafka_eos
+
+
+def test_the_public_names_are_these() -> None:
+    errors = {
+        "Bug", "CommittableLost", "ConfigError", "CorruptCheckpoint", "Fatal", "Fenced", "InputLost", "JobLocked",
+        "KafkaEosError", "PlanError", "PoisonRecord", "RestartFromCheckpoint", "Retryable", "UserError",
+    }  # fmt: skip
+    verbs = {"KeyState", "KeyedStream", "Pipeline", "ProcessContext", "ProcessFunction", "Stream"}
+
+    assert set(kafka_eos.__all__) == errors | verbs | {"DerivedNameWarning", "__version__"}
+
+
+def test_every_public_name_exists_and_is_documented() -> None:
+    missing = [name for name in kafka_eos.__all__ if name != "__version__" and not getattr(kafka_eos, name).__doc__]
+
+    assert missing == []

@@ -1,0 +1,201 @@
+"""A plan is refused, with the user's line, unless it can keep its guarantees."""
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+
+from kafka_eos import DerivedNameWarning, Pipeline, PlanError
+from kafka_eos.interfaces import DeadLetters, Guarantee
+from kafka_eos.plan import union_lane
+from kafka_eos.testing import ListSource, MemorySink
+
+
+class WeakSource(ListSource):
+    """A source that cannot be read again exactly."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.AT_LEAST_ONCE
+
+
+class WeakSink(MemorySink):
+    """A sink that was asked for at-least-once."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.AT_LEAST_ONCE
+
+
+def numbers() -> ListSource:
+    return ListSource([1, 2, 3], name="numbers")
+
+
+def totals(name: str = "totals") -> Pipeline:
+    pipeline = Pipeline(name)
+    source = pipeline.source("numbers", numbers())
+    keyed = source.filter(lambda n: n > 1).key_by(str)
+    keyed.fold("sum", init=int, step=lambda acc, n: acc + n).sink("sums", MemorySink())
+    return pipeline
+
+
+def test_nodes_come_in_order_with_derived_names_for_those_that_have_none() -> None:
+    plan = totals().plan()
+
+    assert [(n.name, n.kind, n.inputs, n.derived) for n in plan.nodes] == [
+        ("numbers", "source", (), False),
+        ("filter-1", "filter", ("numbers",), True),
+        ("key-by-1", "key-by", ("filter-1",), True),
+        ("sum", "fold", ("key-by-1",), False),
+        ("sums", "sink", ("sum",), False),
+    ]
+
+
+def test_the_fingerprint_depends_on_names_and_edges_and_not_on_code() -> None:
+    def doubled(fn: Callable[[int], int], name: str) -> str:
+        pipeline = Pipeline("p")
+        pipeline.source("numbers", numbers()).map(fn, name=name).sink("out", MemorySink())
+        return pipeline.plan().fingerprint
+
+    assert doubled(lambda n: n, "m") == doubled(lambda n: n * 2, "m")
+    assert doubled(lambda n: n, "m") != doubled(lambda n: n, "other")
+
+
+def test_a_stateful_operator_without_a_name_warns() -> None:
+    pipeline = Pipeline("p")
+    keyed = pipeline.source("numbers", numbers()).key_by(str)
+    keyed.fold(init=int, step=lambda acc, n: acc + n).sink("out", MemorySink())
+
+    with pytest.warns(DerivedNameWarning, match="fold-1"):
+        pipeline.plan()
+
+
+def test_named_operators_do_not_warn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        totals().plan()
+
+
+def no_source() -> Pipeline:
+    return Pipeline("p")
+
+
+def dangling() -> Pipeline:
+    pipeline = totals()
+    pipeline.source("more", numbers()).map(str, name="lonely")  # lonely
+    return pipeline
+
+
+def only_dead_letters() -> Pipeline:
+    pipeline = Pipeline("p")
+    pipeline.source("numbers", numbers(), on_error=DeadLetters(MemorySink()))  # only dead letters
+    return pipeline
+
+
+def twice_the_same_name() -> Pipeline:
+    pipeline = totals()
+    pipeline.source("numbers", numbers()).sink("out", MemorySink())  # again
+    return pipeline
+
+
+def a_bad_name() -> Pipeline:
+    pipeline = Pipeline("p")
+    pipeline.source("my numbers", numbers()).sink("out", MemorySink())  # bad name
+    return pipeline
+
+
+def one_sink_twice() -> Pipeline:
+    pipeline, sink = Pipeline("p"), MemorySink()
+    stream = pipeline.source("numbers", numbers())
+    stream.sink("one", sink)  # shared
+    stream.sink("two", sink)  # shared
+    return pipeline
+
+
+def the_same_stream_twice_in_a_union() -> Pipeline:
+    pipeline = Pipeline("p")
+    stream = pipeline.source("numbers", numbers())
+    stream.union(stream).sink("out", MemorySink())  # union with itself
+    return pipeline
+
+
+def a_weak_source_under_a_strong_sink() -> Pipeline:
+    pipeline = Pipeline("p")
+    stream = pipeline.source("weak", WeakSource([1]))
+    stream.sink("strong", MemorySink())  # strong
+    return pipeline
+
+
+@pytest.mark.parametrize(
+    ("build", "message", "line"),
+    [
+        (no_source, "has no source", 'return Pipeline("p")'),
+        (dangling, "nothing reads the stream that map 'lonely' makes", "# lonely"),
+        (only_dead_letters, "nothing reads the stream that source 'numbers' makes", "# only dead letters"),
+        (twice_the_same_name, "two operators are named 'numbers'", "# again"),
+        (a_bad_name, "'my numbers' is not usable as a name", "# bad name"),
+        (one_sink_twice, "attached to more than one stream", "# shared"),
+        (the_same_stream_twice_in_a_union, "the same stream twice", "# union with itself"),
+        (a_weak_source_under_a_strong_sink, 'delivery="at-least-once"', "# strong"),
+    ],
+)
+def test_a_plan_that_cannot_run_is_refused_with_the_line_to_change(
+    build: Callable[[], Pipeline], message: str, line: str
+) -> None:
+    with pytest.raises(PlanError) as refused:
+        build().plan()
+
+    assert message in str(refused.value)
+    assert line in str(refused.value)
+    assert "test_plan.py:" in str(refused.value)
+
+
+def test_streams_of_two_pipelines_cannot_be_united() -> None:
+    one = Pipeline("one").source("a", numbers())
+    other = Pipeline("other").source("b", numbers())
+
+    with pytest.raises(PlanError, match="two pipelines, 'one' and 'other'"):
+        one.union(other)
+
+
+def test_a_keyed_verb_on_a_stream_without_keys_says_what_to_add() -> None:
+    stream = Pipeline("p").source("numbers", numbers())
+
+    with pytest.raises(PlanError, match="key_by"):
+        stream.fold("sum", init=int, step=int.__add__)  # type: ignore[attr-defined]
+
+
+def test_an_unknown_verb_is_an_attribute_error() -> None:
+    assert not hasattr(Pipeline("p").source("numbers", numbers()), "window")
+
+
+def test_a_path_is_as_strong_as_its_ends_and_says_why() -> None:
+    pipeline = Pipeline("p")
+    strong, weak = pipeline.source("strong", numbers()), pipeline.source("weak", WeakSource([1]))
+    strong.sink("exact", MemorySink())
+    strong.union(weak, name="both").sink("loose", WeakSink())
+
+    assert [(p.source, p.sink, p.guarantee) for p in pipeline.plan().paths] == [
+        ("strong", "exact", Guarantee.EXACTLY_ONCE),
+        ("strong", "loose", Guarantee.AT_LEAST_ONCE),
+        ("weak", "loose", Guarantee.AT_LEAST_ONCE),
+    ]
+    assert "asked for at-least-once by name" in pipeline.plan().paths[1].reason
+
+
+def test_dead_letters_are_a_sink_of_the_plan() -> None:
+    pipeline = Pipeline("p")
+    letters = MemorySink()
+    pipeline.source("numbers", numbers(), on_error=DeadLetters(letters)).sink("out", MemorySink())
+    plan = pipeline.plan()
+    sink = plan.dead_letters("numbers")
+
+    assert sink is not None
+    assert (sink.name, sink.sink, sink.dead_letters) == ("numbers-dead-letters", letters, True)
+
+
+def test_two_paths_never_share_a_lane() -> None:
+    first = [union_lane(0, 3, i) for i in range(3)]
+    second = [union_lane(lane, 2, i) for lane in first for i in range(2)]
+
+    assert sorted(second) == list(range(6))

@@ -1,0 +1,66 @@
+"""Every process of a job imports the user's file and must find its pipeline there."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kafka_eos import PlanError
+from kafka_eos.dsl import find_pipeline
+
+ONE = 'from kafka_eos import Pipeline\nfirst = Pipeline("one")\n'
+
+
+def module(tmp_path: Path, text: str, name: str = "user_app") -> ModuleType:
+    path = tmp_path / "app.py"
+    path.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_the_only_pipeline_needs_no_name(tmp_path: Path) -> None:
+    app = module(tmp_path, ONE)
+
+    assert find_pipeline(app) is app.first
+    assert app.first.file == tmp_path / "app.py"
+
+
+def test_one_of_several_is_found_by_variable_and_by_name(tmp_path: Path) -> None:
+    app = module(tmp_path, ONE + 'second = Pipeline("two")\n')
+
+    assert find_pipeline(app, "second") is app.second
+    assert find_pipeline(app, "two") is app.second
+
+
+def test_a_pipeline_that_is_kept_out_of_sight_is_found(tmp_path: Path) -> None:
+    app = module(tmp_path, 'from kafka_eos import Pipeline\nkept = [Pipeline("hidden")]\n')
+
+    assert find_pipeline(app) is app.kept[0]
+
+
+def test_the_same_file_under_another_name_has_its_own_pipeline(tmp_path: Path) -> None:
+    main, worker = module(tmp_path, ONE, "app_main"), module(tmp_path, ONE, "app_worker")
+
+    assert find_pipeline(main) is main.first
+    assert find_pipeline(worker) is worker.first
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "message"),
+    [
+        ("", None, "makes no pipeline"),
+        (ONE + 'second = Pipeline("two")\n', None, r"several pipelines \(one, two\)"),
+        (ONE, "three", "no pipeline named 'three'; it makes one"),
+        (ONE + 'second = Pipeline("one")\n', "one", "several pipelines named 'one'"),
+    ],
+)
+def test_what_cannot_be_found_is_explained(tmp_path: Path, text: str, name: str | None, message: str) -> None:
+    app = module(tmp_path, text)
+
+    with pytest.raises(PlanError, match=message):
+        find_pipeline(app, name)
