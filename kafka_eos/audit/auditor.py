@@ -304,7 +304,8 @@ class _Audit:
             why |= dict.fromkeys(_RECOMPUTE_CHECKS, f"source {names} cannot be read again by the audit")
         if self._pinned.compacted:
             names = ", ".join(self._pinned.compacted)
-            why |= dict.fromkeys((*_RECOMPUTE_CHECKS, Check.WRONG_COUNT), f"compaction may have removed records of {names}")
+            reason = f"compaction may have removed records of {names}"
+            why |= dict.fromkeys((*_RECOMPUTE_CHECKS, Check.WRONG_COUNT), reason)
         return why
 
     def _wrong_counts(self, visible: ByEpoch) -> Evidence:

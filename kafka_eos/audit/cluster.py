@@ -84,9 +84,10 @@ class Cluster:
     """One cluster as the audit sees it. ``close`` it."""
 
     def __init__(self, spark: SparkSession, config: Mapping[str, str]) -> None:
-        self._jvm: Any = spark._jvm
-        self._kafka = self._jvm.org.apache.kafka
-        properties = self._jvm.java.util.Properties()
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        self._kafka = jvm.org.apache.kafka
+        properties = jvm.java.util.Properties()
         for name, value in {**config, "request.timeout.ms": "10000"}.items():
             properties.setProperty(name, value)
         with _errors(f"connect to {config['bootstrap.servers']}"):

@@ -120,9 +120,7 @@ class Scan:
         place = (F.coalesce(F.col(a), F.col(b)).cast("string") for a, b in _PLACES)
         series = F.when(F.col("grp").isNotNull(), F.col("grp")).otherwise(F.xxhash64(*place))
         strict = F.col("there") & F.col("should") & ~F.col("loose")
-        return self._hold(
-            pairs.withColumn("series", series).withColumn("strict", strict).repartition("sink", "series")
-        )
+        return self._hold(pairs.withColumn("series", series).withColumn("strict", strict).repartition("sink", "series"))
 
     # ------------------------------------------------------------ totals
 
@@ -219,10 +217,10 @@ class Scan:
 
 _AT = ("topic", "partition", "offset")
 _PLACES = (("source", "e_source"), ("s_topic", "e_topic"), ("s_partition", "e_partition"), ("lane", "e_lane"))
-_COLUMNS = frozenset(
-    "copy id epoch term sink preview e_preview update e_update before grp_text written.id read.id "
-    "x.preview y.e_preview".split()
-)
+_COLUMNS = frozenset({
+    "copy", "id", "epoch", "term", "sink", "preview", "e_preview", "update", "e_update", "before", "grp_text",
+    "written.id", "read.id", "x.preview", "y.e_preview",
+})  # fmt: skip
 
 
 def _visible_flags(undecided: Collection[EpochId]) -> list[Column]:
@@ -291,7 +289,7 @@ def _by_epoch(table: DataFrame) -> ByEpoch:
     return {
         None if row["term"] is None else EpochId(Epoch(row["epoch"]), Term(row["term"])): (
             row["n"],
-            Offender(*row["first"], detail="the first output of its epoch"),
+            Offender(*row["first"], "the first output of its epoch"),
         )
         for row in grouped.collect()
     }

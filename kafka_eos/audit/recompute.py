@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def expected(app: str, cut: Cut, sinks: frozenset[str], records: DataFrame, visible: DataFrame, streams: int) -> DataFrame:
-    """One row for each output that should exist: ``sink``, ``id``, place, ``update``, hashes, ``grp`` (of the key), ``loose``.
+def expected(
+    app: str, cut: Cut, sinks: frozenset[str], records: DataFrame, visible: DataFrame, streams: int
+) -> DataFrame:
+    """One row for each output that should exist: ``sink``, ``id``, place, update, hashes, ``grp`` (its key), ``loose``.
 
     ``records`` are ``tasks.INPUT``; ``visible`` the first copies of outputs; ``streams`` how many input partitions
     hold records.

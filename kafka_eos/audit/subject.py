@@ -163,10 +163,7 @@ def cut(plan: Plan) -> Cut:
     below = descendants(plan, stages)
     nested = any(stage in below for stage in stages)
     mixed = any(
-        name not in below and name not in stages
-        for node in plan.nodes
-        if node.name in below
-        for name in node.inputs
+        name not in below and name not in stages for node in plan.nodes if node.name in below for name in node.inputs
     )
     return Cut(plan, stages, serial=nested or mixed)
 
@@ -175,9 +172,9 @@ def descendants(plan: Plan, names: Sequence[str]) -> frozenset[str]:
     """Every node that a record may reach after one of ``names``."""
     reached: set[str] = set()
     for node in plan.nodes:
-        if any(name in reached or name in names for name in node.inputs):
-            if not (isinstance(node, Sink) and node.dead_letters):
-                reached.add(node.name)
+        letters = isinstance(node, Sink) and node.dead_letters
+        if not letters and any(name in reached or name in names for name in node.inputs):
+            reached.add(node.name)
     return frozenset(reached)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -21,7 +21,7 @@ from kafka_eos.app import AppRef, load
 from kafka_eos.audit.subject import AuditableSink, AuditableSource, Cut, captured, cut
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.interfaces import StateBackend
-from kafka_eos.operators.chain import Chain, RawOrigin
+from kafka_eos.operators.chain import Chain, Output, RawOrigin
 from kafka_eos.plan import KeyBy, Plan
 from kafka_eos.provenance import ordinals
 from kafka_eos.records import Batch, RawRecord
@@ -62,9 +62,9 @@ def head_outputs(app: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
     parts = _cut(app)
     made = _Made()
     with ExitStack() as stack:
-        outputs = {sink: _Collector(parts.plan, sink, made) for sink in parts.head_sinks}
+        outputs: dict[str, Output] = {sink: _Collector(parts.plan, sink, made) for sink in parts.head_sinks}
         outputs |= {captured(stage): _ignore for stage in parts.stages}
-        chain = stack.enter_context(_closing(Chain(parts.head, {}, outputs)))
+        chain = stack.enter_context(closing(Chain(parts.head, {}, outputs)))
         for batch in batches:
             for raws in _runs(batch.to_pylist()):
                 _feed(parts.plan, chain, raws[0][0], [raw for _, raw in raws])
@@ -76,9 +76,9 @@ def captures(app: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
     parts = _cut(app)
     rows: Rows = []
     with ExitStack() as stack:
-        outputs: dict[str, Callable[[Batch[Any]], None]] = dict.fromkeys(parts.head_sinks, _ignore)
+        outputs: dict[str, Output] = dict.fromkeys(parts.head_sinks, _ignore)
         outputs |= {captured(stage): _Capture(parts.plan, stage, rows) for stage in parts.stages}
-        chain = stack.enter_context(_closing(Chain(parts.head, {}, outputs)))
+        chain = stack.enter_context(closing(Chain(parts.head, {}, outputs)))
         for batch in batches:
             for raws in _runs(batch.to_pylist()):
                 _feed(parts.plan, chain, raws[0][0], [raw for _, raw in raws])
@@ -108,7 +108,7 @@ def serial_outputs(app: str, loose: bool, batches: Iterator[pa.RecordBatch]) -> 
             for sink in parts.plan.sinks
         }
         backends = stack.enter_context(_Backends(parts.plan))
-        chain = stack.enter_context(_closing(Chain(parts.plan, backends.by_operator, outputs)))
+        chain = stack.enter_context(closing(Chain(parts.plan, backends.by_operator, outputs)))
         for batch in batches:
             for raws in _runs(batch.to_pylist()):
                 _feed(parts.plan, chain, raws[0][0], [raw for _, raw in raws])
@@ -166,7 +166,7 @@ class _Made:
 
 
 class _Collector:
-    """Encodes what reaches one sink. ``at_stage`` gives, for rows that come from a stage, ordinal, key and looseness."""
+    """Encodes what reaches one sink. ``at_stage``: ordinal, key and looseness of rows that come from a stage."""
 
     def __init__(self, plan: Plan, sink: str, made: _Made, loose: bool = False) -> None:
         node = plan.node(sink)
@@ -224,14 +224,14 @@ class _Tail:
     def __init__(self, parts: Cut, made: _Made) -> None:
         self._parts, self._held = parts, ExitStack()
         self._caught: dict[str, list[Batch[Any]]] = {stage: [] for stage in parts.stages}
-        outputs: dict[str, Callable[[Batch[Any]], None]] = dict.fromkeys(parts.head_sinks, _ignore)
+        outputs: dict[str, Output] = dict.fromkeys(parts.head_sinks, _ignore)
         outputs |= {captured(stage): self._caught[stage].append for stage in parts.stages}
-        self._head = self._held.enter_context(_closing(Chain(parts.head, {}, outputs)))
+        self._head = self._held.enter_context(closing(Chain(parts.head, {}, outputs)))
         letters = [sink.name for sink in parts.plan.sinks if sink.dead_letters]
         names = [sink.name for sink in parts.plan.sinks if sink.name in parts.below] + letters
         self._collectors = {name: _Collector(parts.plan, name, made) for name in names}
         backends = self._held.enter_context(_Backends(parts.tail))
-        self._tail = self._held.enter_context(_closing(Chain(parts.tail, backends.by_operator, self._collectors)))
+        self._tail = self._held.enter_context(closing(Chain(parts.tail, backends.by_operator, self._collectors)))
 
     def push(self, run: Sequence[Mapping[str, Any]]) -> None:
         """One run of captured rows of the same stage, source, topic and lane."""
@@ -249,7 +249,7 @@ class _Tail:
         self._tail.flush_rejected(source)
 
     def _wanted(self, stage: str, lane: int, wanted: Sequence[int]) -> tuple[list[Any], list[Any], list[int]]:
-        """Of all that the raw records made, the rows that were captured: row ``i`` is number ``wanted[i]`` of its record."""
+        """Of all that the raw records made, what was captured: for record ``i`` its row number ``wanted[i]``."""
         values: list[Any] = []
         keys: list[Any] = []
         rows: list[int] = []
@@ -292,19 +292,6 @@ class _Backends:
         for backend in self.by_operator.values():
             backend.close()
         self._scratch.cleanup()
-
-
-class _closing:
-    """A chain that is closed when its task ends."""
-
-    def __init__(self, chain: Chain) -> None:
-        self._chain = chain
-
-    def __enter__(self) -> Chain:
-        return self._chain
-
-    def __exit__(self, *_: object) -> None:
-        self._chain.close()
 
 
 def _arrow(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:

@@ -159,9 +159,7 @@ def judge(facts: Facts, *, allow_foreign: bool = False, expect_faults: bool = Fa
         for check in Check
         if isinstance(evidence := facts.evidence.get(check), Evidence) and evidence.count and check not in ignored
     )
-    not_possible = {
-        check: e.reason for check in Check if isinstance(e := _evidence(facts, check), NotPossible)
-    }
+    not_possible = {check: e.reason for check in Check if isinstance(e := _evidence(facts, check), NotPossible)}
     outcome, reasons = _conclude(facts, found, not_possible, expect_faults)
     performed = tuple(check for check in Check if check not in not_possible)
     return Verdict(outcome, reasons, found, performed, not_possible, facts)

@@ -138,6 +138,6 @@ def _chart(facts: dict[str, Any]) -> Chart:
         line(2),
         [x(at) for at in facts["commits"] if at >= began],
         [{**one, "number": n, "x": x(one["at"])} for n, one in enumerate(facts["struck"], start=1)],
-        [(x(began + t), f"{t} s") for t in range(0, int(ended - began) + 1, step)],
+        [(x(t), f"{t} s") for t in range(0, int(ended) + 1, step) if t >= began],
         f"{most:,}",
     )

@@ -15,7 +15,7 @@ from kafka_eos.errors import PlanError
 from kafka_eos.operators.base import NOT_THE_RECORDS_FAULT, OperatorContext, call_each, without
 from kafka_eos.records import Batch
 
-_INT64 = range(-(2**63), 2**63)
+_STORABLE = range(-(2**63), 2**64)
 
 
 class Stateless:
@@ -135,7 +135,7 @@ def _plain(keys: list[Any]) -> bool:
     if types == {str}:
         return _encodable("".join(keys))
     if types == {int}:
-        return min(keys) in _INT64 and max(keys) in _INT64
+        return min(keys) in _STORABLE and max(keys) in _STORABLE
     return types <= {bytes}
 
 

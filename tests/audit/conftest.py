@@ -13,7 +13,7 @@ import pytest
 from kafka_eos.ids import SplitId
 from tests.audit.job import Job, Out, epoch, out
 
-TOTALS = '''
+TOTALS = """
 from pydantic import BaseModel
 from kafka_eos import Pipeline
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
@@ -35,7 +35,7 @@ pipeline = Pipeline("{name}")
           emit=lambda user, total: Total(user=user, total=total))
     .sink("totals", KafkaSink("{output}", value=Total, key=lambda total: total.user))
 )
-'''
+"""
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from kafka_eos import Pipeline
 from kafka_eos.app import AppRef, load
 from kafka_eos.audit import Verdict, audit
 from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.history import History
@@ -38,9 +37,19 @@ class Out:
     partition: int = 0
 
 
-def out(at: tuple[int, int], key: str | None, value: bytes, *, update: int | None = None, topic: str,
-        ordinal: int = 0, lane: int = 0, epoch: tuple[int, int] = (1, 1), source: str = "orders",
-        target: int = 0) -> Out:
+def out(
+    at: tuple[int, int],
+    key: str | None,
+    value: bytes,
+    *,
+    update: int | None = None,
+    topic: str,
+    ordinal: int = 0,
+    lane: int = 0,
+    epoch: tuple[int, int] = (1, 1),
+    source: str = "orders",
+    target: int = 0,
+) -> Out:
     """An output of the input record at (partition, offset), written by ``epoch`` = (term, epoch)."""
     term, number = epoch
     where = Provenance(Term(term), Epoch(number), source, topic, *at, lane, ordinal, update)
@@ -72,17 +81,23 @@ class Job:
 
     def feed(self, topic: str, inputs: Iterable[Input]) -> None:
         """Write input records; offsets of a partition begin at 0."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 20,
-                             "queue.buffering.max.messages": 1_000_000})
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
+        )
         for partition, key, value in inputs:
             producer.produce(topic, value, key, partition)
         assert producer.flush(60) == 0
 
     def write(self, topic: str, outs: Iterable[Out], *, commit: bool = True) -> None:
         """Write outputs in one transaction, and end it."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 20,
-                             "queue.buffering.max.messages": 1_000_000,
-                             "transactional.id": f"{self.name}.hand"})
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "linger.ms": 20,
+                "queue.buffering.max.messages": 1_000_000,
+                "transactional.id": f"{self.name}.hand",
+            }
+        )
         producer.init_transactions(30)
         self.begin(producer, topic, outs)
         producer.commit_transaction(30) if commit else producer.abort_transaction(30)
@@ -97,8 +112,13 @@ class Job:
 
     # ------------------------------------------------------------ job directory
 
-    def commits(self, *epochs: EpochId, positions: dict[str, dict[SplitId, int]], counts: dict[EpochId, int],
-                history: bool = True) -> None:
+    def commits(
+        self,
+        *epochs: EpochId,
+        positions: dict[str, dict[SplitId, int]],
+        counts: dict[EpochId, int],
+        history: bool = True,
+    ) -> None:
         """The durable trace of committed epochs: terms, manifests, receipts and history; all end at ``positions``."""
         storage = self.storage
         previous: EpochId | None = None
@@ -108,11 +128,13 @@ class Job:
                 base = None if previous is None else (previous.epoch.n, previous.term.n)
                 records.publish(storage, Base(job=self.name, term=epoch.term.n, resumed=base, reason="test", at=0))
             records.publish(storage, self._manifest(epoch, positions if epoch.epoch.n else _zero(positions)))
-            records.publish(storage, Receipt(job=self.name, epoch=epoch.epoch.n, term=epoch.term.n, created_at=0,
-                                             outcomes=()))
+            records.publish(
+                storage, Receipt(job=self.name, epoch=epoch.epoch.n, term=epoch.term.n, created_at=0, outcomes=())
+            )
             if history:
-                History(storage).write("committed", epoch=epoch.epoch.n, term=epoch.term.n,
-                                       records={"kafka": counts.get(epoch, 0)})
+                History(storage).write(
+                    "committed", epoch=epoch.epoch.n, term=epoch.term.n, records={"kafka": counts.get(epoch, 0)}
+                )
             previous = epoch
 
     def decide(self, epoch: EpochId, positions: dict[str, dict[SplitId, int]]) -> None:

@@ -29,7 +29,11 @@ def test_each_demo_starts_with_an_empty_run_directory(tmp_path: Path) -> None:
 
 
 def test_a_second_demo_is_refused_while_one_runs(tmp_path: Path) -> None:
-    with Home(tmp_path).occupied(), pytest.raises(ConfigError, match=f"process {os.getpid()}"), Home(tmp_path).occupied():
+    with (
+        Home(tmp_path).occupied(),
+        pytest.raises(ConfigError, match=f"process {os.getpid()}"),
+        Home(tmp_path).occupied(),
+    ):
         pass
 
 

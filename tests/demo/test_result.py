@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_eos.audit import Check, Evidence, Facts, Offender, Outcome, Verdict, judge
+from kafka_eos.audit.verdict import Check, Evidence, Facts, Offender, Outcome, Verdict, judge
 from kafka_eos.demo.faults import plan_faults
 from kafka_eos.demo.result import Ended, Result, Struck, conclude
 

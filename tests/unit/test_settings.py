@@ -89,7 +89,7 @@ def test_other_processes_get_the_same_settings_whatever_their_environment(monkey
 
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        Settings.resolve().batch_size = 1  # type: ignore[misc]
+        Settings.resolve().batch_size = 1
 
 
 def test_local_state_is_in_the_jobs_directory_unless_it_has_its_own() -> None:

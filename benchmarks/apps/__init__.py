@@ -1,0 +1,1 @@
+"""The programs that are measured. Each reads where it works from BENCH_… variables."""

@@ -1,0 +1,26 @@
+"""Both workloads as a user of kafka_eos writes them. BENCH_MODEL chooses the kind of record."""
+
+import os
+
+from kafka_eos import Pipeline
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+
+if os.environ.get("BENCH_MODEL") == "pydantic":
+    from benchmarks.apps.model_pydantic import Doubled, Payment, Total, doubled, total
+else:
+    from benchmarks.apps.model_struct import Doubled, Payment, Total, doubled, total  # type: ignore[assignment]
+
+OUTPUT = os.environ["BENCH_OUTPUT"]
+PROVENANCE = os.environ.get("BENCH_PROVENANCE", "on") == "on"
+
+pipeline = Pipeline("bench", checkpoint_dir=os.environ["BENCH_DIRECTORY"], checkpoint_interval=1.0)
+payments = pipeline.source("payments", KafkaSource(os.environ["BENCH_INPUT"], value=Payment))
+
+if os.environ["BENCH_WORKLOAD"] == "W1":
+    payments.filter(lambda payment: payment.amount % 10 != 7).map(doubled).sink(
+        "doubled", KafkaSink(OUTPUT, value=Doubled, provenance=PROVENANCE)
+    )
+else:
+    payments.key_by(lambda payment: payment.account).fold(
+        "total", init=lambda: 0, step=lambda sum_, payment: sum_ + payment.amount, emit=total, state=int
+    ).sink("totals", KafkaSink(OUTPUT, value=Total, key=lambda total: total.account, provenance=PROVENANCE))

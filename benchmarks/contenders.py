@@ -1,0 +1,59 @@
+"""Who is measured: how each is started, and with which settings."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+APPS = Path(__file__).parent / "apps"
+QUIX = "quixstreams==3.28.1"
+_QUIX_HOME = Path.home() / ".cache" / "kafka-eos" / QUIX.replace("==", "-")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to run one workload. ``command`` ends by itself, or is ended when its output is complete."""
+
+    workload: str
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return f"{self.workload} {self.name}"
+
+
+def contenders(peers: bool) -> list[Contender]:
+    """All of them, in the order of the table."""
+    ours = (sys.executable, "-m", "kafka_eos", "run", str(APPS / "ours.py"), "--until-caught-up")
+    raw = (sys.executable, str(APPS / "raw.py"))
+    plain, pydantic = {"BENCH_PROVENANCE": "off"}, {"BENCH_MODEL": "pydantic"}
+    found = [
+        Contender("W1", "raw loop (confluent-kafka, orjson)", raw),
+        Contender("W1", "kafka_eos", ours),
+        Contender("W1", "kafka_eos, no provenance", ours, plain),
+        Contender("W1", "kafka_eos, pydantic", ours, pydantic),
+        Contender("W2", "raw loop (sums in a dict, lost in a crash)", raw),
+        Contender("W2", "kafka_eos", ours),
+        Contender("W2", "kafka_eos, pydantic", ours, pydantic),
+    ]
+    if peers:
+        quix = (str(_quix_python()), str(APPS / "quix.py"))
+        found += [Contender(workload, "Quix Streams 3.28.1", quix) for workload in ("W1", "W2")]
+    return sorted(found, key=lambda contender: contender.workload)
+
+
+def _quix_python() -> Path:
+    """The interpreter of an environment that has Quix Streams; it is made at the first call."""
+    python = _QUIX_HOME / "bin" / "python"
+    stamp = _QUIX_HOME / "installed"
+    if not stamp.exists():
+        venv.create(_QUIX_HOME, clear=True, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", QUIX], check=True)
+        stamp.touch()
+    return python

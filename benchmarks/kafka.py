@@ -1,0 +1,73 @@
+"""The benchmark's own dealings with the broker: topics, the preloaded input, and what is visible of an output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+PARTITIONS = 4
+_TIMEOUT = 30.0
+
+
+class Cluster:
+    """One broker. Errors of the client are not caught: a benchmark that cannot reach its broker ends."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def create(self, topic: str) -> None:
+        for future in self._admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+            future.result(_TIMEOUT)
+
+    def delete(self, topic: str) -> None:
+        for future in self._admin.delete_topics([topic]).values():
+            future.result(_TIMEOUT)
+
+    def load(self, topic: str, records: Iterable[tuple[str, bytes]]) -> None:
+        """Write (key, value) records and wait until all are acknowledged."""
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "linger.ms": 50, "batch.size": 262_144, "compression.type": "lz4"}
+        )
+        for key, value in records:
+            while True:
+                try:
+                    producer.produce(topic, value, key)
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+        if left := producer.flush(120):
+            raise RuntimeError(f"{left} records of {topic} were not acknowledged")
+
+    def visible(self, topic: str) -> int:
+        """Offsets that a read_committed reader can reach, over all partitions. Commit markers are counted too."""
+        spec = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}
+        asked = self._admin.list_offsets(spec, isolation_level=IsolationLevel.READ_COMMITTED)
+        return sum(future.result(_TIMEOUT).offset for future in asked.values())
+
+    def committed(self, topic: str) -> Iterator[bytes]:
+        """The value of every committed record, each partition in order."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "benchmark-check",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "fetch.queue.backoff.ms": 5,
+            }
+        )
+        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(PARTITIONS)])
+        ended = 0
+        while ended < PARTITIONS:
+            for message in consumer.consume(10_000, 0.1):
+                error = message.error()
+                if error is None:
+                    yield message.value()
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended += 1
+                else:
+                    raise RuntimeError(str(error))
+        consumer.close()

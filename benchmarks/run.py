@@ -1,0 +1,84 @@
+"""Throughput: ``python -m benchmarks.run``. Starts a broker of its own, loads it, measures, prints a table.
+
+Contenders take turns (A B C A B C …), so that a change of the machine's load hits all of them. The first turn warms
+the broker and the page cache; it is not counted. Do not use the machine for anything else meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.contenders import Contender, contenders
+from benchmarks.kafka import Cluster
+from benchmarks.report import document, table
+from benchmarks.trial import Figures, WrongOutput, run
+from benchmarks.workloads import expected, payments
+from kafka_eos.devbroker import Broker
+
+_INPUT = "payments"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 1 if any run had a wrong output; such a contender has no line in the table."""
+    options = _options(arguments)
+    chosen = [c for c in contenders(options.peers) if _is_chosen(c, options.only)]
+    trials: dict[str, list[Figures]] = {contender.title: [] for contender in chosen}
+    with tempfile.TemporaryDirectory(prefix="kafka-eos-bench-") as home, Broker(Path(home) / "broker") as broker:
+        cluster = Cluster(broker.bootstrap)
+        cluster.create(_INPUT)
+        print(f"loading {options.records:,} records", file=sys.stderr)
+        cluster.load(_INPUT, ((account, value) for account, _, value in payments(options.records)))
+        wanted = {name: expected(name, payments(options.records)) for name in {c.workload for c in chosen}}
+        wrong: set[str] = set()
+        for turn in range(options.trials + 1):
+            for contender in (c for c in chosen if c.title not in wrong):
+                try:
+                    figures = run(
+                        contender, _INPUT, options.records, wanted[contender.workload], broker, Path(home)
+                    )
+                except WrongOutput as error:
+                    print(f"no figure: {error}", file=sys.stderr)
+                    wrong.add(contender.title)
+                    continue
+                _tell(turn, contender, figures)
+                if turn > 0:
+                    trials[contender.title].append(figures)
+    counted = {title: found for title, found in trials.items() if title not in wrong}
+    print(table(counted))
+    if options.out:
+        command = "python -m benchmarks.run " + " ".join(sys.argv[1:] if arguments is None else arguments)
+        options.out.write_text(json.dumps(document(counted, command.strip(), options.records), indent=1) + "\n")
+    return 1 if wrong else 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser.add_argument("--records", type=int, default=2_000_000, help="input records (default: %(default)s)")
+    parser.add_argument("--trials", type=int, default=3, help="counted runs of each contender (default: %(default)s)")
+    parser.add_argument("--only", default="", help="names or parts of names, comma-separated: W1, pydantic …")
+    parser.add_argument("--peers", action="store_true", help="also Quix Streams, installed in an environment of its own")
+    parser.add_argument("--out", type=Path, help="write everything measured to this JSON file")
+    return parser.parse_args(arguments)
+
+
+def _is_chosen(contender: Contender, only: str) -> bool:
+    parts = [part for part in only.split(",") if part]
+    return not parts or any(part in contender.title for part in parts)
+
+
+def _tell(turn: int, contender: Contender, figures: Figures) -> None:
+    what = f"trial {turn}" if turn else "warm-up"
+    print(
+        f"{what}: {contender.title}: {figures.rate / 1000:.0f} k records/s, {figures.cpu:.2f} CPU s/M, "
+        f"load before {figures.load_before:.1f}",
+        file=sys.stderr,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

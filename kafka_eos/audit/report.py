@@ -1,0 +1,116 @@
+"""The audit's report: report.json for machines, report.html for people (one file, nothing loaded from elsewhere).
+
+Rule: values that come from records or from the user's program are escaped; the page runs no script.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from kafka_eos.audit.timeline import timeline
+from kafka_eos.audit.verdict import Check, Evidence, Verdict
+
+_PACKAGES = ("confluent-kafka", "pyspark", "pyarrow")
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a report says besides the verdict."""
+
+    job: str
+    app: str
+    began: float
+    """Seconds since the Unix epoch."""
+    seconds: float
+    reads: Sequence[Mapping[str, Any]]
+    """What was read, one entry a partition."""
+    events: Sequence[Mapping[str, Any]]
+    """The job's history."""
+    spark: str
+
+
+def write(directory: Path, verdict: Verdict, context: Context) -> None:
+    """Write report.json and report.html into ``directory``, which is made if absent."""
+    directory.mkdir(parents=True, exist_ok=True)
+    content = as_json(verdict, context)
+    (directory / "report.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    (directory / "report.html").write_text(as_html(content, context), encoding="utf-8")
+
+
+def as_json(verdict: Verdict, context: Context) -> dict[str, Any]:
+    """The whole report as plain data."""
+    facts = verdict.facts
+    return {
+        "format": "kafka-eos audit 1",
+        "job": context.job,
+        "app": context.app,
+        "verdict": verdict.outcome.value,
+        "reasons": list(verdict.reasons),
+        "audited_at": datetime.fromtimestamp(context.began, UTC).isoformat(timespec="seconds"),
+        "seconds": round(context.seconds, 1),
+        "counts": {
+            "inputs": facts.inputs,
+            "not_yet_processed": facts.not_yet_processed,
+            "outputs": facts.outputs,
+            "expected": facts.expected,
+            "invisible": facts.invisible,
+            "keys": facts.keys,
+            "committed_epochs": facts.committed_epochs,
+            "restarts": facts.restarts,
+            "kills": facts.kills,
+        },
+        "checks": [_check(check, verdict) for check in Check],
+        "not_audited": dict(facts.not_audited),
+        "notes": list(facts.notes),
+        "read": [dict(entry) for entry in context.reads],
+        "versions": _versions(context),
+    }
+
+
+def _check(check: Check, verdict: Verdict) -> dict[str, Any]:
+    evidence = verdict.facts.evidence.get(check)
+    entry: dict[str, Any] = {"check": check.value, "question": check.question}
+    if check in verdict.not_possible:
+        return {**entry, "status": "not possible", "reason": verdict.not_possible[check]}
+    assert isinstance(evidence, Evidence)  # judge lists every other check as not possible
+    status = "clean" if not evidence.count else "found"
+    first = [asdict(offender) for offender in evidence.first]
+    return {**entry, "status": status, "looked_at": evidence.looked_at, "count": evidence.count, "first": first}
+
+
+def _versions(context: Context) -> dict[str, str]:
+    found = {"kafka-eos": _version("kafka-eos"), "python": platform.python_version(), "spark": context.spark}
+    return {**found, **{name: _version(name) for name in _PACKAGES}}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "from source"
+
+
+def as_html(content: Mapping[str, Any], context: Context) -> str:
+    """The page for ``content`` (what ``as_json`` gives)."""
+    environment = Environment(
+        loader=PackageLoader("kafka_eos.audit"),
+        autoescape=select_autoescape(default_for_string=True, default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = lambda n: f"{n:,}".replace(",", "\u202f")
+    # Our own drawing from numbers and fixed words: the only markup that is not escaped.
+    picture = timeline(context.events)
+    page = environment.get_template("report.html.j2")
+    return page.render(**content, timeline=None if picture is None else Markup(picture))

@@ -1,0 +1,84 @@
+"""A picture of a job's life: outputs committed over time, and what happened to the job meanwhile.
+
+Rule: it draws numbers and fixed words only; no text of the history reaches the picture.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_KINDS = {
+    "kill": ("kill", "#c0392b"),
+    "outage": ("broker outage", "#b9770e"),
+    "broker": ("broker outage", "#b9770e"),
+    "recovered": ("restart", "#5b6b7b"),
+    "revoked": ("epoch revoked", "#7d3c98"),
+}
+
+
+@dataclass(frozen=True)
+class Life:
+    """A history in numbers: seconds since its first event."""
+
+    committed: tuple[tuple[float, int], ...]
+    """Time of each commit, and outputs committed up to it."""
+    marks: Mapping[str, tuple[float, ...]]
+    """Times of what happened, by the fixed word for it."""
+
+
+def life(events: Sequence[Mapping[str, Any]]) -> Life:
+    """Read the events that have a time; others and unknown ones are left out."""
+    timed = [event for event in events if isinstance(event.get("at"), int | float)]
+    start = min((event["at"] for event in timed), default=0)
+    committed: list[tuple[float, int]] = []
+    marks: dict[str, list[float]] = {}
+    total, first = 0, True
+    for event in sorted(timed, key=lambda e: float(e["at"])):
+        name, at = str(event.get("event", "")), (event["at"] - start) / 1000
+        if name == "committed":
+            records = event.get("records")
+            total += sum(records.values()) if isinstance(records, dict) else 0
+            committed.append((at, total))
+        word = next((word for part, (word, _) in _KINDS.items() if part in name), None)
+        if word == "restart" and first:  # the first recovery is the job's first start
+            first = False
+        elif word is not None:
+            marks.setdefault(word, []).append(at)
+    return Life(tuple(committed), {word: tuple(times) for word, times in marks.items()})
+
+
+def timeline(events: Sequence[Mapping[str, Any]]) -> str | None:
+    """The picture as an ``<svg>`` element; None if the history has fewer than two commits."""
+    story = life(events)
+    if len(story.committed) < 2:
+        return None
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.2, 2.9), layout="constrained")
+    axes = figure.subplots()
+    times, totals = zip(*story.committed, strict=True)
+    axes.fill_between(times, totals, step="post", color="#1f6f54", alpha=0.10, linewidth=0)
+    axes.step(times, totals, where="post", color="#1f6f54", linewidth=1.6, label="outputs committed")
+    axes.plot(times, [0] * len(times), "|", color="#1f6f54", markersize=7, clip_on=False, label="epoch committed")
+    colors = dict(_KINDS.values())
+    for word, at in story.marks.items():
+        for i, time in enumerate(at):
+            axes.axvline(time, color=colors[word], linewidth=1.1, linestyle=(0, (4, 3)), label=word if i == 0 else None)
+    axes.set_xlabel("seconds since the job's first event", fontsize=9, color="#44505c")
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0.01)
+    axes.tick_params(labelsize=8.5, colors="#44505c")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}".replace(",", "\u202f"))
+    axes.grid(axis="y", color="#e3e7ea", linewidth=0.7)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#b8c2cc")
+    axes.legend(loc="upper left", fontsize=8.5, frameon=False, ncols=5)
+    figure.patch.set_alpha(0)
+    axes.patch.set_alpha(0)
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+    text = drawn.getvalue()
+    return text[text.index("<svg") :]

@@ -1,0 +1,78 @@
+"""The report: complete, escaped, self-contained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kafka_eos.audit.report import Context, write
+from kafka_eos.audit.timeline import life
+from kafka_eos.audit.verdict import Check, Evidence, Facts, NotPossible, Offender, judge
+
+HOSTILE = '<script>alert("x")</script>'
+EVENTS = [
+    {"event": "recovered", "at": 1_000, "epoch": 0, "term": 1},
+    {"event": "committed", "at": 2_000, "epoch": 1, "term": 1, "records": {"kafka": 400}},
+    {"event": "worker killed", "at": 2_500, "pid": 4},
+    {"event": "recovered", "at": 3_000, "epoch": 1, "term": 2},
+    {"event": "committed", "at": 4_000, "epoch": 2, "term": 2, "records": {"kafka": 600}},
+    {"event": HOSTILE, "at": 4_100},
+    {"event": "something without a time"},
+]
+FACTS = Facts(
+    inputs=1234,
+    outputs=1000,
+    expected=1000,
+    keys=40,
+    committed_epochs=2,
+    kills=1,
+    restarts=1,
+    not_audited={"files": "FileSink offers no audit"},
+    notes=["a note"],
+    evidence={
+        **{check: Evidence(1000) for check in Check},
+        Check.DUPLICATE: Evidence(1000, 7, (Offender("totals", 0, 12, HOSTILE),)),
+        Check.WRONG_COUNT: NotPossible("no counts"),
+    },
+)
+READS = [
+    {"role": role, "operator": topic, "topic": topic, "partition": 0, "begin": 0, "end": end, "processed": processed}
+    for role, topic, end, processed in (("input", "orders", 700, 690), ("output", "totals", 1010, None))
+]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    context = Context(
+        job="order-totals", app="orders.py", began=1e9, seconds=12.3, reads=READS, events=EVENTS, spark="4.2.0"
+    )
+    write(tmp_path / "report", judge(FACTS), context)
+    return tmp_path / "report"
+
+
+def test_the_json_report_has_verdict_counts_checks_and_offenders(directory: Path) -> None:
+    report = json.loads((directory / "report.json").read_text())
+
+    assert ("FAIL", 1234, 1000) == (report["verdict"], report["counts"]["inputs"], report["counts"]["outputs"])
+    checks = {check["check"]: check for check in report["checks"]}
+    assert {check.value for check in Check} == set(checks)
+    assert {"topic": "totals", "partition": 0, "offset": 12, "detail": HOSTILE} == checks["duplicate"]["first"][0]
+    assert ("not possible", "no counts") == (checks["wrong count"]["status"], checks["wrong count"]["reason"])
+
+
+def test_the_page_escapes_what_comes_from_records_and_loads_nothing(directory: Path) -> None:
+    page = (directory / "report.html").read_text()
+
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "src=" not in page and "@import" not in page
+    assert "<svg" in page and "FileSink offers no audit" in page
+
+
+def test_a_life_counts_restarts_after_the_first_start_and_ignores_unknown_events() -> None:
+    story = life(EVENTS)
+
+    assert ((1.0, 400), (3.0, 1000)) == story.committed
+    assert {"kill": (1.5,), "restart": (2.0,)} == story.marks

@@ -1,0 +1,71 @@
+"""A bench for one operator: real state in memory, and a record of what was refused."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_eos import Pipeline
+from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.ids import Epoch
+from kafka_eos.interfaces import StateBackend, StateHandle
+from kafka_eos.operators import Operator, OperatorContext, build
+from kafka_eos.records import Batch
+from kafka_eos.state.backends import open_backend
+from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.testing import ListSource, MemorySink
+from kafka_eos.testing.sources import ListOrigin
+
+Verbs = Callable[[Any], Any]
+
+
+@dataclass
+class Bench:
+    """Operators of one pipeline, opened; ``run`` pushes values through them in a line."""
+
+    directory: Path
+    closing: ExitStack
+    storage: MemoryStorage = field(default_factory=MemoryStorage)
+    refused: list[tuple[Any, str]] = field(default_factory=list)
+    backends: dict[str, StateBackend] = field(default_factory=dict)
+
+    def line(self, verbs: Verbs, handles: Sequence[StateHandle] = ()) -> list[Operator]:
+        """Build and open the operators that ``verbs`` adds to a stream."""
+        pipeline = Pipeline("bench")
+        verbs(pipeline.source("source", ListSource([]))).sink("sink", MemorySink())
+        return [self._open(node, handles) for node in pipeline.plan().nodes[1:-1]]
+
+    def _open(self, node: Any, handles: Sequence[StateHandle]) -> Operator:
+        operator = build(node)
+        path = self.directory / f"{node.name}-{len(self.backends)}"
+        own = [handle for handle in handles if handle.operator == node.name]
+        backend = open_backend("memory", node.name, path, range(MAX_KEY_GROUPS), own, self.storage)
+        self.closing.callback(backend.close)
+        self.backends[node.name] = backend
+        operator.open(OperatorContext(node.name, backend.value, self._reject))
+        self.closing.callback(operator.close)
+        return operator
+
+    def _reject(self, batch: Batch[Any], index: int, error: Exception) -> None:
+        self.refused.append((batch.origin.raw(batch.rows[index]).offset, f"{type(error).__name__}: {error}"))
+
+    def push(self, line: list[Operator], values: Sequence[Any]) -> Batch[Any]:
+        batch = Batch(list(values), range(len(values)), ListOrigin("source", "topic", 0, 0, list(values)))
+        for operator in line:
+            batch = operator.process(batch)
+        return batch
+
+    def run(self, verbs: Verbs, values: Sequence[Any]) -> Batch[Any]:
+        return self.push(self.line(verbs), values)
+
+    def snapshot(self, operator: str) -> StateHandle:
+        return self.backends[operator].snapshot(Epoch(1))(self.storage)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with ExitStack() as closing:
+        yield Bench(tmp_path, closing)

@@ -1,0 +1,23 @@
+"""Every node of the plan has exactly one operator, or is the engine's own work."""
+
+import pytest
+
+from kafka_eos import Bug, plan
+from kafka_eos.operators import build
+from kafka_eos.testing import ListSource, MemorySink
+
+HERE = plan.Where("here.py", 1, "")
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        plan.Source(name="s", where=HERE, source=ListSource([])),
+        plan.Union(name="u", where=HERE, inputs=("a", "b")),
+        plan.Sink(name="k", where=HERE, inputs=("a",), sink=MemorySink()),
+    ],
+    ids=lambda node: node.kind,
+)
+def test_the_engines_own_nodes_have_no_operator(node: plan.Node) -> None:
+    with pytest.raises(Bug, match=f"kind '{node.kind}' has no operator"):
+        build(node)

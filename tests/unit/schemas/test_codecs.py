@@ -1,0 +1,180 @@
+"""Codecs give back what they took, and say in one line why they refuse."""
+
+import dataclasses
+import datetime
+import json
+import math
+from typing import Any, TypedDict
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+
+from kafka_eos import PlanError
+from kafka_eos.schemas import (
+    AvroCodec,
+    BytesCodec,
+    Counted,
+    JsonCodec,
+    KeyCodec,
+    MsgpackCodec,
+    StrCodec,
+    codec_for,
+    state_codec,
+)
+
+
+class Model(BaseModel):
+    user: str
+    amount: int = Field(alias="amt", default=0)
+
+
+class Struct(msgspec.Struct):
+    user: str
+    amount: int = 0
+
+
+@dataclasses.dataclass
+class Data:
+    user: str
+    models: list[Model]
+
+
+class Typed(TypedDict):
+    user: str
+
+
+VALUES: list[tuple[Any, Any]] = [
+    (Model, Model(user="a", amt=1)),
+    (Struct, Struct("a", 1)),
+    (Data, Data("a", [Model(user="b", amt=2)])),
+    (Typed, {"user": "a"}),
+    (list[Model], [Model(user="a", amt=1)]),
+    (dict[str, int], {"a": 1}),
+    (int, 2**62),
+]
+CODECS: list[Any] = [
+    make(tp) for make, tp in ((JsonCodec, Model), (JsonCodec, Struct), (AvroCodec, Struct), (MsgpackCodec, Struct))
+]
+NAMES = [str(tp) for tp, _ in VALUES]
+
+
+@pytest.mark.parametrize(("tp", "value"), VALUES, ids=NAMES)
+def test_json_and_msgpack_give_back_what_they_took(tp: Any, value: Any) -> None:
+    for codec in (JsonCodec[Any](tp), MsgpackCodec[Any](tp)):
+        assert codec.decode(codec.encode(value)) == value
+        json.dumps(codec.schema)
+
+
+def test_json_of_a_model_keeps_its_aliases() -> None:
+    assert JsonCodec[Any](Model).encode(Model(user="a", amt=1)) == b'{"user":"a","amt":1}'
+
+
+@pytest.mark.parametrize("tp", [Model, Struct, list[Model], dict[str, int]], ids=str)
+@pytest.mark.parametrize("data", [b"", b"{", b'{"user":[1]}', b"\xff", b"[" * 100_000, b'"x"'], ids=lambda d: d[:8])
+def test_bad_json_is_a_value_error_of_one_line(tp: Any, data: bytes) -> None:
+    with pytest.raises(ValueError, match="not a valid") as refused:
+        JsonCodec(tp).decode(data)
+
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_value_of_another_class_is_not_written(codec: Any) -> None:
+    with pytest.raises(ValueError, match="got dict"):
+        codec.encode({"user": "a"})
+
+
+def test_a_topic_codec_follows_from_the_type() -> None:
+    own = StrCodec()
+
+    assert [type(codec_for(tp)) for tp in (None, bytes, str, Model)] == [BytesCodec, BytesCodec, StrCodec, JsonCodec]
+    assert codec_for(own) is own
+
+
+def test_a_state_codec_follows_from_the_type() -> None:
+    own = StrCodec()
+
+    assert [type(state_codec(tp)) for tp in (Model, Struct, int, None)] == [AvroCodec] + [MsgpackCodec] * 3
+    assert state_codec(own) is own
+
+
+@pytest.mark.parametrize("codec", [BytesCodec(), StrCodec()])
+def test_raw_codecs_refuse_other_types(codec: Any) -> None:
+    with pytest.raises(ValueError, match="got int"):
+        codec.encode(1)
+
+
+def test_text_that_is_not_utf8_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="utf-8"):
+        StrCodec().decode(b"\xff")
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(PLAIN)
+def test_undeclared_state_of_plain_values_survives(value: Any) -> None:
+    codec: MsgpackCodec[Any] = MsgpackCodec()
+    back = codec.decode(codec.encode(value))
+
+    assert codec.encode(back) == codec.encode(value)
+    assert type(back) is type(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [(1,), [(1,)], {"a": {1}}, datetime.datetime(2024, 1, 1), Struct("a"), Model(user="a"), object(), 2**70, 1j],
+    ids=repr,
+)
+def test_undeclared_state_that_would_change_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="come back as|cannot be stored"):
+        MsgpackCodec[Any]().encode(value)
+
+
+def test_nan_is_a_value_like_others() -> None:
+    codec: MsgpackCodec[Any] = MsgpackCodec()
+
+    assert math.isnan(codec.decode(codec.encode({"x": [math.nan]}))["x"][0])
+
+
+def test_equal_dicts_have_equal_bytes() -> None:
+    codec: MsgpackCodec[Any] = MsgpackCodec()
+
+    assert codec.encode({"b": 1, "a": 2}) == codec.encode({"a": 2, "b": 1})
+
+
+KEYS = st.recursive(
+    st.text() | st.binary() | st.integers(-(2**63), 2**63 - 1), lambda inner: st.lists(inner).map(tuple), max_leaves=8
+)
+
+
+@given(KEYS, KEYS)
+def test_keys_are_equal_exactly_when_their_bytes_are(one: Any, other: Any) -> None:
+    codec = KeyCodec()
+
+    assert codec.decode(codec.encode(one)) == one
+    assert (one == other) == (codec.encode(one) == codec.encode(other))
+
+
+@given(st.integers(0, 2**63), st.text())
+def test_a_counted_entry_keeps_number_and_value_together(count: int, text: str) -> None:
+    codec = Counted(StrCodec())
+
+    assert codec.decode(codec.encode((count, text))) == (count, text)
+
+
+def test_a_counted_entry_that_is_too_short_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 8 bytes"):
+        Counted(StrCodec()).decode(b"1234567")
+
+
+def test_a_type_that_msgspec_cannot_map_is_a_plan_error() -> None:
+    with pytest.raises(PlanError, match="cannot be mapped to JSON"):
+        JsonCodec(dict[str, int] | list[int] | tuple[int, ...])
