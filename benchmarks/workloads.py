@@ -44,8 +44,8 @@ def payments(count: int, keys: int = KEYS) -> Iterator[tuple[str, int, bytes]]:
     below = rng.random
     for number in range(count):
         account, amount = f"account-{int(below() * keys):07d}", int(below() * 1000)
-        text = f'{{"id":{number},"account":"{account}","amount":{amount},"note":"paid by card, reference {number:09d}"}}'
-        yield account, amount, text.encode()
+        note = f"paid by card, reference {number:09d}"
+        yield account, amount, f'{{"id":{number},"account":"{account}","amount":{amount},"note":"{note}"}}'.encode()
 
 
 def expected(workload: str, inputs: Iterable[tuple[str, int, bytes]]) -> Expected:

@@ -39,6 +39,7 @@ from kafka_eos.errors import (
 from kafka_eos.ids import Epoch, EpochId, Term, token
 from kafka_eos.interfaces import (
     Codec,
+    CommitPermit,
     Committable,
     Guarantee,
     JobContext,
@@ -50,7 +51,6 @@ from kafka_eos.interfaces import (
     Standing,
     TaskContext,
 )
-from kafka_eos.protocol.commit import CommitPermit
 from kafka_eos.records import Batch
 from kafka_eos.schemas import codec_for
 

@@ -1,4 +1,4 @@
-"""The user's pipeline file: how it is named on the command line, and how every process loads it.
+"""The user's pipeline file, as every process of a job loads it.
 
 Rule: code travels as a path and a name. Each process imports the file itself; no function is ever pickled.
 """
@@ -7,31 +7,14 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from kafka_eos.dsl import Pipeline, find_pipeline
 from kafka_eos.errors import ConfigError
+from kafka_eos.ids import AppRef
 
 _MODULE = "kafka_eos_app"
-
-
-@dataclass(frozen=True, slots=True)
-class AppRef:
-    """Where a pipeline is defined: a Python file, and the pipeline's variable or name if there are several."""
-
-    path: Path
-    pipeline: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> AppRef:
-        """Read ``APP.py`` or ``APP.py:pipeline``."""
-        path, _, name = text.partition(":")
-        return cls(Path(path).resolve(), name or None)
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.pipeline}" if self.pipeline else str(self.path)
 
 
 def load(ref: AppRef) -> Pipeline:

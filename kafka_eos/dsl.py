@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from kafka_eos import interfaces, plan
 from kafka_eos.errors import PlanError
+from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import DeadLetters
 from kafka_eos.operators.functions import ProcessFunction
 from kafka_eos.plan import DerivedNameWarning, Node, OnError, Plan, Where
@@ -53,9 +54,9 @@ class Pipeline:
         _registry.add(self)
 
     @property
-    def file(self) -> Path:
-        """The file that made the pipeline; other processes of the job import it."""
-        return Path(self._where.file).absolute()
+    def app(self) -> AppRef:
+        """The file that made the pipeline, and its name; other processes of the job load it from there."""
+        return AppRef(Path(self._where.file).absolute(), self.name)
 
     def source(self, name: str, source: interfaces.Source[T], *, on_error: OnError = "stop") -> Stream[T]:
         """Read ``source``. ``on_error``: what happens to a record that cannot be decoded or processed.
@@ -90,7 +91,7 @@ class Pipeline:
         from kafka_eos.embedded import run
         from kafka_eos.settings import Settings
 
-        run(self, Settings.resolve(code={**self.code_settings, **settings}))
+        run(self.plan(), self.app, Settings.resolve(code={**self.code_settings, **settings}))
 
     def explain(self) -> str:
         """Graph, guarantee of each path with its reason, and every setting with its origin, as text."""
@@ -131,7 +132,8 @@ class _Upstream:
 class Stream(_Upstream, Generic[T]):
     """Values of type ``T`` on their way. Verbs return new streams.
 
-    Functions must depend on their arguments only: after a failure the same records are processed again. A function
+    After a failure records are processed again from the last checkpoint, and what the failed attempt made is thrown
+    away; so a function need not be deterministic, but what it does outside (a call, a file) happens again. A function
     that raises refuses its record (see ``on_error``); to have the whole attempt repeated instead, raise ``Retryable``.
     """
 

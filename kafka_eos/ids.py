@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NewType
 
 from kafka_eos.errors import ConfigError
@@ -65,3 +66,20 @@ class EpochId:
 
     def __str__(self) -> str:
         return f"{self.epoch}/{self.term}"
+
+
+@dataclass(frozen=True, slots=True)
+class AppRef:
+    """Where a pipeline is defined: a Python file, and the pipeline's variable or name if there are several."""
+
+    path: Path
+    pipeline: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> AppRef:
+        """Read ``APP.py`` or ``APP.py:pipeline``."""
+        path, _, name = text.partition(":")
+        return cls(Path(path).resolve(), name or None)
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.pipeline}" if self.pipeline else str(self.path)

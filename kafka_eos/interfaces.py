@@ -17,13 +17,10 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.records import Batch
 
-if TYPE_CHECKING:
-    from kafka_eos.protocol.commit import CommitPermit
-
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    Json: TypeAlias = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+    Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 else:
     Json = Any  # decoders read annotations at run time, and a recursive one has no end for them
 Position: TypeAlias = dict[str, Json]
@@ -82,7 +79,7 @@ class TaskContext:
     """Name of the plan node that the reader or writer serves."""
     shared: MutableMapping[str, Any] = field(default_factory=dict)
     """One mapping a worker session: resources that several operators share, by a key of the connector."""
-    first_epoch: Epoch = Epoch(1)
+    first_epoch: Epoch = field(default_factory=lambda: Epoch(1))
     """The epoch of the first rows of this session; the next one is always one more."""
 
 
@@ -167,6 +164,16 @@ class Probe:
     detail: str
     expires_in: float = float("inf")
     """Seconds until the server may undo a prepared committable by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPermit:
+    """Proof that the manifest of ``epoch`` is published and that this term may finish it.
+
+    It comes from ``protocol.commit.authorize``; committers ask for it and never build one.
+    """
+
+    epoch: EpochId
 
 
 class Outcome(enum.Enum):

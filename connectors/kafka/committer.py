@@ -26,8 +26,7 @@ from kafka_eos.connectors.kafka.transactions import (
 )
 from kafka_eos.errors import CommittableLost, Fatal, Fenced, Retryable
 from kafka_eos.ids import token
-from kafka_eos.interfaces import Committable, JobContext, Outcome, Probe, Staged, Standing
-from kafka_eos.protocol.commit import CommitPermit
+from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Probe, Staged, Standing
 
 FENCED_MS: Final = 1_009
 """Transaction timeout that a fence leaves on an id, in milliseconds: an Empty id that has it needs no fence again."""

@@ -49,9 +49,8 @@ def each(fn: Callable[[Any], Any], values: Iterable[Any], batch: Batch[Any], ope
 def source_times(batch: Batch[Any]) -> list[int]:
     """The input record's timestamp for each output; 0 (now) where it has none."""
     times, rows = batch.origin.timestamps(), batch.rows
-    if isinstance(rows, range) and len(rows) == len(times):
-        return list(map(_or_now, times)) if min(times, default=0) < 0 else list(times)
-    return [_or_now(times[row]) for row in rows]
+    chosen = list(times) if isinstance(rows, range) and len(rows) == len(times) else list(map(times.__getitem__, rows))
+    return list(map(_or_now, chosen)) if min(chosen, default=0) < 0 else chosen
 
 
 def _or_now(time: int) -> int:

@@ -30,25 +30,63 @@ MAX_SLOTS: Final = 64
 _STATISTICS_MS = 100
 
 
+class _Told:
+    """What librdkafka told of one producer through its callbacks.
+
+    Apart from ``Warm``: callbacks that knew the producer would keep it alive until the garbage collector comes by.
+    """
+
+    def __init__(self) -> None:
+        self.producer_id = self.producer_epoch = -1
+        self.failures: list[str] = []
+
+    def learn(self, statistics: str) -> None:
+        # The identity is fixed for this instance: it carries one transaction and never bumps its epoch.
+        if self.producer_id < 0:
+            known = json.loads(statistics).get("eos", {})
+            self.producer_epoch = known.get("producer_epoch", -1)
+            self.producer_id = known.get("producer_id", -1)
+
+    def failed(self, error: KafkaError | None, _message: object) -> None:
+        if error is not None and len(self.failures) < 5:
+            self.failures.append(error.str())
+
+    def error(self, error: KafkaError) -> None:
+        if error.fatal() and len(self.failures) < 5:
+            self.failures.append(error.str())
+
+
 class Warm:
     """A producer that can begin its one transaction. Its identity comes from librdkafka's own statistics."""
 
     def __init__(self, transactional_id: str, slot: int, config: Mapping[str, Any]) -> None:
         self.transactional_id, self.slot = transactional_id, slot
-        self.producer_id = self.producer_epoch = -1
-        self.failures: list[str] = []
-        """One line a failed delivery or fatal error, the first few."""
+        self._told = told = _Told()
         self.producer = Producer(
             {
                 **config,
                 "transactional.id": transactional_id,
                 "statistics.interval.ms": _STATISTICS_MS,
-                "stats_cb": self._learn,
-                "on_delivery": self._failed,
-                "error_cb": self._error,
+                "stats_cb": told.learn,
+                "on_delivery": told.failed,
+                "error_cb": told.error,
                 "delivery.report.only.error": True,
             }
         )
+
+    @property
+    def producer_id(self) -> int:
+        """-1 before ``init``."""
+        return self._told.producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        return self._told.producer_epoch
+
+    @property
+    def failures(self) -> list[str]:
+        """One line a failed delivery or fatal error, the first few."""
+        return self._told.failures
 
     def init(self, seconds: float) -> None:
         """Get a producer id and epoch, fencing whoever had this id before. RestartFromCheckpoint if it cannot."""
@@ -62,21 +100,6 @@ class Warm:
     def begin(self) -> None:
         with kafka_errors("begin_transaction"):
             self.producer.begin_transaction()
-
-    def _learn(self, statistics: str) -> None:
-        # The identity is fixed for this instance: it carries one transaction and never bumps its epoch.
-        if self.producer_id < 0:
-            known = json.loads(statistics).get("eos", {})
-            self.producer_epoch = known.get("producer_epoch", -1)
-            self.producer_id = known.get("producer_id", -1)
-
-    def _failed(self, error: KafkaError | None, _message: object) -> None:
-        if error is not None and len(self.failures) < 5:
-            self.failures.append(error.str())
-
-    def _error(self, error: KafkaError) -> None:
-        if error.fatal() and len(self.failures) < 5:
-            self.failures.append(error.str())
 
 
 class WarmPool:

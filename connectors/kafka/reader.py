@@ -23,6 +23,7 @@ Decode = Callable[[Message], Any]
 _value: Callable[[Message], bytes | None] = Message.value
 _offset: Callable[[Message], int] = Message.offset  # type: ignore[assignment]
 _partition: Callable[[Message], int] = Message.partition  # type: ignore[assignment]
+_timestamp = Message.timestamp
 _error = Message.error
 
 
@@ -59,7 +60,7 @@ class KafkaOrigin:
 
     def timestamps(self) -> Sequence[int]:
         if self._times is None:
-            self._times = [_time(message) for message in self._messages]
+            self._times = [time if kind else -1 for kind, time in map(_timestamp, self._messages)]
         return self._times
 
     def raw(self, row: int) -> RawRecord:

@@ -38,19 +38,19 @@ class _Stamps:
 
     def column(self, batch: Batch[Any]) -> list[dict[str, str]]:
         """One header a row. As dicts of strings: cheap to make, and the garbage collector does not track them."""
-        origin, rows, lane = batch.origin, batch.rows, batch.lane
-        partitions, offsets = origin.partitions, origin.offsets
+        origin, rows, updates = batch.origin, batch.rows, batch.updates
         starts = self._starts.setdefault((origin.source, origin.topic), _Prefixes(self._term, self._epoch, origin))
-        if batch.updates is not None:
-            ends: list[Any] = [f"{n}/{u}" for n, u in zip(ordinals(rows), batch.updates, strict=True)]
-        elif isinstance(rows, range):
-            end = f"/{lane}.0"
-            if len(rows) == len(offsets):
-                return [{HEADER: f"{starts[p]}{o}{end}"} for p, o in zip(partitions, offsets, strict=True)]
-            return [{HEADER: f"{starts[partitions[r]]}{offsets[r]}{end}"} for r in rows]
+        places = zip(map(origin.partitions.__getitem__, rows), map(origin.offsets.__getitem__, rows), strict=True)
+        if len(set(rows)) < len(rows):
+            numbers = ordinals(rows)
+            ends = numbers if updates is None else [f"{n}/{u}" for n, u in zip(numbers, updates, strict=True)]
+            middle = f"/{batch.lane}."
+        elif updates is not None:
+            ends, middle = updates, f"/{batch.lane}.0/"
         else:
-            ends = ordinals(rows)
-        return [{HEADER: f"{starts[partitions[r]]}{offsets[r]}/{lane}.{e}"} for r, e in zip(rows, ends, strict=True)]
+            end = f"/{batch.lane}.0"
+            return [{HEADER: f"{starts[p]}{o}{end}"} for p, o in places]
+        return [{HEADER: f"{starts[p]}{o}{middle}{e}"} for (p, o), e in zip(places, ends, strict=True)]
 
 
 class _Prefixes(dict[int, str]):

@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kafka_eos.app import AppRef
 from kafka_eos.audit.cluster import Cluster, Range, Ranges, java_config, unsettled
 from kafka_eos.audit.ledger import Ledger, read_ledger
 from kafka_eos.audit.session import open_session
 from kafka_eos.audit.subject import Cut, Subject, Topic, cut, subject
 from kafka_eos.audit.verdict import Check, Evidence, Facts, NotPossible, Offender, Verdict, judge
 from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.ids import Term
+from kafka_eos.ids import AppRef, Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.plan import Plan
 from kafka_eos.settings import Settings
@@ -256,7 +255,9 @@ class _Audit:
         impossible = self._impossible()
         self._progress("reading input and output")
         inputs, ahead = scan.inputs()
-        visible, hidden = scan.visible(), scan.hidden()
+        visible = scan.visible()
+        outputs = sum(count for count, _ in visible.values())
+        hidden = scan.hidden(outputs)
         made = Expected()
         if Check.LOST not in impossible:
             self._progress(f"recomputing the outputs of {inputs} records")
@@ -268,7 +269,7 @@ class _Audit:
             base,
             inputs=inputs,
             not_yet_processed=ahead,
-            outputs=sum(count for count, _ in visible.values()),
+            outputs=outputs,
             invisible=sum(count for count, _ in hidden.values()),
             expected=made.outputs,
             keys=made.keys,

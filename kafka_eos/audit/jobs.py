@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from kafka_eos.audit import reads
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.reads import Bounds
-from kafka_eos.audit.recompute import expected
+from kafka_eos.audit.recompute import Recompute
 from kafka_eos.audit.subject import Cut, Subject
 from kafka_eos.audit.verdict import Check, Offender
 from kafka_eos.ids import Epoch, EpochId, Term
@@ -112,9 +112,8 @@ class Scan:
         """
         sinks = frozenset(sink.node for sink in self._scope.subject.sinks)
         first = self._visible.where("copy = 1")
-        made = expected(
-            self._scope.app, self._scope.cut, sinks, self._input(self._scope.inputs), first, self._scope.streams
-        )
+        recompute = Recompute(self._scope.app, self._scope.cut, sinks, self._scope.streams, self._hold)
+        made = recompute.expected(self._input(self._scope.inputs), first)
         should = made.where(F.col("sink").isin(*sinks)).withColumn("should", F.lit(True))
         pairs = first.withColumn("there", F.lit(True)).join(should, ["sink", "id"], "full")
         place = (F.coalesce(F.col(a), F.col(b)).cast("string") for a, b in _PLACES)
@@ -137,9 +136,10 @@ class Scan:
         """What read_committed readers see."""
         return _by_epoch(self._visible)
 
-    def hidden(self) -> ByEpoch:
-        """What only read_uncommitted readers see."""
-        return _by_epoch(self._hidden)
+    def hidden(self, visible: int) -> ByEpoch:
+        """What only read_uncommitted readers see; ``visible`` is how many records the others see."""
+        # Read_committed readers see a part of what the others see: with equal counts there is nothing to look for.
+        return {} if self._output(committed=False).count() == visible else _by_epoch(self._hidden)
 
     def expected(self) -> Expected:
         """Run the recompute and count what it makes."""
@@ -289,7 +289,7 @@ def _by_epoch(table: DataFrame) -> ByEpoch:
     return {
         None if row["term"] is None else EpochId(Epoch(row["epoch"]), Term(row["term"])): (
             row["n"],
-            Offender(*row["first"], "the first output of its epoch"),
+            Offender(row["first"].topic, row["first"].partition, row["first"].offset, "the first output of its epoch"),
         )
         for row in grouped.collect()
     }

@@ -7,6 +7,8 @@ are not compared.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
@@ -20,54 +22,62 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def expected(
-    app: str, cut: Cut, sinks: frozenset[str], records: DataFrame, visible: DataFrame, streams: int
-) -> DataFrame:
-    """One row for each output that should exist: ``sink``, ``id``, place, update, hashes, ``grp`` (its key), ``loose``.
+@dataclass(frozen=True)
+class Recompute:
+    """Everything that decides how to compute again."""
 
-    ``records`` are ``tasks.INPUT``; ``visible`` the first copies of outputs; ``streams`` how many input partitions
-    hold records.
-    """
-    parts: list[DataFrame] = []
-    if cut.serial:
-        ordered = records.repartition(1).sortWithinPartitions("source", "partition", "offset")
-        parts.append(ordered.mapInArrow(partial(tasks.serial_outputs, app, streams > 1), tasks.EXPECTED))
-    else:
-        if cut.head_sinks & sinks:
-            parts.append(records.mapInArrow(partial(tasks.head_outputs, app), tasks.EXPECTED))
-        if cut.below & sinks:
-            parts.append(_keyed(app, cut, records, visible, streams))
-    return _identified(reduce(lambda a, b: a.unionByName(b), parts), cut)
+    app: str
+    cut: Cut
+    sinks: frozenset[str]
+    """Audited sinks."""
+    streams: int
+    """How many input partitions hold records."""
+    hold: Callable[[DataFrame], DataFrame]
+    """Keeps a table that is used more than once."""
 
+    def expected(self, records: DataFrame, visible: DataFrame) -> DataFrame:
+        """One row for each output that should exist: ``sink``, ``id``, place, update, hashes, ``grp`` (key), ``loose``.
 
-def _keyed(app: str, cut: Cut, records: DataFrame, visible: DataFrame, streams: int) -> DataFrame:
-    rows = records.mapInArrow(partial(tasks.captures, app), tasks.CAPTURED)
-    if streams > 1 or cut.fans_out:
-        rows = _in_their_order(cut, rows, visible)
-    else:
-        rows = rows.withColumn("loose", F.lit(False)).withColumn("turn", F.lit(0)).repartition("stage", "grp")
-    ordered = rows.sortWithinPartitions("stage", "turn", "source", "s_partition", "s_offset", "lane", "ordinal")
-    return ordered.drop("turn").mapInArrow(partial(tasks.tail_outputs, app), tasks.EXPECTED)
+        ``records`` are ``tasks.INPUT``; ``visible`` the first copies of outputs.
+        """
+        cut, parts = self.cut, []
+        if cut.serial:
+            ordered = records.repartition(1).sortWithinPartitions("source", "partition", "offset")
+            parts.append(ordered.mapInArrow(partial(tasks.serial_outputs, self.app, self.streams > 1), tasks.EXPECTED))
+        else:
+            if cut.head_sinks & self.sinks:
+                parts.append(records.mapInArrow(partial(tasks.head_outputs, self.app), tasks.EXPECTED))
+            if cut.stages:
+                parts.append(self._keyed(records, visible))
+        return _identified(reduce(lambda a, b: a.unionByName(b), parts), cut)
 
+    def _keyed(self, records: DataFrame, visible: DataFrame) -> DataFrame:
+        rows = records.mapInArrow(partial(tasks.captures, self.app), tasks.CAPTURED)
+        rows = self._in_their_order(rows.repartition("stage", "grp"), visible)
+        ordered = rows.sortWithinPartitions("stage", "turn", "source", "s_partition", "s_offset", "lane", "ordinal")
+        return ordered.drop("turn").mapInArrow(partial(tasks.tail_outputs, self.app), tasks.EXPECTED)
 
-def _in_their_order(cut: Cut, rows: DataFrame, visible: DataFrame) -> DataFrame:
-    """Adds ``turn``, the order among the rows of a key where offsets do not give one, and ``loose``."""
-    if cut.one_to_one:
-        place = ["source", "s_topic", "s_partition", "s_offset", "lane", "ordinal"]
-        turns = visible.where("update is not null").groupBy(*place).agg(F.min("update").alias("turn"))
-        rows = rows.join(turns, place, "left")
-    else:
-        rows = rows.withColumn("turn", F.lit(None).cast("long"))
-    key = Window.partitionBy("stage", "grp")
-    stream = F.concat_ws("/", "source", "s_topic", "s_partition", "lane")
-    several = F.min(stream).over(key) != F.max(stream).over(key)
-    unknown = F.count(F.when(F.col("turn").isNull(), 1)).over(key) > 0
-    # Within one stream the offsets are the order, whatever the output claims.
-    return rows.select(
-        *[c for c in rows.columns if c != "turn"],
-        F.when(several, F.col("turn")).alias("turn"),
-        (several & unknown).alias("loose"),
-    )
+    def _in_their_order(self, rows: DataFrame, visible: DataFrame) -> DataFrame:
+        """Adds ``turn``, the order among the rows of a key where offsets do not give one, and ``loose``."""
+        key = Window.partitionBy("stage", "grp")
+        stream = F.concat_ws("/", "source", "s_topic", "s_partition", "lane")
+        rows = self.hold(rows.withColumn("several", F.min(stream).over(key) != F.max(stream).over(key)))
+        mixed = rows.agg(F.max("several")).first()
+        if mixed is None or not mixed[0]:
+            return rows.withColumn("loose", F.lit(False)).withColumn("turn", F.lit(0)).drop("several")
+        if self.cut.one_to_one:
+            place = ["source", "s_topic", "s_partition", "s_offset", "lane", "ordinal"]
+            turns = visible.where("update is not null").groupBy(*place).agg(F.min("update").alias("turn"))
+            rows = rows.join(turns, place, "left")
+        else:
+            rows = rows.withColumn("turn", F.lit(None).cast("long"))
+        unknown = F.count(F.when(F.col("turn").isNull(), 1)).over(key) > 0
+        # Within one stream the offsets are the order, whatever the output claims.
+        return rows.select(
+            *[c for c in rows.columns if c not in ("turn", "several")],
+            F.when(F.col("several"), F.col("turn")).alias("turn"),
+            (F.col("several") & unknown).alias("loose"),
+        )
 
 
 def _identified(made: DataFrame, cut: Cut) -> DataFrame:

@@ -7,7 +7,7 @@ go out as Arrow batches; state lives in memory and only as long as the task.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import cache
 from itertools import groupby
@@ -17,9 +17,10 @@ from typing import Any, cast
 import pyarrow as pa
 
 from kafka_eos import plan as plans
-from kafka_eos.app import AppRef, load
+from kafka_eos.app import load
 from kafka_eos.audit.subject import AuditableSink, AuditableSource, Cut, captured, cut
 from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import StateBackend
 from kafka_eos.operators.chain import Chain, Output, RawOrigin
 from kafka_eos.plan import KeyBy, Plan

@@ -75,7 +75,7 @@ def timeline(events: Sequence[Mapping[str, Any]]) -> str | None:
     axes.grid(axis="y", color="#e3e7ea", linewidth=0.7)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#b8c2cc")
-    axes.legend(loc="upper left", fontsize=8.5, frameon=False, ncols=5)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, fontsize=8.5, frameon=False, ncols=6)
     figure.patch.set_alpha(0)
     axes.patch.set_alpha(0)
     drawn = io.StringIO()

@@ -13,6 +13,7 @@ from kafka_eos import __version__
 from kafka_eos.cli import audit, broker, checkpoints, demo, doctor, explain, run
 from kafka_eos.cli.output import console
 from kafka_eos.coordinator import Interrupted
+from kafka_eos.embedded.attempt import WorkerRefused
 from kafka_eos.errors import Fatal, KafkaEosError, UserError
 
 EXIT_FATAL, EXIT_USER, EXIT_INTERRUPTED = 1, 2, 3
@@ -62,6 +63,7 @@ def main() -> None:
 
 
 def _fail(error: KafkaEosError, code: int) -> None:
-    console.print(f"[bold red]{type(error).__name__}[/]: ", end="")
+    kind = error.error if isinstance(error, WorkerRefused) else type(error).__name__
+    console.print(f"[bold red]{kind}[/]: ", end="")
     console.print(str(error), markup=False, highlight=False)
     sys.exit(code)

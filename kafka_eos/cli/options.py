@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from kafka_eos.app import AppRef, load
+from kafka_eos.app import load
 from kafka_eos.dsl import Pipeline
+from kafka_eos.ids import AppRef
 from kafka_eos.settings import Settings
 
 App = Annotated[

@@ -41,5 +41,5 @@ def run(
         f"running [bold]{pipeline.name}[/], checkpoints in {settings.job_dir(pipeline.name)}", highlight=False
     )
     with LiveView(pipeline.name) as view:
-        run_embedded(pipeline, settings, observers=(view,), until_caught_up=until_caught_up)
+        run_embedded(pipeline.plan(), pipeline.app, settings, observers=(view,), until_caught_up=until_caught_up)
     console.print("drained and committed")

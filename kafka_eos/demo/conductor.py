@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 from rich.console import Console
 
-from kafka_eos.app import AppRef, load
+from kafka_eos.app import load
 from kafka_eos.audit import audit
 from kafka_eos.audit.verdict import Outcome, Verdict
 from kafka_eos.connectors.kafka.client import AdminClient, NewTopic
@@ -28,6 +28,7 @@ from kafka_eos.demo.result import Ended, Result, Struck, conclude
 from kafka_eos.demo.view import View
 from kafka_eos.demo.watcher import Watcher
 from kafka_eos.devbroker import Broker
+from kafka_eos.ids import AppRef
 from kafka_eos.settings import Settings
 
 TOPICS = ("orders", "totals")

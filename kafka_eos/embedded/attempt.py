@@ -66,6 +66,14 @@ class WorkerDied(RestartFromCheckpoint):
     """A worker process ended by itself or was killed."""
 
 
+class WorkerRefused(UserError):
+    """What a worker says the user must change. ``error`` is the class of the original, e.g. ``PoisonRecord``."""
+
+    def __init__(self, error: str, reason: str) -> None:
+        super().__init__(reason)
+        self.error = error
+
+
 @dataclass(frozen=True, slots=True)
 class Committing:
     """A decided epoch whose commits are under way."""
@@ -230,6 +238,9 @@ class Attempt:
         if not pending.complete:
             return
         hit("coordinator.acked")
+        for source, positions in ack.positions.items():
+            # What is verified from now on: retention may pass what has been read.
+            self._known[source].update(positions)
         manifest = self._coordinator.decide(pending.id, Acked(ack.positions, ack.states, ack.committables))
         self._flight = Committing(pending, manifest)
         self._observe(
@@ -279,11 +290,10 @@ class Attempt:
 
 
 def _as_exception(failed: Failed) -> Exception:
-    text = f"{failed.error}: {failed.reason}"
     match failed.kind:
         case "user":
-            return UserError(failed.reason)
+            return WorkerRefused(failed.error, failed.reason)
         case "fatal":
-            return Fatal(f"{text}\n{failed.details}")
+            return Fatal(f"{failed.error}: {failed.reason}\n{failed.details}")
         case _:
-            return RestartFromCheckpoint(text)
+            return RestartFromCheckpoint(f"{failed.error}: {failed.reason}")

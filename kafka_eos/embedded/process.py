@@ -13,9 +13,9 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 
-from kafka_eos.app import AppRef
 from kafka_eos.embedded.control import Message, ToSupervisor, receive_as_supervisor, send
 from kafka_eos.errors import RestartFromCheckpoint
+from kafka_eos.ids import AppRef
 
 
 class WorkerProcess:

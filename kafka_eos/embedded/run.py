@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from kafka_eos.app import AppRef
-from kafka_eos.dsl import Pipeline
 from kafka_eos.embedded.status import Observer
 from kafka_eos.embedded.supervisor import Supervisor
+from kafka_eos.ids import AppRef
+from kafka_eos.plan import Plan
 from kafka_eos.settings import Settings
 
 
 def run(
-    pipeline: Pipeline,
+    plan: Plan,
+    app: AppRef,
     settings: Settings,
     *,
     observers: tuple[Observer, ...] = (),
     until_caught_up: bool = False,
 ) -> None:
-    """Run ``pipeline`` until it is stopped (SIGTERM, SIGINT) or, with ``until_caught_up``, has drained its input.
+    """Run ``plan``, which the workers load from ``app``, until it is stopped (SIGTERM, SIGINT).
 
-    Raises UserError for what the user must change, Fatal for what only a person can decide, JobLocked if the
-    job is already running.
+    With ``until_caught_up`` it ends by itself when the input that was there at the start is processed. Raises
+    UserError for what the user must change, Fatal for what only a person can decide, JobLocked if it runs already.
     """
-    plan = pipeline.plan()
-    Supervisor(plan, AppRef(pipeline.file, pipeline.name), settings, observers, until_caught_up).run()
+    Supervisor(plan, app, settings, observers, until_caught_up).run()

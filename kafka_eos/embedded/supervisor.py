@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
-from kafka_eos.app import AppRef
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import Coordinator, Patience
@@ -27,6 +26,7 @@ from kafka_eos.embedded.events import Event, Heard, StopExpired, StopRequested, 
 from kafka_eos.embedded.process import WorkerProcess
 from kafka_eos.embedded.status import Observer, StatusFile
 from kafka_eos.errors import ConfigError, Fatal, RestartFromCheckpoint, Retryable
+from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import Positions
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.checkpoint import Cadence, Failures
@@ -49,6 +49,7 @@ class Supervisor:
         self._checkpoints = Failures(settings.tolerated_checkpoint_failures)
         self._deaths = Failures(settings.max_restarts)
         self._stopping = False
+        self._mute: set[Observer] = set()
 
     def run(self) -> None:
         """Returns when the job has drained and everything is committed. Raises what made it stop otherwise."""
@@ -160,7 +161,18 @@ class Supervisor:
         if event == "committed":
             self._checkpoints, self._deaths = self._checkpoints.succeeded(), self._deaths.succeeded()
         for observer in self._observers:
-            observer(event, facts)
+            try:
+                observer(event, facts)
+            except OSError as error:
+                self._cannot_show(observer, error)
+
+    def _cannot_show(self, observer: Observer, error: OSError) -> None:
+        """Showing never changes the job: a full disk is said once to those who still hear, and the job goes on."""
+        if observer not in self._mute:
+            self._mute.add(observer)
+            for other in self._observers:
+                if other not in self._mute:
+                    other("notice", {"text": f"{type(observer).__name__} cannot be written: {error}"})
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

@@ -27,9 +27,7 @@ Reject = Callable[[RawRecord, Exception], None]
 class Chain:
     """The operators of one subtask at work. ``backends`` has one for each stateful node, by name."""
 
-    def __init__(
-        self, plan: Plan, backends: Mapping[str, StateBackend], outputs: Mapping[str, Output]
-    ) -> None:
+    def __init__(self, plan: Plan, backends: Mapping[str, StateBackend], outputs: Mapping[str, Output]) -> None:
         self._plan, self._outputs = plan, outputs
         self._operators: dict[str, Operator] = {}
         self._rejected: dict[str, list[Rejected]] = {

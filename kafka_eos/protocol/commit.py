@@ -1,7 +1,7 @@
 """Two-phase commit: the life of one committable, and the right to commit it.
 
 Pure. The table below is the whole state machine; ``docs/two-phase-commit.md`` draws its diagram from it.
-Rule: nothing is committed without a ``CommitPermit``, and only a published manifest gives one.
+Rule: nothing is committed without a ``CommitPermit``, and only ``authorize`` makes one, for a published manifest.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kafka_eos.errors import Bug
 from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Probe, Standing
+from kafka_eos.interfaces import CommitPermit, Probe, Standing
 
 
 class State(enum.Enum):
@@ -57,16 +57,6 @@ def step(state: State, event: Event) -> State:
         return NEXT[state, event]
     except KeyError:
         raise Bug(f"a committable that is {state.value} cannot take {event.value!r}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class CommitPermit:
-    """Proof that the manifest of ``epoch`` is published and that this term may finish it.
-
-    Obtain it from ``authorize``; committers ask for it and never build one.
-    """
-
-    epoch: EpochId
 
 
 @dataclass(frozen=True, slots=True)

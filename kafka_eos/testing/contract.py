@@ -15,8 +15,7 @@ from typing import Any
 
 from kafka_eos.errors import CommittableLost, KafkaEosError
 from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Committable, Committer, Outcome, Standing, Writer
-from kafka_eos.protocol.commit import CommitPermit
+from kafka_eos.interfaces import CommitPermit, Committable, Committer, Outcome, Standing, Writer
 from kafka_eos.testing.process import commit_elsewhere, prepare_and_die
 from kafka_eos.testing.trial import ContractBroken, SinkUnderTest, Trial, epoch_id, expect, through_json
 

@@ -16,6 +16,7 @@ from typing import Any
 from kafka_eos.errors import CommittableLost, CorruptCheckpoint, Fenced
 from kafka_eos.ids import EpochId, Term
 from kafka_eos.interfaces import (
+    CommitPermit,
     Committable,
     Guarantee,
     JobContext,
@@ -27,7 +28,6 @@ from kafka_eos.interfaces import (
     Standing,
     TaskContext,
 )
-from kafka_eos.protocol.commit import CommitPermit
 from kafka_eos.records import Batch
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import (
+    CommitPermit,
     Committable,
     Committer,
     JobContext,
@@ -27,7 +28,7 @@ from kafka_eos.interfaces import (
     TaskContext,
     Writer,
 )
-from kafka_eos.protocol.commit import Commit, CommitPermit, authorize
+from kafka_eos.protocol.commit import Commit, authorize
 from kafka_eos.records import Batch
 from kafka_eos.testing.sources import ListOrigin
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from kafka_eos import Pipeline
-from kafka_eos.app import AppRef, load
+from kafka_eos.app import load
 from kafka_eos.audit import Verdict, audit
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.history import History
-from kafka_eos.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.ids import AppRef, Epoch, EpochId, SplitId, Term
 from kafka_eos.provenance import HEADER, Provenance
 from kafka_eos.settings import Settings
 

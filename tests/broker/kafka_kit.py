@@ -11,8 +11,17 @@ from confluent_kafka import Producer
 
 from kafka_eos.connectors.kafka import KafkaSource, Record
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Committable, Committer, JobContext, Outcome, Positions, Reader, TaskContext, Writer
-from kafka_eos.protocol.commit import CommitPermit
+from kafka_eos.interfaces import (
+    CommitPermit,
+    Committable,
+    Committer,
+    JobContext,
+    Outcome,
+    Positions,
+    Reader,
+    TaskContext,
+    Writer,
+)
 from kafka_eos.records import Batch, RawRecord
 
 PATIENCE = 30.0

@@ -19,8 +19,8 @@ from pydantic import BaseModel
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced, PoisonRecord
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Committable, JobContext, Outcome, Standing, TaskContext
-from kafka_eos.protocol.commit import Commit, CommitPermit, authorize
+from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Standing, TaskContext
+from kafka_eos.protocol.commit import Commit, authorize
 from kafka_eos.provenance import parse
 from kafka_eos.records import Batch
 from kafka_eos.schemas import AvroCodec

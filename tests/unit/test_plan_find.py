@@ -27,7 +27,7 @@ def test_the_only_pipeline_needs_no_name(tmp_path: Path) -> None:
     app = module(tmp_path, ONE)
 
     assert find_pipeline(app) is app.first
-    assert app.first.file == tmp_path / "app.py"
+    assert app.first.app.path == tmp_path / "app.py"
 
 
 def test_one_of_several_is_found_by_variable_and_by_name(tmp_path: Path) -> None:
