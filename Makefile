@@ -29,8 +29,8 @@ env: ## The Python environment (.venv), pinned by hash; all other jobs make it t
 demo: env ## Start a Kafka, run a pipeline, kill it on purpose, prove that nothing was lost or doubled
 	@$(BIN)/kafka-eos demo
 
-test: env ## All tests but the long runs (chaos, planted); starts a real Kafka and a real Spark itself
-	@$(PYTEST) -m "not chaos and not planted" $(TESTS)
+test: env ## All tests but the planted bugs; starts a real Kafka and a real Spark itself
+	@$(PYTEST) -m "not planted" $(TESTS)
 
 lint: env ## Style and common mistakes (ruff)
 	@$(BIN)/ruff check .
@@ -44,7 +44,7 @@ types: env ## Types (mypy --strict), the library and what users write with it
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests/typing
 
-chaos: env ## Kill real jobs at each named step of the protocol, and again while they recover
+chaos: env ## Only the tests that kill real jobs at each named step, and again while they recover
 	@$(PYTEST) -m chaos $(TESTS)
 
 planted: env ## Plant bugs in the engine; the suite must notice each one

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 PARTITIONS = 4
@@ -19,8 +28,18 @@ class Cluster:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def create(self, topic: str) -> None:
+        """Returns when all partitions of the new topic are served."""
         for future in self._admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
             future.result(_TIMEOUT)
+        deadline = time.monotonic() + _TIMEOUT
+        while True:
+            try:
+                self.visible(topic)
+                return
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
 
     def delete(self, topic: str) -> None:
         for future in self._admin.delete_topics([topic]).values():

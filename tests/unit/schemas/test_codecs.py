@@ -131,7 +131,7 @@ def test_undeclared_state_of_plain_values_survives(value: Any) -> None:
 @pytest.mark.parametrize(
     "value",
     [(1,), [(1,)], {"a": {1}}, datetime.datetime(2024, 1, 1), Struct("a"), Model(user="a"), object(), 2**70, 1j],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_undeclared_state_that_would_change_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="come back as|cannot be stored"):
