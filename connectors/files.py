@@ -316,11 +316,11 @@ class FileCommitter:
     def staged(self, ctx: JobContext) -> Sequence[Staged]:
         """Open and prepared files; one that is linked to its final name already is committed."""
         with _as(Retryable, f"look into {self._directory}"):
-            found = [(name, os.lstat(self._directory / name)) for name in self._hidden(ctx.job)]
+            found = [(name, part, os.lstat(self._directory / name)) for name, part in self._hidden(ctx.job).items()]
         now = time.time()
         return [
-            Staged(name, f"{each.st_size} bytes in {self._directory}", max(0.0, now - each.st_mtime))
-            for name, each in found
+            Staged(part.epoch.term, name, f"{each.st_size} bytes in {self._directory}", max(0.0, now - each.st_mtime))
+            for name, part, each in found
             if each.st_nlink == 1
         ]
 

@@ -215,6 +215,7 @@ class Writer(Protocol[T]):
 class Staged:
     """Output of a job that is neither visible nor gone. ``age`` in seconds."""
 
+    term: Term
     name: str
     detail: str
     age: float

@@ -25,7 +25,7 @@ from kafka_eos.connectors.kafka.transactions import (
     needs_marker,
 )
 from kafka_eos.errors import CommittableLost, Fatal, Fenced, Retryable
-from kafka_eos.ids import token
+from kafka_eos.ids import Term, token
 from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Probe, Staged, Standing
 
 FENCED_MS: Final = 1_009
@@ -119,7 +119,7 @@ class KafkaCommitter:
         """Every open transaction of the job, whatever its term."""
         now = _now_ms()
         return [
-            Staged(name, str(seen), max(0.0, (now - seen.started_at) / 1000))
+            Staged(Term(int(name.split(".")[1])), name, str(seen), max(0.0, (now - seen.started_at) / 1000))
             for name, seen in sorted(self._rpc.described(_ids_of(ctx)).items())
             if seen.started_at >= 0 and seen.state not in ("Empty", "CompleteCommit", "CompleteAbort")
         ]

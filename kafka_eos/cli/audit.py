@@ -41,8 +41,9 @@ def audit(
         typer.echo(f"\n{finding.check.question} {finding.count:,} found, the first:")
         for offender in finding.first:
             typer.echo(f"  {offender}")
-    for check, reason in verdict.not_possible.items():
-        typer.echo(f"not checked, {check.value}: {reason}")
+    if verdict.performed:
+        for check, reason in verdict.not_possible.items():
+            typer.echo(f"not checked, {check.value}: {reason}")
     for note in verdict.facts.notes:
         typer.echo(f"note: {note}")
     typer.echo(f"report: {report_dir}")

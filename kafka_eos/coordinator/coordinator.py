@@ -26,7 +26,7 @@ from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Committable, Committer, JobContext, Json, Positions, Source, Staged, StateHandle
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.commit import Commit, Revoke, Stop, authorize
-from kafka_eos.protocol.recovery import Fresh, Settled, Superseded, Unfinished, next_epoch, resolve, settle
+from kafka_eos.protocol.recovery import Facts, Fresh, Settled, Superseded, Unfinished, next_epoch, resolve, settle
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 
 COMMIT_MARGIN = 10.0
@@ -95,14 +95,13 @@ class Coordinator:
 
         Raises Fenced, CorruptCheckpoint, CommittableLost, InputLost, ConfigError; Interrupted when told to stop.
         """
-        self._context = JobContext(self._plan.name, terms.claim(self._storage, self._plan.name), self._settings)
-        hit("recovery.claimed")
-        facts = terms.gather(self._storage, self._plan.name)
+        facts = self._take_over(Term(0))
         self._next = next_epoch(facts)
         match resolve(facts, self.term):
             case Superseded(by=newer):
                 raise Fenced(f"term {self.term} was replaced by term {newer} while it was starting")
             case Fresh():
+                self._outlive()
                 manifest = self._begin()
             case Settled(newest=newest):
                 manifest = self._settled(newest)
@@ -111,6 +110,18 @@ class Coordinator:
         self._abort_orphans()
         self._history.write("recovered", epoch=manifest.epoch, term=self.term.n)
         return Resumed(self.term, manifest.id, self._next, self._claimed_states(manifest), self._positions(manifest))
+
+    def _take_over(self, above: Term) -> Facts:
+        term = terms.claim(self._storage, self._plan.name, above)
+        self._context = JobContext(self._plan.name, term, self._settings)
+        hit("recovery.claimed")
+        return terms.gather(self._storage, self._plan.name)
+
+    def _outlive(self) -> None:
+        """Let a first start count as newer than what an earlier life of the job, now deleted, has left open."""
+        left = self._patience.until_answered("look for open output", self.staged)
+        if left and (newest := max(item.term for item in left)) >= self.term:
+            self._take_over(newest)
 
     def _begin(self) -> Manifest:
         """Nothing was ever decided: decide epoch 0, the start positions, before anything is read."""
@@ -280,6 +291,11 @@ class Coordinator:
             outcomes=[outcome.value for outcome in outcomes],
         )
         self._finisher.write_receipt(manifest, outcomes)
+
+    def ensure_owner(self) -> None:
+        """Raise Fenced if a newer term was claimed: whoever took over must not be taken over by us again."""
+        if self.term > Term(0):
+            terms.check(self._storage, self.term)
 
     def interrupt(self) -> None:
         """Let no call wait for a server any longer: it raises Interrupted instead. May come from any thread."""

@@ -20,9 +20,9 @@ from kafka_eos.ids import EpochId, Term
 from kafka_eos.protocol.recovery import Facts
 
 
-def claim(storage: JobStorage, job: str) -> Term:
-    """Take the next term, for good."""
-    term = max(_terms(storage, "claim"), default=Term(0)).next()
+def claim(storage: JobStorage, job: str, above: Term) -> Term:
+    """Take the next term for good; it is higher than ``above`` too."""
+    term = max([above, *_terms(storage, "claim")]).next()
     while True:
         try:
             records.publish(

@@ -42,7 +42,7 @@ from kafka_eos.embedded.events import (
     StopRequested,
     WorkerEnded,
 )
-from kafka_eos.embedded.process import WorkerProcess
+from kafka_eos.embedded.process import WorkerDied, WorkerProcess
 from kafka_eos.errors import Fatal, RestartFromCheckpoint, Retryable, UserError
 from kafka_eos.failpoints import hit
 from kafka_eos.interfaces import Positions
@@ -60,10 +60,6 @@ class Phase(enum.Enum):
 READY_TIMEOUT = 120.0
 """Seconds that workers have to let go of the last session and to restore the next."""
 DISCOVERY_INTERVAL = 5.0
-
-
-class WorkerDied(RestartFromCheckpoint):
-    """A worker process ended by itself or was killed."""
 
 
 class WorkerRefused(UserError):

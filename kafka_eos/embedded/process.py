@@ -18,6 +18,10 @@ from kafka_eos.errors import RestartFromCheckpoint
 from kafka_eos.ids import AppRef
 
 
+class WorkerDied(RestartFromCheckpoint):
+    """A worker process ended by itself, was killed, or does not answer."""
+
+
 class WorkerProcess:
     """One running worker. ``heard`` gets every message, from another thread; then ``ended`` is called once."""
 
@@ -53,11 +57,11 @@ class WorkerProcess:
         return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
 
     def tell(self, message: Message) -> None:
-        """Send a message. Raises RestartFromCheckpoint if the worker is gone."""
+        """Send a message. Raises WorkerDied if the worker is gone."""
         try:
             send(self._sock, message)
         except OSError as error:
-            raise RestartFromCheckpoint(f"worker {self.subtask} is gone: {error}") from error
+            raise WorkerDied(f"worker {self.pid} is gone: {error}") from error
 
     def kill(self) -> None:
         """SIGKILL and reap. Its socket ends with it."""

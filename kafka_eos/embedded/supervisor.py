@@ -20,10 +20,10 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import Coordinator, Patience
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.embedded.attempt import Attempt, WorkerDied
+from kafka_eos.embedded.attempt import Attempt
 from kafka_eos.embedded.control import ToSupervisor
 from kafka_eos.embedded.events import Event, Heard, StopExpired, StopRequested, WorkerEnded
-from kafka_eos.embedded.process import WorkerProcess
+from kafka_eos.embedded.process import WorkerDied, WorkerProcess
 from kafka_eos.embedded.status import Observer, StatusFile
 from kafka_eos.errors import ConfigError, Fatal, RestartFromCheckpoint, Retryable
 from kafka_eos.ids import AppRef
@@ -89,6 +89,7 @@ class Supervisor:
                 self._attempt(coordinator, worker)
                 return
             except (RestartFromCheckpoint, OSError) as error:
+                coordinator.ensure_owner()
                 self._after(error)
             finally:
                 coordinator.close()

@@ -116,7 +116,7 @@ class MemorySink:
             portions = [("open rows", portion) for portion in self._open] + list(self._prepared.items())
         now = time.monotonic()
         return [
-            Staged(name, f"{len(portion.values)} rows of term {portion.term}", now - portion.begun)
+            Staged(portion.term, name, f"{len(portion.values)} rows", now - portion.begun)
             for name, portion in portions
             if portion.job == job
         ]

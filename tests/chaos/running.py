@@ -1,0 +1,185 @@
+"""A started job under a test's hands: look at it, wait for what it does, stop and continue its processes.
+
+Rule: every wait is for a condition, has a deadline, and shows the job's log when it fails. Only processes that the
+test started itself, or that its job reports as its worker, are signalled.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.embedded.status import read_status
+from tests.chaos.harness import Job, check, open_transactions
+
+T = TypeVar("T")
+PATIENCE = 60.0
+
+
+class Running:
+    """One supervisor of a job, started by the test."""
+
+    def __init__(self, job: Job, failpoints: str = "", *options: str) -> None:
+        self.job = job
+        self._history_before = len(events(job))
+        self._log_before = job.log.stat().st_size if job.log.exists() else 0
+        self._process = job.start(failpoints, *options)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """What has been written to the job's log since this start."""
+        return self.job.log.read_bytes()[self._log_before :].decode(errors="replace")
+
+    @property
+    def words(self) -> str:
+        """``log`` without its line breaks: the console wraps long lines."""
+        return " ".join(self.log.split())
+
+    def count(self, event: str) -> int:
+        """How often the job's history has this event since this start."""
+        return len(self.events(event))
+
+    def events(self, event: str) -> list[dict[str, Any]]:
+        return [e for e in events(self.job)[self._history_before :] if e["event"] == event]
+
+    def last(self, event: str) -> dict[str, Any]:
+        """Facts of the latest event of this supervisor, from status.json; {} if there was none."""
+        status: Any = read_status(self.job.checkpoints / self.job.name) or {}
+        return dict(status["last"].get(event, {})) if status.get("pid") == self.pid else {}
+
+    @property
+    def worker(self) -> int:
+        """Process id of the worker that runs now."""
+        return int(self.until(lambda: self.last("running").get("worker"), "run"))
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything that was written before this start has been read."""
+        progress = self.last("progress")
+        return bool(progress) and progress["lag"] == 0 and progress["records_in"] > 0
+
+    def until(self, condition: Callable[[], T], what: str, seconds: float = PATIENCE) -> T:
+        """Wait for a true value and return it. Fails if the supervisor ends first, or the time does."""
+        deadline = time.monotonic() + seconds
+        while not (found := condition()):
+            alive = self.alive
+            if not alive and (found := condition()):
+                break
+            assert alive, f"the job ended ({self._process.returncode}) before it did {what}; log:\n{self.log[-6000:]}"
+            assert time.monotonic() < deadline, f"the job did not {what} in {seconds:g} s; log:\n{self.log[-6000:]}"
+            time.sleep(0.02)
+        return found
+
+    def until_committed(self, more: int = 1) -> None:
+        """Wait until ``more`` further epochs with output are committed."""
+        wanted = self.count("committed") + more
+        self.until(lambda: self.count("committed") >= wanted, f"commit {more} more epochs")
+
+    def until_stopped(self, fired: int = 1) -> None:
+        """Wait until a ``stop`` failpoint has frozen the supervisor."""
+        self.until(lambda: len(self.job.fired) >= fired and frozen(self.pid), "stop at its failpoint")
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def ended(self, seconds: float = PATIENCE) -> int:
+        """Wait for the end; the exit code."""
+        self._process.wait(seconds)
+        return int(self._process.returncode)
+
+    def drain(self) -> None:
+        """SIGTERM, and nothing less than a clean end."""
+        self.send(signal.SIGTERM)
+        assert self.ended() == 0, self.log[-6000:]
+
+    def end(self) -> None:
+        """Whatever state it is in: gone."""
+        if self.alive:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def running(job: Job, failpoints: str = "", *options: str) -> Iterator[Running]:
+    """A started job that is gone afterwards."""
+    started = Running(job, failpoints, *options)
+    try:
+        yield started
+    finally:
+        started.end()
+
+
+def refused(job: Job, code: int, failpoints: str = "") -> str:
+    """Start the job, which must end with ``code``; returns what it said, in one line."""
+    with running(job, failpoints, "--until-caught-up") as started:
+        assert started.ended() == code, started.log[-6000:]
+        return started.words
+
+
+def frozen(pid: int) -> bool:
+    """Whether a process is stopped by a signal."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return stat.rpartition(")")[2].split()[0] == "T"
+
+
+def signal_worker(pid: int, number: signal.Signals) -> None:
+    """Signal a job's worker, if it still is a worker of ours."""
+    assert b"kafka_eos.embedded.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    os.kill(pid, number)
+
+
+# ---------------------------------------------------------------- what a job left behind
+
+
+def events(job: Job) -> list[dict[str, Any]]:
+    """The job's history; [] before its first start."""
+    return job.history() if (job.checkpoints / job.name / paths.HISTORY).exists() else []
+
+
+def storage(job: Job) -> LocalStorage:
+    return LocalStorage(job.checkpoints / job.name)
+
+
+def manifests(job: Job) -> list[Manifest]:
+    """The stored manifests, oldest first."""
+    found = storage(job)
+    return [records.load(found, Manifest, name, job.name) for name in found.list(paths.MANIFESTS)]
+
+
+def outputs(job: Job) -> list[tuple[str, bytes]]:
+    """Names and contents of the committed files."""
+    return sorted((path.name, path.read_bytes()) for path in job.files.iterdir())
+
+
+def check_all(job: Job, **options: Any) -> None:
+    """``harness.check``, and nothing is left over."""
+    check(job, **options)
+    nothing_left(job)
+
+
+def nothing_left(job: Job) -> None:
+    """After a clean end: nothing open, nothing staged, no stored file that no manifest names."""
+    assert open_transactions(job) == []
+    named = {f"{paths.SHARED}/{sha256}" for manifest in manifests(job) for sha256 in manifest.files}
+    assert set(storage(job).list(paths.SHARED)) == named, "files in shared/ that no manifest names, or the reverse"
+    temporary = [str(p) for d in paths.DIRECTORIES for p in (job.checkpoints / job.name / d).glob(".*")]
+    assert temporary == [], "temporary files left"
+    if job.files.exists():
+        assert [path.name for path in job.files.glob(".*")] == [], "staged files left"
