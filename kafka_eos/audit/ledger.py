@@ -106,7 +106,7 @@ def _start(
     if valid and valid[-1].epoch.n == 0:
         return _offsets(records.load(storage, Manifest, paths.manifest_name(valid[-1]), job).sources)
     for event in events:
-        if event.get("event") == "started" and isinstance(event.get("positions"), dict):
+        if event.get("event") == "began" and isinstance(event.get("positions"), dict):
             return _offsets(event["positions"])
     return None
 

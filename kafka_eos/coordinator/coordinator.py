@@ -127,6 +127,7 @@ class Coordinator:
         """Nothing was ever decided: decide epoch 0, the start positions, before anything is read."""
         self._rebase(None, "first start")
         positions = {source.name: self._discover(source.name, None) for source in self._plan.sources}
+        self._history.write("began", term=self.term.n, positions={name: dict(splits) for name, splits in positions.items()})
         manifest = self.decide(self.next_epoch(), Acked(positions, (), ()))
         self.finish(manifest)
         return manifest
