@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     chosen = [c for c in contenders(options.peers) if _is_chosen(c, options.only)]
     trials: dict[str, list[Figures]] = {contender.title: [] for contender in chosen}
-    with tempfile.TemporaryDirectory(prefix="kafka-eos-bench-") as home, _broker(home) as broker:
+    with tempfile.TemporaryDirectory(prefix="kafka-eos-bench-") as home, own_broker(Path(home)) as broker:
         cluster = Cluster(broker.bootstrap)
         cluster.create(_INPUT)
         print(f"loading {options.records:,} records", file=sys.stderr)
@@ -54,9 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if wrong else 0
 
 
-def _broker(home: str) -> Broker:
-    # A busy machine must not make the controller believe that the broker is gone.
-    return Broker(Path(home) / "broker", overrides={"broker.session.timeout.ms": "18000"})
+def own_broker(home: Path) -> Broker:
+    """A broker for one benchmark. A busy machine must not make its controller believe that it is gone."""
+    return Broker(home / "broker", overrides={"broker.session.timeout.ms": "18000"})
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -36,6 +36,7 @@ def read(spark: SparkSession, topic: Topic, bounds: Bounds, *, committed: bool =
         "startingOffsets": json.dumps({topic.topic: {str(p): start for p, (start, _) in bounds.items()}}),
         "endingOffsets": json.dumps({topic.topic: {str(p): end for p, (_, end) in bounds.items()}}),
         "includeHeaders": "true",
+        "kafka.max.poll.records": "10000",
         "failOnDataLoss": "true",
     }
     return spark.read.format("kafka").options(**options).load()

@@ -20,6 +20,8 @@ from kafka_eos.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A session that lives for a minute ends before the optimizing compiler has paid for itself."""
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
@@ -53,7 +55,7 @@ def _options(partitions: int, jars: Sequence[Path], python_path: Sequence[str]) 
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_settings().as_uri()}",
+        "spark.driver.extraJavaOptions": f"{_SHORT_LIVED} -Dlog4j2.configurationFile={_log_settings().as_uri()}",
         "spark.executorEnv.PYTHONPATH": workers_path,
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.adaptive.enabled": "false",

@@ -15,7 +15,7 @@ from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.cli.options import CheckpointDir
 from kafka_eos.cli.output import console
-from kafka_eos.coordinator.term import gather
+from kafka_eos.coordinator.term import gather, missing
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import EpochId
 from kafka_eos.protocol.recovery import Facts, lineage
@@ -87,7 +87,7 @@ def verify_(job: Job, checkpoint_dir: CheckpointDir = None) -> None:
     Example: `kafka-eos checkpoints verify order-totals`
     """
     storage, facts = _open(job, checkpoint_dir)
-    problems = verify.verify_job(storage, job)
+    problems = [verify.Problem(name, f"{name}: missing") for name in missing(facts)] + verify.verify_job(storage, job)
     for problem in problems:
         out(str(problem))
     out(f"{len(facts.manifests)} epochs, {len(storage.list(paths.SHARED))} state files: {len(problems)} problems")

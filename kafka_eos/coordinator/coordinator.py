@@ -96,6 +96,10 @@ class Coordinator:
         Raises Fenced, CorruptCheckpoint, CommittableLost, InputLost, ConfigError; Interrupted when told to stop.
         """
         facts = self._take_over(Term(0))
+        if missing := terms.missing(facts):
+            raise CorruptCheckpoint(
+                f"{', '.join(missing)}: missing, though later records are there. Restore from a copy."
+            )
         self._next = next_epoch(facts)
         match resolve(facts, self.term):
             case Superseded(by=newer):
@@ -127,7 +131,10 @@ class Coordinator:
         """Nothing was ever decided: decide epoch 0, the start positions, before anything is read."""
         self._rebase(None, "first start")
         positions = {source.name: self._discover(source.name, None) for source in self._plan.sources}
-        self._history.write("began", term=self.term.n, positions={name: dict(splits) for name, splits in positions.items()})
+        began: dict[str, Json] = {
+            name: {str(split): at for split, at in splits.items()} for name, splits in positions.items()
+        }
+        self._history.write("began", term=self.term.n, positions=began)
         manifest = self.decide(self.next_epoch(), Acked(positions, (), ()))
         self.finish(manifest)
         return manifest

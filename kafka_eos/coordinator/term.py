@@ -17,7 +17,7 @@ from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.errors import Fenced
 from kafka_eos.ids import EpochId, Term
-from kafka_eos.protocol.recovery import Facts
+from kafka_eos.protocol.recovery import Facts, gone
 
 
 def claim(storage: JobStorage, job: str, above: Term) -> Term:
@@ -57,6 +57,12 @@ def gather(storage: JobStorage, job: str) -> Facts:
         manifests=frozenset(map(paths.parse_manifest_name, storage.list(paths.MANIFESTS))),
         receipts=frozenset(map(paths.parse_receipt_name, storage.list(paths.RECEIPTS))),
     )
+
+
+def missing(facts: Facts) -> list[str]:
+    """Names of records that must have been removed: without them nobody can tell where the job is."""
+    bases, manifests = gone(facts)
+    return [*map(paths.base_name, bases), *map(paths.manifest_name, manifests)]
 
 
 def now_ms() -> int:

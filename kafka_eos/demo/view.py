@@ -57,12 +57,15 @@ class View:
     # ------------------------------------------------------------ lines
 
     def _tell(self) -> None:
-        last = 0.0
+        last, told = 0.0, ""
         while not self._stop.wait(0.1):
             self._tell_steps()
             if self._watcher.now - last >= _LINE_SECONDS:
                 last = self._watcher.now
-                self._say(f"{last:6.1f} s  " + ", ".join(f"{name} {value}" for name, value in self._cells()))
+                line = ", ".join(f"{name} {value}" for name, value in self._cells() if name != "time")
+                if line != told:
+                    told = line
+                    self._say(f"{last:6.1f} s  {line}")
 
     def _tell_steps(self) -> None:
         steps = self._watcher.recording.steps

@@ -79,6 +79,19 @@ def lineage(facts: Facts) -> list[EpochId]:
     return ([base] if base is not None else []) + own
 
 
+def gone(facts: Facts) -> tuple[tuple[Term, ...], tuple[EpochId, ...]]:
+    """Terms whose base record, and epochs whose manifest, must have been there but are not.
+
+    A term publishes nothing before its base, and its receipts follow its manifests; what retention drops is older
+    than what it leaves. Older terms prove nothing: one that woke up late may write after its base was dropped.
+    """
+    owner = max(facts.bases, default=Term(0))
+    bases = {epoch.term for epoch in facts.manifests | facts.receipts if epoch.term > owner}
+    kept = max((m.epoch for m in facts.manifests if m.term == owner), default=Epoch(0))
+    lost = {r for r in facts.receipts - facts.manifests if r.term == owner and r.epoch > kept}
+    return tuple(sorted(bases)), tuple(sorted(lost))
+
+
 def next_epoch(facts: Facts) -> Epoch:
     """A number that no manifest of this job has ever had, whether it counts or not."""
     return Epoch(max((m.epoch.n for m in facts.manifests), default=-1) + 1)

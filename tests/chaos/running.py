@@ -14,15 +14,32 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from uuid import uuid4
+
+from confluent_kafka import Consumer, TopicPartition
+
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.embedded.status import read_status
-from tests.chaos.harness import Job, check, open_transactions
+from tests.chaos.harness import APPS, Job, check, create_topic, feed, open_transactions
 
 T = TypeVar("T")
 PATIENCE = 60.0
+
+
+def make_job(bootstrap: str, directory: Path, records: int, app: str, **environment: object) -> Job:
+    """A job with a name and topics of its own, whose input holds ``records`` payments."""
+    name = f"fault-{uuid4().hex[:10]}"
+    home = directory / name
+    home.mkdir()
+    settings = {"COLUMNS": "5000", **{key: str(value) for key, value in environment.items()}}
+    job = Job(name, bootstrap, f"{name}-in", f"{name}-out", home, APPS / app, settings)
+    create_topic(bootstrap, job.input, 3)
+    create_topic(bootstrap, job.output, 3)
+    feed(bootstrap, job.input, range(records))
+    return job
 
 
 class Running:
@@ -47,11 +64,6 @@ class Running:
         """What has been written to the job's log since this start."""
         return self.job.log.read_bytes()[self._log_before :].decode(errors="replace")
 
-    @property
-    def words(self) -> str:
-        """``log`` without its line breaks: the console wraps long lines."""
-        return " ".join(self.log.split())
-
     def count(self, event: str) -> int:
         """How often the job's history has this event since this start."""
         return len(self.events(event))
@@ -69,12 +81,6 @@ class Running:
         """Process id of the worker that runs now."""
         return int(self.until(lambda: self.last("running").get("worker"), "run"))
 
-    @property
-    def caught_up(self) -> bool:
-        """Whether everything that was written before this start has been read."""
-        progress = self.last("progress")
-        return bool(progress) and progress["lag"] == 0 and progress["records_in"] > 0
-
     def until(self, condition: Callable[[], T], what: str, seconds: float = PATIENCE) -> T:
         """Wait for a true value and return it. Fails if the supervisor ends first, or the time does."""
         deadline = time.monotonic() + seconds
@@ -88,9 +94,18 @@ class Running:
         return found
 
     def until_committed(self, more: int = 1) -> None:
-        """Wait until ``more`` further epochs with output are committed."""
-        wanted = self.count("committed") + more
-        self.until(lambda: self.count("committed") >= wanted, f"commit {more} more epochs")
+        """Wait until ``more`` further epochs that have output are committed."""
+
+        def done() -> int:
+            return sum(bool(sum(event["records"].values())) for event in self.events("committed"))
+
+        wanted = done() + more
+        self.until(lambda: done() >= wanted, f"commit {more} more epochs")
+
+    def until_all_committed(self) -> None:
+        """Wait until everything that is in the input now has been read and belongs to committed epochs."""
+        wanted = _ends(self.job)
+        self.until(lambda: _reached(self.job, wanted), "read everything")
 
     def until_stopped(self, fired: int = 1) -> None:
         """Wait until a ``stop`` failpoint has frozen the supervisor."""
@@ -127,10 +142,10 @@ def running(job: Job, failpoints: str = "", *options: str) -> Iterator[Running]:
 
 
 def refused(job: Job, code: int, failpoints: str = "") -> str:
-    """Start the job, which must end with ``code``; returns what it said, in one line."""
+    """Start the job, which must end with ``code``; returns what it said."""
     with running(job, failpoints, "--until-caught-up") as started:
         assert started.ended() == code, started.log[-6000:]
-        return started.words
+        return started.log
 
 
 def frozen(pid: int) -> bool:
@@ -143,6 +158,30 @@ def signal_worker(pid: int, number: signal.Signals) -> None:
     """Signal a job's worker, if it still is a worker of ours."""
     assert b"kafka_eos.embedded.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
     os.kill(pid, number)
+
+
+def _ends(job: Job) -> dict[int, int]:
+    """Where each partition of the input ends."""
+    with _client(job) as consumer:
+        partitions = consumer.list_topics(job.input, 10).topics[job.input].partitions
+        ends = {p: consumer.get_watermark_offsets(TopicPartition(job.input, p), 10)[1] for p in partitions}
+    return ends
+
+
+def _reached(job: Job, ends: dict[int, int]) -> bool:
+    """Whether the offsets that the job shows in its consumer group, one epoch after another, are that far."""
+    with _client(job) as consumer:
+        shown = consumer.committed([TopicPartition(job.input, p) for p in ends], 10)
+    return all(at.offset >= ends[at.partition] for at in shown if ends[at.partition] > 0)
+
+
+@contextmanager
+def _client(job: Job) -> Iterator[Consumer]:
+    consumer = Consumer({"bootstrap.servers": job.bootstrap, "group.id": job.name, "enable.auto.commit": False})
+    try:
+        yield consumer
+    finally:
+        consumer.close()
 
 
 # ---------------------------------------------------------------- what a job left behind

@@ -1,0 +1,186 @@
+"""Recovery: ``python -m benchmarks.recovery``. How long until new output is committed after a worker's kill -9.
+
+A running sum over a million keys is brought up to date; then, while new records keep coming, the worker process is
+killed. The clock stops when the broker
+has committed an epoch with output of the new worker. The
+parts come from the job's own history, in milliseconds of one clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+
+from benchmarks.kafka import Cluster
+from benchmarks.run import own_broker
+from benchmarks.workloads import payments
+
+_ROOT = Path(__file__).parents[1]
+_INPUT, _OUTPUT = "payments", "totals"
+_PATIENCE = 300.0
+PARTS = ("detect", "start Python, recover, restore", "first epoch to its decision", "commit")
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Milliseconds: of each of ``PARTS`` in order, and in all."""
+
+    parts: tuple[float, ...]
+    total: float
+
+
+class Job:
+    """The running sum as a process with its own checkpoints."""
+
+    def __init__(self, bootstrap: str, home: Path) -> None:
+        self._history = home / "bench" / "history.jsonl"
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(_ROOT),
+            "KAFKA_EOS_BOOTSTRAP_SERVERS": bootstrap,
+            "BENCH_INPUT": _INPUT,
+            "BENCH_OUTPUT": _OUTPUT,
+            "BENCH_DIRECTORY": str(home),
+            "BENCH_WORKLOAD": "W2",
+        }
+        command = [sys.executable, "-m", "kafka_eos", "run", str(_ROOT / "benchmarks" / "apps" / "ours.py")]
+        with (home / "log").open("wb") as log:
+            self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        if not self._history.exists():
+            return []
+        events = [json.loads(line) for line in self._history.read_text().splitlines(keepends=True) if line[-1] == "\n"]
+        return [event for event in events if event["event"] == name]
+
+    def kill_worker(self) -> float:
+        """Returns the moment, in milliseconds since the Unix epoch."""
+        worker = int(self.events("running")[-1]["worker"])
+        now = time.time() * 1000
+        os.kill(worker, signal.SIGKILL)
+        return now
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+
+def measure(job: Job) -> Recovery:
+    """Kill the worker once, and wait until an epoch with output of its successor is committed."""
+    restarts, runs = len(job.events("restarting")), len(job.events("running"))
+    killed = job.kill_worker()
+    _until(lambda: len(job.events("running")) > runs)
+    term = job.events("running")[-1]["term"]
+
+    def of_the_new_term() -> list[dict[str, Any]]:
+        return [event for event in job.events("committed") if event["term"] == term and any(event["records"].values())]
+
+    _until(lambda: bool(of_the_new_term()))
+    committed = of_the_new_term()[0]
+    decided = next(event for event in job.events("decided") if event["epoch"] == committed["epoch"])
+    events = (job.events("restarting")[restarts], job.events("running")[-1], decided, committed)
+    marks = [killed, *(event["at"] for event in events)]
+    return Recovery(tuple(later - earlier for earlier, later in pairwise(marks)), marks[-1] - killed)
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"nothing happened for {_PATIENCE:.0f} s")
+        time.sleep(0.005)
+
+
+@contextmanager
+def _new_records(bootstrap: str, rate: int, keys: int) -> Iterator[None]:
+    """Some records a second for as long as the block runs, from a thread of its own."""
+    done = threading.Event()
+    records = [(account, value) for account, _, value in payments(rate, keys)]
+
+    def feed() -> None:
+        producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        while not done.wait(0.05):
+            for account, value in records[: rate // 20]:
+                producer.produce(_INPUT, value, account)
+            producer.poll(0)
+        producer.flush(30)
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _everything(keys: int) -> Iterator[tuple[str, bytes]]:
+    """One record for each of ``keys`` accounts."""
+    for number in range(keys):
+        yield (
+            f"account-{number:07d}",
+            (f'{{"id":{number},"account":"account-{number:07d}","amount":1,"note":"opening balance"}}'.encode()),
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the table; progress goes to stderr."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__)
+    parser.add_argument("--keys", type=int, default=1_000_000, help="keys of state (default: %(default)s)")
+    parser.add_argument("--kills", type=int, default=5, help="kills, one after another (default: %(default)s)")
+    parser.add_argument("--rate", type=int, default=2000, help="new records a second (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="kafka-eos-bench-") as home, own_broker(Path(home)) as broker:
+        cluster = Cluster(broker.bootstrap)
+        for topic in (_INPUT, _OUTPUT):
+            cluster.create(topic)
+        cluster.load(_INPUT, _everything(options.keys))
+        job = Job(broker.bootstrap, Path(home))
+        try:
+            _until(lambda: cluster.visible(_OUTPUT) >= options.keys)
+            with _new_records(broker.bootstrap, options.rate, options.keys):
+                found = [_kill(job) for _ in range(options.kills)]
+        finally:
+            job.stop()
+    print(table(found))
+    return 0
+
+
+def _kill(job: Job) -> Recovery:
+    """One more kill, of a job that is at work: an epoch was committed since the last one."""
+    before = len(job.events("committed"))
+    _until(lambda: len(job.events("committed")) > before + 1)
+    load = os.getloadavg()[0]
+    found = measure(job)
+    print(f"{found.total:.0f} ms, load before {load:.1f}", file=sys.stderr)
+    return found
+
+
+def table(found: Sequence[Recovery]) -> str:
+    """Markdown: each part and the whole, in milliseconds."""
+    columns = [*zip(*(recovery.parts for recovery in found), strict=True), [recovery.total for recovery in found]]
+    rows = [
+        f"| {name} | {statistics.median(times):.0f} | {max(times):.0f} |"
+        for name, times in zip((*PARTS, "kill → new output committed"), columns, strict=True)
+    ]
+    return "\n".join(["| ms | median | worst |", "|---|---|---|", *rows])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""Records that cannot be decoded, or that user code refuses: the job stops at them, or sends them aside."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Producer
+
+from tests.chaos.harness import Job, by_account, create_topic, open_transactions, read
+from tests.chaos.running import events, nothing_left, refused
+
+NewJob = Callable[..., Job]
+
+KILLS = ("sink.prepare.after=kill@3", "worker.ack.before=kill@2", "commit.before=kill@2", "receipt.before=kill@2")
+NOT_PAYMENTS = (b"not JSON", b'{"id": 1, "account": "a1"}', b"\xff\xfe", None)
+HEADERS = ("topic", "partition", "offset", "timestamp", "operator", "error", "message")
+
+
+def _feed_undecodable(job: Job) -> None:
+    """A few on each partition, with keys, headers and timestamps of their own."""
+    producer = Producer({"bootstrap.servers": job.bootstrap})
+    for number in range(24):
+        producer.produce(
+            job.input,
+            NOT_PAYMENTS[number % len(NOT_PAYMENTS)],
+            key=f"bad-{number}",
+            partition=number % 3,
+            timestamp=1_700_000_000_000 + number,
+            headers={"trace": f"t{number}"},
+        )
+    assert producer.flush(30) == 0
+
+
+Where = tuple[int, int]
+Fate = tuple[str, str]
+"""The operator that refuses a record, and the error."""
+
+
+def _recompute(messages: list[Any]) -> tuple[list[tuple[str, int, int]], dict[Where, Fate]]:
+    """What must be written, and by partition and offset what must be refused; independent of the engine."""
+    totals: Counter[str] = Counter()
+    rows: list[tuple[str, int, int]] = []
+    bad: dict[Where, Fate] = {}
+    for message in sorted(messages, key=lambda m: (m.partition(), m.offset())):
+        where = (message.partition(), message.offset())
+        if (message.key() or b"").startswith(b"bad-"):
+            bad[where] = ("payments", "ValidationError" if message.value() is not None else "ValueError")
+            continue
+        payment = json.loads(message.value())
+        number, account, amount = payment["id"], payment["account"], payment["amount"]
+        if amount == 13:
+            bad[where] = ("checked", "ValueError")
+        elif amount == 0:
+            continue
+        elif number % 50 == 3:
+            bad[where] = ("total", "ArithmeticError")
+        elif number % 50 == 4:
+            bad[where] = ("total", "LookupError")
+        else:
+            totals[account] += amount
+            rows.append((account, totals[account], number))
+    return rows, bad
+
+
+def _visible(job: Job) -> list[tuple[str, int, int]]:
+    messages = sorted(read(job.bootstrap, job.output), key=lambda m: (m.partition(), m.offset()))
+    return [(row["account"], row["total"], row["id"]) for row in (json.loads(m.value()) for m in messages)]
+
+
+def test_the_job_stops_at_a_bad_record_and_skips_nothing(new_job: NewJob) -> None:
+    job = new_job(300, app="payments.py", TEST_BAD="map")
+    everything = read(job.bootstrap, job.input)
+    places = [f"{job.input}/{m.partition()}/{m.offset()}" for m in everything if json.loads(m.value())["amount"] == 13]
+
+    said = refused(job, 2)
+    again = refused(job, 2)
+
+    assert "PoisonRecord" in said
+    assert any(f"the record at {place} " in said for place in places)
+    assert "operator 'checked'" in said
+    assert "ValueError: an amount of 13" in said
+    assert any(f"the record at {place} " in again for place in places), "the second start did not get past it"
+
+    job.environment["TEST_BAD"] = "none"
+    job.run()
+    wanted: list[tuple[str, int, int]] = []
+    totals: Counter[str] = Counter()
+    for payment in (json.loads(m.value()) for m in sorted(everything, key=lambda m: (m.partition(), m.offset()))):
+        if payment["amount"] > 0:
+            totals[payment["account"]] += payment["amount"]
+            wanted.append((payment["account"], totals[payment["account"]], payment["id"]))
+    assert by_account(_visible(job)) == by_account(wanted)
+    nothing_left(job)
+
+
+def test_bad_records_are_in_the_dead_letter_topic_once_whatever_is_killed(new_job: NewJob) -> None:
+    job = new_job(500, app="payments.py", TEST_BAD="map,step,emit")
+    letters = job.environment["TEST_LETTERS"] = f"{job.name}-letters"
+    create_topic(job.bootstrap, letters, 2)
+    _feed_undecodable(job)
+
+    job.run(";".join(KILLS))
+
+    messages = read(job.bootstrap, job.input)
+    rows, bad = _recompute(messages)
+    assert {operator for operator, _ in bad.values()} == {"payments", "checked", "total"}
+    assert by_account(_visible(job)) == by_account(rows)
+    dead = read(job.bootstrap, letters)
+    assert Counter(map(_where, dead)) == Counter(bad.keys())
+    assert {_where(letter): _fate(letter) for letter in dead} == bad
+    originals = {(m.partition(), m.offset()): m for m in messages}
+    for letter in dead:
+        _is_the_original(letter, originals[_where(letter)], job.input)
+    _one_transaction_an_epoch(job, len(rows) + len(dead))
+    assert open_transactions(job) == []
+    nothing_left(job)
+
+
+def _headers(message: Any) -> dict[str, str]:
+    return {name: (value or b"").decode() for name, value in message.headers() or ()}
+
+
+def _where(letter: Any) -> Where:
+    headers = _headers(letter)
+    return int(headers["dead_letter.partition"]), int(headers["dead_letter.offset"])
+
+
+def _fate(letter: Any) -> Fate:
+    headers = _headers(letter)
+    return headers["dead_letter.operator"], headers["dead_letter.error"]
+
+
+def _is_the_original(letter: Any, original: Any, topic: str) -> None:
+    headers = _headers(letter)
+    assert (letter.key(), letter.value()) == (original.key(), original.value())
+    assert letter.timestamp()[1] == original.timestamp()[1]
+    assert {f"dead_letter.{name}" for name in HEADERS} <= headers.keys()
+    assert headers["dead_letter.topic"] == topic
+    assert _headers(original).items() <= headers.items()
+
+
+def _one_transaction_an_epoch(job: Job, records: int) -> None:
+    """Outputs and dead letters have no committables of their own: each epoch is committed by at most one."""
+    committed = {e["epoch"]: e for e in events(job) if e["event"] == "committed"}
+    assert max(len(e["outcomes"]) for e in committed.values()) == 1
+    assert sum(sum(e["records"].values()) for e in committed.values()) == records

@@ -1,0 +1,146 @@
+"""Durable objects that were altered, cut off, exchanged or removed while the job was not running.
+
+Rule: the job refuses to start and names the object, or starts exactly where it must. It never starts elsewhere.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.cli import app
+from tests.chaos.harness import Job, feed
+from tests.chaos.running import check_all, events, make_job, manifests, refused, running, storage
+
+NewJob = Callable[..., Job]
+pytestmark = pytest.mark.xdist_group("damage")
+
+
+def _flip(target: Path, _: Path) -> None:
+    data = bytearray(target.read_bytes())
+    data[len(data) // 2] ^= 1
+    _replace(target, bytes(data))
+
+
+def _truncate(target: Path, _: Path) -> None:
+    _replace(target, target.read_bytes()[:-1])
+
+
+def _swap(target: Path, other: Path) -> None:
+    _replace(target, other.read_bytes())
+
+
+def _remove(target: Path, _: Path) -> None:
+    target.unlink()
+
+
+def _replace(target: Path, data: bytes) -> None:
+    """Under a new inode: stored files may be linked elsewhere."""
+    target.unlink()
+    target.write_bytes(data)
+
+
+DAMAGES = {"flipped": _flip, "truncated": _truncate, "swapped": _swap, "removed": _remove}
+
+
+@pytest.fixture(scope="module")
+def finished(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A job that ran twice and ended cleanly each time; its last two epochs are stored."""
+    job = make_job(bootstrap, tmp_path_factory.mktemp("damage"), 300, "totals.py")
+    job.run()
+    feed(bootstrap, job.input, range(300, 600))
+    job.run()
+    return job
+
+
+@pytest.fixture
+def stopped(finished: Job) -> Iterator[Job]:
+    """The finished job; what a test does to its directory is undone."""
+    directory, copy = finished.checkpoints / finished.name, finished.directory / "copy"
+    shutil.copytree(directory, copy)
+    yield finished
+    shutil.rmtree(directory)
+    copy.rename(directory)
+
+
+def _victims(job: Job) -> dict[str, tuple[str, str]]:
+    """By kind: the newest object that a start needs, and another of its kind (or, for want of one, of another)."""
+    stored = storage(job)
+    older, newest = manifests(job)[-2:]
+    base = stored.list(paths.TERMS)[-2:]
+    assert base[-1].endswith(".claim.json"), "the last term has a base and a claim"
+    mine, *others = sorted(newest.files)
+    return {
+        "manifest": (newest.name, older.name),
+        "base": (base[0], base[1]),
+        "shared": (f"{paths.SHARED}/{mine}", f"{paths.SHARED}/{others[0]}"),
+        "receipt": (paths.receipt_name(newest.id), paths.receipt_name(older.id)),
+    }
+
+
+def _verify(job: Job) -> tuple[int, str]:
+    answer = CliRunner().invoke(app, ["checkpoints", "verify", job.name, "--checkpoint-dir", str(job.checkpoints)])
+    return answer.exit_code, f"{answer.output} {answer.exception or ''}"
+
+
+def test_nothing_is_wrong_with_a_job_that_ended_cleanly(stopped: Job) -> None:
+    assert _verify(stopped)[0] == 0
+    check_all(stopped)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("kind", ["manifest", "base", "shared"])
+def test_a_damaged_object_is_named_and_nothing_starts(stopped: Job, kind: str, damage: str) -> None:
+    name, other = _victims(stopped)[kind]
+    root = stopped.checkpoints / stopped.name
+    before = len(events(stopped))
+    DAMAGES[damage](root / name, root / other)
+
+    code, verified = _verify(stopped)
+    said = refused(stopped, 1)
+
+    assert code == 1
+    assert name in verified
+    assert "CorruptCheckpoint" in said
+    assert name in said
+    assert [event["event"] for event in events(stopped)[before:]] == ["started", "failed"]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "removed"])
+def test_a_damaged_receipt_costs_nothing(stopped: Job, damage: str) -> None:
+    """That everything is committed is asked again, and the answer is the same."""
+    name, other = _victims(stopped)["receipt"]
+    root = stopped.checkpoints / stopped.name
+    DAMAGES[damage](root / name, root / other)
+
+    if damage == "flipped":
+        assert name in _verify(stopped)[1]
+    stopped.run()
+
+    check_all(stopped)
+
+
+def test_an_uncommitted_epoch_with_damaged_state_is_revoked(new_job: NewJob) -> None:
+    """Nothing of it can have been seen, so the epoch before it is the right place to go on from."""
+    job = new_job(600)
+    with running(job, "commit.before=kill@4", "--until-caught-up") as run:
+        assert run.ended() == -9
+    previous, decided = manifests(job)[-2:]
+    _flip(storage(job).root / paths.shared_name(_own_file(decided, previous)), Path())
+
+    job.run()
+
+    revoked = [event for event in events(job) if event["event"] == "revoked"]
+    assert [(event["epoch"], event["term"]) for event in revoked] == [(decided.epoch, decided.term)]
+    check_all(job)
+
+
+def _own_file(manifest: Manifest, other: Manifest) -> str:
+    """A state file of one epoch that another does not need."""
+    return min(manifest.files - other.files)

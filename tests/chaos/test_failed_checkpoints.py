@@ -1,0 +1,51 @@
+"""Checkpoints that fail without a death: full disk, I/O errors. And the second state backend under kills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.chaos.harness import Job, aborted
+from tests.chaos.running import check_all, refused, running
+
+NewJob = Callable[..., Job]
+
+FAILURES = (
+    "snapshot.upload=enospc@2",
+    "manifest.staged=error@2",
+    "sink.prepare.before=error@3",  # passed twice an epoch: by Kafka's output and by the files'
+    "snapshot.flush=error@2",
+)
+KILLS = ("snapshot.uploaded=kill@2", "manifest.published=kill@2", "commit.between=kill@2", "recovery.restored=kill")
+
+
+def test_a_failed_checkpoint_aborts_its_output_and_the_worker_goes_on(new_job: NewJob) -> None:
+    job = new_job(800, TEST_PAUSE=0.001, KAFKA_EOS_TOLERATED_CHECKPOINT_FAILURES=20)
+    with running(job, ";".join(FAILURES)) as run:
+        run.until(lambda: len(job.fired) == len(FAILURES), "fail as planned")
+        run.until(lambda: run.count("running") > len(FAILURES), "go on after the last failure")
+        run.until_all_committed()
+        run.drain()
+        assert len({event["worker"] for event in run.events("running")}) == 1, "nothing died"
+    assert aborted(job) > 0, "no output was ever aborted, so it proves nothing"
+    check_all(job)
+
+
+def test_too_many_failed_checkpoints_in_a_row_stop_the_job(new_job: NewJob) -> None:
+    job = new_job(400, KAFKA_EOS_TOLERATED_CHECKPOINT_FAILURES=1)
+
+    said = refused(job, 1, "snapshot.upload=enospc;snapshot.upload=enospc")
+
+    assert len(job.fired) == 2
+    assert "Fatal" in said
+    assert "2 times in a row" in said
+    assert "No space left on device" in said
+    job.run()
+    check_all(job)
+
+
+def test_state_in_memory_survives_kills_as_well(new_job: NewJob) -> None:
+    job = new_job(600, TEST_BACKEND="memory")
+
+    job.run(";".join(KILLS))
+
+    check_all(job)

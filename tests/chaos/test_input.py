@@ -1,0 +1,121 @@
+"""What may happen to an input topic: retention, recreation, new partitions; and where a first start begins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from tests.chaos.harness import Job, by_account, create_topic, expected, feed, open_transactions, read
+from tests.chaos.running import check_all, refused, running
+
+NewJob = Callable[..., Job]
+
+
+def _delete_records(job: Job, before: dict[int, int]) -> None:
+    """What retention does, at once: the log of each partition begins at an offset."""
+    admin = AdminClient({"bootstrap.servers": job.bootstrap})
+    asked = [TopicPartition(job.input, partition, offset) for partition, offset in before.items()]
+    for future in admin.delete_records(asked).values():
+        future.result(20)
+
+
+def _ends(messages: list[Any]) -> dict[int, int]:
+    return {m.partition(): m.offset() + 1 for m in sorted(messages, key=lambda m: m.offset())}
+
+
+def test_retention_that_passed_the_jobs_position_stops_it(new_job: NewJob) -> None:
+    job = new_job(300)
+    job.run()
+    feed(job.bootstrap, job.input, range(300, 400))
+    ends = _ends(read(job.bootstrap, job.input))
+    _delete_records(job, {0: ends[0]})
+
+    said = refused(job, 2)
+
+    assert "InputLost" in said
+    assert f"{job.input}/0" in said
+    assert "offsets are gone" in said
+
+
+def test_a_topic_that_was_created_again_stops_the_job(new_job: NewJob) -> None:
+    job = new_job(100)
+    job.run()
+    AdminClient({"bootstrap.servers": job.bootstrap}).delete_topics([job.input])[job.input].result(20)
+    create_topic(job.bootstrap, job.input, 3)
+    feed(job.bootstrap, job.input, range(400))  # more than before: its offsets alone tell nothing
+
+    said = refused(job, 2)
+
+    assert "InputLost" in said
+    assert "created again" in said
+
+
+def test_new_partitions_are_read_and_retention_behind_the_job_is_no_loss(new_job: NewJob) -> None:
+    job = new_job(300)
+    early = read(job.bootstrap, job.input)
+    with running(job) as run:
+        run.until_all_committed()
+        _delete_records(job, _ends(early))
+        feed(job.bootstrap, job.input, range(300, 350))
+        AdminClient({"bootstrap.servers": job.bootstrap}).create_partitions([NewPartitions(job.input, 4)])[
+            job.input
+        ].result(20)
+        _feed_partition(job, 3, range(1000, 1050))
+
+        run.until(lambda: run.last("splits").get("splits") == [f"{job.input}/3"], "find the new partition")
+        run.until_all_committed()
+        run.drain()
+    check_all(job, messages=early + read(job.bootstrap, job.input))
+    job.run()
+    check_all(job, messages=early + read(job.bootstrap, job.input))
+
+
+def _feed_partition(job: Job, partition: int, ids: range) -> None:
+    """Payments of accounts that no other partition has."""
+    producer = Producer({"bootstrap.servers": job.bootstrap, "topic.metadata.refresh.interval.ms": 100})
+    for n in ids:
+        payment = {"id": n, "account": f"late-{n % 5}", "amount": 1}
+        producer.produce(job.input, json.dumps(payment).encode(), partition=partition)
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.parametrize("start", ["latest", "time"])
+def test_a_first_start_begins_where_it_was_told_to(new_job: NewJob, start: str) -> None:
+    job = new_job(0, app="payments.py")
+    now = datetime.now(UTC)
+    _feed_at(job, range(90), now - timedelta(hours=2))
+    if start == "time":
+        job.environment["TEST_START"] = (now - timedelta(hours=1)).isoformat()
+        _feed_at(job, range(100, 150), now)
+    else:
+        job.environment["TEST_START"] = "latest"
+    with running(job) as run:
+        run.until(lambda: run.count("running"), "run")
+        _feed_at(job, range(200, 250), now)
+        run.until_all_committed()
+        run.drain()
+    _feed_at(job, range(300, 320), now - timedelta(hours=3))  # later the checkpoint decides, not the clock
+    job.run()
+
+    ids = [*range(200, 250), *range(300, 320)] + ([*range(100, 150)] if start == "time" else [])
+    taken = [m for m in read(job.bootstrap, job.input) if json.loads(m.value())["id"] in ids]
+    visible = sorted(read(job.bootstrap, job.output), key=lambda m: (m.partition(), m.offset()))
+    rows = [(r["account"], r["total"], r["id"]) for r in map(json.loads, (m.value() for m in visible))]
+    assert by_account(rows) == by_account(expected(taken))
+    assert open_transactions(job) == []
+
+
+def _feed_at(job: Job, ids: range, time: datetime) -> None:
+    """Payments whose records have this timestamp."""
+    producer = Producer({"bootstrap.servers": job.bootstrap})
+    for n in ids:
+        payment = {"id": n, "account": f"a{n % 20}", "amount": n % 7 + 1}
+        at = int(time.timestamp() * 1000)
+        producer.produce(job.input, json.dumps(payment).encode(), key=payment["account"], timestamp=at)
+    assert producer.flush(30) == 0

@@ -1,0 +1,73 @@
+"""An epoch is decided, and then the broker aborts its transaction before anybody has committed it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.settings import Cluster
+from tests.chaos.harness import Job
+from tests.chaos.running import check_all, events, manifests, refused, running
+
+NewJob = Callable[..., Job]
+
+
+def _decided(job: Job) -> Manifest:
+    """Kill the job between a decision and its first commit; the epoch that is decided."""
+    with running(job, "commit.before=kill@3", "--until-caught-up") as run:
+        assert run.ended() == -9
+    newest = manifests(job)[-1]
+    assert len(newest.committables) == 2, "the epoch has no output in one of the sinks, so it proves nothing"
+    return newest
+
+
+def _lose(job: Job, decided: Manifest) -> str:
+    """Let the broker abort the epoch's transaction, as it does after the transaction timeout."""
+    name = next(str(c.payload["transactional_id"]) for c in decided.committables if c.scope.startswith("kafka:"))
+    with Coordinators(Cluster(job.bootstrap)) as coordinators:
+        assert coordinators.fence(name, 60_000) == "NONE"
+    return name
+
+
+def _commit_file(job: Job, decided: Manifest) -> None:
+    """What a supervisor that was killed between its two commits has left behind."""
+    file = next(c.payload for c in decided.committables if c.scope.startswith("file:"))
+    os.link(job.files / str(file["staged"]), job.files / str(file["final"]))
+
+
+def test_an_epoch_of_which_nothing_is_committed_is_revoked(new_job: NewJob) -> None:
+    job = new_job(600)
+    decided = _decided(job)
+    _lose(job, decided)
+
+    job.run()
+
+    revoked = [event for event in events(job) if event["event"] == "revoked"]
+    assert [(event["epoch"], event["term"]) for event in revoked] == [(decided.epoch, decided.term)]
+    check_all(job)
+
+
+def test_an_epoch_that_is_committed_in_part_stops_the_job(new_job: NewJob) -> None:
+    job = new_job(600)
+    decided = _decided(job)
+    _commit_file(job, decided)
+    name = _lose(job, decided)
+
+    for _ in range(2):  # asking again does not change the answer
+        said = refused(job, 1)
+
+        assert "CommittableLost" in said
+        assert f"epoch {decided.id}" in said
+        assert name in said
+    assert [event for event in events(job) if event["event"] == "revoked"] == []
+
+
+def test_an_epoch_that_is_committed_in_part_is_finished_if_it_can_be(new_job: NewJob) -> None:
+    job = new_job(600)
+    _commit_file(job, _decided(job))
+
+    job.run()
+
+    check_all(job)

@@ -1,0 +1,80 @@
+"""Two supervisors, supervisors and workers that were paused and come back, and a clean stop under load."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from kafka_eos.checkpoints import paths
+from tests.chaos.harness import Job, check, open_transactions, read
+from tests.chaos.running import check_all, frozen, manifests, outputs, refused, running, signal_worker
+
+NewJob = Callable[..., Job]
+
+
+def test_a_second_supervisor_is_refused(new_job: NewJob) -> None:
+    job = new_job(300)
+    with running(job) as first:
+        first.until_committed(1)
+
+        said = refused(job, 2)
+
+        assert "JobLocked" in said
+        assert f"process {first.pid} " in said
+        first.until_all_committed()
+        first.drain()
+    check_all(job)
+
+
+@pytest.mark.parametrize("point", ["coordinator.acked", "manifest.synced", "commit.before", "receipt.before"])
+def test_a_paused_supervisor_that_wakes_up_is_fenced(new_job: NewJob, point: str) -> None:
+    """Its lock file is gone, as on a file system without locks: only terms stand between the two."""
+    job = new_job(600)
+    with running(job, f"{point}=stop@3") as zombie:
+        zombie.until_stopped()
+        (job.checkpoints / job.name / paths.LOCK).unlink()
+        job.run()
+        check_all(job)
+        before, visible = outputs(job), len(read(job.bootstrap, job.output))
+
+        zombie.send(signal.SIGCONT)
+
+        assert zombie.ended() == 1
+        assert "Fenced" in zombie.log
+    check(job)
+    assert (outputs(job), len(read(job.bootstrap, job.output))) == (before, visible)
+    job.run()
+    check_all(job)
+
+
+def test_a_worker_that_was_paused_beyond_the_checkpoint_timeout(new_job: NewJob) -> None:
+    """What it had prepared is aborted while it sleeps; awake again, it takes up the new term."""
+    job = new_job(600, KAFKA_EOS_CHECKPOINT_TIMEOUT="3s", KAFKA_EOS_TOLERATED_CHECKPOINT_FAILURES=20)
+    with running(job, "sink.prepare.after=stop@5") as run:
+        worker = run.worker
+        run.until(lambda: job.fired and frozen(worker), "stop the worker")
+        run.until(lambda: any("was not acknowledged" in e["reason"] for e in run.events("restarting")), "give up")
+
+        signal_worker(worker, signal.SIGCONT)
+
+        run.until_all_committed()
+        run.drain()
+    check_all(job)
+
+
+def test_sigterm_drains(new_job: NewJob) -> None:
+    job = new_job(1500, TEST_PAUSE=0.002)
+    with running(job) as run:
+        run.until_committed(2)
+        run.drain()
+
+    read_up_to = manifests(job)[-1].sources["payments"]
+    everything = read(job.bootstrap, job.input)
+    taken = [m for m in everything if m.offset() < int(str(read_up_to[f"{job.input}/{m.partition()}"]["offset"]))]
+    assert 0 < len(taken) < len(everything), "the stop was not under load, so it proves nothing"
+    check(job, taken)
+    assert open_transactions(job) == []
+    job.run()
+    check_all(job)

@@ -1,0 +1,196 @@
+"""What happens to a job while a bug is in it: the faults that make the bug matter, and the checks that must see it.
+
+Rule: a scenario returns if the job kept its promise and raises AssertionError if not. A healthy engine passes every
+scenario; ``test_planted.py`` runs each one on it too.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from tests.chaos.harness import Invalid, Job, check
+
+ROOT = Path(__file__).parents[2]
+Scenario = Callable[[Job], None]
+
+
+def unharmed(job: Job) -> None:
+    """Nothing happens to the job."""
+    job.run()
+    check(job)
+
+
+def killed_undecided(job: Job) -> None:
+    """The supervisor dies when everything is prepared and the manifest is not published."""
+    job.run("manifest.staged=kill@4")
+    check(job)
+
+
+def killed_decided(job: Job) -> None:
+    """The supervisor dies after the decision and before the first commit, twice."""
+    job.run("commit.before=kill@3;commit.before=kill@2")
+    check(job)
+
+
+def worker_killed(job: Job) -> None:
+    """The worker dies after it has prepared its Kafka transaction."""
+    job.run("sink.prepare.after=kill@5")
+    check(job)
+
+
+def killed_late(job: Job) -> None:
+    """The supervisor dies when older epochs have been dropped already."""
+    job.run("receipt.after=kill@5")
+    check(job)
+
+
+def topic_refuses(job: Job) -> None:
+    """The output topic takes no records until the job has noticed."""
+    _configure(job, "max.message.bytes", "100")
+    process = job.start("", "--until-caught-up")
+    _until(lambda: any(e["event"] == "restarting" for e in _history(job)) or process.poll() is not None)
+    _configure(job, "max.message.bytes", "1048588")
+    _ends(job, process)
+    check(job)
+
+
+def transaction_expires(job: Job) -> None:
+    """Between the decision and the first commit the coordinator aborts the Kafka transaction; the job is down."""
+    _dies(job, "commit.before=kill@3")
+    fenced = [c["payload"]["transactional_id"] for c in _newest(job)["committables"] if c["scope"].startswith("kafka:")]
+    if not fenced:
+        raise Invalid("the decided epoch has no Kafka transaction")
+    for name in fenced:
+        # Whoever takes an id aborts what is open under it, as the timeout would.
+        Producer({"bootstrap.servers": job.bootstrap, "transactional.id": name}).init_transactions(20)
+    job.run()
+    check(job)
+
+
+def sibling_vanishes(job: Job) -> None:
+    """The Kafka part of an epoch is committed, the staged file vanishes: the job must stop."""
+    _dies(job, "commit.between=kill@3")
+    staged = list(job.files.glob(".staged.*"))
+    if not staged:
+        raise Invalid("no staged file was left to lose")
+    for path in staged:
+        path.unlink()
+    _refuses(job, "was decided but cannot be completed")
+
+
+def state_rots(job: Job) -> None:
+    """A digit of a total in a stored state file changes: the job must stop and name the file."""
+    job.environment["TEST_BACKEND"] = "memory"
+    _dies(job, "receipt.after=kill@4")
+    (file,) = (file for state in _newest(job)["states"] for file in state["files"])
+    path = _directory(job) / "shared" / file["sha256"]
+    data = path.read_bytes()
+    at = data.index(b'"total":') + len(b'"total":')
+    path.write_bytes(data[:at] + (b"7" if data[at : at + 1] != b"7" else b"8") + data[at + 1 :])
+    _refuses(job, file["sha256"])
+
+
+def supervisor_sleeps(job: Job) -> None:
+    """A supervisor stops just before it decides, another takes over where locks do not work, the first wakes up."""
+    old = _start(job, "old", "coordinator.acked=stop@3")
+    (_directory(job) / "lock").unlink()
+    new = _start(job, "new", "recovery.based=stop")
+    receipts = set(_receipts(job))
+    old.send_signal(signal.SIGCONT)
+    _until(lambda: old.poll() is not None or bool(set(_receipts(job)) - receipts))
+    old.kill()
+    old.wait()
+    new.send_signal(signal.SIGCONT)
+    _ends(job, new)
+    check(job)
+
+
+def power_is_cut(job: Job) -> None:
+    """Every state of the disk that a power cut may leave is tried on a recorded publication, in another process."""
+    test = "tests/unit/checkpoints/test_publish_crash.py"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "power_cut or every_crash", test]
+    done = subprocess.run(command, cwd=ROOT, env=job.environ(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
+
+
+# ---------------------------------------------------------------- steps
+
+
+def _dies(job: Job, failpoint: str) -> None:
+    """Run until the supervisor dies at its failpoint."""
+    process = job.start(failpoint, "--until-caught-up")
+    code = process.wait(90)
+    if code != -signal.SIGKILL:
+        raise Invalid(f"the job ended with {code} instead of dying at {failpoint}; log:\n{job.tail()}")
+
+
+def _refuses(job: Job, reason: str) -> None:
+    """Going on would break the promise, so the job must say no, and why. If it goes on, show what that did."""
+    process = job.start("", "--until-caught-up")
+    if process.wait(90) == 0:
+        check(job)
+        raise AssertionError("the job went on, and nothing shows it")
+    # The console wraps lines anywhere.
+    said = "".join(job.tail().split())
+    assert "".join(reason.split()) in said, f"refused for another reason:\n{job.tail()}"
+
+
+def _start(job: Job, name: str, failpoint: str) -> subprocess.Popen[bytes]:
+    """Start a supervisor with a local disk of its own; return when it has stopped at its failpoint."""
+    log = job.directory / f"{name}.failpoints"
+    own = {"KAFKA_EOS_FAILPOINT_LOG": str(log), "KAFKA_EOS_STATE_DIR": str(job.directory / name)}
+    process = replace(job, environment={**job.environment, **own}).start(failpoint, "--until-caught-up")
+    _until(lambda: log.exists() or process.poll() is not None)
+    if process.poll() is not None:
+        raise Invalid(f"{name} ended before {failpoint}; log:\n{job.tail()}")
+    return process
+
+
+def _ends(job: Job, process: subprocess.Popen[bytes]) -> None:
+    code = process.wait(90)
+    assert code == 0, f"the job ended with {code}; log:\n{job.tail()}"
+
+
+def _until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise Invalid(f"nothing happened in {seconds:.0f} s")
+        time.sleep(0.02)
+
+
+def _configure(job: Job, key: str, value: str) -> None:
+    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, job.output, incremental_configs=[entry])
+    for done in AdminClient({"bootstrap.servers": job.bootstrap}).incremental_alter_configs([resource]).values():
+        done.result(20)
+
+
+def _directory(job: Job) -> Path:
+    return job.checkpoints / job.name
+
+
+def _history(job: Job) -> list[dict[str, Any]]:
+    return job.history() if (_directory(job) / "history.jsonl").exists() else []
+
+
+def _receipts(job: Job) -> list[str]:
+    return [path.name for path in (_directory(job) / "receipts").iterdir()]
+
+
+def _newest(job: Job) -> dict[str, Any]:
+    """The newest manifest: one line of header, then JSON."""
+    newest = max((_directory(job) / "manifests").glob("*.json"))
+    found: dict[str, Any] = json.loads(newest.read_bytes().split(b"\n", 1)[1])
+    return found
