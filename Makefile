@@ -13,7 +13,7 @@ TESTS      ?= tests
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint format types chaos planted bench docs requirements clean
+.PHONY: help env demo test lint format types chaos planted soak bench docs requirements clean
 
 help: ## This text
 	@echo "kafka-eos: exactly-once Kafka pipelines. New here? Run 'make demo' (needs Python 3.11+ and Java 17+), then"
@@ -46,6 +46,9 @@ types: env ## Types (mypy --strict), the library and what users write with it
 
 chaos: env ## Only the tests that kill real jobs at each named step, and again while they recover
 	@$(PYTEST) -m chaos $(TESTS)
+
+soak: env ## Kill at random under load for MINUTES (15), then check every output and audit; adds a row to docs/soak.md
+	@$(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),15)
 
 planted: env ## Plant bugs in the engine; the suite must notice each one
 	@$(PYTEST) -m planted $(TESTS)

@@ -41,7 +41,7 @@ class _Facts:
 class KafkaCommitter:
     """The committer of one cluster. Everything may be repeated, by any process that has the manifest."""
 
-    def __init__(self, cluster: Cluster, ctx: JobContext, patience: float = 20.0) -> None:
+    def __init__(self, cluster: Cluster, ctx: JobContext, patience: float = 5.0) -> None:
         self._ctx, self._rpc = ctx, Coordinators(cluster, patience)
 
     def probe(self, committable: Committable) -> Probe:

@@ -89,7 +89,7 @@ def verify_(job: Job, checkpoint_dir: CheckpointDir = None) -> None:
     storage, facts = _open(job, checkpoint_dir)
     problems = [verify.Problem(name, f"{name}: missing") for name in missing(facts)] + verify.verify_job(storage, job)
     for problem in problems:
-        out(str(problem))
+        out(problem.what)
     out(f"{len(facts.manifests)} epochs, {len(storage.list(paths.SHARED))} state files: {len(problems)} problems")
     raise typer.Exit(1 if problems else 0)
 

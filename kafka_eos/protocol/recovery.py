@@ -87,8 +87,8 @@ def gone(facts: Facts) -> tuple[tuple[Term, ...], tuple[EpochId, ...]]:
     """
     owner = max(facts.bases, default=Term(0))
     bases = {epoch.term for epoch in facts.manifests | facts.receipts if epoch.term > owner}
-    kept = max((m.epoch for m in facts.manifests if m.term == owner), default=Epoch(0))
-    lost = {r for r in facts.receipts - facts.manifests if r.term == owner and r.epoch > kept}
+    kept = max((m.epoch.n for m in facts.manifests if m.term == owner), default=-1)
+    lost = {r for r in facts.receipts - facts.manifests if r.term == owner and r.epoch.n > kept}
     return tuple(sorted(bases)), tuple(sorted(lost))
 
 

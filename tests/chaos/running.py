@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
-
 from uuid import uuid4
 
 from confluent_kafka import Consumer, TopicPartition
@@ -164,8 +163,7 @@ def _ends(job: Job) -> dict[int, int]:
     """Where each partition of the input ends."""
     with _client(job) as consumer:
         partitions = consumer.list_topics(job.input, 10).topics[job.input].partitions
-        ends = {p: consumer.get_watermark_offsets(TopicPartition(job.input, p), 10)[1] for p in partitions}
-    return ends
+        return {p: consumer.get_watermark_offsets(TopicPartition(job.input, p), 10)[1] for p in partitions}
 
 
 def _reached(job: Job, ends: dict[int, int]) -> bool:

@@ -46,7 +46,8 @@ def test_retention_that_passed_the_jobs_position_stops_it(new_job: NewJob) -> No
 def test_a_topic_that_was_created_again_stops_the_job(new_job: NewJob) -> None:
     job = new_job(100)
     job.run()
-    AdminClient({"bootstrap.servers": job.bootstrap}).delete_topics([job.input])[job.input].result(20)
+    admin = AdminClient({"bootstrap.servers": job.bootstrap})
+    admin.delete_topics([job.input])[job.input].result(20)
     create_topic(job.bootstrap, job.input, 3)
     feed(job.bootstrap, job.input, range(400))  # more than before: its offsets alone tell nothing
 
@@ -63,9 +64,8 @@ def test_new_partitions_are_read_and_retention_behind_the_job_is_no_loss(new_job
         run.until_all_committed()
         _delete_records(job, _ends(early))
         feed(job.bootstrap, job.input, range(300, 350))
-        AdminClient({"bootstrap.servers": job.bootstrap}).create_partitions([NewPartitions(job.input, 4)])[
-            job.input
-        ].result(20)
+        admin = AdminClient({"bootstrap.servers": job.bootstrap})
+        admin.create_partitions([NewPartitions(job.input, 4)])[job.input].result(20)
         _feed_partition(job, 3, range(1000, 1050))
 
         run.until(lambda: run.last("splits").get("splits") == [f"{job.input}/3"], "find the new partition")

@@ -38,7 +38,7 @@ def _commit_file(job: Job, decided: Manifest) -> None:
 
 
 def test_an_epoch_of_which_nothing_is_committed_is_revoked(new_job: NewJob) -> None:
-    job = new_job(600)
+    job = new_job(600, TEST_PAUSE=0.001)
     decided = _decided(job)
     _lose(job, decided)
 
@@ -50,7 +50,7 @@ def test_an_epoch_of_which_nothing_is_committed_is_revoked(new_job: NewJob) -> N
 
 
 def test_an_epoch_that_is_committed_in_part_stops_the_job(new_job: NewJob) -> None:
-    job = new_job(600)
+    job = new_job(600, TEST_PAUSE=0.001)
     decided = _decided(job)
     _commit_file(job, decided)
     name = _lose(job, decided)
@@ -65,7 +65,7 @@ def test_an_epoch_that_is_committed_in_part_stops_the_job(new_job: NewJob) -> No
 
 
 def test_an_epoch_that_is_committed_in_part_is_finished_if_it_can_be(new_job: NewJob) -> None:
-    job = new_job(600)
+    job = new_job(600, TEST_PAUSE=0.001)
     _commit_file(job, _decided(job))
 
     job.run()

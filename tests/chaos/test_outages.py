@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+
+import pytest
 
 from kafka_eos.devbroker import Broker
 from tests.chaos.harness import Job, feed
 from tests.chaos.running import check_all, running
 
 NewJob = Callable[..., Job]
+pytestmark = pytest.mark.xdist_group("outages")
 AWAY = 3.0
 """Seconds that a frozen broker stays frozen."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that nobody else uses; every test leaves it running."""
+    own = Broker(tmp_path_factory.mktemp("outages") / "kafka").start()
+    yield own
+    own.kill()
 
 
 def _restart(broker: Broker) -> None:
@@ -31,8 +42,7 @@ def _freeze(broker: Broker) -> None:
     broker.resume()
 
 
-def test_the_job_outlives_its_broker(new_job: NewJob, broker_factory: Callable[..., Broker]) -> None:
-    broker = broker_factory()
+def test_the_job_outlives_its_broker(new_job: NewJob, broker: Broker) -> None:
     job = new_job(600, bootstrap=broker.bootstrap, TEST_PAUSE=0.002)
     with running(job) as run:
         worker = run.worker
@@ -47,21 +57,17 @@ def test_the_job_outlives_its_broker(new_job: NewJob, broker_factory: Callable[.
     check_all(job)
 
 
-def test_the_broker_dies_between_decision_and_commit(
-    new_job: NewJob, broker_factory: Callable[..., Broker]
-) -> None:
+def test_the_broker_dies_between_decision_and_commit(new_job: NewJob, broker: Broker) -> None:
     """SIGTERM then ends the job within its stop timeout, and the next start commits what was decided."""
-    broker = broker_factory()
     job = new_job(600, bootstrap=broker.bootstrap, KAFKA_EOS_STOP_TIMEOUT="2s")
     with running(job, "commit.before=stop@3") as run:
         run.until_stopped()
         broker.kill()
         run.send(signal.SIGCONT)
-        asked = time.monotonic()
         run.send(signal.SIGTERM)
 
-        assert run.ended() == 3, run.log
-        assert time.monotonic() - asked < 30.0, "far more than stop_timeout and one request"
+        # stop_timeout, the request that is under way, and the end of two processes
+        assert run.ended(seconds=20.0) == 3, run.log
         assert "nothing is lost" in run.log
     broker.start()
     job.run()

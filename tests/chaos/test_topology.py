@@ -13,7 +13,7 @@ from tests.chaos.running import nothing_left
 NewJob = Callable[..., Job]
 
 KILLS = (
-    "sink.prepare.after=kill@3",
+    "sink.prepare.after=kill@2",
     "manifest.published=kill@2",
     "snapshot.uploaded=kill@2",
     "commit.between=kill@2",
@@ -24,7 +24,7 @@ FULL = 7
 
 
 def test_two_sources_and_a_process_function_survive_kills(new_job: NewJob) -> None:
-    job = new_job(300, app="baskets.py", TEST_SECRET=SECRET)
+    job = new_job(300, app="baskets.py", TEST_SECRET=SECRET, TEST_PAUSE=0.002)
     second = job.environment["TEST_INPUT_2"] = f"{job.name}-in-2"
     create_topic(job.bootstrap, second, 2)
     feed(job.bootstrap, second, range(1000, 1300))

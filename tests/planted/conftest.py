@@ -20,7 +20,7 @@ def job(bootstrap: str, tmp_path: Path) -> Job:
     """A fed job; every Python process of it looks for a bug to plant."""
     name = f"planted-{uuid4().hex[:10]}"
     search = os.pathsep.join(filter(None, [str(SITE), str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = {"PYTHONPATH": search, "PLANTED_LOG": str(tmp_path / "planted.log")}
+    environment = {"PYTHONPATH": search, "PLANTED_LOG": str(tmp_path / "planted.log"), "TEST_PAUSE": "0.0004"}
     job = Job(name, bootstrap, f"{name}-in", f"{name}-out", tmp_path, environment=environment)
     for topic in (job.input, job.output):
         create_topic(bootstrap, topic, 3)

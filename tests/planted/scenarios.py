@@ -7,6 +7,7 @@ scenario; ``test_planted.py`` runs each one on it too.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from tests.chaos.harness import Invalid, Job, check
+from tests.chaos.harness import Invalid, Job, check, feed
 
 ROOT = Path(__file__).parents[2]
 Scenario = Callable[[Job], None]
@@ -90,14 +91,19 @@ def sibling_vanishes(job: Job) -> None:
 
 
 def state_rots(job: Job) -> None:
-    """A digit of a total in a stored state file changes: the job must stop and name the file."""
+    """One bit of each total in a stored state file flips: the job must stop and name the file."""
     job.environment["TEST_BACKEND"] = "memory"
     _dies(job, "receipt.after=kill@4")
     (file,) = (file for state in _newest(job)["states"] for file in state["files"])
     path = _directory(job) / "shared" / file["sha256"]
-    data = path.read_bytes()
-    at = data.index(b'"total":') + len(b'"total":')
-    path.write_bytes(data[:at] + (b"7" if data[at : at + 1] != b"7" else b"8") + data[at + 1 :])
+    # A total is the field before "id" in MessagePack; its last byte holds the lowest bit.
+    damaged, count = re.subn(
+        rb"(.)(?=\xa2id)", lambda last: bytes([last[1][0] ^ 1]), path.read_bytes(), flags=re.DOTALL
+    )
+    if count == 0:
+        raise Invalid("the state file holds no total to damage")
+    path.write_bytes(damaged)
+    feed(job.bootstrap, job.input, range(10_000, 10_200))
     _refuses(job, file["sha256"])
 
 
@@ -173,7 +179,8 @@ def _until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 def _configure(job: Job, key: str, value: str) -> None:
     entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, job.output, incremental_configs=[entry])
-    for done in AdminClient({"bootstrap.servers": job.bootstrap}).incremental_alter_configs([resource]).values():
+    admin = AdminClient({"bootstrap.servers": job.bootstrap})
+    for done in admin.incremental_alter_configs([resource]).values():
         done.result(20)
 
 

@@ -5,6 +5,7 @@ is emptied when it is full.
 """
 
 import os
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -40,10 +41,12 @@ class Basket(msgspec.Struct):
 
 
 FULL = 7
+PAUSE = float(os.environ.get("TEST_PAUSE", "0"))
 SECRETS: dict[str, Any] = {"ssl.key.password": os.environ["TEST_SECRET"]}
 
 
 def items(payment: Payment) -> list[Item]:
+    time.sleep(PAUSE)
     return [Item("", payment.account, payment.id, n, payment.amount) for n in range(payment.amount % 3)]
 
 

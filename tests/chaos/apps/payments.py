@@ -4,6 +4,7 @@ Every user function has records that it refuses: ``map`` amounts of 13, the fold
 """
 
 import os
+import time
 from datetime import datetime
 
 import msgspec
@@ -29,7 +30,11 @@ LETTERS = os.environ.get("TEST_LETTERS")
 START = os.environ.get("TEST_START", "earliest")
 
 
+PAUSE = float(os.environ.get("TEST_PAUSE", "0"))
+
+
 def checked(payment: Payment) -> Payment:
+    time.sleep(PAUSE)
     if "map" in BAD and payment.amount == 13:
         raise ValueError("an amount of 13")
     return payment

@@ -11,6 +11,6 @@ if name := os.environ.get("PLANTED_BUG"):
         from tests.planted.bugs import BUGS
 
         BUGS[name]()
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - whatever it is, this process must not run healthy
         traceback.print_exc()
         os._exit(99)

@@ -1,0 +1,298 @@
+"""Hours of load and random deaths, then an exact account: ``python -m tests.chaos.soak --minutes 15``.
+
+A broker of its own, payments at a steady pace, SIGKILL of worker or supervisor at random moments, a restart of the
+broker now and then. At the end the job drains; every output is compared with the fold of the input, and the audit
+on Spark judges the topics as well. The same seed gives the same plan of faults; when exactly they hit is up to chance.
+
+Rule: only faults that were seen to happen are counted, and a run without any is no pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+
+from kafka_eos.devbroker import Broker
+from tests.chaos.harness import Job, open_transactions
+from tests.chaos.running import Running, make_job, nothing_left, signal_worker
+
+LEDGER = Path(__file__).parents[2] / "docs" / "soak.md"
+HEADER = """# Soak runs
+
+`make soak` runs the job of the chaos tests under load while worker, supervisor and broker die at random moments, then
+compares every output with the input and runs the audit. Each run adds a row; what it counts really happened.
+
+| date (UTC) | minutes | seed | records | worker kills | supervisor kills | broker restarts | epochs | verdict | load |
+|---|---|---|---|---|---|---|---|---|---|
+"""
+RECORDS_A_SECOND = 2000
+ACCOUNTS = 1000
+SECONDS_BETWEEN_KILLS = 10.0
+SECONDS_BETWEEN_RESTARTS = 120.0
+VICTIMS = ("worker kills", "supervisor kills")
+
+
+class Feeder:
+    """Writes payments from a thread of its own until told to stop; waits through outages, never writes one twice."""
+
+    def __init__(self, job: Job) -> None:
+        self.written = 0
+        self._topic, self._stop = job.input, threading.Event()
+        self._refused: list[str] = []
+        self._producer = Producer(
+            {
+                "bootstrap.servers": job.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 20,
+                "reconnect.backoff.max.ms": 500,
+                "metadata.recovery.strategy": "none",
+                "log_level": 2,
+                "on_delivery": self._delivered,
+            }
+        )
+        self._thread = threading.Thread(target=self._run, daemon=True, name="payments")
+        self._thread.start()
+
+    def finish(self) -> None:
+        """No more payments; returns when all are in the topic."""
+        self._stop.set()
+        self._thread.join()
+        assert self._producer.flush(120) == 0
+        assert self._refused == []
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while not self._stop.is_set():
+            due = int((time.monotonic() - began) * RECORDS_A_SECOND) - self.written
+            for _ in range(due):
+                self._write(self.written)
+                self.written += 1
+            self._producer.poll(0.01)
+
+    def _write(self, n: int) -> None:
+        account = f"a{n * 7919 % ACCOUNTS}"
+        payment = json.dumps({"id": n, "account": account, "amount": 0 if n % 10 == 7 else n % 13 + 1}).encode()
+        while True:
+            try:
+                return self._producer.produce(self._topic, payment, key=account)
+            except BufferError:
+                self._producer.poll(0.1)
+
+    def _delivered(self, error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            self._refused.append(error.str())
+
+
+@dataclass
+class Soak:
+    """One run. ``happened`` counts the faults that were seen to happen."""
+
+    job: Job
+    broker: Broker
+    dice: random.Random
+    running: Running
+    restart_every: float
+    victim: str = VICTIMS[0]
+    happened: Counter[str] = field(default_factory=Counter)
+
+    def rage(self, until: float) -> None:
+        """Kill and restart at random moments until a time of the monotonic clock."""
+        next_kill, next_restart = self._next_kill(), time.monotonic() + self.restart_every
+        while (now := time.monotonic()) < until:
+            self.keep_running()
+            if now >= next_kill and self._killed():
+                next_kill = self._next_kill()
+            if now >= next_restart:
+                self._restart_broker()
+                next_restart = time.monotonic() + self.restart_every
+            time.sleep(0.02)
+
+    def keep_running(self) -> None:
+        """Start the supervisor again after a kill of ours; any other end is the end of the run."""
+        if not self.running.alive:
+            assert self.running.ended() == -signal.SIGKILL, f"the job ended by itself:\n{self.running.log[-6000:]}"
+            self.running = Running(self.job)
+
+    def _next_kill(self) -> float:
+        return time.monotonic() + self.dice.expovariate(1 / SECONDS_BETWEEN_KILLS)
+
+    def _killed(self) -> bool:
+        """Kill the next victim, if it is there."""
+        if self.victim == "supervisor kills":
+            self.running.send(signal.SIGKILL)
+            happened = self.running.ended() == -signal.SIGKILL
+        else:
+            happened = self._worker_killed()
+        if happened:
+            self.happened[self.victim] += 1
+            self.victim = self.dice.choice(VICTIMS)
+        return happened
+
+    def _worker_killed(self) -> bool:
+        try:
+            signal_worker(int(self.running.last("running")["worker"]), signal.SIGKILL)
+        except (KeyError, AssertionError, FileNotFoundError, ProcessLookupError):
+            return False  # it does not run yet, or died already
+        return True
+
+    def _restart_broker(self) -> None:
+        if self.happened["broker restarts"] % 2:
+            self.broker.kill()
+        else:
+            self.broker.stop()
+        if self.dice.random() < 0.5:
+            self._killed()
+        self.broker.start()
+        self.happened["broker restarts"] += 1
+
+
+def soak(directory: Path, minutes: float, seed: int) -> list[str]:
+    """One run; the cells of its row. Raises AssertionError for anything that is not exact."""
+    load = os.getloadavg()[0]
+    with Broker(directory / "kafka") as broker:
+        job = make_job(broker.bootstrap, directory, 0, "totals.py", TEST_PAUSE=0)
+        feeder = Feeder(job)
+        pause = min(SECONDS_BETWEEN_RESTARTS, minutes * 60 / 4)  # a short run has restarts too
+        run = Soak(job, broker, random.Random(seed), Running(job), pause)
+        try:
+            run.rage(time.monotonic() + minutes * 60)
+            run.keep_running()
+            feeder.finish()
+            run.running.until(lambda: run.running.count("running"), "run")
+            run.running.drain()
+        finally:
+            run.running.end()
+        job.run(timeout=600)
+        print(f"drained; {feeder.written:,} payments, {dict(run.happened)}", flush=True)
+        assert exact(job) == feeder.written
+        print("every output is exact", flush=True)
+        headline = audit(job)
+    assert all(run.happened[victim] for victim in VICTIMS), "nothing was killed: no proof"
+    epochs = sum(event["event"] == "committed" for event in job.history())
+    counts = [str(run.happened[name]) for name in ("worker kills", "supervisor kills", "broker restarts")]
+    now, loads = datetime.now(UTC), f"{load:.1f} … {os.getloadavg()[0]:.1f}"
+    return [f"{now:%Y-%m-%d %H:%M}", f"{minutes:g}", str(seed), f"{feeder.written:,}", *counts, f"{epochs:,}",
+            f"exact; audit: {headline}", loads]  # fmt: skip
+
+
+# ---------------------------------------------------------------- the account
+
+Accounts = dict[str, "Account"]
+
+
+class Account:
+    """All rows of one account in order, as a count and a digest: hours of them would not fit into memory."""
+
+    def __init__(self) -> None:
+        self.rows = self.total = 0
+        self._digest = hashlib.sha256()
+
+    def add(self, total: int, number: int) -> None:
+        self.rows, self.total = self.rows + 1, total
+        self._digest.update(f"{total} {number}\n".encode())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Account) and (self.rows, self._digest.digest()) == (other.rows, other._digest.digest())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def exact(job: Job) -> int:
+    """Compare both outputs with the fold of the input, per account and in order. Returns the number of payments."""
+    wanted: Accounts = {}
+    payments = 0
+    for payment in _values(job, job.input):
+        payments += 1
+        if payment["amount"] > 0:
+            account = wanted.setdefault(payment["account"], Account())
+            account.add(account.total + payment["amount"], payment["id"])
+    lines = (line for part in sorted(job.files.glob("part-*")) for line in part.read_bytes().splitlines())
+    for where, rows in (("Kafka", _values(job, job.output)), ("files", map(json.loads, lines))):
+        found = _accounts(rows)
+        wrong = [a for a in wanted.keys() | found.keys() if wanted.get(a) != found.get(a)]
+        assert not wrong, f"{where}: {len(wrong)} of {len(wanted)} accounts are wrong, e.g. {sorted(wrong)[:5]}"
+    assert open_transactions(job) == []
+    nothing_left(job)
+    return payments
+
+
+def _accounts(rows: Iterable[dict[str, Any]]) -> Accounts:
+    found: Accounts = {}
+    for row in rows:
+        found.setdefault(row["account"], Account()).add(row["total"], row["id"])
+    return found
+
+
+def _values(job: Job, topic: str) -> Iterator[dict[str, Any]]:
+    """Every committed record of a topic; each partition in its order."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": job.bootstrap,
+            "group.id": "soak-check",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    open_ends = set(consumer.list_topics(topic, 10).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in open_ends])
+    heard = time.monotonic()
+    while open_ends:
+        assert time.monotonic() - heard < 60, f"{topic} could not be read to its end"
+        for message in consumer.consume(5000, 0.2):
+            heard = time.monotonic()
+            if message.error() is None:
+                yield json.loads(message.value())
+            else:
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                open_ends.discard(message.partition())
+    consumer.close()
+
+
+def audit(job: Job) -> str:
+    """The audit on Spark, by its command; its headline."""
+    report = job.directory / "audit"
+    command = [sys.executable, "-m", "kafka_eos", "audit", str(job.app), "--report-dir", str(report)]
+    answer = subprocess.run(command, env=job.environ(), capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, f"audit: {answer.returncode}\n{answer.stdout[-4000:]}\n{answer.stderr[-4000:]}"
+    return answer.stdout.splitlines()[0]
+
+
+def main() -> None:
+    """Run, print, and add a row to docs/soak.md. Exit code 1 if anything is not exact."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--minutes", type=float, default=15.0)
+    options.add_argument("--seed", type=int, default=random.randrange(10**6))
+    chosen = options.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="kafka-eos-soak-"))
+    print(f"seed {chosen.seed}, {chosen.minutes:g} minutes, in {directory}", flush=True)
+    try:
+        cells = soak(directory, chosen.minutes, chosen.seed)
+    except AssertionError as error:
+        sys.exit(f"FAIL (everything is kept in {directory}): {error}")
+    text = LEDGER.read_text() if LEDGER.exists() else HEADER
+    LEDGER.write_text(f"{text}| {' | '.join(cells)} |\n")
+    print(" | ".join(cells))
+    shutil.rmtree(directory)
+
+
+if __name__ == "__main__":
+    main()
