@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kafka_eos.audit.deaths import deaths
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths, retention
 from kafka_eos.checkpoints.manifest import Manifest
@@ -52,7 +53,8 @@ class Ledger:
 
     @property
     def kills(self) -> int:
-        return self.count("kill") + sum(event.get("signal") in (9, "SIGKILL") for event in self.events)
+        """Deaths of workers and supervisors that the history tells."""
+        return len(deaths(self.events))
 
     @property
     def restarts(self) -> int:
@@ -105,10 +107,9 @@ def _start(
 ) -> Offsets | None:
     if valid and valid[-1].epoch.n == 0:
         return _offsets(records.load(storage, Manifest, paths.manifest_name(valid[-1]), job).sources)
-    for event in events:
-        if event.get("event") == "began" and isinstance(event.get("positions"), dict):
-            return _offsets(event["positions"])
-    return None
+    # A first start that was killed before it decided epoch 0 begins anew: the last word counts.
+    began = [event["positions"] for event in events if event.get("event") == "began" and "positions" in event]
+    return _offsets(began[-1]) if began else None
 
 
 def _offsets(sources: Mapping[str, Positions]) -> Offsets:

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kafka_eos.audit.deaths import deaths
+
 _KINDS = {
-    "kill": ("kill", "#c0392b"),
+    "death": ("kill", "#c0392b"),
     "outage": ("broker outage", "#b9770e"),
     "broker": ("broker outage", "#b9770e"),
     "recovered": ("restart", "#5b6b7b"),
@@ -32,16 +34,22 @@ class Life:
 def life(events: Sequence[Mapping[str, Any]]) -> Life:
     """Read the events that have a time; others and unknown ones are left out."""
     timed = [event for event in events if isinstance(event.get("at"), int | float)]
+    died = deaths(timed)
     start = min((event["at"] for event in timed), default=0)
     committed: list[tuple[float, int]] = []
     marks: dict[str, list[float]] = {}
+    seen: set[tuple[Any, Any]] = set()
     total, first = 0, True
     for event in sorted(timed, key=lambda e: float(e["at"])):
         name, at = str(event.get("event", "")), (event["at"] - start) / 1000
-        if name == "committed":
+        attempt = (event.get("term"), event.get("epoch"))
+        if name == "committed" and attempt not in seen:  # a recovery may commit, and say so, once more
+            seen.add(attempt)
             records = event.get("records")
             total += sum(records.values()) if isinstance(records, dict) else 0
             committed.append((at, total))
+        if any(event is death for death in died):
+            name = "death"
         word = next((word for part, (word, _) in _KINDS.items() if part in name), None)
         if word == "restart" and first:  # the first recovery is the job's first start
             first = False

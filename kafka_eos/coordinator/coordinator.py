@@ -23,7 +23,17 @@ from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fenced, RestartFromCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Committable, Committer, JobContext, Json, Positions, Source, Staged, StateHandle
+from kafka_eos.interfaces import (
+    Committable,
+    Committer,
+    JobContext,
+    Json,
+    Positions,
+    Source,
+    Staged,
+    Standing,
+    StateHandle,
+)
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.commit import Commit, Revoke, Stop, authorize
 from kafka_eos.protocol.recovery import Facts, Fresh, Settled, Superseded, Unfinished, next_epoch, resolve, settle
@@ -167,6 +177,7 @@ class Coordinator:
             case Revoke(epoch=epoch, reason=reason):
                 assert unfinished.previous is not None  # settle turns a revocation without one into Stop
                 previous = self._load(unfinished.previous)
+                self._ensure_lost(manifest)
                 self._rebase(previous.id, f"epoch {epoch} revoked: {reason}")
                 self._history.write("revoked", epoch=epoch.epoch.n, term=epoch.term.n, reason=reason)
                 return previous
@@ -175,6 +186,20 @@ class Coordinator:
                     f"epoch {epoch} of job {self._plan.name!r} was decided but cannot be completed: {reason}. Its "
                     f"input is {manifest.sources}. Nothing was skipped; see docs/operations.md, 'a lost committable'."
                 )
+
+    def _ensure_lost(self, manifest: Manifest) -> None:
+        """Abort what a revoked epoch has prepared, before its revocation is written.
+
+        A supervisor that was replaced may hold a permit for it still, and would commit what this term does again.
+        Raises CommittableLost if it was faster.
+        """
+        self._abort_orphans()
+        probes = self._finisher.probe(manifest.committables)
+        if committed := [probe.detail for probe in probes if probe.standing is Standing.COMMITTED]:
+            raise CommittableLost(
+                f"epoch {manifest.id} of job {self._plan.name!r} was committed in part while it was revoked: "
+                f"{', '.join(committed)}. Nothing was skipped; see docs/operations.md, 'a lost committable'."
+            )
 
     def _load(self, epoch: EpochId) -> Manifest:
         try:

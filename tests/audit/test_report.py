@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_eos.audit.deaths import deaths
 from kafka_eos.audit.report import Context, write
 from kafka_eos.audit.timeline import life
 from kafka_eos.audit.verdict import Check, Evidence, Facts, NotPossible, Offender, judge
@@ -69,6 +70,15 @@ def test_the_page_escapes_what_comes_from_records_and_loads_nothing(directory: P
     assert "&lt;script&gt;" in page
     assert "src=" not in page and "@import" not in page
     assert "<svg" in page and "FileSink offers no audit" in page
+
+
+def test_deaths_are_told_by_the_survivors() -> None:
+    clean = [{"event": "started"}, {"event": "stopped"}, {"event": "started"}, {"event": "failed"}]
+    worker = {"event": "restarting", "reason": "worker 7 was killed by signal 9"}
+    supervisor = {"event": "started"}
+
+    assert [] == deaths([*clean, {"event": "restarting", "reason": "the broker did not answer"}])
+    assert [worker, supervisor] == deaths([*clean, {"event": "started"}, worker, supervisor])
 
 
 def test_a_life_counts_restarts_after_the_first_start_and_ignores_unknown_events() -> None:

@@ -6,6 +6,7 @@ Rule: the job refuses to start and names the object, or starts exactly where it 
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -135,6 +136,27 @@ def test_an_uncommitted_epoch_with_damaged_state_is_revoked(new_job: NewJob) -> 
 
     revoked = [event for event in events(job) if event["event"] == "revoked"]
     assert [(event["epoch"], event["term"]) for event in revoked] == [(decided.epoch, decided.term)]
+    check_all(job)
+
+
+def test_a_revoked_epoch_cannot_be_committed_by_who_was_allowed_to(new_job: NewJob) -> None:
+    """A supervisor sleeps between its permit and its first commit, and wakes up while its epoch is being revoked."""
+    job = new_job(600, TEST_PAUSE=0.001)
+    script = "commit.before=stop@4;recovery.based=stop"
+    with running(job, script) as zombie:
+        zombie.until_stopped(1)
+        (job.checkpoints / job.name / paths.LOCK).unlink()
+        previous, decided = manifests(job)[-2:]
+        _flip(storage(job).root / paths.shared_name(_own_file(decided, previous)), Path())
+        with running(job, script, "--until-caught-up") as successor:
+            successor.until_stopped(2)
+
+            zombie.send(signal.SIGCONT)
+
+            assert zombie.ended() == 1
+            assert "Fenced" in zombie.log
+            successor.send(signal.SIGCONT)
+            assert successor.ended() == 0, successor.log
     check_all(job)
 
 

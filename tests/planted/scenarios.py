@@ -51,8 +51,9 @@ def worker_killed(job: Job) -> None:
 
 
 def killed_late(job: Job) -> None:
-    """The supervisor dies when older epochs have been dropped already."""
-    job.run("receipt.after=kill@5")
+    """The worker dies in the fifth epoch that has output, when the first of them have been dropped already."""
+    job.environment["TEST_PAUSE"] = "0.001"
+    job.run("sink.prepare.before=kill@9")
     check(job)
 
 
