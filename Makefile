@@ -54,7 +54,7 @@ planted: env ## Plant bugs in the engine; the suite must notice each one
 	@$(PYTEST) -m planted $(TESTS)
 
 bench: env ## Measure throughput and latency on this machine
-	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks.run
 
 docs: env ## Redraw the diagrams from the code, then compare the documents with it
 	@$(BIN)/python docs/draw_states.py

@@ -21,7 +21,7 @@ totals: dict[str, int] = {}
 
 
 def double(message: Message) -> tuple[bytes | None, Any]:
-    payment = orjson.loads(message.value())
+    payment = orjson.loads(message.value() or b"")
     if payment["amount"] % 10 == 7:
         return None, None
     payment["twice"] = 2 * payment["amount"]
@@ -29,7 +29,7 @@ def double(message: Message) -> tuple[bytes | None, Any]:
 
 
 def add(message: Message) -> tuple[bytes | None, Any]:
-    payment = orjson.loads(message.value())
+    payment = orjson.loads(message.value() or b"")
     account = payment["account"]
     total = totals[account] = totals.get(account, 0) + payment["amount"]
     return orjson.dumps({"account": account, "total": total}), account
@@ -73,7 +73,7 @@ def main() -> None:
     producer.init_transactions(30)
     consumer.assign([TopicPartition(INPUT, p, OFFSET_BEGINNING) for p in range(PARTITIONS)])
     work = double if os.environ["BENCH_WORKLOAD"] == "W1" else add
-    ended: set[int] = set()
+    ended: set[int | None] = set()
     while len(ended) < PARTITIONS:
         producer.begin_transaction()
         due = time.monotonic() + INTERVAL

@@ -21,6 +21,9 @@ class Problem:
     object: str
     what: str
 
+    def __str__(self) -> str:
+        return self.what
+
 
 def verify_manifest(storage: JobStorage, name: str, job: str) -> list[Problem]:
     """Problems of a manifest and of every file that it names; empty if it can be restored."""
