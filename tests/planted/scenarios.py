@@ -12,7 +12,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,10 @@ def killed_late(job: Job) -> None:
 def topic_refuses(job: Job) -> None:
     """The output topic takes no records until the job has noticed."""
     _configure(job, "max.message.bytes", "100")
-    process = job.start("", "--until-caught-up")
-    _until(lambda: any(e["event"] == "restarting" for e in _history(job)) or process.poll() is not None)
-    _configure(job, "max.message.bytes", "1048588")
-    _ends(job, process)
+    with _running(job) as process:
+        _until(lambda: any(e["event"] == "restarting" for e in _history(job)) or process.poll() is not None)
+        _configure(job, "max.message.bytes", "1048588")
+        _ends(job, process)
     check(job)
 
 
@@ -109,17 +110,17 @@ def state_rots(job: Job) -> None:
 
 
 def supervisor_sleeps(job: Job) -> None:
-    """A supervisor stops just before it decides, another takes over where locks do not work, the first wakes up."""
-    old = _start(job, "old", "coordinator.acked=stop@3")
-    (_directory(job) / "lock").unlink()
-    new = _start(job, "new", "recovery.based=stop")
-    receipts = set(_receipts(job))
-    old.send_signal(signal.SIGCONT)
-    _until(lambda: old.poll() is not None or bool(set(_receipts(job)) - receipts))
-    old.kill()
-    old.wait()
-    new.send_signal(signal.SIGCONT)
-    _ends(job, new)
+    """A supervisor stops just before it decides, another takes over where locks do not work, the first wakes up.
+
+    It dies once it has committed an epoch, if it gets that far.
+    """
+    with _stopped(job, "old", "coordinator.acked=stop@3;receipt.after=kill") as old:
+        (_directory(job) / "lock").unlink()
+        with _stopped(job, "new", "recovery.based=stop") as new:
+            old.send_signal(signal.SIGCONT)
+            _until(lambda: old.poll() is not None)
+            new.send_signal(signal.SIGCONT)
+            _ends(job, new)
     check(job)
 
 
@@ -136,16 +137,17 @@ def power_is_cut(job: Job) -> None:
 
 def _dies(job: Job, failpoint: str) -> None:
     """Run until the supervisor dies at its failpoint."""
-    process = job.start(failpoint, "--until-caught-up")
-    code = process.wait(90)
+    with _running(job, failpoint) as process:
+        code = process.wait(90)
     if code != -signal.SIGKILL:
         raise Invalid(f"the job ended with {code} instead of dying at {failpoint}; log:\n{job.tail()}")
 
 
 def _refuses(job: Job, reason: str) -> None:
     """Going on would break the promise, so the job must say no, and why. If it goes on, show what that did."""
-    process = job.start("", "--until-caught-up")
-    if process.wait(90) == 0:
+    with _running(job) as process:
+        code = process.wait(90)
+    if code == 0:
         check(job)
         raise AssertionError("the job went on, and nothing shows it")
     # The console wraps lines anywhere.
@@ -153,15 +155,27 @@ def _refuses(job: Job, reason: str) -> None:
     assert "".join(reason.split()) in said, f"refused for another reason:\n{job.tail()}"
 
 
-def _start(job: Job, name: str, failpoint: str) -> subprocess.Popen[bytes]:
-    """Start a supervisor with a local disk of its own; return when it has stopped at its failpoint."""
+@contextmanager
+def _running(job: Job, failpoints: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """A supervisor that does not outlive the block."""
+    process = job.start(failpoints, "--until-caught-up")
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _stopped(job: Job, name: str, failpoints: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A supervisor with a local disk of its own that has stopped at its first failpoint."""
     log = job.directory / f"{name}.failpoints"
     own = {"KAFKA_EOS_FAILPOINT_LOG": str(log), "KAFKA_EOS_STATE_DIR": str(job.directory / name)}
-    process = replace(job, environment={**job.environment, **own}).start(failpoint, "--until-caught-up")
-    _until(lambda: log.exists() or process.poll() is not None)
-    if process.poll() is not None:
-        raise Invalid(f"{name} ended before {failpoint}; log:\n{job.tail()}")
-    return process
+    with _running(replace(job, environment={**job.environment, **own}), failpoints) as process:
+        _until(lambda: log.exists() or process.poll() is not None)
+        if process.poll() is not None:
+            raise Invalid(f"{name} ended before {failpoints}; log:\n{job.tail()}")
+        yield process
 
 
 def _ends(job: Job, process: subprocess.Popen[bytes]) -> None:
@@ -191,10 +205,6 @@ def _directory(job: Job) -> Path:
 
 def _history(job: Job) -> list[dict[str, Any]]:
     return job.history() if (_directory(job) / "history.jsonl").exists() else []
-
-
-def _receipts(job: Job) -> list[str]:
-    return [path.name for path in (_directory(job) / "receipts").iterdir()]
 
 
 def _newest(job: Job) -> dict[str, Any]:

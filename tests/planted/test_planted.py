@@ -12,7 +12,7 @@ import pytest
 
 from tests.chaos.harness import Invalid, Job
 from tests.planted import scenarios
-from tests.planted.bugs import BUGS
+from tests.planted.catalogue import BUGS
 from tests.planted.scenarios import Scenario
 
 CAUGHT_BY: dict[str, tuple[Scenario, str]] = {

@@ -8,7 +8,7 @@ import traceback
 
 if name := os.environ.get("PLANTED_BUG"):
     try:
-        from tests.planted.bugs import BUGS
+        from tests.planted.catalogue import BUGS
 
         BUGS[name]()
     except BaseException:  # noqa: BLE001 - whatever it is, this process must not run healthy
