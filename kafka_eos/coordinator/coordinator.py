@@ -151,12 +151,7 @@ class Coordinator:
 
     def _settled(self, newest: EpochId) -> Manifest:
         hit("recovery.resolved")
-        manifest = self._load(newest)
-        if problems := verify.verify_files(self._storage, manifest):
-            raise CorruptCheckpoint(
-                f"epoch {newest} is committed, but its state is damaged: {'; '.join(map(str, problems))}. Restore "
-                f"the named objects from a copy of {paths.SHARED}/; going back further would double its output."
-            )
+        manifest = self._whole(newest)
         hit("recovery.verified")
         self._rebase(newest, "newest epoch is committed")
         return manifest
@@ -176,7 +171,7 @@ class Coordinator:
                 return manifest
             case Revoke(epoch=epoch, reason=reason):
                 assert unfinished.previous is not None  # settle turns a revocation without one into Stop
-                previous = self._load(unfinished.previous)
+                previous = self._whole(unfinished.previous)
                 self._ensure_lost(manifest)
                 self._rebase(previous.id, f"epoch {epoch} revoked: {reason}")
                 self._history.write("revoked", epoch=epoch.epoch.n, term=epoch.term.n, reason=reason)
@@ -200,6 +195,16 @@ class Coordinator:
                 f"epoch {manifest.id} of job {self._plan.name!r} was committed in part while it was revoked: "
                 f"{', '.join(committed)}. Nothing was skipped; see docs/operations.md, 'a lost committable'."
             )
+
+    def _whole(self, epoch: EpochId) -> Manifest:
+        """The manifest of a committed epoch, with all its state at hand."""
+        manifest = self._load(epoch)
+        if problems := verify.verify_files(self._storage, manifest):
+            raise CorruptCheckpoint(
+                f"epoch {epoch} is committed, but its state is damaged: {'; '.join(map(str, problems))}. Restore "
+                f"the named objects from a copy of {paths.SHARED}/; going back further would double its output."
+            )
+        return manifest
 
     def _load(self, epoch: EpochId) -> Manifest:
         try:

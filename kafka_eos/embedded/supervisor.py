@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import FrameType
 
 from kafka_eos.checkpoints import paths
@@ -20,12 +20,12 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import Coordinator, Patience
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.embedded.attempt import Attempt
+from kafka_eos.embedded.attempt import Attempt, WorkerRefused
 from kafka_eos.embedded.control import ToSupervisor
 from kafka_eos.embedded.events import Event, Heard, StopExpired, StopRequested, WorkerEnded
 from kafka_eos.embedded.process import WorkerDied, WorkerProcess
 from kafka_eos.embedded.status import Observer, StatusFile
-from kafka_eos.errors import ConfigError, Fatal, RestartFromCheckpoint, Retryable
+from kafka_eos.errors import ConfigError, Fatal, KafkaEosError, RestartFromCheckpoint, Retryable
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import Positions
 from kafka_eos.plan import Plan
@@ -73,26 +73,39 @@ class Supervisor:
         checked = False
         while True:
             worker = self._living_worker()
-            self._patience = Patience(threading.Event(), self._notice)
-            coordinator = Coordinator(
-                self._plan,
-                storage,
-                history,
-                self._patience,
-                self._settings.for_connectors(),
-                self._settings.retained_checkpoints,
-            )
+            with closing(self._coordinator(storage, history)) as coordinator:
+                try:
+                    if not checked:
+                        self._check(coordinator)
+                        checked = True
+                    return self._attempt(coordinator, worker)
+                except (RestartFromCheckpoint, OSError) as error:
+                    coordinator.ensure_owner()
+                    self._after(error)
+                except WorkerRefused:
+                    coordinator.ensure_owner()
+                    self._leave_nothing_open(storage, history)
+                    raise
+
+    def _coordinator(self, storage: LocalStorage, history: History) -> Coordinator:
+        """A coordinator for one attempt, with a patience of its own."""
+        self._patience = Patience(threading.Event(), self._notice)
+        connectors, retained = self._settings.for_connectors(), self._settings.retained_checkpoints
+        return Coordinator(self._plan, storage, history, self._patience, connectors, retained)
+
+    def _leave_nothing_open(self, storage: LocalStorage, history: History) -> None:
+        """Finish what was decided, abort the rest: an open transaction would hide what others write behind it."""
+        if self._worker is not None:
+            self._worker.kill()
+        with closing(self._coordinator(storage, history)) as coordinator:
+            timer = threading.Timer(self._settings.stop_timeout, coordinator.interrupt)
+            timer.start()
             try:
-                if not checked:
-                    self._check(coordinator)
-                    checked = True
-                self._attempt(coordinator, worker)
-                return
-            except (RestartFromCheckpoint, OSError) as error:
-                coordinator.ensure_owner()
-                self._after(error)
+                coordinator.recover()
+            except (KafkaEosError, OSError) as error:
+                self._notice(f"could not end what is open: {error}. Later: kafka-eos doctor {self._app.path} --end")
             finally:
-                coordinator.close()
+                timer.cancel()
 
     def _attempt(self, coordinator: Coordinator, worker: WorkerProcess) -> None:
         resumed = coordinator.recover()

@@ -83,6 +83,7 @@ def test_the_job_stops_at_a_bad_record_and_skips_nothing(new_job: NewJob) -> Non
     assert "operator 'checked'" in said
     assert "ValueError: an amount of 13" in said
     assert any(f"the record at {place} " in again for place in places), "the second start did not get past it"
+    assert open_transactions(job) == [], "what a stopped job leaves open hides what others write behind it"
 
     job.environment["TEST_BAD"] = "none"
     job.run()
