@@ -6,15 +6,18 @@ Rule: code travels as a path and a name. Each process imports the file itself; n
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 
 from kafka_eos.dsl import Pipeline, find_pipeline
-from kafka_eos.errors import ConfigError
+from kafka_eos.errors import ConfigError, KafkaEosError, PlanError
 from kafka_eos.ids import AppRef
 
-_MODULE = "kafka_eos_app"
+_numbers = itertools.count(1)
+"""Each load is a module of its own name: pipelines of a file loaded before are not this file's."""
 
 
 def load(ref: AppRef) -> Pipeline:
@@ -25,12 +28,35 @@ def load(ref: AppRef) -> Pipeline:
 
 
 def _import(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(_MODULE, path)
+    name = f"kafka_eos_app_{next(_numbers)}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[_MODULE] = module
+    sys.modules[name] = module
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except KafkaEosError:
+        raise
+    except Exception as error:
+        raise PlanError(_cannot_import(path, error)) from error
     return module
+
+
+def _cannot_import(path: Path, error: Exception) -> str:
+    """Which line of the user's files failed, and how: the innermost one beside or below ``path``."""
+    what = f"{type(error).__name__}: {error}"
+    if isinstance(error, SyntaxError):
+        file, line, text = error.filename, error.lineno, error.text
+        what = f"{type(error).__name__}: {error.msg}"
+    else:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_of(path.parent, f.filename)]
+        file, line, text = (frames[-1].filename, frames[-1].lineno, frames[-1].line) if frames else (path, None, None)
+    place = f"{file}, line {line}" if line else f"{file}"
+    return f"{path} cannot be imported: {what}\n  {place}" + (f"\n    {text.strip()}" if text else "")
+
+
+def _is_of(directory: Path, file: str) -> bool:
+    return Path(file).is_relative_to(directory) and "site-packages" not in Path(file).parts

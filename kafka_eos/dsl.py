@@ -87,7 +87,16 @@ class Pipeline:
         return built
 
     def run(self, **settings: object) -> None:
-        """Run until stopped (SIGTERM, SIGINT) on the embedded engine. Raises UserError, Fatal or JobLocked."""
+        """Run until stopped (SIGTERM, SIGINT) on the embedded engine. Raises UserError, Fatal or JobLocked.
+
+        In a script (``python orders.py``) it shows what ``kafka-eos run`` shows, and an error ends the process in the
+        same way: one paragraph and an exit code.
+        """
+        if self._module == "__main__":
+            from kafka_eos.cli.run import run_script
+
+            run_script(self, settings)
+            return
         from kafka_eos.embedded import run
         from kafka_eos.settings import Settings
 

@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "state": BASE | {"failpoints", "checkpoints"},  # the one namer of files is checkpoints.paths
     "checkpoints": BASE | {"failpoints"},
     "operators": BASE | {"plan", "schemas", "state"},
-    "dsl": BASE | {"plan", "operators", "schemas", "settings", "explain", "embedded"},
+    "dsl": BASE | {"plan", "operators", "schemas", "settings", "explain", "embedded", "cli"},
     "explain": BASE | {"plan", "settings"},
     "app": BASE | {"dsl"},
     "coordinator": BASE | {"failpoints", "protocol", "checkpoints", "plan", "state"},  # state: number of key groups
@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 """What each room may import of the others. The cli, the demo and ``__main__`` may import everything."""
 
 FREE = {"cli", "demo", "__main__", "__init__"}
-LAZY = {("dsl", "settings"), ("dsl", "explain"), ("dsl", "embedded")}
+LAZY = {("dsl", "settings"), ("dsl", "explain"), ("dsl", "embedded"), ("dsl", "cli")}
 """Front doors: allowed inside a function only, so that loading the lower room does not load the upper one."""
 
 

@@ -75,7 +75,6 @@ def audit(
         finally:
             run.close()
         verdict = judge(facts, allow_foreign=allow_foreign, expect_faults=expect_faults)
-        progress(verdict.headline)
         if report_dir is not None:
             from kafka_eos.audit.report import Context, write
 

@@ -6,17 +6,16 @@ alone is only a promise. Unknown events of the history are left alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import msgspec
 
 from kafka_eos.audit.deaths import deaths
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths, retention
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.coordinator import history
 from kafka_eos.coordinator.term import gather
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Json, Positions
@@ -65,7 +64,7 @@ class Ledger:
 def read_ledger(storage: JobStorage, job: str) -> Ledger:
     """Open the job's durable records. CorruptCheckpoint if one is damaged."""
     facts = gather(storage, job)
-    events = _events(storage.lines(paths.HISTORY))
+    events = history.read(storage)
     told = {_epoch(event): event for event in events if event.get("event") == "committed" and _is_epoch(event)}
     committed = frozenset({*facts.receipts, *told, *(base for base in facts.bases.values() if base is not None)})
     valid = retention.history(facts.manifests, facts.bases)
@@ -81,10 +80,6 @@ def read_ledger(storage: JobStorage, job: str) -> Ledger:
         records={epoch: _total(event["records"]) for epoch, event in told.items() if "records" in event},
         events=events,
     )
-
-
-def _events(lines: Iterable[str]) -> list[dict[str, Any]]:
-    return [msgspec.json.decode(line, type=dict[str, Any]) for line in lines]
 
 
 def _is_epoch(event: Mapping[str, Any]) -> bool:

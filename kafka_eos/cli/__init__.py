@@ -5,18 +5,12 @@ Rule: a user's mistake ends in one paragraph that says what to do next and exit 
 
 from __future__ import annotations
 
-import sys
-
 import typer
 
 from kafka_eos import __version__
 from kafka_eos.cli import audit, broker, checkpoints, demo, doctor, explain, run
+from kafka_eos.cli.ending import explained
 from kafka_eos.cli.output import console
-from kafka_eos.coordinator import Interrupted
-from kafka_eos.embedded.attempt import WorkerRefused
-from kafka_eos.errors import Fatal, KafkaEosError, UserError
-
-EXIT_FATAL, EXIT_USER, EXIT_INTERRUPTED = 1, 2, 3
 
 app = typer.Typer(
     name="kafka-eos",
@@ -50,20 +44,5 @@ def root(
 
 def main() -> None:
     """Entry point. Exit codes: 0 done, 1 fatal, 2 for the user to change, 3 stopped before the last commit."""
-    try:
+    with explained():
         app()
-    except UserError as error:
-        _fail(error, EXIT_USER)
-    except Interrupted as error:
-        _fail(error, EXIT_INTERRUPTED)
-    except Fatal as error:
-        _fail(error, EXIT_FATAL)
-    except KafkaEosError as error:
-        _fail(error, EXIT_FATAL)
-
-
-def _fail(error: KafkaEosError, code: int) -> None:
-    kind = error.error if isinstance(error, WorkerRefused) else type(error).__name__
-    console.print(f"[bold red]{kind}[/]: ", end="")
-    console.print(str(error), markup=False, highlight=False)
-    sys.exit(code)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
-from kafka_eos.cli.output import console
+from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app, open_job
+from kafka_eos.cli.output import console, say
 
 
 def audit(
@@ -28,12 +28,13 @@ def audit(
     from kafka_eos.audit import audit as run_audit
 
     pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
+    open_job(settings, pipeline.name)
     with console.status("starting Spark") as status:
 
         def progress(text: str) -> None:
             status.update(text)
             if not console.is_terminal:
-                console.print(text, markup=False, highlight=False)
+                say(text)
 
         verdict = run_audit(pipeline, settings, report_dir=report_dir, progress=progress)
     typer.echo(verdict.headline)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths, verify
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.cli.options import CheckpointDir
-from kafka_eos.cli.output import console
+from kafka_eos.cli.options import CheckpointDir, open_job
+from kafka_eos.cli.output import show as show_table
 from kafka_eos.coordinator.term import gather, missing
-from kafka_eos.errors import ConfigError
+from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import EpochId
 from kafka_eos.protocol.recovery import Facts, lineage
 from kafka_eos.settings import Settings
@@ -36,17 +36,21 @@ def list_(job: Job, checkpoint_dir: CheckpointDir = None) -> None:
     table = Table("epoch", "term", "decided", "committed", "state", "output", "counts")
     valid = lineage(facts)
     for epoch in sorted(facts.manifests):
-        manifest = _load(storage, job, epoch)
-        table.add_row(
-            str(epoch.epoch),
-            str(epoch.term),
-            _when(manifest.created_at),
-            "yes" if epoch in facts.receipts else "not yet",
-            f"{sum(f.size for h in manifest.states for f in h.files) / 1e6:,.1f} MB",
-            f"{sum(c.records for c in manifest.committables):,} records",
-            "yes" if epoch in valid or epoch in facts.receipts else "no: superseded",
-        )
-    console.print(table)
+        committed = "yes" if epoch in facts.receipts else "not yet"
+        counts = "yes" if epoch in valid or epoch in facts.receipts else "no: superseded"
+        try:
+            decided, state, output = _cells(_load(storage, job, epoch))
+        except (CorruptCheckpoint, ConfigError) as error:
+            decided, state, output, counts = "?", "?", "?", f"damaged: {error}"
+        table.add_row(str(epoch.epoch), str(epoch.term), decided, committed, state, output, Text(counts))
+    show_table(table)
+
+
+def _cells(manifest: Manifest) -> tuple[str, str, str]:
+    """When it was decided, the size of its state, and its output."""
+    size = sum(file.size for handle in manifest.states for file in handle.files)
+    records = sum(committable.records for committable in manifest.committables)
+    return _when(manifest.created_at), f"{size / 1e6:,.1f} MB", f"{records:,} records"
 
 
 @app.command()
@@ -62,7 +66,8 @@ def show(
     storage, facts = _open(job, checkpoint_dir)
     found = [m for m in sorted(facts.manifests) if epoch is None or m.epoch.n == epoch]
     if not found:
-        raise ConfigError(f"job {job!r} has no stored epoch {epoch}; see: kafka-eos checkpoints list {job}")
+        which = "" if epoch is None else f" {epoch}"
+        raise ConfigError(f"job {job!r} has no stored epoch{which}; see: kafka-eos checkpoints list {job}")
     manifest = _load(storage, job, found[-1])
     out(
         f"epoch {manifest.epoch}, term {manifest.term}, decided {_when(manifest.created_at)}, plan {manifest.plan[:12]}"
@@ -94,12 +99,9 @@ def verify_(job: Job, checkpoint_dir: CheckpointDir = None) -> None:
     raise typer.Exit(1 if problems else 0)
 
 
-def _open(job: str, checkpoint_dir: Path | None) -> tuple[LocalStorage, Facts]:
+def _open(job: str, checkpoint_dir: CheckpointDir) -> tuple[LocalStorage, Facts]:
     cli = {} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir}
-    directory = Settings.resolve(cli=cli).job_dir(job)
-    if not directory.is_dir():
-        raise ConfigError(f"no checkpoints of a job {job!r} in {directory.parent}; give --checkpoint-dir")
-    storage = LocalStorage(directory)
+    storage = open_job(Settings.resolve(cli=cli), job)
     return storage, gather(storage, job)
 
 

@@ -9,13 +9,13 @@ import typer
 from rich.table import Table
 
 from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
-from kafka_eos.cli.output import console
+from kafka_eos.checkpoints.storage import JobStorage, MemoryStorage
+from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job, no_checkpoints, open_app
+from kafka_eos.cli.output import say, show
 from kafka_eos.coordinator import Coordinator, Patience
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.coordinator.term import gather
+from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Staged
 from kafka_eos.plan import Plan
 from kafka_eos.settings import Settings
@@ -39,15 +39,19 @@ def doctor(
     """
     pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
     plan = pipeline.plan()
-    storage = LocalStorage(settings.job_dir(plan.name))
+    found = find_job(settings, plan.name)
+    storage: JobStorage = MemoryStorage() if found is None else found  # to list what is open none is needed
     coordinator = Coordinator(
         plan, storage, History(storage), _patience(), settings.for_connectors(), settings.retained_checkpoints
     )
     try:
         staged = coordinator.staged()
         _show(staged)
-        if end:
-            _end(coordinator, plan, settings, storage)
+        if found is None:
+            _without_checkpoints(app, plan, settings, end and bool(staged))
+        elif end:
+            with job_lock(settings.job_dir(plan.name) / paths.LOCK, plan.name):
+                coordinator.recover()
             staged = coordinator.staged()
             typer.echo(f"ended; {len(staged)} left")
     finally:
@@ -55,10 +59,14 @@ def doctor(
     raise typer.Exit(1 if staged else 0)
 
 
-def _end(coordinator: Coordinator, plan: Plan, settings: Settings, storage: LocalStorage) -> None:
-    with job_lock(settings.job_dir(plan.name) / paths.LOCK, plan.name):
-        if gather(storage, plan.name).claims:
-            coordinator.recover()
+def _without_checkpoints(app: str, plan: Plan, settings: Settings, asked_to_end: bool) -> None:
+    missing = no_checkpoints(settings, plan.name)
+    if asked_to_end:
+        raise ConfigError(
+            f"nothing was ended, because without checkpoints nobody knows what was decided: {missing}. If they are "
+            f"lost, start the job (kafka-eos run {app}): it begins anew, and first aborts what is open"
+        )
+    say(missing)
 
 
 def _show(staged: list[Staged]) -> None:
@@ -68,8 +76,8 @@ def _show(staged: list[Staged]) -> None:
     table = Table("open", "state", "age")
     for item in sorted(staged, key=lambda item: -item.age):
         table.add_row(item.name, item.detail, f"{item.age:,.0f} s")
-    console.print(table)
+    show(table)
 
 
 def _patience() -> Patience:
-    return Patience(threading.Event(), lambda text: console.print(text, highlight=False))
+    return Patience(threading.Event(), say)

@@ -11,7 +11,10 @@ from typing import Annotated
 import typer
 
 from kafka_eos.app import load
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.dsl import Pipeline
+from kafka_eos.errors import ConfigError
 from kafka_eos.ids import AppRef
 from kafka_eos.settings import Settings
 
@@ -31,3 +34,23 @@ def open_app(app: str, **options: object) -> tuple[Pipeline, Settings]:
     pipeline = load(AppRef.parse(app))
     cli = {name: value for name, value in options.items() if value is not None}
     return pipeline, Settings.resolve(code=pipeline.code_settings, cli=cli)
+
+
+def find_job(settings: Settings, job: str) -> LocalStorage | None:
+    """The checkpoints of a job; None if it has none there. Makes no directory."""
+    directory = settings.job_dir(job)
+    stored = (name for kind in (paths.TERMS, paths.MANIFESTS) for name in (directory / kind).glob("*.json"))
+    return LocalStorage(directory) if any(stored) else None
+
+
+def open_job(settings: Settings, job: str) -> LocalStorage:
+    """As ``find_job``; ConfigError if there are none."""
+    storage = find_job(settings, job)
+    if storage is None:
+        raise ConfigError(no_checkpoints(settings, job))
+    return storage
+
+
+def no_checkpoints(settings: Settings, job: str) -> str:
+    """What is wrong, and the likely ways to put it right."""
+    return f"no checkpoints of a job {job!r} in {settings.job_dir(job).parent}: it never started, or give --checkpoint-dir"

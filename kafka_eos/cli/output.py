@@ -1,4 +1,7 @@
-"""The terminal: one console for messages, and the live view of a running job."""
+"""The terminal: one console for messages, and the live view of a running job.
+
+Rule: a message is printed as it is, in one piece: paths and commands in it can be copied, and found with grep.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,33 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 console = Console(stderr=True)
+_WIDE = 1000
+"""Columns of a place that is no terminal."""
 
 _LOUD = {
     "notice": "{text}",
-    "restarting": "[yellow]{what}[/]: {reason} — going back to the last checkpoint",
+    "restarting": "{what}: {reason} — going back to the last checkpoint",
     "splits": "found new splits of {source}: {splits}",
 }
+
+
+def say(*parts: str | tuple[str, str]) -> None:
+    """Print a message: texts, or texts with a style. Nothing in it is taken for markup."""
+    console.print(Text.assemble(*parts), soft_wrap=True)
+
+
+def show(table: Table) -> None:
+    """Print a table; where there is no terminal, as wide as it gets."""
+    (console if console.is_terminal else Console(file=console.file, width=_WIDE)).print(table)
 
 
 class LiveView:
     """An observer that draws rate, lag, epoch and checkpoints, and prints what is out of the ordinary.
 
-    On a terminal it redraws in place; elsewhere (a log file, CI) it prints a line every ten seconds.
+    On a terminal it redraws in place; elsewhere (a log file, CI) it prints a line every ten seconds once records flow.
     """
 
     _LOG_EVERY = 10.0
@@ -50,7 +66,7 @@ class LiveView:
         if event == "restarting":
             self._restarts += 1
         if event in _LOUD:
-            console.print(_LOUD[event].format(**facts), highlight=False)
+            say((_LOUD[event].format(**facts), "yellow" if event == "restarting" else ""))
         self._facts.update({f"{event}.{name}": value for name, value in facts.items()})
         self._draw()
 
@@ -65,9 +81,9 @@ class LiveView:
     def _draw(self) -> None:
         if self._live:
             self._live.update(self._table())
-        elif time.monotonic() - self._logged > self._LOG_EVERY:
+        elif "running.term" in self._facts and time.monotonic() - self._logged > self._LOG_EVERY:
             self._logged = time.monotonic()
-            console.print(" ".join(f"{name}={value}" for name, value in self._cells()), highlight=False)
+            say(" ".join(f"{name}={value}" for name, value in self._cells()))
 
     def _table(self) -> Table:
         table = Table(title=f"{self._job}", title_justify="left", show_edge=False, pad_edge=False)

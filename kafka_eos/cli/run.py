@@ -1,14 +1,23 @@
-"""``kafka-eos run``: run a pipeline on the embedded engine."""
+"""``kafka-eos run``, and ``python orders.py``: run a pipeline on the embedded engine."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
+from kafka_eos.cli.ending import explained
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
-from kafka_eos.cli.output import LiveView, console
+from kafka_eos.cli.output import LiveView, say
+from kafka_eos.dsl import Pipeline
 from kafka_eos.embedded import run as run_embedded
+from kafka_eos.ids import Term
+from kafka_eos.interfaces import JobContext
+from kafka_eos.plan import Plan
+from kafka_eos.settings import Settings
+
+_KAFKA = "kafka://"
 
 
 def run(
@@ -37,9 +46,27 @@ def run(
         checkpoint_interval=checkpoint_interval,
         state_backend=state_backend,
     )
-    console.print(
-        f"running [bold]{pipeline.name}[/], checkpoints in {settings.job_dir(pipeline.name)}", highlight=False
-    )
-    with LiveView(pipeline.name) as view:
-        run_embedded(pipeline.plan(), pipeline.app, settings, observers=(view,), until_caught_up=until_caught_up)
-    console.print("drained and committed")
+    _run(pipeline, settings, until_caught_up)
+
+
+def run_script(pipeline: Pipeline, settings: Mapping[str, object]) -> None:
+    """``pipeline.run(**settings)`` in the script itself: looks and ends like ``kafka-eos run`` of that file."""
+    with explained():
+        _run(pipeline, Settings.resolve(code={**pipeline.code_settings, **settings}))
+
+
+def _run(pipeline: Pipeline, settings: Settings, until_caught_up: bool = False) -> None:
+    plan = pipeline.plan()
+    say("running ", (plan.name, "bold"), f", checkpoints in {settings.job_dir(plan.name)}")
+    if brokers := _brokers(plan, settings):
+        say(f"asking Kafka at {', '.join(brokers)} …")
+    with LiveView(plan.name) as view:
+        run_embedded(plan, pipeline.app, settings, observers=(view,), until_caught_up=until_caught_up)
+    say("drained and committed")
+
+
+def _brokers(plan: Plan, settings: Settings) -> list[str]:
+    """The clusters that must answer before anything starts: those of the sinks."""
+    context = JobContext(plan.name, Term(0), settings.for_connectors())
+    scopes = {sink.sink.scope(context) for sink in plan.sinks}
+    return sorted(scope.removeprefix(_KAFKA) for scope in scopes if scope.startswith(_KAFKA))

@@ -20,7 +20,7 @@ from kafka_eos.coordinator import term as terms
 from kafka_eos.coordinator.commits import Finisher
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fenced, RestartFromCheckpoint
+from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fenced, RestartFromCheckpoint, Retryable
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import (
@@ -29,6 +29,7 @@ from kafka_eos.interfaces import (
     JobContext,
     Json,
     Positions,
+    Probe,
     Source,
     Staged,
     Standing,
@@ -122,6 +123,7 @@ class Coordinator:
             case Unfinished() as unfinished:
                 manifest = self._unfinished(unfinished)
         self._abort_orphans()
+        manifest = self._with_new_sources(manifest)
         self._history.write("recovered", epoch=manifest.epoch, term=self.term.n)
         return Resumed(self.term, manifest.id, self._next, self._claimed_states(manifest), self._positions(manifest))
 
@@ -148,6 +150,22 @@ class Coordinator:
         manifest = self.decide(self.next_epoch(), Acked(positions, (), ()))
         self.finish(manifest)
         return manifest
+
+    def _with_new_sources(self, manifest: Manifest) -> Manifest:
+        """Decide where sources begin that the pipeline did not have, before they are read, as ``_begin`` does.
+
+        Otherwise "latest" would be asked again after a crash, and what came in between would never be read.
+        """
+        new = {
+            source.name: self._discover(source.name, None)
+            for source in self._plan.sources
+            if source.name not in manifest.sources
+        }
+        if not new:
+            return manifest
+        extended = self.decide(self.next_epoch(), Acked({**manifest.sources, **new}, manifest.states, ()))
+        self.finish(extended)
+        return extended
 
     def _settled(self, newest: EpochId) -> Manifest:
         hit("recovery.resolved")
@@ -188,13 +206,20 @@ class Coordinator:
         A supervisor that was replaced may hold a permit for it still, and would commit what this term does again.
         Raises CommittableLost if it was faster.
         """
-        self._abort_orphans()
-        probes = self._finisher.probe(manifest.committables)
+        probes = self._patience.until_answered(f"abort epoch {manifest.id}", lambda: self._aborted(manifest))
         if committed := [probe.detail for probe in probes if probe.standing is Standing.COMMITTED]:
             raise CommittableLost(
                 f"epoch {manifest.id} of job {self._plan.name!r} was committed in part while it was revoked: "
                 f"{', '.join(committed)}. Nothing was skipped; see docs/operations.md, 'a lost committable'."
             )
+
+    def _aborted(self, manifest: Manifest) -> list[Probe]:
+        """Probes of an epoch after aborting it. Raises Retryable while something of it is still prepared."""
+        self._abort_orphans()
+        probes = self._finisher.probe(manifest.committables)
+        if open_ := [probe.detail for probe in probes if probe.standing is Standing.PREPARED]:
+            raise Retryable(f"still prepared: {', '.join(open_)}")
+        return probes
 
     def _whole(self, epoch: EpochId) -> Manifest:
         """The manifest of a committed epoch, with all its state at hand."""
@@ -228,7 +253,7 @@ class Coordinator:
 
     def _positions(self, manifest: Manifest) -> dict[str, Positions]:
         return {
-            source.name: self._discover(source.name, manifest.sources.get(source.name)) for source in self._plan.sources
+            source.name: self._discover(source.name, manifest.sources[source.name]) for source in self._plan.sources
         }
 
     def _claimed_states(self, manifest: Manifest) -> tuple[StateHandle, ...]:
@@ -309,6 +334,8 @@ class Coordinator:
                 self._commit(manifest, decision)
             case Revoke(reason=reason) | Stop(reason=reason):
                 raise RestartFromCheckpoint(f"epoch {manifest.id} cannot be committed: {reason}")
+        # Whoever took over may store files that this term has never heard of.
+        terms.check(self._storage, self.term)
         retention.retain(self._storage, self._plan.name, self._retained)
 
     def tell_sources(self, manifest: Manifest) -> None:

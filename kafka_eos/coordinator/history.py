@@ -6,6 +6,7 @@ Rule: nothing the job does depends on it. Decisions rest on manifests, receipts 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import JobStorage
@@ -24,5 +25,9 @@ class History:
 
 
 def read(storage: JobStorage) -> list[dict[str, Json]]:
-    """All events, oldest first."""
-    return [json.loads(line) for line in storage.lines(paths.HISTORY)]
+    """All events, oldest first. A line that was cut off, by a crash or a full disk, is left out: it is a diary."""
+    events: list[dict[str, Json]] = []
+    for line in storage.lines(paths.HISTORY):
+        with suppress(json.JSONDecodeError):
+            events.append(json.loads(line))
+    return events

@@ -4,7 +4,8 @@
         the workers restore; checkpoints by the clock; a stop was asked for; the last epoch is on its way; finished
 
 Everything that happens arrives in one queue (worker messages, finished commits, requests to stop) and is
-handled by one thread. Commits run on a second thread, so that a broker outage does not make the supervisor deaf.
+handled by one thread. Commits run on a second thread and the search for new splits on a third, so that an outage
+makes the supervisor neither deaf nor late.
 
 Rule: at most one epoch is on its way, from its trigger to its receipt.
 """
@@ -43,7 +44,7 @@ from kafka_eos.embedded.events import (
     WorkerEnded,
 )
 from kafka_eos.embedded.process import WorkerDied, WorkerProcess
-from kafka_eos.errors import Fatal, RestartFromCheckpoint, Retryable, UserError
+from kafka_eos.errors import Fatal, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable, UserError
 from kafka_eos.failpoints import hit
 from kafka_eos.interfaces import Positions
 from kafka_eos.protocol.checkpoint import Cadence, Pending
@@ -100,7 +101,9 @@ class Attempt:
         self._known = {name: dict(positions) for name, positions in resumed.positions.items()}
         now = time.monotonic()
         self._began = self._last_triggered = self._last_completed = self._last_discovery = now
-        self._beside_thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._committing_thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._looking_thread = ThreadPoolExecutor(1, thread_name_prefix="discovery")
+        self._looking = False
 
     def run(self) -> None:
         self._worker.tell(
@@ -122,7 +125,8 @@ class Attempt:
             self._coordinator.interrupt()
             raise
         finally:
-            self._beside_thread.shutdown(wait=True, cancel_futures=True)
+            self._committing_thread.shutdown(wait=True, cancel_futures=True)
+            self._looking_thread.shutdown(wait=False, cancel_futures=True)
 
     def stop(self) -> None:
         """Take a last checkpoint, commit it, end."""
@@ -145,10 +149,10 @@ class Attempt:
             due = self._cadence.next_trigger(self._last_triggered, self._last_completed)
             if self._phase is Phase.STOPPING or (self._phase is Phase.RUNNING and now >= due):
                 self._trigger(now)
-        if self._phase is Phase.RUNNING and now - self._last_discovery > DISCOVERY_INTERVAL:
-            self._last_discovery = now
+        if self._phase is Phase.RUNNING and not self._looking and now - self._last_discovery > DISCOVERY_INTERVAL:
+            self._looking = True
             known = {source: dict(positions) for source, positions in self._known.items()}
-            self._beside(lambda: self._discover(known))
+            self._beside(self._looking_thread, lambda: self._discover(known))
 
     def _wait(self) -> None:
         try:
@@ -172,12 +176,23 @@ class Attempt:
         self._last_triggered = now
         self._worker.tell(Trigger(session=self._session, epoch=epoch, last=last))
 
-    def _discover(self, known: Mapping[str, Positions]) -> Event | None:
+    def _discover(self, known: Mapping[str, Positions]) -> Event:
         try:
-            return Discovered(self._session, self._coordinator.discover(known))
-        except Retryable as error:
-            self._observe("notice", text=f"could not look for new splits: {error}")
-            return None
+            return Discovered(self._session, known, self._coordinator.discover(known))
+        except (Retryable, InputLost) as error:
+            return Discovered(self._session, known, error)
+
+    def _discovered(self, known: Mapping[str, Positions], found: Mapping[str, Positions] | KafkaEosError) -> None:
+        self._looking, self._last_discovery = False, time.monotonic()
+        match found:
+            case InputLost() if known == self._known:
+                raise found
+            case InputLost():
+                return  # about positions that the job has left behind meanwhile; the next look has newer ones
+            case KafkaEosError():
+                self._observe("notice", text=f"could not look for new splits: {found}")
+            case _:
+                self._assign(found)
 
     def _assign(self, found: Mapping[str, Positions]) -> None:
         for source, positions in found.items():
@@ -201,8 +216,8 @@ class Attempt:
                 raise WorkerDied(f"worker {pid} {how}")
             case Committed() | Discovered() | Broken() if event.term != self._session:
                 return  # an earlier attempt began it; recovery has decided what became of it
-            case Discovered(found=found):
-                self._assign(found)
+            case Discovered(known=known, found=found):
+                self._discovered(known, found)
             case Broken(error=error):
                 raise error
             case Committed(manifest=manifest):
@@ -246,20 +261,19 @@ class Attempt:
             blocked_ms=ack.blocked_ms,
             state_bytes=sum(file.size for handle in ack.states for file in handle.files),
         )
-        self._beside(lambda: self._commit(manifest))
+        self._beside(self._committing_thread, lambda: self._commit(manifest))
 
-    def _beside(self, work: Callable[[], Event | None]) -> None:
-        """Run ``work`` on the second thread; what it returns or raises becomes an event."""
+    def _beside(self, thread: ThreadPoolExecutor, work: Callable[[], Event]) -> None:
+        """Run ``work`` on another thread; what it returns or raises becomes an event."""
 
         def run() -> None:
             try:
                 event = work()
             except Exception as error:  # noqa: BLE001 - handled by the main thread
                 event = Broken(self._session, error)
-            if event is not None:
-                self._events.put(event)
+            self._events.put(event)
 
-        self._beside_thread.submit(run)
+        thread.submit(run)
 
     def _commit(self, manifest: Manifest) -> Event:
         self._coordinator.finish(manifest)

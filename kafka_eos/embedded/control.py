@@ -58,6 +58,10 @@ class Assign(Message, frozen=True):
     positions: Positions
 
 
+class Drop(Message, frozen=True):
+    """End the session, undo nothing, answer Dropped: recovery must not run beside it."""
+
+
 # worker → supervisor
 
 
@@ -99,8 +103,12 @@ class Failed(Message, frozen=True):
     """Traceback, for the log."""
 
 
-ToWorker: TypeAlias = Start | Trigger | Complete | Assign
-ToSupervisor: TypeAlias = Ready | Ack | Progress | Reached | Failed
+class Dropped(Message, frozen=True):
+    """The session is over and nothing of it runs any more."""
+
+
+ToWorker: TypeAlias = Start | Trigger | Complete | Assign | Drop
+ToSupervisor: TypeAlias = Ready | Ack | Progress | Reached | Failed | Dropped
 
 _encoder = msgspec.msgpack.Encoder()
 _to_worker = msgspec.msgpack.Decoder(ToWorker)

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.embedded.control import ToSupervisor
+from kafka_eos.errors import KafkaEosError
 from kafka_eos.interfaces import Positions
 
 
@@ -41,15 +42,16 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """Splits of sources that were not known, and where to start them."""
+    """The search for splits beyond ``known``: those found and where to start them, or why there is no answer."""
 
     term: int
-    found: Mapping[str, Positions]
+    known: Mapping[str, Positions]
+    found: Mapping[str, Positions] | KafkaEosError
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Work beside the main thread (a commit, the search for splits) ended with an error."""
+    """Work beside the main thread ended with an error."""
 
     term: int
     error: Exception

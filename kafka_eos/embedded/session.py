@@ -26,6 +26,7 @@ from kafka_eos.embedded.control import (
     Ack,
     Assign,
     Complete,
+    Drop,
     Failed,
     Message,
     Progress,
@@ -68,17 +69,16 @@ def run_session(
     mouth: Mouth,
     local: Path,
     inbox: queue.SimpleQueue[ToWorker],
-) -> Start:
-    """Restore, process until a new Start arrives, and return it. A failure is reported, then Start is awaited."""
+) -> None:
+    """Restore and process until told to drop it, or until it fails, which is reported."""
     try:
         _only_directory(local, keep=str(start.term))
         with closing(Stage(plan, settings, storage, start, local / str(start.term))) as stage:
             hit("recovery.opened")
             mouth.say(Ready(session=start.session))
-            return Session(stage, settings.batch_size, storage, start, mouth).run(inbox)
+            Session(stage, settings.batch_size, storage, start, mouth).run(inbox)
     except Exception as error:  # noqa: BLE001 - reported to the supervisor, which decides
         mouth.say(failure(start.session, error))
-        return first_start(inbox)
 
 
 class Session:
@@ -91,20 +91,20 @@ class Session:
         self._progress_at = 0.0
         self._reached = start.ends is None
 
-    def run(self, inbox: queue.SimpleQueue[ToWorker]) -> Start:
-        """Process until a new Start arrives."""
+    def run(self, inbox: queue.SimpleQueue[ToWorker]) -> None:
+        """Process until told to drop it."""
         try:
-            return self._loop(inbox)
+            self._loop(inbox)
         finally:
             self._background.shutdown(wait=True, cancel_futures=True)
 
-    def _loop(self, inbox: queue.SimpleQueue[ToWorker]) -> Start:
+    def _loop(self, inbox: queue.SimpleQueue[ToWorker]) -> None:
         reading = True
         while True:
             while not (reading and inbox.empty()):
                 match inbox.get():
-                    case Start() as start:
-                        return start
+                    case Drop():
+                        return
                     case Trigger(epoch=epoch, last=last):
                         self._barrier(epoch)
                         reading = not last
@@ -185,13 +185,6 @@ def _kind(error: Exception) -> Literal["restart", "user", "fatal"]:
             return "fatal"
         case _:
             return "restart"
-
-
-def first_start(inbox: queue.SimpleQueue[ToWorker]) -> Start:
-    """The next Start message; what else arrives before it belongs to a session that is over."""
-    while not isinstance(message := inbox.get(), Start):
-        pass
-    return message
 
 
 def _only_directory(local: Path, keep: str) -> None:

@@ -20,17 +20,30 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import Coordinator, Patience
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.embedded.attempt import Attempt, WorkerRefused
-from kafka_eos.embedded.control import ToSupervisor
+from kafka_eos.embedded.attempt import Attempt
+from kafka_eos.embedded.control import Drop, Dropped, ToSupervisor
 from kafka_eos.embedded.events import Event, Heard, StopExpired, StopRequested, WorkerEnded
 from kafka_eos.embedded.process import WorkerDied, WorkerProcess
 from kafka_eos.embedded.status import Observer, StatusFile
-from kafka_eos.errors import ConfigError, Fatal, KafkaEosError, RestartFromCheckpoint, Retryable
+from kafka_eos.errors import (
+    CommittableLost,
+    ConfigError,
+    CorruptCheckpoint,
+    Fatal,
+    KafkaEosError,
+    RestartFromCheckpoint,
+    Retryable,
+    UserError,
+)
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import Positions
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.checkpoint import Cadence, Failures
 from kafka_eos.settings import Settings
+
+_NAP = 0.05
+_DROP_TIMEOUT = 30.0
+"""Seconds that a worker gets to let go of a failed session before it is killed."""
 
 
 class Supervisor:
@@ -48,7 +61,7 @@ class Supervisor:
         self._ends: Mapping[str, Positions] | None = None
         self._checkpoints = Failures(settings.tolerated_checkpoint_failures)
         self._deaths = Failures(settings.max_restarts)
-        self._stopping = False
+        self._stopping = self._expired = self._recovered = False
         self._mute: set[Observer] = set()
 
     def run(self) -> None:
@@ -63,6 +76,8 @@ class Supervisor:
                 self._supervise(storage, history)
             except BaseException as error:
                 self._observe("failed", error=type(error).__name__, reason=str(error))
+                if self._recovered and isinstance(error, UserError | Fatal):
+                    self._leave_nothing_open(storage, history, error)
                 raise
             finally:
                 if self._worker is not None:
@@ -82,19 +97,19 @@ class Supervisor:
                 except (RestartFromCheckpoint, OSError) as error:
                     coordinator.ensure_owner()
                     self._after(error)
-                except WorkerRefused:
-                    coordinator.ensure_owner()
-                    self._leave_nothing_open(storage, history)
-                    raise
 
     def _coordinator(self, storage: LocalStorage, history: History) -> Coordinator:
         """A coordinator for one attempt, with a patience of its own."""
         self._patience = Patience(threading.Event(), self._notice)
+        if self._expired:
+            self._patience.interrupt()
         connectors, retained = self._settings.for_connectors(), self._settings.retained_checkpoints
         return Coordinator(self._plan, storage, history, self._patience, connectors, retained)
 
-    def _leave_nothing_open(self, storage: LocalStorage, history: History) -> None:
+    def _leave_nothing_open(self, storage: LocalStorage, history: History, why: Exception) -> None:
         """Finish what was decided, abort the rest: an open transaction would hide what others write behind it."""
+        if isinstance(why, CommittableLost | CorruptCheckpoint):
+            return  # only a person may touch what is left
         if self._worker is not None:
             self._worker.kill()
         with closing(self._coordinator(storage, history)) as coordinator:
@@ -102,13 +117,16 @@ class Supervisor:
             timer.start()
             try:
                 coordinator.recover()
+            except Fatal as worse:
+                raise worse from why
             except (KafkaEosError, OSError) as error:
-                self._notice(f"could not end what is open: {error}. Later: kafka-eos doctor {self._app.path} --end")
+                self._notice(f"what is open may still be: {error}. Later: kafka-eos doctor {self._app.path} --end")
             finally:
                 timer.cancel()
 
     def _attempt(self, coordinator: Coordinator, worker: WorkerProcess) -> None:
         resumed = coordinator.recover()
+        self._recovered = True
         if self._until_caught_up and self._ends is None:
             self._ends = coordinator.ends()
         settings = self._settings
@@ -147,13 +165,34 @@ class Supervisor:
                 f"{failures.seen} times in a row without a committed checkpoint: {what}: {error}. Nothing is lost; "
                 f"the job continues from its last checkpoint when started again. ({setting}={failures.tolerated})"
             ) from error
+        if self._worker is not None and self._worker.alive:
+            self._end_session(self._worker)
         self._back_off(failures.seen)
 
     def _back_off(self, failures: int) -> None:
         """The first failure in a row is answered at once; then the delay doubles from its initial value."""
-        if failures > 1 and not self._stopping:
+        if failures > 1:
             first, most = self._settings.restart_backoff_initial, self._settings.restart_backoff_max
-            time.sleep(min(first * 2 ** (failures - 2), most))
+            until = time.monotonic() + min(first * 2 ** (failures - 2), most)
+            while not self._stopping and time.monotonic() < until:
+                time.sleep(_NAP)
+
+    def _end_session(self, worker: WorkerProcess) -> None:
+        """Return when nothing of the worker's session runs any more: what it begins, recovery could not see."""
+        try:
+            worker.tell(Drop(session=0))
+        except WorkerDied:
+            return
+        until = time.monotonic() + _DROP_TIMEOUT
+        while worker.alive and time.monotonic() < until and not self._expired:
+            try:
+                event = self._events.get(timeout=_NAP)
+            except queue.Empty:
+                continue
+            match event:
+                case Heard(message=Dropped(), pid=pid) if pid == worker.pid:
+                    return
+        worker.kill()
 
     def _living_worker(self) -> WorkerProcess:
         if self._worker is None or not self._worker.alive:
@@ -203,7 +242,7 @@ class Supervisor:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._stopping:
-            self._expire()
+            threading.Timer(0, self._expire).start()  # not here: a handler must not take locks
             return
         self._stopping = True
         self._events.put(StopRequested())
@@ -212,6 +251,7 @@ class Supervisor:
         timer.start()
 
     def _expire(self) -> None:
+        self._expired = True
         self._patience.interrupt()
         self._events.put(StopExpired())
 

@@ -18,8 +18,8 @@ from collections.abc import Callable
 
 from kafka_eos.app import load
 from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.embedded.control import Start, ToWorker, receive_as_worker
-from kafka_eos.embedded.session import Mouth, failure, first_start, run_session
+from kafka_eos.embedded.control import Drop, Dropped, Start, ToWorker, receive_as_worker
+from kafka_eos.embedded.session import Mouth, failure, run_session
 from kafka_eos.ids import AppRef
 from kafka_eos.settings import Settings
 
@@ -33,7 +33,8 @@ def main() -> None:
     """Run sessions until the supervisor is gone."""
     fd, subtask, app, settings, parent = sys.argv[1:6]
     _die_with(int(parent))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor drains us
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # both may reach the whole process group; the supervisor drains us
     sock = socket.socket(fileno=int(fd))
     mouth = Mouth(sock)
     inbox: queue.SimpleQueue[ToWorker] = queue.SimpleQueue()
@@ -44,13 +45,17 @@ def main() -> None:
         mouth.say(failure(0, error))
         sys.exit(1)
     _spare_the_collector()
-    start = first_start(inbox)
     while True:
-        start = work(start, mouth, inbox)
-        gc.collect()
+        match inbox.get():
+            case Start() as start:
+                work(start, mouth, inbox)
+                gc.collect()
+                mouth.say(Dropped(session=start.session))
+            case Drop(session=session):
+                mouth.say(Dropped(session=session))
 
 
-Work = Callable[[Start, Mouth, "queue.SimpleQueue[ToWorker]"], Start]
+Work = Callable[[Start, Mouth, "queue.SimpleQueue[ToWorker]"], None]
 
 
 def _prepare(app: AppRef, settings: str, subtask: str) -> Work:
@@ -60,8 +65,8 @@ def _prepare(app: AppRef, settings: str, subtask: str) -> Work:
     storage = LocalStorage(resolved.job_dir(plan.name))
     local = resolved.local_dir(plan.name) / subtask
 
-    def work(start: Start, mouth: Mouth, inbox: queue.SimpleQueue[ToWorker]) -> Start:
-        return run_session(plan, resolved, storage, start, mouth, local, inbox)
+    def work(start: Start, mouth: Mouth, inbox: queue.SimpleQueue[ToWorker]) -> None:
+        run_session(plan, resolved, storage, start, mouth, local, inbox)
 
     return work
 

@@ -1,0 +1,35 @@
+"""How a run from the shell ends: an error becomes one paragraph and an exit code.
+
+Rule: the same for ``kafka-eos run orders.py`` and ``python orders.py``. What is not ours to explain keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kafka_eos.cli.output import say
+from kafka_eos.coordinator import Interrupted
+from kafka_eos.embedded.attempt import WorkerRefused
+from kafka_eos.errors import KafkaEosError, UserError
+
+EXIT_FATAL, EXIT_USER, EXIT_INTERRUPTED = 1, 2, 3
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """End the process with what ``exit_code`` says if one of our errors comes out of the block."""
+    try:
+        yield
+    except KafkaEosError as error:
+        kind = error.error if isinstance(error, WorkerRefused) else type(error).__name__
+        say((kind, "bold red"), f": {error}")
+        sys.exit(exit_code(error))
+
+
+def exit_code(error: KafkaEosError) -> int:
+    """1 fatal, 2 for the user to change, 3 stopped before the last commit."""
+    if isinstance(error, UserError):
+        return EXIT_USER
+    return EXIT_INTERRUPTED if isinstance(error, Interrupted) else EXIT_FATAL
