@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from kafka_eos import failpoints, provenance
+from kafka_eos.connectors.rejecting import BadRows, encoded, policy
 from kafka_eos.errors import (
     Bug,
     CommittableLost,
@@ -32,7 +33,6 @@ from kafka_eos.errors import (
     CorruptCheckpoint,
     Fenced,
     KafkaEosError,
-    PoisonRecord,
     RestartFromCheckpoint,
     Retryable,
 )
@@ -209,17 +209,17 @@ class FileWriter:
         self._directory, self._envelope, self._scope = sink.directory, sink.envelope, sink.scope(ctx.job)
         self._encode, self._operator, self._term = encode, token(ctx.operator, "operator name"), ctx.job.term
         self._part = partial(_Part, token(ctx.job.job, "job name"), subtask=ctx.subtask, operator=ctx.operator)
-        self._epoch = ctx.first_epoch
+        self._epoch, self._reject = ctx.first_epoch, policy(ctx)
         self._segment: _Segment | None = None
 
     def write(self, batch: Batch[Any]) -> None:
-        if not batch.values:
+        kept, data = encoded(self._lines, batch, self._operator, self._reject)
+        if not kept.values:
             return
-        data = self._lines(batch)
         with _as(RestartFromCheckpoint, f"stage rows in {self._directory}"):
             if self._segment is None:
                 self._segment = _Segment(self._directory / self._part(EpochId(self._epoch, self._term)).open)
-            self._segment.append(data, len(batch.values))
+            self._segment.append(data, len(kept.values))
 
     def seal(self, epoch: EpochId) -> PreCommit:
         segment, self._segment = self._segment, None
@@ -252,33 +252,32 @@ class FileWriter:
         return (Committable(self._scope, promise.payload(), segment.records),)
 
     def _lines(self, batch: Batch[Any]) -> bytes:
+        """One line a value. Raises BadRows for all values that cannot be a line."""
         try:
             lines = list(map(self._encode, batch.values))
-        except Exception:
-            self._refuse(batch)
-            raise
+        except Exception as error:  # whatever a codec raises belongs to its value
+            raise BadRows(self._bad(batch)) from error
         if self._envelope:
             texts = provenance.column(batch, self._term, self._epoch)
             lines = [b'{"provenance":"%b","value":%b}' % (t.encode(), v) for t, v in zip(texts, lines, strict=True)]
         lines.append(b"")
         data = b"\n".join(lines)
         if data.count(b"\n") != len(batch.values):
-            self._refuse(batch)
+            raise BadRows(self._bad(batch))
         return data
 
-    def _refuse(self, batch: Batch[Any]) -> None:
-        """Raise PoisonRecord for the first value that cannot be a line."""
-        origin = batch.origin
-        for row, value in zip(batch.rows, batch.values, strict=True):
-            where = f"{origin.topic}/{origin.partitions[row]}/{origin.offsets[row]}"
+    def _bad(self, batch: Batch[Any]) -> dict[int, Exception]:
+        """Why, for each value that cannot be a line."""
+        errors: dict[int, Exception] = {}
+        for index, value in enumerate(batch.values):
             try:
-                line = self._encode(value)
-            except Exception as error:
-                reason = f"cannot be encoded: {type(error).__name__}: {error}"
-                raise PoisonRecord(where, self._operator, reason) from error
-            if b"\n" in line:
-                raise PoisonRecord(where, self._operator, "its encoding contains a newline")
-        raise Bug(f"{self._operator}: a batch was refused, but each of its values can be a line")
+                if b"\n" in self._encode(value):
+                    errors[index] = ValueError("its encoding contains a newline")
+            except Exception as error:  # noqa: BLE001 - whatever a codec raises belongs to its value
+                errors[index] = error
+        if not errors:
+            raise Bug(f"{self._operator}: a batch was refused, but each of its values can be a line")
+        return errors
 
 
 # ---------------------------------------------------------------- committer
@@ -350,7 +349,11 @@ class FileCommitter:
         if (there := _size(final)) is not None:
             if there == promise.size and _sha256(final) == promise.sha256:
                 return Probe(Standing.COMMITTED, f"{final} is there")
-            return Probe(Standing.LOST, f"{final} exists and is not what {staged.name} promised")
+            return Probe(
+                Standing.LOST,
+                f"{final} exists and is not what {staged.name} promised: most likely the directory holds parts of an "
+                f"earlier life of job {promise.part.job!r}; move them away or use another directory",
+            )
         if found is None:
             return Probe(Standing.LOST, f"neither {staged} nor {final.name} is there")
         if found != promise.size:

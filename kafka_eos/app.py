@@ -47,15 +47,15 @@ def _import(path: Path) -> ModuleType:
 
 def _cannot_import(path: Path, error: Exception) -> str:
     """Which line of the user's files failed, and how: the innermost one beside or below ``path``."""
-    what = f"{type(error).__name__}: {error}"
+    what, file, line, text = str(error), str(path), None, None
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_of(path.parent, f.filename)]
     if isinstance(error, SyntaxError):
-        file, line, text = error.filename, error.lineno, error.text
-        what = f"{type(error).__name__}: {error.msg}"
-    else:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_of(path.parent, f.filename)]
-        file, line, text = (frames[-1].filename, frames[-1].lineno, frames[-1].line) if frames else (path, None, None)
-    place = f"{file}, line {line}" if line else f"{file}"
-    return f"{path} cannot be imported: {what}\n  {place}" + (f"\n    {text.strip()}" if text else "")
+        what, file, line, text = error.msg, error.filename or file, error.lineno, error.text
+    elif frames:
+        file, line, text = frames[-1].filename, frames[-1].lineno, frames[-1].line
+    place = f"{file}, line {line}" if line else file
+    quoted = f"\n    {text.strip()}" if text else ""
+    return f"{path} cannot be imported: {type(error).__name__}: {what}\n  {place}{quoted}"
 
 
 def _is_of(directory: Path, file: str) -> bool:

@@ -41,14 +41,20 @@ class PoisonRecord(UserError):
     """A record could not be decoded, or user code raised on it.
 
     Attributes: ``where`` is ``topic/partition/offset`` of the input record, ``operator`` the name of
-    the operator that refused it, ``reason`` the error in one line.
+    the operator that refused it, ``reason`` the error in one line. ``advice`` says what to do about it.
     """
 
-    def __init__(self, where: str, operator: str, reason: str) -> None:
+    def __init__(
+        self,
+        where: str,
+        operator: str,
+        reason: str,
+        advice: str = 'Fix the code or the record, or send such records aside with on_error=dead_letter("topic") on '
+        "the source",
+    ) -> None:
         super().__init__(
             f"the record at {where} (topic/partition/offset) failed in operator {operator!r}: {reason}. "
-            "Nothing was skipped. Fix the code or the record, or send such records aside with "
-            'on_error=dead_letter("topic") on the source.'
+            f"Nothing was skipped. {advice}."
         )
         self.where, self.operator, self.reason = where, operator, reason
 

@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from kafka_eos.errors import ConfigError, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable
+from kafka_eos.errors import ConfigError, Fatal, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable
 
 __all__ = [
     "EOF",
@@ -45,6 +45,8 @@ __all__ = [
     "consumed",
     "kafka_errors",
     "mapped",
+    "too_large",
+    "undelivered",
     "until_done",
 ]
 
@@ -68,13 +70,65 @@ _REFUSED: Final = frozenset(
 _GONE: Final = frozenset(
     {
         KafkaError._AUTO_OFFSET_RESET,
+        KafkaError._LOG_TRUNCATION,
         KafkaError._UNKNOWN_PARTITION,
         KafkaError._UNKNOWN_TOPIC,
         KafkaError.OFFSET_OUT_OF_RANGE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.INCONSISTENT_TOPIC_ID,
     }
 )
+_PASSES: Final = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._DESTROY_BROKER,
+        KafkaError._INTR,
+        KafkaError._NODE_UPDATE,
+        KafkaError._RESOLVE,
+        KafkaError._RETRY,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+        KafkaError._WAIT_CACHE,
+        KafkaError._WAIT_COORD,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.FETCH_SESSION_ID_NOT_FOUND,
+        KafkaError.INVALID_FETCH_SESSION_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.LISTENER_NOT_FOUND,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.PREFERRED_LEADER_NOT_AVAILABLE,
+        KafkaError.REBOOTSTRAP_REQUIRED,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.STALE_BROKER_EPOCH,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""Brokers and leaders come and go: librdkafka asks again for the same offset."""
+_UNREADABLE: Final = frozenset(
+    {
+        KafkaError._BAD_COMPRESSION,
+        KafkaError._BAD_MSG,
+        KafkaError._NOT_IMPLEMENTED,
+        KafkaError._UNDERFLOW,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    }
+)
+_TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
 
 def mapped(error: KafkaError, what: str) -> KafkaEosError:
@@ -88,7 +142,12 @@ def mapped(error: KafkaError, what: str) -> KafkaEosError:
 
 
 def consumed(error: KafkaError, what: str) -> KafkaEosError | None:
-    """The error of ours for one that arrived in place of a record; None if librdkafka goes on by itself."""
+    """The error of ours for one that arrived in place of a record; None if librdkafka asks again by itself.
+
+    Whatever is not known to lose nothing ends the attempt: librdkafka may have passed over records.
+    """
+    if error.code() in _PASSES and not error.fatal():
+        return None
     text = f"{what}: {error.str()}"
     if error.code() in _GONE:
         return InputLost(
@@ -97,7 +156,31 @@ def consumed(error: KafkaError, what: str) -> KafkaEosError | None:
         )
     if error.code() in _REFUSED:
         return ConfigError(text)
-    return RestartFromCheckpoint(text) if error.fatal() else None
+    if error.code() in _TOO_LARGE:
+        return ConfigError(
+            f"{text}. A record is larger than this consumer takes: raise receive.message.max.bytes (and "
+            "fetch.message.max.bytes) in the source's config=…. Nothing was skipped."
+        )
+    if error.code() in _UNREADABLE:
+        return Fatal(
+            f"{text}. The log cannot be read there: it is damaged, or written in a way that this client does not "
+            "understand. Nothing was skipped; look at it with kafka-dump-log.sh before going on."
+        )
+    return RestartFromCheckpoint(text)
+
+
+def too_large(error: KafkaError) -> bool:
+    return error.code() in _TOO_LARGE
+
+
+def undelivered(error: KafkaError, message: Message) -> str:
+    """One line on a record that was not delivered."""
+    if not too_large(error):
+        return f"{message.topic()}: {error.str()}"
+    return (
+        f"{error.str()}: the topic {message.topic()} refused a batch of records as larger than its max.message.bytes. "
+        "Raise that, or make the outputs smaller (or batch.size in the sink's config=…, if each of them is small)"
+    )
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Batches into the columns that a producer sends: values, keys, timestamps, headers.
 
-Rule: lists in, lists out. A row that cannot be encoded is named (PoisonRecord), never skipped.
+Rule: lists in, lists out. Rows that cannot be encoded are named (BadRows), never skipped.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import Any, Literal, Protocol, TypeAlias
 
 from kafka_eos.connectors.kafka.records import Record
-from kafka_eos.errors import PoisonRecord
+from kafka_eos.connectors.rejecting import BadRows
 from kafka_eos.interfaces import Codec
 from kafka_eos.records import Batch, Headers, Rejected
 
@@ -32,17 +32,31 @@ class Columns:
 class Encoder(Protocol):
     """Turns a batch of one kind of values into columns."""
 
-    def __call__(self, batch: Batch[Any], operator: str) -> Columns: ...
+    def __call__(self, batch: Batch[Any]) -> Columns:
+        """Raises BadRows: whoever calls lets the policy decide, and comes back with the other rows."""
 
 
-def each(fn: Callable[[Any], Any], values: Iterable[Any], batch: Batch[Any], operator: str) -> list[Any]:
-    """``fn`` of each value; PoisonRecord that names the input row if it raises."""
+def each(fn: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
+    """``fn`` of each value; BadRows that names every row on which it raised.
+
+    The loop runs in C; the shared iterator makes it go on after a bad row. The count tells a StopIteration that
+    escaped from ``fn``, which ends ``extend`` silently, from the end.
+    """
     done: list[Any] = []
-    try:
-        done.extend(map(fn, values))
-    except Exception as error:  # user code and codecs may raise anything; the row is reported, not skipped
-        where = batch.origin.raw(batch.rows[len(done)]).where
-        raise PoisonRecord(where, operator, f"{type(error).__name__}: {error}") from error
+    errors: dict[int, Exception] = {}
+    todo = iter(values)
+    while len(done) + len(errors) < len(values):
+        error: Exception = RuntimeError("StopIteration escaped from the function")
+        try:
+            done.extend(map(fn, todo))
+        except MemoryError:
+            raise
+        except Exception as raised:  # noqa: BLE001 - user code and codecs may raise anything; the row is reported
+            error = raised
+        if (bad := len(done) + len(errors)) < len(values):
+            errors[bad] = error
+    if errors:
+        raise BadRows(errors)
     return done
 
 
@@ -67,20 +81,19 @@ class ValueEncoder:
     headers: Callable[[Any], Headers] | None
     timestamp: Timestamp
 
-    def __call__(self, batch: Batch[Any], operator: str) -> Columns:
+    def __call__(self, batch: Batch[Any]) -> Columns:
         values = batch.values
         keys: Iterable[Key] = repeat(None)
         if self.key is not None:
-            keys = each(self.key, values, batch, operator)
             encode = self.key_codec.encode if self.key_codec is not None else _plain_key
-            keys = each(encode, keys, batch, operator)
+            keys = each(encode, each(self.key, values))
         times: Iterable[int] = repeat(0)
         if self.timestamp == "source":
             times = source_times(batch)
         elif self.timestamp is not None:
-            times = each(self.timestamp, values, batch, operator)
-        headers = None if self.headers is None else each(self.headers, values, batch, operator)
-        return Columns(each(self.value.encode, values, batch, operator), keys, times, headers)
+            times = each(self.timestamp, values)
+        headers = None if self.headers is None else each(self.headers, values)
+        return Columns(each(self.value.encode, values), keys, times, headers)
 
 
 def _plain_key(key: object) -> Key:
@@ -97,16 +110,16 @@ class RecordEncoder:
     key_codec: Codec[Any]
     timestamp: Timestamp
 
-    def __call__(self, batch: Batch[Record[Any, Any]], operator: str) -> Columns:
+    def __call__(self, batch: Batch[Record[Any, Any]]) -> Columns:
         encode_key, encode_value, records = self.key_codec.encode, self.value.encode, batch.values
-        keys = each(lambda r: None if r.key is None else encode_key(r.key), records, batch, operator)
-        values = each(lambda r: None if r.value is None else encode_value(r.value), records, batch, operator)
+        keys = each(lambda r: None if r.key is None else encode_key(r.key), records)
+        values = each(lambda r: None if r.value is None else encode_value(r.value), records)
         if self.timestamp == "source":
             default = source_times(batch)
         elif self.timestamp is None:
             default = [0] * len(records)
         else:
-            default = each(self.timestamp, records, batch, operator)
+            default = each(self.timestamp, records)
         times = [d if r.timestamp is None else r.timestamp for r, d in zip(records, default, strict=True)]
         return Columns(values, keys, times, [r.headers for r in records])
 
@@ -131,6 +144,6 @@ def letter(rejected: Rejected) -> tuple[bytes | None, bytes | None, int, Headers
 class RejectedEncoder:
     """Streams of ``Rejected``, for dead letter topics."""
 
-    def __call__(self, batch: Batch[Rejected], operator: str) -> Columns:
+    def __call__(self, batch: Batch[Rejected]) -> Columns:
         rows = [letter(rejected) for rejected in batch.values]
         return Columns([r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows], [r[3] for r in rows])

@@ -52,10 +52,7 @@ def check_topic(rpc: Coordinators, topic: str) -> list[str]:
     """ConfigError if the topic does not exist; notices on weak durability settings."""
     facts = rpc.topic(topic)
     if facts is None:
-        raise ConfigError(
-            f"the topic {topic!r} does not exist on {rpc.bootstrap}. Create it, for example: "
-            f"kafka-topics.sh --bootstrap-server {rpc.bootstrap} --create --topic {topic} --partitions 4"
-        )
+        raise ConfigError(missing_topic(topic, rpc.bootstrap))
     notices = []
     if facts.replicas < 2:
         notices.append(f"Topic {topic} has one replica: losing that broker's disk loses it.")
@@ -66,10 +63,18 @@ def check_topic(rpc: Coordinators, topic: str) -> list[str]:
     return notices
 
 
+def missing_topic(topic: str, bootstrap: str) -> str:
+    """What to tell whoever named a topic that does not exist."""
+    return (
+        f"the topic {topic!r} does not exist on {bootstrap}. Create it, for example: "
+        f"kafka-topics.sh --bootstrap-server {bootstrap} --create --topic {topic} --partitions 4"
+    )
+
+
 def _span(milliseconds: int) -> str:
-    """A duration for people: ``15 min``, ``24.8 days``."""
+    """A duration for people, rounded down: ``15 min``, ``24.8 days``."""
     span = timedelta(milliseconds=milliseconds)
     for size, unit in ((timedelta(days=1), "days"), (timedelta(hours=1), "h"), (timedelta(minutes=1), "min")):
         if span >= size:
-            return f"{span / size:.3g} {unit}"
-    return f"{span.total_seconds():.3g} s"
+            return f"{span * 10 // size / 10:g} {unit}"
+    return f"{milliseconds / 1000:.3g} s"

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kafka_eos.connectors.kafka.client import KafkaError, Producer, kafka_errors, until_done
+from kafka_eos.connectors.kafka.client import KafkaError, Message, Producer, kafka_errors, undelivered, until_done
 from kafka_eos.errors import KafkaEosError, RestartFromCheckpoint
 
 SPARE: Final = 1
@@ -27,6 +27,9 @@ WARMERS: Final = 4
 """Threads that start producers."""
 MAX_SLOTS: Final = 64
 """Transactions that may wait for their receipts; more means that nobody finishes epochs."""
+_INIT_SECONDS: Final = 30.0
+_RETRY_SECONDS: Final = 0.5
+"""Pause before a producer that did not come up is started anew."""
 _STATISTICS_MS = 100
 
 
@@ -47,9 +50,9 @@ class _Told:
             self.producer_epoch = known.get("producer_epoch", -1)
             self.producer_id = known.get("producer_id", -1)
 
-    def failed(self, error: KafkaError | None, _message: object) -> None:
+    def failed(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and len(self.failures) < 5:
-            self.failures.append(error.str())
+            self.failures.append(undelivered(error, message))
 
     def error(self, error: KafkaError) -> None:
         if error.fatal() and len(self.failures) < 5:
@@ -105,27 +108,37 @@ class Warm:
 class WarmPool:
     """Hands out warm producers; threads keep some ready. Call from one thread."""
 
-    def __init__(self, name: Callable[[int], str], slots: Callable[[], int], config: Mapping[str, Any]) -> None:
-        self._name, self._new_slot, self._config = name, slots, config
+    def __init__(
+        self,
+        name: Callable[[int], str],
+        slots: Callable[[], int],
+        config: Mapping[str, Any],
+        patience: float = _INIT_SECONDS,
+    ) -> None:
+        """``patience``: seconds after which a producer that has not come up is started anew."""
+        self._name, self._new_slot, self._config, self._patience = name, slots, config, patience
         self._ready: queue.SimpleQueue[Warm | KafkaEosError] = queue.SimpleQueue()
         self._orders: queue.SimpleQueue[int | Warm | None] = queue.SimpleQueue()
         self._free: list[int] = []
         self._slots, self._spares = 0, SPARE
-        self._closed = False
+        self._closed = threading.Event()
+        self._trouble = ""
         for _ in range(WARMERS):
             threading.Thread(target=self._warm_up, name="kafka-warm-up", daemon=True).start()
         for _ in range(SPARE + 1):
             self._order()
 
     def take(self, seconds: float) -> Warm:
-        """The next warm producer. RestartFromCheckpoint (or what its start raised) if none comes in time."""
+        """The next warm producer. RestartFromCheckpoint if none comes in time, ConfigError if none ever can."""
         if self._ready.empty() and self._spares < MOST_SPARES:
             self._spares += 1
             self._order()
         try:
             found = self._ready.get(timeout=seconds)
         except queue.Empty:
-            raise RestartFromCheckpoint(f"no transactional producer became ready within {seconds:g} s") from None
+            raise RestartFromCheckpoint(
+                f"no transactional producer became ready within {seconds:g} s. {self._trouble}".rstrip()
+            ) from None
         if isinstance(found, KafkaEosError):
             raise found
         self._order()
@@ -138,7 +151,7 @@ class WarmPool:
 
     def close(self) -> None:
         """No producer starts after this."""
-        self._closed = True
+        self._closed.set()
         for _ in range(WARMERS):
             self._orders.put(None)
 
@@ -152,19 +165,31 @@ class WarmPool:
             raise RestartFromCheckpoint(f"{MAX_SLOTS} epochs are prepared and none is finished")
 
     def _warm_up(self) -> None:
-        while (order := self._orders.get()) is not None and not self._closed:
+        while (order := self._orders.get()) is not None and not self._closed.is_set():
             if isinstance(order, Warm):
                 # Dropping the last reference destroys the client here, off the hot path, and sends nothing.
                 del order
                 continue
             try:
-                warm = Warm(self._name(order), order, self._config)
-                warm.init(30.0)
+                warm = self._started(order)
             except KafkaEosError as error:
                 self._ready.put(error)
-                return
             except Exception as error:  # noqa: BLE001 - reported to whoever takes the next producer
                 self._ready.put(RestartFromCheckpoint(f"a transactional producer could not start: {error}"))
-                return
-            self._ready.put(warm)
+            else:
+                if warm is not None:
+                    self._ready.put(warm)
+                del warm
+
+    def _started(self, slot: int) -> Warm | None:
+        """A warm producer, however long the brokers are away; None once the pool is closed."""
+        while not self._closed.is_set():
+            warm = Warm(self._name(slot), slot, self._config)
+            try:
+                warm.init(self._patience)
+                return warm
+            except RestartFromCheckpoint as error:
+                self._trouble = str(error)
             del warm
+            self._closed.wait(_RETRY_SECONDS)
+        return None

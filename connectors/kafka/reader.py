@@ -195,9 +195,17 @@ class KafkaReader(Generic[T]):
                 records.append(message)
             elif error.code() == EOF:
                 ends[_partition(message)] = _offset(message)
-            elif (problem := consumed(error, f"{self._topic}/{message.partition()}")) is not None:
+            elif (problem := consumed(error, self._place(message))) is not None:
                 raise problem
         return records, ends
+
+    def _place(self, message: Message) -> str:
+        """Where an error arose: its own offset if it has one, else where the reader goes on."""
+        partition, offset = _partition(message), _offset(message)
+        if partition < 0:
+            return f"read {self._topic}"
+        at = offset if offset >= 0 else self._next.get(partition)
+        return f"read {self._topic}/{partition} at offset {at}"
 
     def _without_bad(
         self, raws: Sequence[Any], decode: Callable[[Any], Any], values: list[T], origin: KafkaOrigin, error: Exception
@@ -235,7 +243,8 @@ class KafkaReader(Generic[T]):
 
     def reached(self, ends: Positions) -> bool:
         wanted = {partition_of(split): offset_of(at) for split, at in ends.items()}
-        return all(self._next[p] >= end for p, end in wanted.items() if p in self._next)
+        # A partition that was added after the start is in ``ends`` before it is assigned.
+        return all(p in self._next and self._next[p] >= end for p, end in wanted.items())
 
     def close(self) -> None:
         try:

@@ -32,6 +32,7 @@ _OURS = {
     "stats_cb": "the sink learns the producer's identity through it",
     "statistics.interval.ms": "the sink learns the producer's identity through it",
     "isolation.level": "a source reads committed records only",
+    "check.crcs": "damaged records must not pass for good ones",
     "auto.offset.reset": "where to start is start=…; later the checkpoint decides",
     "enable.auto.commit": "the checkpoint is the truth, not the group's offsets",
     "enable.auto.offset.store": "the checkpoint is the truth, not the group's offsets",

@@ -20,6 +20,7 @@ from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster, masked
 from kafka_eos.connectors.kafka.staging import Stage, Terms
 from kafka_eos.connectors.kafka.writer import PlainWriter, StagedWriter
+from kafka_eos.connectors.rejecting import encoded, stop
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, Committer, Guarantee, JobContext, Json, TaskContext, Writer
@@ -153,9 +154,9 @@ class KafkaSink(Generic[T]):
 
     def encode(self, batch: Batch[T]) -> Sequence[tuple[bytes | None, bytes | None]]:
         """For the audit: key and value of each row as the writer sends them."""
-        columns = self._encoder(batch, self.topic)
+        kept, columns = encoded(self._encoder, batch, self.topic, stop)
         keys = (key.encode() if isinstance(key, str) else key for key in columns.keys)
-        return list(zip(islice(keys, len(batch)), columns.values, strict=True))
+        return list(zip(islice(keys, len(kept)), columns.values, strict=True))
 
     def _cluster(self, ctx: JobContext) -> Cluster:
         return cluster(self._servers, self._config, ctx)

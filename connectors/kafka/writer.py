@@ -9,9 +9,19 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any, Generic, TypeVar
 
-from kafka_eos.connectors.kafka.client import KafkaError, Producer, bounded, kafka_errors
+from kafka_eos.connectors.kafka.client import (
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    bounded,
+    kafka_errors,
+    too_large,
+    undelivered,
+)
 from kafka_eos.connectors.kafka.encoding import Columns, Encoder
 from kafka_eos.connectors.kafka.staging import EpochOutput, Stage
+from kafka_eos.connectors.rejecting import encoded, policy
 from kafka_eos.errors import RestartFromCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
@@ -65,18 +75,42 @@ class _Prefixes(dict[int, str]):
         return found
 
 
-def produce_all(producer: Producer, topic: str, columns: Columns, stamps: Sequence[Any] | None) -> None:
-    """Hand every row to librdkafka. A full queue waits for deliveries. RestartFromCheckpoint if it refuses."""
+def produce_all(
+    producer: Producer,
+    topic: str,
+    columns: Columns,
+    stamps: Sequence[Any] | None,
+    refuse: Callable[[int, Exception], None],
+) -> int:
+    """Hand every row to librdkafka; returns how many it took. A full queue waits for deliveries.
+
+    ``refuse`` gets the index of a row that can never be sent: too large for the producer, or of a wrong type.
+    Raises RestartFromCheckpoint if librdkafka refuses for another reason.
+    """
+    refused = 0
     produce = producer.produce
     headers: Any = stamps if columns.headers is None else _joined(columns.headers, stamps)
     rows = zip(columns.values, columns.keys, columns.timestamps, headers or repeat(None), strict=False)
     with kafka_errors(f"produce to {topic}"):
-        for value, key, time, header in rows:
+        for index, (value, key, time, header) in enumerate(rows):
             try:
                 produce(topic, value, key, -1, None, None, time, header)
             except BufferError:
                 _retry(producer, (topic, value, key, -1, None, None, time, header))
+            except (KafkaException, TypeError, ValueError, OverflowError) as error:
+                refuse(index, _the_rows_fault(error))
+                refused += 1
         producer.poll(0)
+    return len(columns.values) - refused
+
+
+def _the_rows_fault(error: Exception) -> Exception:
+    """The error to report for a row; raises ``error`` itself if it is not about the row."""
+    if not isinstance(error, KafkaException):
+        return error
+    if not too_large(error.args[0]):
+        raise error
+    return ValueError("the output is larger than the producer's message.max.bytes (raise it with config=…)")
 
 
 def _joined(theirs: Sequence[Any], stamps: Sequence[Any] | None) -> list[list[Any]]:
@@ -100,21 +134,27 @@ class StagedWriter(Generic[T]):
 
     def __init__(self, ctx: TaskContext, topic: str, encoder: Encoder, stage: Stage, provenance: bool) -> None:
         self._operator, self._topic, self._encode, self._stage = ctx.operator, topic, encoder, stage
+        self._reject = policy(ctx)
         self._stamps = _Stamps(ctx) if provenance else None
         self._staged: EpochOutput | None = None
         self._turn = 0
         stage.join()
 
     def write(self, batch: Batch[T]) -> None:
-        if not batch.values:
+        kept, columns = encoded(self._encode, batch, self._operator, self._reject)
+        if not kept.values:
             return
-        columns = self._encode(batch, self._operator)
-        stamps = None if self._stamps is None else self._stamps.column(batch)
+        stamps = None if self._stamps is None else self._stamps.column(kept)
         if self._staged is None:
             self._staged = self._stage.enter(self._turn, self._topic)
         staged = self._staged
-        produce_all(staged.warm.producer, self._topic, columns, stamps)
-        staged.records += len(batch.values)
+        staged.records += produce_all(
+            staged.warm.producer,
+            self._topic,
+            columns,
+            stamps,
+            lambda index, error: self._reject(kept, index, self._operator, error),
+        )
         staged.check()
 
     def seal(self, epoch: EpochId) -> Callable[[], Sequence[Committable]]:
@@ -140,6 +180,7 @@ class PlainWriter(Generic[T]):
         self, ctx: TaskContext, topic: str, encoder: Encoder, config: dict[str, Any], deadline: float, provenance: bool
     ) -> None:
         self._operator, self._topic, self._encode, self._deadline = ctx.operator, topic, encoder, deadline
+        self._reject = policy(ctx)
         self._stamps = _Stamps(ctx) if provenance else None
         self._failures: list[str] = []
         with kafka_errors("producer"):
@@ -147,15 +188,21 @@ class PlainWriter(Generic[T]):
                 {**config, "on_delivery": self._failed, "delivery.report.only.error": True}
             )
 
-    def _failed(self, error: KafkaError | None, _message: object) -> None:
+    def _failed(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and len(self._failures) < 5:
-            self._failures.append(error.str())
+            self._failures.append(undelivered(error, message))
 
     def write(self, batch: Batch[T]) -> None:
-        if batch.values and self._producer is not None:
-            columns = self._encode(batch, self._operator)
-            stamps = None if self._stamps is None else self._stamps.column(batch)
-            produce_all(self._producer, self._topic, columns, stamps)
+        kept, columns = encoded(self._encode, batch, self._operator, self._reject)
+        if kept.values and self._producer is not None:
+            stamps = None if self._stamps is None else self._stamps.column(kept)
+            produce_all(
+                self._producer,
+                self._topic,
+                columns,
+                stamps,
+                lambda index, error: self._reject(kept, index, self._operator, error),
+            )
             self._check(0)
 
     def seal(self, epoch: EpochId) -> Callable[[], Sequence[Committable]]:

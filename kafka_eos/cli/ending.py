@@ -1,6 +1,6 @@
 """How a run from the shell ends: an error becomes one paragraph and an exit code.
 
-Rule: the same for ``kafka-eos run orders.py`` and ``python orders.py``. What is not ours to explain keeps its traceback.
+Rule: the same for ``kafka-eos run orders.py`` and ``python orders.py``. Only our own errors are explained.
 """
 
 from __future__ import annotations

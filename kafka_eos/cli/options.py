@@ -53,4 +53,5 @@ def open_job(settings: Settings, job: str) -> LocalStorage:
 
 def no_checkpoints(settings: Settings, job: str) -> str:
     """What is wrong, and the likely ways to put it right."""
-    return f"no checkpoints of a job {job!r} in {settings.job_dir(job).parent}: it never started, or give --checkpoint-dir"
+    where = settings.job_dir(job).parent
+    return f"no checkpoints of a job {job!r} in {where}: it never started, or they are elsewhere (--checkpoint-dir)"

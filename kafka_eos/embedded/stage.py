@@ -33,6 +33,8 @@ from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 class Stage:
     """What a session works with. ``backends`` and ``writers`` are by operator name."""
 
+    _chain: Chain
+
     def __init__(self, plan: Plan, settings: Settings, storage: CheckpointStorage, start: Start, local: Path) -> None:
         self.readers: dict[str, Reader[Any]] = {}
         self.writers: dict[str, Writer[Any]] = {}
@@ -54,6 +56,7 @@ class Stage:
             self.backends[node.name] = self._restore(node.name, storage, local)
             self._closing.callback(self.backends[node.name].close)
         hit("recovery.restored")
+        self._shared["reject-row"] = lambda *refused: self._chain.refuse_row(*refused)
         for sink in self._plan.sinks:
             self.writers[sink.name] = sink.sink.writer(self._context(sink.name))
             self._closing.callback(self.writers[sink.name].discard)

@@ -18,7 +18,7 @@ from kafka_eos.interfaces import StateBackend
 from kafka_eos.operators import build
 from kafka_eos.operators.base import Operator, OperatorContext
 from kafka_eos.plan import Node, Plan, Sink, Union, union_lane
-from kafka_eos.records import Batch, Headers, RawRecord, Rejected
+from kafka_eos.records import Batch, RawRecord, Rejected
 
 Output = Callable[[Batch[Any]], None]
 Reject = Callable[[RawRecord, Exception], None]
@@ -50,6 +50,22 @@ class Chain:
             self._refuse(source, source, raw, error)
 
         return reject
+
+    def refuse_row(self, batch: Batch[Any], index: int, operator: str, error: Exception) -> None:
+        """What a sink's writer calls for row ``index`` that it cannot write; same policy as for the operators.
+
+        Raises PoisonRecord under policy "stop", and always for a dead letter: it cannot be sent aside once more.
+        """
+        source, raw = batch.origin.source, batch.origin.raw(batch.rows[index])
+        letters = self._plan.dead_letters(source)
+        if letters is not None and letters.name == operator:
+            raise PoisonRecord(
+                raw.where,
+                operator,
+                f"its dead letter cannot be written: {type(error).__name__}: {error}",
+                "Let the dead letter sink take it (a larger max.message.bytes, another codec), or fix the record",
+            ) from error
+        self._refuse(source, operator, raw, error)
 
     def flush_rejected(self, source: str) -> None:
         """Hand on dead letters that are waiting; for a read that brought nothing but bad records."""
@@ -93,8 +109,18 @@ class Chain:
 
 def _letters(source: str, rejected: Sequence[Rejected]) -> Batch[Any]:
     """Dead letters as a batch of their own, each with the origin of the record that was refused."""
-    letters = sorted(rejected, key=lambda letter: (letter.raw.topic, letter.raw.partition, letter.raw.offset))
-    return Batch(values=letters, rows=range(len(letters)), origin=RawOrigin(source, [r.raw for r in letters]))
+    letters = sorted(rejected, key=lambda letter: _place(letter.raw))
+    # One row a record, so that several letters of it are told apart by their ordinals.
+    raws, rows = [letters[0].raw], [0]
+    for letter in letters[1:]:
+        if _place(letter.raw) != _place(raws[-1]):
+            raws.append(letter.raw)
+        rows.append(len(raws) - 1)
+    return Batch(values=letters, rows=rows, origin=RawOrigin(source, raws))
+
+
+def _place(raw: RawRecord) -> tuple[str, int, int]:
+    return raw.topic, raw.partition, raw.offset
 
 
 class RawOrigin:
@@ -108,9 +134,6 @@ class RawOrigin:
 
     def timestamps(self) -> Sequence[int]:
         return [raw.timestamp for raw in self._raws]
-
-    def headers(self) -> Sequence[Headers]:
-        return [raw.headers for raw in self._raws]
 
     def raw(self, row: int) -> RawRecord:
         return self._raws[row]

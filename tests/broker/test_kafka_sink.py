@@ -17,7 +17,7 @@ from kafka_eos.devbroker import Broker
 from kafka_eos.errors import CommittableLost, ConfigError, PoisonRecord, RestartFromCheckpoint
 from kafka_eos.interfaces import Committable, Committer, JobContext, Outcome, Standing, Writer
 from kafka_eos.provenance import parse
-from kafka_eos.records import Rejected
+from kafka_eos.records import Batch, Rejected
 from tests.broker.kafka_kit import Rows, batch, commit, epoch, job, prepare, task, values_of, visible
 from tests.broker.transaction_kit import create_topic, eventually
 
@@ -226,8 +226,53 @@ def test_a_record_that_the_broker_refuses_fails_the_epoch(topic: Topic, opened: 
     writer.write(batch(b"x" * 10_000))
     precommit = writer.seal(epoch(2))
 
-    with pytest.raises(RestartFromCheckpoint, match="not delivered"):
+    with pytest.raises(RestartFromCheckpoint, match=r"not delivered.*the topic .* max\.message\.bytes"):
         precommit()
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_rows_that_cannot_be_written_are_left_out_where_the_policy_takes_them(
+    bootstrap: str, topic: Topic, ctx: JobContext, delivery: str
+) -> None:
+    """In the value, the key, the headers, or in size: their neighbours are written in order and counted."""
+    out = topic()
+    refused: list[tuple[int, str, str]] = []
+
+    def reject(rows: Batch[Any], index: int, operator: str, error: Exception) -> None:
+        refused.append((rows.origin.raw(rows.rows[index]).offset, operator, type(error).__name__))
+
+    sink: KafkaSink[Any] = KafkaSink(
+        out,
+        value=str,
+        key=lambda value: 1.5 if value == "bad key" else "k",
+        headers=lambda value: [("h", 7)] if value == "bad header" else [],  # type: ignore[list-item]
+        config={"message.max.bytes": 10_000},
+        delivery=delivery,
+    )
+    writer, committer = sink.writer(task(ctx, "out", {"reject-row": reject})), sink.committer(ctx)
+    rows = batch("a", 7, "bad key", "b", "x" * 20_000, "bad header", 8, "c")
+    prepared = prepare(writer, rows, epoch(1))
+    commit(committer, prepared, epoch(1))
+
+    eventually(lambda: len(values_of(bootstrap, out)) == 3, "the good rows")
+    committer.close()
+    writer.discard()
+    assert values_of(bootstrap, out) == [b"a", b"b", b"c"]
+    assert [one.records for one in prepared] == ([3] if delivery == "exactly-once" else [])
+    assert sorted(refused) == [
+        (1, "out", "ValueError"),
+        (2, "out", "TypeError"),
+        (4, "out", "ValueError"),
+        (5, "out", "TypeError"),
+        (6, "out", "ValueError"),
+    ]
+
+
+def test_an_output_too_large_for_the_producer_names_its_row(topic: Topic, opened: Open) -> None:
+    writer, _ = opened(KafkaSink(topic(), config={"message.max.bytes": 10_000}))
+
+    with pytest.raises(PoisonRecord, match=r"in/0/1.*message\.max\.bytes"):
+        writer.write(batch(b"fine", b"x" * 20_000))
 
 
 def test_a_full_queue_waits_for_deliveries(bootstrap: str, topic: Topic, opened: Open) -> None:

@@ -184,7 +184,7 @@ def test_a_truncated_log_is_input_lost(bootstrap: str, topic: Topic, ctx: JobCon
 
 
 def test_a_missing_topic_is_a_config_error(ctx: JobContext) -> None:
-    with pytest.raises(ConfigError, match="does not exist"):
+    with pytest.raises(ConfigError, match=r"does not exist.*kafka-topics.sh .* --create --topic no-such-topic"):
         KafkaSource("no-such-topic").discover(ctx, None)
 
 
@@ -254,7 +254,10 @@ def test_splits_can_be_added_while_running(bootstrap: str, topic: Topic, opened:
     first, second = ({split: at} for split, at in sorted(every.items()))
     reader = opened(source, first)
     before = read(reader, 1)
+    early = reader.reached(source.ends(ctx))
     reader.assign(second)
 
     assert (before, read(reader, 1)) == ([b"0"], [b"1"])
+    assert not early, "the end of a partition that is not assigned yet is not reached"
+    assert reader.reached(source.ends(ctx))
     assert offsets(reader.positions()) == [1, 1]

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import itertools
+import socket
+import socketserver
+import threading
 import uuid
 import weakref
 
-from kafka_eos.connectors.kafka.pool import Warm
+import pytest
+
+from kafka_eos.connectors.kafka.pool import Warm, WarmPool
+from kafka_eos.errors import RestartFromCheckpoint
 
 
 def test_a_producer_goes_with_its_last_reference_and_not_when_the_garbage_collector_finds_it(bootstrap: str) -> None:
@@ -22,3 +30,48 @@ def test_a_producer_goes_with_its_last_reference_and_not_when_the_garbage_collec
         assert alive() is None
     finally:
         gc.enable()
+
+
+class _Relay(socketserver.BaseRequestHandler):
+    """Hands a connection on to the broker, one thread a direction."""
+
+    broker: tuple[str, int]
+
+    def handle(self) -> None:
+        with socket.create_connection(self.broker) as onward:
+            back = threading.Thread(target=self._copy, args=(onward, self.request), daemon=True)
+            back.start()
+            self._copy(self.request, onward)
+            onward.shutdown(socket.SHUT_RDWR)
+            back.join()
+
+    @staticmethod
+    def _copy(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+
+
+def test_a_pool_outlives_an_outage_that_is_longer_than_a_start_may_take(bootstrap: str) -> None:
+    """What failed while the broker was away is not handed out when it is back."""
+    host, _, port = bootstrap.partition(",")[0].rpartition(":")
+    relay = type("Relay", (_Relay,), {"broker": (host, int(port))})
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), relay, bind_and_activate=False) as server:
+        server.daemon_threads = True
+        server.server_bind()  # nobody listens yet: connections are refused
+        servers = f"127.0.0.1:{server.socket.getsockname()[1]}"
+        slots = itertools.count()
+        name = f"warm-{uuid.uuid4().hex[:8]}"
+        config = {"bootstrap.servers": servers, "reconnect.backoff.max.ms": 100, "log_level": 0}
+        pool = WarmPool(lambda slot: f"{name}.{slot}", lambda: next(slots), config, patience=0.5)
+        try:
+            with pytest.raises(RestartFromCheckpoint, match="within 3 s"):
+                pool.take(3.0)
+            server.server_activate()
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            found = [pool.take(60.0) for _ in range(6)]
+
+            assert len({warm.transactional_id for warm in found}) == 6
+            assert all(warm.producer_id >= 0 for warm in found)
+        finally:
+            pool.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.chaos.harness import Job, aborted
+from tests.chaos.harness import Job, aborted, open_transactions
 from tests.chaos.running import check_all, refused, running
 
 NewJob = Callable[..., Job]
@@ -39,6 +39,7 @@ def test_too_many_failed_checkpoints_in_a_row_stop_the_job(new_job: NewJob) -> N
     assert "Fatal" in said
     assert "2 times in a row" in said
     assert "Errno 28" in said, "no space left"
+    assert open_transactions(job) == [], "what a stopped job leaves open hides what others write behind it"
     job.run()
     check_all(job)
 

@@ -82,6 +82,23 @@ def test_the_envelope_tells_where_each_line_came_from(tmp_path: Path) -> None:
     assert [str(parse(line["provenance"])) for line in lines] == [line["provenance"] for line in lines]
 
 
+def test_rows_that_cannot_be_lines_are_left_out_where_the_policy_takes_them(tmp_path: Path) -> None:
+    refused: list[tuple[int, str]] = []
+
+    def reject(rows: Batch[Any], index: int, operator: str, error: Exception) -> None:
+        refused.append((rows.origin.raw(rows.rows[index]).offset, f"{operator}: {error}"))
+
+    sink = FileSink(tmp_path, value=str)
+    writer = sink.writer(TaskContext(_job(), 0, 1, "out", {"reject-row": reject}))
+    writer.write(_batch([7, "a", "two\nlines", "b", 8]))
+    (committable,) = writer.seal(_epoch())()
+
+    assert (tmp_path / str(committable.payload["staged"])).read_text() == "a\nb\n"
+    assert committable.records == 2
+    assert [offset for offset, _ in refused] == [0, 2, 4]
+    assert refused[1][1] == "out: its encoding contains a newline"
+
+
 def test_jobs_and_operators_share_a_directory_without_meeting(tmp_path: Path) -> None:
     """Names are exact: ``a-b`` of job ``c`` is not ``b`` of job ``c-a``."""
     sink = FileSink(tmp_path)
@@ -113,7 +130,7 @@ def test_a_final_file_is_never_overwritten(tmp_path: Path) -> None:
     final = tmp_path / str(committable.payload["final"])
     final.write_bytes(b'"else"\n')
 
-    with pytest.raises(CommittableLost, match=final.name):
+    with pytest.raises(CommittableLost, match=f"{final.name}.*earlier life of job 'orders'; move them away"):
         sink.committer(_job()).commit(permit, committable)
     assert final.read_bytes() == b'"else"\n'
 

@@ -1,0 +1,63 @@
+"""What a writer does with a row that it cannot write: the policy of the row's source decides.
+
+The engine puts the policy into ``TaskContext.shared`` before it opens writers; without one the job stops.
+Rule: a row is left out only after the policy has taken it; all its neighbours are written, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeAlias, TypeVar
+
+from kafka_eos.errors import PoisonRecord
+from kafka_eos.interfaces import TaskContext
+from kafka_eos.records import Batch
+
+T = TypeVar("T")
+RejectRow: TypeAlias = Callable[[Batch[Any], int, str, Exception], None]
+"""``reject(batch, index, operator, error)``: raises PoisonRecord, or takes the row as a dead letter and returns."""
+REJECT_ROW: Final = "reject-row"
+
+
+class BadRows(Exception):
+    """Rows that cannot be encoded: the error by the index in their batch, ascending. Never leaves the connectors."""
+
+    def __init__(self, errors: Mapping[int, Exception]) -> None:
+        super().__init__(f"{len(errors)} rows cannot be encoded")
+        self.errors = errors
+
+
+def stop(batch: Batch[Any], index: int, operator: str, error: Exception) -> None:
+    """The policy where none is given. Raises PoisonRecord that names the input record."""
+    where = batch.origin.raw(batch.rows[index]).where
+    raise PoisonRecord(where, operator, f"{type(error).__name__}: {error}") from error
+
+
+def policy(ctx: TaskContext) -> RejectRow:
+    found: RejectRow = ctx.shared.get(REJECT_ROW, stop)
+    return found
+
+
+def encoded(
+    encode: Callable[[Batch[Any]], T], batch: Batch[Any], operator: str, reject: RejectRow
+) -> tuple[Batch[Any], T]:
+    """The rows that can be encoded, and what ``encode`` makes of them; ``reject`` gets the others."""
+    while True:
+        try:
+            return batch, encode(batch)
+        except BadRows as bad:
+            for index, error in bad.errors.items():
+                reject(batch, index, operator, error)
+            batch = _without(batch, bad.errors)
+
+
+def _without(batch: Batch[T], gone: Mapping[int, object]) -> Batch[T]:
+    kept = [index for index in range(len(batch)) if index not in gone]
+    return replace(
+        batch,
+        values=[batch.values[i] for i in kept],
+        rows=[batch.rows[i] for i in kept],
+        keys=None if batch.keys is None else [batch.keys[i] for i in kept],
+        updates=None if batch.updates is None else [batch.updates[i] for i in kept],
+    )

@@ -1,0 +1,178 @@
+"""What a user sees when something is wrong: one paragraph, an exit code, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafka_eos.audit.ledger import read_ledger
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.manifest import Base, Claim, Manifest
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.coordinator import history
+from kafka_eos.coordinator.history import History
+
+JOB = "copy"
+NOWHERE = "127.0.0.1:1"
+APP = """
+from kafka_eos import Pipeline
+from kafka_eos.connectors.kafka import KafkaSource
+from kafka_eos.connectors.files import FileSink
+
+pipeline = Pipeline("copy")
+pipeline.source("in", KafkaSource("in")).sink("out", FileSink("out"))
+
+if __name__ == "__main__":
+    pipeline.run(batch_sizes=1)
+"""
+
+
+def python(directory: Path, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of Python, run in a directory of its own."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_EOS_", "COLUMNS"))}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def kafka_eos(directory: Path, *arguments: str) -> tuple[int, str, str]:
+    return python(directory, "-m", "kafka_eos", *arguments)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(APP)
+    return tmp_path
+
+
+@pytest.fixture
+def storage(home: Path) -> LocalStorage:
+    """A job that decided epochs 0 and 1."""
+    (home / ".kafka-eos").mkdir()
+    stored = LocalStorage(home / ".kafka-eos" / JOB)
+    records.publish(stored, Claim(job=JOB, term=1, host="here", pid=1, at=0))
+    records.publish(stored, Base(job=JOB, term=1, resumed=None, reason="first start", at=0))
+    for epoch in (0, 1):
+        records.publish(
+            stored,
+            Manifest(
+                job=JOB, epoch=epoch, term=1, created_at=0, plan="0" * 64, max_key_groups=128, parallelism=1,
+                sources={"in": {}}, states=(), committables=(),
+            ),
+        )  # fmt: skip
+    return stored
+
+
+def test_a_script_explains_an_error_as_the_command_does(home: Path) -> None:
+    code, _, shown = python(home, "app.py")
+
+    assert (code, shown.count("\n")) == (2, 1)
+    assert shown.startswith("ConfigError: there is no setting 'batch_sizes'")
+
+
+def test_a_library_call_raises(home: Path) -> None:
+    code, out, _ = python(
+        home,
+        "-c",
+        "import app, kafka_eos\ntry: app.pipeline.run(batch_sizes=1)\nexcept kafka_eos.ConfigError: print('raised')",
+    )
+
+    assert (code, out) == (0, "raised\n")
+
+
+def test_a_message_is_not_wrapped(home: Path) -> None:
+    missing = "/".join(["a-long-directory-name"] * 8) + "/app.py"
+
+    assert missing in kafka_eos(home, "explain", missing)[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "line"),
+    [
+        ("x = 1\ny = nope\n", "NameError: name 'nope' is not defined", "broken.py, line 2\n    y = nope"),
+        ("x = 1\n\nx = = 2\n", "SyntaxError: invalid syntax", "broken.py, line 3\n    x = = 2"),
+        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'", "broken.py, line 1"),
+        ("import helper\n", "ZeroDivisionError: division by zero", "helper.py, line 1\n    1 / 0"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_explained(home: Path, text: str, error: str, line: str) -> None:
+    (home / "broken.py").write_text(text)
+    (home / "helper.py").write_text("1 / 0\n")
+
+    code, _, shown = kafka_eos(home, "explain", "broken.py")
+
+    assert code == 2
+    assert shown.startswith("PlanError: ") and error in shown and line in shown
+    assert "Traceback" not in shown
+
+
+def test_a_damaged_epoch_does_not_hide_the_others(home: Path, storage: LocalStorage) -> None:
+    damaged = storage.root / storage.list(paths.MANIFESTS)[0]
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+
+    code, _, shown = kafka_eos(home, "checkpoints", "list", JOB)
+
+    rows = [line for line in shown.splitlines() if line.startswith("│")]
+    assert (code, len(rows)) == (0, 2)
+    assert f"damaged: {paths.MANIFESTS}/{damaged.name}" in rows[0]
+    assert "damaged" not in rows[1]
+
+
+def test_a_job_that_never_started_has_no_checkpoints(home: Path) -> None:
+    (home / ".kafka-eos" / JOB).mkdir(parents=True)
+
+    code, _, shown = kafka_eos(home, "checkpoints", "list", JOB)
+
+    assert code == 2
+    assert "no checkpoints of a job 'copy'" in shown and "--checkpoint-dir" in shown
+    assert list((home / ".kafka-eos" / JOB).iterdir()) == []
+
+
+@pytest.mark.parametrize(("command", "expected"), [("audit", 2), ("doctor", 0)])
+def test_a_mistyped_checkpoint_dir_is_not_made(home: Path, command: str, expected: int) -> None:
+    code, _, shown = kafka_eos(home, command, "app.py", "--checkpoint-dir", "mistyped")
+
+    assert code == expected
+    assert f"no checkpoints of a job 'copy' in {home / 'mistyped'}" in shown
+    assert "Spark" not in shown
+    assert not (home / "mistyped").exists()
+
+
+def test_doctor_says_what_to_do_if_it_cannot_end(home: Path) -> None:
+    (home / "out").mkdir()
+    staged = home / "out" / f".staged.{JOB}.1.1.0.out"
+    staged.touch()
+
+    code, _, shown = kafka_eos(home, "doctor", "app.py", "--end")
+
+    assert code == 2
+    assert staged.name in shown and "nothing was ended" in shown and "kafka-eos run app.py" in shown
+    assert staged.exists()
+
+
+def test_a_run_says_whom_it_asks(home: Path) -> None:
+    text = APP.replace("connectors.files", "connectors.kafka").replace("FileSink", "KafkaSink")
+    (home / "app.py").write_text(text)
+    command = [sys.executable, "-m", "kafka_eos", "run", "app.py", "-b", NOWHERE]
+    with subprocess.Popen(command, cwd=home, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        first = [run.stderr.readline() for _ in range(2)]
+        run.kill()
+
+    assert first[1] == f"asking Kafka at {NOWHERE} …\n"
+
+
+def test_a_torn_line_of_the_diary_is_left_out(storage: LocalStorage) -> None:
+    diary = History(storage)
+    diary.write("started")
+    with (storage.root / paths.HISTORY).open("a") as log:
+        log.write('{"event": "comm')
+    diary.write("committed", epoch=1, term=1, records={"file://out": 3})
+
+    assert [event["event"] for event in history.read(storage)] == ["started", "committed"]
+    assert list(read_ledger(storage, JOB).records.values()) == [3]

@@ -1,0 +1,62 @@
+"""What the client's errors and limits mean to a job: pure mappings, no broker."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from kafka_eos.connectors.kafka.client import consumed
+from kafka_eos.connectors.kafka.limits import LONGEST_MS, _span
+from kafka_eos.errors import ConfigError, Fatal, InputLost, KafkaEosError, RestartFromCheckpoint
+
+WHAT = "read in/3 at offset 42"
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        (KafkaError._BAD_MSG, Fatal),
+        (KafkaError._BAD_COMPRESSION, Fatal),
+        (KafkaError._NOT_IMPLEMENTED, Fatal),
+        (KafkaError.INVALID_MSG, Fatal),
+        (KafkaError.MSG_SIZE_TOO_LARGE, ConfigError),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, ConfigError),
+        (KafkaError._AUTO_OFFSET_RESET, InputLost),
+        (KafkaError._LOG_TRUNCATION, InputLost),
+        (KafkaError.UNKNOWN, RestartFromCheckpoint),
+        (KafkaError._FAIL, RestartFromCheckpoint),
+    ],
+)
+def test_an_error_that_may_pass_over_records_stops_and_says_where(code: int, wanted: type[KafkaEosError]) -> None:
+    found = consumed(KafkaError(code), WHAT)
+
+    assert type(found) is wanted
+    assert WHAT in str(found)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+    ],
+)
+def test_brokers_that_come_and_go_stop_nothing(code: int) -> None:
+    assert consumed(KafkaError(code), WHAT) is None
+
+
+def test_a_fatal_error_always_stops() -> None:
+    assert isinstance(consumed(KafkaError(KafkaError._TRANSPORT, "gone", True), WHAT), RestartFromCheckpoint)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(LONGEST_MS, "24.8 days"), (900_000, "15 min"), (3_600_000, "1 h"), (1_500, "1.5 s"), (5_400_000, "1.5 h")],
+)
+def test_a_limit_is_never_shown_larger_than_it_is(milliseconds: int, text: str) -> None:
+    assert _span(milliseconds) == text
