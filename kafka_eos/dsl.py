@@ -25,8 +25,8 @@ from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import DeadLetters
 from kafka_eos.operators.functions import ProcessFunction
 from kafka_eos.plan import DerivedNameWarning, Node, OnError, Plan, Where
-from kafka_eos.schemas import Counted, KeyCodec, state_codec
-from kafka_eos.schemas.types import checked_class
+from kafka_eos.schemas import Counted, KeyCodec, state_codec, wire_codec
+from kafka_eos.schemas.types import checked_class, element, returned
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -71,7 +71,7 @@ class Pipeline:
         elif on_error != "stop":
             raise PlanError(f'on_error of source {name!r} must be "stop" or dead_letter(...), not {on_error!r}.\n'
                             f"  {where}")  # fmt: skip
-        return Stream(self, name)
+        return Stream(self, name, getattr(source, "value_type", None))
 
     def plan(self) -> Plan:
         """The plan so far, validated. Raises PlanError that quotes the line to change."""
@@ -122,10 +122,10 @@ class Pipeline:
 
 
 class _Upstream:
-    """A pipeline, and the node whose output this is."""
+    """A pipeline, the node whose output this is, and the type of its values where it is known."""
 
-    def __init__(self, pipeline: Pipeline, node: str) -> None:
-        self._pipeline, self._node = pipeline, node
+    def __init__(self, pipeline: Pipeline, node: str, tp: Any = None) -> None:
+        self._pipeline, self._node, self._type = pipeline, node, tp
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._pipeline.name!r}, {self._node!r})"
@@ -137,6 +137,13 @@ class _Upstream:
         self._pipeline._add(kind(name=given, where=_where(_user_frame()), derived=derived, **parts))
         return given
 
+    def _wire(self, values: Any) -> interfaces.ListCodec[Any]:
+        """The codec in which this stream's values change subtasks."""
+        try:
+            return wire_codec(self._type if values is None else values)
+        except PlanError as error:
+            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+
 
 class Stream(_Upstream, Generic[T]):
     """Values of type ``T`` on their way. Verbs return new streams.
@@ -144,19 +151,23 @@ class Stream(_Upstream, Generic[T]):
     After a failure records are processed again from the last checkpoint, and what the failed attempt made is thrown
     away; so a function need not be deterministic, but what it does outside (a call, a file) happens again. A function
     that raises refuses its record (see ``on_error``); to have the whole attempt repeated instead, raise ``Retryable``.
+
+    With several workers rows stay in the worker that read them until ``key_by``, ``rebalance`` or ``broadcast``. There
+    they are encoded by their type: the one given as ``values=``, else what the source or the annotated result of the
+    last function says, else only plain values (str, numbers, lists, dicts …) may pass.
     """
 
     def map(self, fn: Callable[[T], U], *, name: str | None = None) -> Stream[U]:
         """One value in, one value out."""
-        return Stream(self._pipeline, self._grow(plan.Map, name, fn=fn))
+        return Stream(self._pipeline, self._grow(plan.Map, name, fn=fn), returned(fn))
 
     def filter(self, fn: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
         """Keep the values for which ``fn`` is true."""
-        return Stream(self._pipeline, self._grow(plan.Filter, name, fn=fn))
+        return Stream(self._pipeline, self._grow(plan.Filter, name, fn=fn), self._type)
 
     def flat_map(self, fn: Callable[[T], Iterable[U]], *, name: str | None = None) -> Stream[U]:
         """One value in, any number out. A value that fails half-way gives none."""
-        return Stream(self._pipeline, self._grow(plan.FlatMap, name, fn=fn))
+        return Stream(self._pipeline, self._grow(plan.FlatMap, name, fn=fn), element(returned(fn)))
 
     def map_batches(self, fn: Callable[[list[T]], list[U]], *, name: str | None = None) -> Stream[U]:
         """Many values in, as many out, in order: for functions that are only fast on many.
@@ -164,11 +175,31 @@ class Stream(_Upstream, Generic[T]):
         Where one batch ends and the next begins is not fixed, so the result must not depend on it. If ``fn`` raises
         it is called again with halves, until the records at fault stand alone.
         """
-        return Stream(self._pipeline, self._grow(plan.MapBatches, name, fn=fn))
+        return Stream(self._pipeline, self._grow(plan.MapBatches, name, fn=fn), element(returned(fn)))
 
-    def key_by(self, fn: Callable[[T], K], name: str | None = None) -> KeyedStream[K, T]:
-        """Give each value a key: str, int of 64 bits, bytes, or a tuple of these. Other keys refuse the record."""
-        return KeyedStream(self._pipeline, self._grow(plan.KeyBy, name, fn=fn, key_codec=_KEY))
+    def key_by(
+        self, fn: Callable[[T], K], name: str | None = None, *, values: Any = None, local: bool = False
+    ) -> KeyedStream[K, T]:
+        """Give each value a key: str, int of 64 bits, bytes, or a tuple of these. Other keys refuse the record.
+
+        All values of a key go to one worker. ``local=True`` keeps them where they are: you vouch that all records of
+        a key are in one partition, of every source, and that partitions of the same number hold the same keys. The
+        trap: if that is not so, a key has several states, and after a change of parallelism one of them is refused.
+        """
+        node = self._grow(plan.KeyBy, name, fn=fn, key_codec=_KEY, values=self._wire(values), local=local)
+        return KeyedStream(self._pipeline, node, self._type if values is None else values)
+
+    def rebalance(self, name: str | None = None, *, values: Any = None) -> Stream[T]:
+        """Spread the values evenly over all workers; order is kept only between those that take the same way."""
+        return self._exchange(plan.Partitioning.REBALANCE, name, values)
+
+    def broadcast(self, name: str | None = None, *, values: Any = None) -> Stream[T]:
+        """Give every value to all workers: what follows happens once in each of them."""
+        return self._exchange(plan.Partitioning.BROADCAST, name, values)
+
+    def _exchange(self, how: plan.Partitioning, name: str | None, values: Any) -> Stream[T]:
+        node = self._grow(plan.Exchange, name, how=how, values=self._wire(values))
+        return Stream(self._pipeline, node, self._type if values is None else values)
 
     def union(self, *others: Stream[T], name: str | None = None) -> Stream[T]:
         """All values of these streams; order is kept within each stream, not between them."""
@@ -177,7 +208,8 @@ class Stream(_Upstream, Generic[T]):
                 raise PlanError(f"union of streams of two pipelines, {self._pipeline.name!r} and "
                                 f"{other._pipeline.name!r}; make both in one.\n  {_where(_user_frame())}")  # fmt: skip
         inputs = (self._node, *(other._node for other in others))
-        return Stream(self._pipeline, self._grow(plan.Union, name, inputs=inputs))
+        tp = self._type if all(other._type == self._type for other in others) else None
+        return Stream(self._pipeline, self._grow(plan.Union, name, inputs=inputs), tp)
 
     def sink(self, name: str, sink: interfaces.Sink[T]) -> None:
         """Write the stream to ``sink``. The stream may have other readers too."""
@@ -234,19 +266,26 @@ class KeyedStream(_Upstream, Generic[K, T]):
         return Stream(
             self._pipeline,
             self._grow(plan.Fold, name, init=init, step=step, emit=emit, key_codec=_KEY, entry_codec=codec),
+            None if emit is None else returned(emit),
         )
 
     def reduce(self, name: str | None, fn: Callable[[T, T], T], *, state: Any = None) -> Stream[T]:
         """The key's values reduced so far, for every input. ``state`` is the type of the values; see ``fold``."""
         codec = Counted(state_codec(state))
-        return Stream(self._pipeline, self._grow(plan.Reduce, name, fn=fn, key_codec=_KEY, entry_codec=codec))
+        return Stream(
+            self._pipeline, self._grow(plan.Reduce, name, fn=fn, key_codec=_KEY, entry_codec=codec), self._type
+        )
 
     def process(
         self, name: str | None, function: ProcessFunction[K, T, U] | type[ProcessFunction[K, T, U]]
     ) -> Stream[U]:
         """Run your own ``ProcessFunction``: a class, or an object of which each session gets a copy."""
         factory = function if isinstance(function, type) else lambda: copy.deepcopy(function)
-        return Stream(self._pipeline, self._grow(plan.Process, name, factory=factory, key_codec=_KEY))
+        return Stream(
+            self._pipeline,
+            self._grow(plan.Process, name, factory=factory, key_codec=_KEY),
+            element(returned(function.process)),
+        )
 
 
 def find_pipeline(module: ModuleType, name: str | None = None) -> Pipeline:

@@ -55,6 +55,21 @@ class Codec(Protocol[T]):
         """Raise ValueError (or a subclass) with a readable reason if ``data`` is not a valid value."""
 
 
+class ListCodec(Protocol[T]):
+    """A codec of many values at once, for rows that change subtasks."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def schema(self) -> Json: ...
+
+    def encode(self, values: Sequence[T]) -> bytes:
+        """Raise ValueError if a value is not of the declared type, or would come back as another one."""
+
+    def decode(self, data: bytes) -> list[T]: ...
+
+
 # ---------------------------------------------------------------- contexts
 
 

@@ -9,6 +9,7 @@ guarantee, and every refusal quotes the line of the user's file it is about.
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import json
 from collections import Counter
@@ -20,7 +21,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from kafka_eos import interfaces
 from kafka_eos.errors import ConfigError, PlanError
 from kafka_eos.ids import token
-from kafka_eos.interfaces import Codec, DeadLetters, Guarantee
+from kafka_eos.interfaces import Codec, DeadLetters, Guarantee, ListCodec
 
 OnError: TypeAlias = Literal["stop"] | DeadLetters
 """What a source does with a record that cannot be processed."""
@@ -42,6 +43,17 @@ class Where:
         return f"{self.file}:{self.line}" + (f": {self.text}" if self.text else "")
 
 
+class Partitioning(enum.Enum):
+    """How an exchange chooses the subtask that gets a row."""
+
+    HASH = "hash"
+    """The owner of the key's group."""
+    REBALANCE = "rebalance"
+    """Any; even shares."""
+    BROADCAST = "broadcast"
+    """All of them."""
+
+
 # ---------------------------------------------------------------- nodes
 
 
@@ -56,6 +68,16 @@ class Node:
     where: Where
     inputs: tuple[str, ...] = ()
     derived: bool = False
+
+    @property
+    def partitioning(self) -> Partitioning | None:
+        """How the node's output changes subtasks; None if it stays where it is ("forward")."""
+        return None
+
+    @property
+    def wire(self) -> ListCodec[Any] | None:
+        """The codec of values that change subtasks here; None where they do not."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +122,35 @@ class KeyBy(Node):
 
     fn: Callable[[Any], Any]
     key_codec: Codec[Any]
+    values: ListCodec[Any]
+    local: bool = False
+    """The user vouches that all records of a key come from splits that one subtask reads: no exchange."""
+
+    @property
+    def partitioning(self) -> Partitioning | None:
+        return None if self.local else Partitioning.HASH
+
+    @property
+    def wire(self) -> ListCodec[Any] | None:
+        return None if self.local else self.values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange(Node):
+    """Moves rows between subtasks and does nothing else: ``rebalance`` and ``broadcast``."""
+
+    kind: ClassVar[str] = "exchange"
+
+    how: Partitioning
+    values: ListCodec[Any]
+
+    @property
+    def partitioning(self) -> Partitioning:
+        return self.how
+
+    @property
+    def wire(self) -> ListCodec[Any]:
+        return self.values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +233,24 @@ class Path:
         return self.nodes[-1]
 
 
+# ---------------------------------------------------------------- segments
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Operators that work on a row in one go, in one subtask: what lies between two exchanges.
+
+    ``heads`` are where rows come in: sources, and exchanges whose output is read here. ``tails`` are the exchanges
+    that rows leave through; an exchange node itself works in the segment before it. ``nodes`` are all nodes that
+    work here, in plan order; sinks for dead letters are in every segment that can refuse a record for them.
+    """
+
+    index: int
+    heads: tuple[str, ...]
+    tails: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
 # ---------------------------------------------------------------- plan
 
 
@@ -227,6 +296,16 @@ class Plan:
         return next((sink for sink in self.sinks if sink.dead_letters and sink.inputs == (source,)), None)
 
     @cached_property
+    def exchanges(self) -> tuple[Node, ...]:
+        """Nodes whose output changes subtasks, in plan order."""
+        return tuple(node for node in self.nodes if node.partitioning is not None)
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """The plan cut at its exchanges, in topological order of the segments."""
+        return tuple(_segments(self))
+
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of names, kinds and edges. The user's code and settings do not change it."""
         shape = [[node.name, node.kind, list(node.inputs)] for node in self.nodes]
@@ -264,6 +343,55 @@ class Plan:
         _check_sinks(self)
         _check_guarantees(self)
         return self
+
+
+def _segments(plan: Plan) -> Iterator[Segment]:
+    """Union of the nodes that pass rows to each other directly; ``group`` leads to a set's first member."""
+    group: dict[str, str] = {}
+
+    def find(member: str) -> str:
+        while group.setdefault(member, member) != member:
+            member = group[member]
+        return member
+
+    def join(one: str, other: str) -> None:
+        group[find(other)] = find(one)
+
+    def out(name: str) -> str:
+        return f"{name} " if plan.node(name).partitioning else name
+
+    for node in plan.nodes:
+        find(node.name)
+        if not _for_dead_letters(node):
+            for name in node.inputs:
+                join(out(name), node.name)
+    heads = [*plan.sources, *plan.exchanges]
+    for index, first in enumerate(dict.fromkeys(find(out(head.name)) for head in heads)):
+        sources = {s for s in plan.sources if _reaches(plan, s.name, first, find, out)}
+        letters = {sink.name for s in sources if (sink := plan.dead_letters(s.name)) is not None}
+        yield Segment(
+            index,
+            tuple(head.name for head in heads if find(out(head.name)) == first),
+            tuple(node.name for node in plan.exchanges if find(node.name) == first),
+            tuple(
+                node.name
+                for node in plan.nodes
+                if (node.name in letters if _for_dead_letters(node) else find(node.name) == first)
+            ),
+        )
+
+
+def _reaches(plan: Plan, source: str, first: str, find: Callable[[str], str], out: Callable[[str], str]) -> bool:
+    """Do rows of ``source`` come into the segment of ``first``?"""
+    todo, seen = [source], set[str]()
+    while todo:
+        name = todo.pop()
+        if find(out(name)) == first:
+            return True
+        if name not in seen:
+            seen.add(name)
+            todo += [reader.name for reader, _ in plan.downstream(name)]
+    return False
 
 
 def _check_names(plan: Plan) -> None:

@@ -6,14 +6,18 @@
 after a keyed operator, how many outputs the key has had. Everything after the first slash is the same in every
 attempt, so two visible outputs that agree there are a duplicate.
 
+The ordinal counts the outputs of one input row. Where rows change subtasks they can no longer be counted together,
+so an exchange fixes the number so far as the row's *branch*: the second output there becomes ``1-``, and what follows
+from it counts as ``1-0``, ``1-1`` …; the first output has no branch. So the text does not depend on the parallelism.
+
 Pure. Rule: this file is the only one that knows the grammar; a sink that inlines it takes the start from ``prefix``.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka_eos.ids import Epoch, Term
@@ -24,7 +28,7 @@ HEADER = "kafka_eos"
 
 _TEXT = re.compile(
     r"(?P<term>\d+)\.(?P<epoch>\d+)/(?P<source>[^/]+)/(?P<topic>[^/]+)/(?P<partition>\d+)/(?P<offset>\d+)"
-    r"/(?P<lane>\d+)\.(?P<ordinal>\d+)(?:/(?P<update>\d+))?",
+    r"/(?P<lane>\d+)\.(?P<ordinal>\d+(?:-\d+)*)(?:/(?P<update>\d+))?",
     re.ASCII,
 )
 
@@ -40,7 +44,7 @@ class Provenance:
     partition: int
     offset: int
     lane: int
-    ordinal: int
+    ordinal: str
     update: int | None = None
 
     @property
@@ -59,15 +63,29 @@ def prefix(term: Term, epoch: Epoch, source: str, topic: str, partition: int) ->
     return f"{term.n}.{epoch.n}/{source}/{topic}/{partition}/"
 
 
-def ordinals(rows: Sequence[int]) -> list[int]:
-    """For ascending ``rows``: 0, 1, 2 … within each run of equal numbers."""
+def ordinals(batch: Batch[Any]) -> list[int]:
+    """0, 1, 2 … within each run of values of one row and one branch."""
+    rows, branch = batch.rows, batch.branch
     found = [0] * len(rows)
     if isinstance(rows, range):
         return found
     for i in range(1, len(rows)):
-        if rows[i] == rows[i - 1]:
+        if rows[i] == rows[i - 1] and (branch is None or branch[i] == branch[i - 1]):
             found[i] = found[i - 1] + 1
     return found
+
+
+def fans_out(batch: Batch[Any]) -> bool:
+    """Do several values of the batch come from one row?"""
+    return len(set(batch.rows)) < len(batch.rows)
+
+
+def branched(batch: Batch[Any]) -> Batch[Any]:
+    """The batch with the number of each output so far fixed in its branch; called at every exchange."""
+    if isinstance(batch.rows, range) or not fans_out(batch):
+        return batch
+    so_far = batch.branch or [""] * len(batch)
+    return replace(batch, branch=[f"{b}{k}-" if k else b for b, k in zip(so_far, ordinals(batch), strict=True)])
 
 
 def column(batch: Batch[Any], term: Term, epoch: Epoch) -> list[str]:
@@ -75,9 +93,10 @@ def column(batch: Batch[Any], term: Term, epoch: Epoch) -> list[str]:
     origin, lane = batch.origin, batch.lane
     partitions, offsets = origin.partitions, origin.offsets
     starts = {p: prefix(term, epoch, origin.source, origin.topic, p) for p in {partitions[row] for row in batch.rows}}
+    branch = batch.branch or itertools.repeat("")
     texts = [
-        f"{starts[partitions[row]]}{offsets[row]}/{lane}.{ordinal}"
-        for row, ordinal in zip(batch.rows, ordinals(batch.rows), strict=True)
+        f"{starts[partitions[row]]}{offsets[row]}/{lane}.{b}{ordinal}"
+        for row, ordinal, b in zip(batch.rows, ordinals(batch), branch, strict=False)
     ]
     if batch.updates is None:
         return texts
@@ -98,6 +117,6 @@ def parse(text: str) -> Provenance:
         partition=int(part["partition"]),
         offset=int(part["offset"]),
         lane=int(part["lane"]),
-        ordinal=int(part["ordinal"]),
+        ordinal=part["ordinal"],
         update=None if part["update"] is None else int(part["update"]),
     )

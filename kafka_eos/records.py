@@ -76,6 +76,7 @@ class Batch(Generic[T]):
     ``keys``      set after ``key_by``
     ``lane``      number of the path from the source; two paths that meet in a union differ
     ``updates``   set by keyed operators: how many outputs this key has had, this one included
+    ``branch``    set by exchanges: which of several outputs of its row each value was; see ``provenance``
     """
 
     values: list[T]
@@ -84,6 +85,7 @@ class Batch(Generic[T]):
     keys: list[Any] | None = None
     lane: int = 0
     updates: list[int] | None = None
+    branch: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.values)

@@ -1,19 +1,21 @@
 """Codecs: how values become bytes in topics and in state. Open ``json.py`` for the default one.
 
-``codec_for`` is for topics, ``state_codec`` for state. Both take a type; whoever needs more passes a codec.
+``codec_for`` is for topics, ``state_codec`` for state, ``wire_codec`` for rows that change subtasks. All take a type;
+whoever needs more passes a codec.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from kafka_eos.interfaces import Codec
+from kafka_eos.interfaces import Codec, ListCodec
 from kafka_eos.schemas.avro import AvroCodec
 from kafka_eos.schemas.counted import Counted
 from kafka_eos.schemas.json import JsonCodec
 from kafka_eos.schemas.msgpack import KeyCodec, MsgpackCodec
 from kafka_eos.schemas.raw import BytesCodec, StrCodec
 from kafka_eos.schemas.types import is_model
+from kafka_eos.schemas.wire import EachValue, MsgpackList
 
 __all__ = [
     "AvroCodec",
@@ -25,6 +27,7 @@ __all__ = [
     "StrCodec",
     "codec_for",
     "state_codec",
+    "wire_codec",
 ]
 
 
@@ -51,3 +54,9 @@ def state_codec(tp: Any) -> Codec[Any]:
     if is_model(tp):
         return AvroCodec(tp)
     return MsgpackCodec(Any if tp is None else tp)
+
+
+def wire_codec(tp: Any) -> ListCodec[Any]:
+    """The codec of values that change subtasks; the same choice as for state."""
+    codec = state_codec(tp)
+    return MsgpackList(codec.type) if isinstance(codec, MsgpackCodec) else EachValue(codec)

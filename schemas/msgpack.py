@@ -43,7 +43,7 @@ class MsgpackCodec(Generic[T]):
             data = self._encode(value)
         except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
             raise ValueError(f"cannot be stored: {reason(error)}") from error
-        if self.type is Any and not _same(back := self._decode(data), value):
+        if self.type is Any and not unchanged(back := self._decode(data), value):
             raise ValueError(f"{value!r} would come back as {back!r}: declare the type of the state")
         return data
 
@@ -58,16 +58,16 @@ class MsgpackCodec(Generic[T]):
         return self
 
 
-def _same(a: Any, b: Any) -> bool:
+def unchanged(a: Any, b: Any) -> bool:
     """Equal in value and type, all the way down; NaN equals NaN."""
     if type(a) is not type(b):
         return False
     if isinstance(a, dict):
         return len(a) == len(b) and all(
-            _same(ka, kb) and _same(va, vb) for (ka, va), (kb, vb) in zip(_by_key(a), _by_key(b), strict=True)
+            unchanged(ka, kb) and unchanged(va, vb) for (ka, va), (kb, vb) in zip(_by_key(a), _by_key(b), strict=True)
         )
     if isinstance(a, list):
-        return len(a) == len(b) and all(map(_same, a, b))
+        return len(a) == len(b) and all(map(unchanged, a, b))
     if isinstance(a, float):
         return a == b or (math.isnan(a) and math.isnan(b))
     return bool(a == b)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections.abc
+import typing
 from typing import Any
 
 import msgspec
@@ -62,3 +64,19 @@ def reason(error: Exception) -> str:
         details = error.errors(include_url=False, include_context=False, include_input=False)
         return "; ".join(f"{'.'.join(map(str, d['loc'])) or 'value'}: {d['msg']}" for d in details[:5])
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def returned(fn: object) -> Any:
+    """The type that a function is annotated to return; None if it does not say."""
+    try:
+        found = typing.get_type_hints(fn).get("return")
+    except (TypeError, NameError):
+        return None  # no function with annotations, or names that only a type checker knows
+    return None if isinstance(found, typing.TypeVar) else found
+
+
+def element(tp: Any) -> Any:
+    """What an iterable type holds; None if it does not say."""
+    origin, parts = typing.get_origin(tp), typing.get_args(tp)
+    iterable = isinstance(origin, type) and issubclass(origin, collections.abc.Iterable)
+    return parts[0] if iterable and parts and origin is not tuple else None

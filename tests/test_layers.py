@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "kafka_eos"
 BASE = {"errors", "ids", "records", "interfaces"}
 VALUES = BASE | {"schemas", "provenance", "failpoints"}
 PLAN = VALUES | {"plan", "settings", "state", "operators"}
-JOB = PLAN | {"checkpoints", "coordinator", "protocol", "app", "dsl", "explain"}
+JOB = PLAN | {"exchange", "checkpoints", "coordinator", "protocol", "app", "dsl", "explain"}
 ENGINES = JOB | {"embedded", "spark"}
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -31,7 +31,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plan": BASE,
     "state": BASE | {"failpoints", "checkpoints"},  # the one namer of files is checkpoints.paths
     "checkpoints": BASE | {"failpoints"},
-    "operators": BASE | {"plan", "schemas", "state"},
+    "operators": BASE | {"plan", "schemas", "state", "provenance"},
+    "exchange": BASE | {"plan", "operators", "state"},
     "dsl": BASE | {"plan", "operators", "schemas", "settings", "explain", "embedded", "cli"},
     "explain": BASE | {"plan", "settings"},
     "app": BASE | {"dsl"},

@@ -90,7 +90,10 @@ class KafkaSource(Generic[T]):
             raise ConfigError(f'start={start!r}: use "earliest", "latest" or a datetime.')
         self._start, self._servers, self._group = start, bootstrap_servers, group_id
         self._config = checked(config)
-        self._columns: Callable[..., Any] = value_decoder(codec_for(value))
+        codec: Any = codec_for(value)
+        self.value_type: Any = getattr(codec, "type", None)
+        """What a stream of this source holds, for codecs between workers; None if only the codec knows."""
+        self._columns: Callable[..., Any] = value_decoder(codec)
         self._admin: AdminClient | None = None
 
     @classmethod
@@ -107,6 +110,7 @@ class KafkaSource(Generic[T]):
         ``options`` are the constructor's: start, bootstrap_servers, group_id, config.
         """
         source: KafkaSource[Record[K, V]] = KafkaSource(topic, **options)
+        source.value_type = None
         source._columns = record_decoder(codec_for(key), codec_for(value))
         return source
 

@@ -26,7 +26,7 @@ from kafka_eos.errors import RestartFromCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Committable, TaskContext
-from kafka_eos.provenance import HEADER, ordinals, prefix
+from kafka_eos.provenance import HEADER, fans_out, ordinals, prefix
 from kafka_eos.records import Batch
 
 T = TypeVar("T")
@@ -51,8 +51,10 @@ class _Stamps:
         origin, rows, updates = batch.origin, batch.rows, batch.updates
         starts = self._starts.setdefault((origin.source, origin.topic), _Prefixes(self._term, self._epoch, origin))
         places = zip(map(origin.partitions.__getitem__, rows), map(origin.offsets.__getitem__, rows), strict=True)
-        if len(set(rows)) < len(rows):
-            numbers = ordinals(rows)
+        if batch.branch is not None or fans_out(batch):
+            numbers: Sequence[Any] = ordinals(batch)
+            if batch.branch is not None:
+                numbers = [f"{b}{n}" for b, n in zip(batch.branch, numbers, strict=True)]
             ends = numbers if updates is None else [f"{n}/{u}" for n, u in zip(numbers, updates, strict=True)]
             middle = f"/{batch.lane}."
         elif updates is not None:

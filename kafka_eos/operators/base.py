@@ -91,4 +91,5 @@ def take(batch: Batch[Any], indices: list[int]) -> Batch[Any]:
         keys=None if batch.keys is None else [batch.keys[i] for i in indices],
         lane=batch.lane,
         updates=None if batch.updates is None else [batch.updates[i] for i in indices],
+        branch=None if batch.branch is None else [batch.branch[i] for i in indices],
     )

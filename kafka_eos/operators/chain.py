@@ -1,7 +1,9 @@
 """Pushes batches through the operators of a plan, depth first, in one thread.
 
 A chain knows no source and no sink: batches come in at ``push`` and leave through ``outputs``, one callable a
-sink. Both engines, the audit's recompute and ``kafka_eos.testing`` run plans through it.
+sink. With several subtasks they also leave through ``exchanges``, one callable an exchange node, and come in again,
+at the subtask that owns them, by a ``push`` at the same node. Without ``exchanges`` rows simply go on.
+Both engines, the audit's recompute and ``kafka_eos.testing`` run plans through it.
 
 Rule: when ``push`` returns, all that follows from the batch has been handed to the outputs, dead letters too.
 """
@@ -17,7 +19,8 @@ from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import StateBackend
 from kafka_eos.operators import build
 from kafka_eos.operators.base import Operator, OperatorContext
-from kafka_eos.plan import Node, Plan, Sink, Union, union_lane
+from kafka_eos.plan import Exchange, Node, Plan, Sink, Union, union_lane
+from kafka_eos.provenance import branched
 from kafka_eos.records import Batch, RawRecord, Rejected
 
 Output = Callable[[Batch[Any]], None]
@@ -27,21 +30,30 @@ Reject = Callable[[RawRecord, Exception], None]
 class Chain:
     """The operators of one subtask at work. ``backends`` has one for each stateful node, by name."""
 
-    def __init__(self, plan: Plan, backends: Mapping[str, StateBackend], outputs: Mapping[str, Output]) -> None:
-        self._plan, self._outputs = plan, outputs
+    def __init__(
+        self,
+        plan: Plan,
+        backends: Mapping[str, StateBackend],
+        outputs: Mapping[str, Output],
+        exchanges: Mapping[str, Output] | None = None,
+    ) -> None:
+        self._plan, self._outputs, self._exchanges = plan, outputs, exchanges or {}
         self._operators: dict[str, Operator] = {}
         self._rejected: dict[str, list[Rejected]] = {
             source.name: [] for source in plan.sources if plan.dead_letters(source.name)
         }
         self._closing = ExitStack()
         for node in plan.nodes:
-            if node.inputs and not isinstance(node, Sink | Union):
+            if node.inputs and not isinstance(node, Sink | Union | Exchange):
                 self._open(node, backends)
 
-    def push(self, source: str, batch: Batch[Any]) -> None:
-        """Run one batch of ``source`` through everything below it. Raises PoisonRecord under policy "stop"."""
-        self._forward(source, batch)
-        self.flush_rejected(source)
+    def push(self, head: str, batch: Batch[Any]) -> None:
+        """Run one batch through everything below ``head``: a source, or an exchange that the rows have passed.
+
+        Raises PoisonRecord under policy "stop".
+        """
+        self._forward(head, batch)
+        self.flush_rejected(batch.origin.source)
 
     def rejector(self, source: str) -> Reject:
         """What a reader calls for a record that it cannot decode; same policy as for the operators."""
@@ -96,9 +108,19 @@ class Chain:
             elif isinstance(node, Union):
                 self._forward(node.name, replace(batch, lane=union_lane(batch.lane, len(node.inputs), index)))
             else:
-                out = self._operators[node.name].process(batch)
-                if len(out):
+                out = batch if isinstance(node, Exchange) else self._operators[node.name].process(batch)
+                if not len(out):
+                    continue
+                if node.partitioning is not None:
+                    self._exchange(node.name, branched(out))
+                else:
                     self._forward(node.name, out)
+
+    def _exchange(self, name: str, batch: Batch[Any]) -> None:
+        if name in self._exchanges:
+            self._exchanges[name](batch)
+        else:
+            self._forward(name, batch)
 
     def _refuse(self, source: str, operator: str, raw: RawRecord, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"

@@ -10,6 +10,7 @@ accumulator *in place* also changes what was emitted before and is not written y
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from kafka_eos.errors import PlanError
@@ -66,7 +67,7 @@ class Fold:
         if out and not self._tried:
             self._try(entries.get(keys[-1]))
         kept = without(batch, refused)
-        return Batch(out, kept.rows, batch.origin, kept.keys, batch.lane, updates)
+        return replace(kept, values=out, updates=updates)
 
     def close(self) -> None:
         return None

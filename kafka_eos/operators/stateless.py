@@ -57,6 +57,7 @@ class Filter(Stateless):
             keys=None if batch.keys is None else list(compress(batch.keys, keep)),
             lane=batch.lane,
             updates=None if batch.updates is None else list(compress(batch.updates, keep)),
+            branch=None if batch.branch is None else list(compress(batch.branch, keep)),
         )
 
 
@@ -164,4 +165,5 @@ def spread(batch: Batch[Any], made: list[list[Any]], updates: list[int] | None =
         keys=None if batch.keys is None else column(batch.keys),
         lane=batch.lane,
         updates=updates,
+        branch=None if batch.branch is None else column(batch.branch),
     )

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.ids import Epoch, Term
-from kafka_eos.provenance import Provenance, column, ordinals, parse, prefix
+from kafka_eos.operators.base import take
+from kafka_eos.provenance import Provenance, branched, column, ordinals, parse, prefix
 from kafka_eos.records import Batch
 from kafka_eos.testing.sources import ListOrigin
 
@@ -22,9 +23,12 @@ provenances = st.builds(
     numbers,
     numbers,
     numbers,
-    numbers,
+    st.lists(numbers, min_size=1, max_size=3).map(lambda path: "-".join(map(str, path))),
     st.none() | numbers,
 )
+
+
+ORIGIN = ListOrigin("in", "topic", 0, 0, range(10))
 
 
 @given(provenances)
@@ -44,7 +48,19 @@ def test_identity_does_not_depend_on_the_attempt(provenance: Provenance, term: i
 def test_ordinals_count_within_each_row(rows: list[int]) -> None:
     expected = [rows[:i].count(row) for i, row in enumerate(rows)]
 
-    assert ordinals(rows) == expected
+    assert ordinals(Batch(rows, rows, ORIGIN)) == expected
+
+
+@given(st.lists(st.integers(0, 3)).map(sorted))
+def test_a_branch_names_outputs_that_stay_together_as_it_names_those_that_part(rows: list[int]) -> None:
+    batch = branched(Batch(rows, rows, ORIGIN))
+    twice = [index for index in range(len(rows)) for _ in range(2)]
+    together = column(take(batch, twice), Term(1), Epoch(1))
+    parts = [take(batch, [i for i in twice if i % 2 == owner]) for owner in range(2)]
+    apart = [text for part in parts for text in column(part, Term(1), Epoch(1))]
+
+    assert sorted(together) == sorted(apart)
+    assert len(set(together)) == len(together)
 
 
 def test_column_names_every_value() -> None:
@@ -61,7 +77,7 @@ def test_prefix_is_what_rows_of_a_partition_share() -> None:
     text = "1.2/in/topic/3/4/0.0/7"
 
     assert text.startswith(prefix(Term(1), Epoch(2), "in", "topic", 3))
-    assert parse(text) == Provenance(Term(1), Epoch(2), "in", "topic", 3, 4, 0, 0, 7)
+    assert parse(text) == Provenance(Term(1), Epoch(2), "in", "topic", 3, 4, 0, "0", 7)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Rows that change subtasks: who gets them, and how they are written on the way. Both engines use it."""
