@@ -301,6 +301,11 @@ class Plan:
         return tuple(node for node in self.nodes if node.partitioning is not None)
 
     @cached_property
+    def whole(self) -> Segment:
+        """The whole plan as one segment, for a job of one subtask."""
+        return Segment(0, tuple(node.name for node in self.sources), (), tuple(node.name for node in self.nodes))
+
+    @cached_property
     def segments(self) -> tuple[Segment, ...]:
         """The plan cut at its exchanges, in topological order of the segments."""
         return tuple(_segments(self))

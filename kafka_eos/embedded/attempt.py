@@ -13,9 +13,11 @@ Rule: at most one epoch is on its way, from its trigger to its receipt.
 from __future__ import annotations
 
 import enum
+import itertools
 import queue
+import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -26,6 +28,7 @@ from kafka_eos.embedded.control import (
     Assign,
     Complete,
     Failed,
+    Message,
     Progress,
     Reached,
     Ready,
@@ -47,6 +50,7 @@ from kafka_eos.embedded.process import WorkerDied, WorkerProcess
 from kafka_eos.errors import Fatal, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable, UserError
 from kafka_eos.failpoints import hit
 from kafka_eos.interfaces import Positions
+from kafka_eos.protocol.assignment import share
 from kafka_eos.protocol.checkpoint import Cadence, Pending
 
 
@@ -86,18 +90,23 @@ class Attempt:
         self,
         coordinator: Coordinator,
         resumed: Resumed,
-        worker: WorkerProcess,
+        workers: Sequence[WorkerProcess],
         events: queue.SimpleQueue[Event],
         cadence: Cadence,
         observe: Callable[..., None],
         ends: Mapping[str, Positions] | None,
     ) -> None:
-        self._coordinator, self._resumed, self._worker = coordinator, resumed, worker
+        self._coordinator, self._resumed, self._workers = coordinator, resumed, workers
         self._events, self._cadence, self._observe = events, cadence, observe
         self._ends = ends
         self._session = resumed.term.n
         self._phase = Phase.PREPARING
         self._flight: Pending | Committing | None = None
+        self._acks: dict[int, Ack] = {}
+        """Answers to the epoch in flight, by subtask."""
+        self._ready: set[int] = set()
+        self._reached: set[int] = set()
+        self._progress: dict[int, Progress] = {}
         self._known = {name: dict(positions) for name, positions in resumed.positions.items()}
         now = time.monotonic()
         self._began = self._last_triggered = self._last_completed = self._last_discovery = now
@@ -106,16 +115,7 @@ class Attempt:
         self._looking = False
 
     def run(self) -> None:
-        self._worker.tell(
-            Start(
-                session=self._session,
-                term=self._resumed.term.n,
-                first_epoch=self._resumed.first_epoch.n,
-                positions={name: dict(positions) for name, positions in self._resumed.positions.items()},
-                states=self._resumed.states,
-                ends=None if self._ends is None else dict(self._ends),
-            )
-        )
+        self._start()
         try:
             while self._phase is not Phase.DONE:
                 self._tick(time.monotonic())
@@ -127,6 +127,35 @@ class Attempt:
         finally:
             self._committing_thread.shutdown(wait=True, cancel_futures=True)
             self._looking_thread.shutdown(wait=False, cancel_futures=True)
+
+    def _start(self) -> None:
+        """Begin a session in every worker, with new sockets between them: what an old one sends reaches nobody."""
+        resumed, parallelism = self._resumed, len(self._workers)
+        between = {pair: socket.socketpair() for pair in itertools.combinations(range(parallelism), 2)}
+        try:
+            for worker in self._workers:
+                mine = worker.subtask
+                ends = {pair[1 - pair.index(mine)]: s[pair.index(mine)] for pair, s in between.items() if mine in pair}
+                start = Start(
+                    session=self._session,
+                    term=resumed.term.n,
+                    first_epoch=resumed.first_epoch.n,
+                    parallelism=parallelism,
+                    peers=tuple(ends),
+                    positions=share(resumed.positions, mine, parallelism),
+                    states=resumed.states,
+                    in_flight=resumed.in_flight,
+                    ends=None if self._ends is None else share(self._ends, mine, parallelism),
+                )
+                worker.tell(start, tuple(ends.values()))
+        finally:
+            for pair in between.values():
+                for end in pair:
+                    end.close()
+
+    def _tell_all(self, message: Message) -> None:
+        for worker in self._workers:
+            worker.tell(message)
 
     def stop(self) -> None:
         """Take a last checkpoint, commit it, end."""
@@ -140,7 +169,8 @@ class Attempt:
 
     def _tick(self, now: float) -> None:
         if self._phase is Phase.PREPARING and now - self._began > READY_TIMEOUT:
-            raise WorkerDied(f"worker {self._worker.pid} was not ready after {READY_TIMEOUT:.0f} s")
+            late = [w for w in self._workers if w.subtask not in self._ready]
+            raise WorkerDied(f"not ready after {READY_TIMEOUT:.0f} s: {_named(late)}", [w.pid for w in late])
         if isinstance(self._flight, Pending) and self._cadence.expired(self._flight, now):
             raise RestartFromCheckpoint(
                 f"checkpoint {self._flight.id} was not acknowledged within {self._cadence.timeout:.0f} s"
@@ -172,9 +202,10 @@ class Attempt:
         if last:
             self._phase = Phase.ENDING
         epoch = self._coordinator.next_epoch()
-        self._flight = Pending(epoch, frozenset({self._worker.subtask}), now)
+        self._flight = Pending(epoch, frozenset(worker.subtask for worker in self._workers), now)
+        self._acks = {}
         self._last_triggered = now
-        self._worker.tell(Trigger(session=self._session, epoch=epoch, last=last))
+        self._tell_all(Trigger(session=self._session, epoch=epoch, last=last))
 
     def _discover(self, known: Mapping[str, Positions]) -> Event:
         try:
@@ -200,7 +231,9 @@ class Attempt:
             if new:
                 self._known[source].update(new)
                 self._observe("splits", source=source, splits=sorted(new))
-                self._worker.tell(Assign(session=self._session, source=source, positions=new))
+                for worker in self._workers:
+                    if own := share({source: new}, worker.subtask, len(self._workers))[source]:
+                        worker.tell(Assign(session=self._session, source=source, positions=own))
 
     # ------------------------------------------------------------ events
 
@@ -212,8 +245,8 @@ class Attempt:
                 raise Interrupted(
                     "stopped before the last checkpoint was committed; nothing is lost, the next start continues there"
                 )
-            case WorkerEnded(pid=pid, how=how) if pid == self._worker.pid:
-                raise WorkerDied(f"worker {pid} {how}")
+            case WorkerEnded(pid=pid, how=how) if self._worker(pid) is not None:
+                raise WorkerDied(f"worker {pid} {how}", [pid])
             case Committed() | Discovered() | Broken() if event.term != self._session:
                 return  # an earlier attempt began it; recovery has decided what became of it
             case Discovered(known=known, found=found):
@@ -222,44 +255,70 @@ class Attempt:
                 raise error
             case Committed(manifest=manifest):
                 self._committed(manifest)
-            case Heard(message=message, pid=pid) if pid == self._worker.pid:
-                self._hear(message)
+            case Heard(message=message, pid=pid):
+                worker = self._worker(pid)
+                if worker is not None:
+                    self._hear(message, worker.subtask)
 
-    def _hear(self, message: ToSupervisor) -> None:
+    def _worker(self, pid: int) -> WorkerProcess | None:
+        """The worker of this attempt with that process id."""
+        return next((worker for worker in self._workers if worker.pid == pid), None)
+
+    def _hear(self, message: ToSupervisor, subtask: int) -> None:
         match message:
             case Failed() if message.session in (0, self._session):
                 raise _as_exception(message)
             case _ if message.session != self._session:
                 return
             case Ready():
-                self._observe("running", term=self._session, base=self._resumed.base.epoch.n, worker=self._worker.pid)
-                self._phase = Phase.RUNNING
+                self._is_ready(subtask)
             case Ack():
-                self._acknowledged(message)
-            case Progress(records_in=records_in, records_out=records_out, lag=lag):
-                self._observe("progress", records_in=records_in, records_out=records_out, lag=lag)
+                self._acknowledged(message, subtask)
+            case Progress():
+                self._progress[subtask] = message
+                counts = self._progress.values()
+                self._observe(
+                    "progress",
+                    records_in=sum(p.records_in for p in counts),
+                    records_out=sum(p.records_out for p in counts),
+                    lag=sum(p.lag for p in counts),
+                )
             case Reached():
-                self.stop()
+                self._reached.add(subtask)
+                if len(self._reached) == len(self._workers):
+                    self.stop()
 
-    def _acknowledged(self, ack: Ack) -> None:
-        if not isinstance(self._flight, Pending):
+    def _is_ready(self, subtask: int) -> None:
+        self._ready.add(subtask)
+        if len(self._ready) == len(self._workers):
+            base, pids = self._resumed.base.epoch.n, [worker.pid for worker in self._workers]
+            self._observe("running", term=self._session, base=base, workers=pids, parallelism=len(pids))
+            self._phase = Phase.RUNNING
+
+    def _acknowledged(self, ack: Ack, subtask: int) -> None:
+        if not isinstance(self._flight, Pending) or ack.epoch != self._flight.id:
             return
-        pending = self._flight.ack(ack.epoch, self._worker.subtask)
-        self._flight = pending
+        self._flight = pending = self._flight.ack(ack.epoch, subtask)
+        self._acks.setdefault(subtask, ack)
+        hit("coordinator.ack")
         if not pending.complete:
             return
         hit("coordinator.acked")
-        for source, positions in ack.positions.items():
+        acks = list(self._acks.values())
+        acked = together(acks)
+        for source, positions in acked.positions.items():
             # What is verified from now on: retention may pass what has been read.
             self._known[source].update(positions)
-        manifest = self._coordinator.decide(pending.id, Acked(ack.positions, ack.states, ack.committables))
+        manifest = self._coordinator.decide(pending.id, acked)
         self._flight = Committing(pending, manifest)
         self._observe(
             "decided",
             epoch=pending.id.epoch.n,
             seconds=time.monotonic() - pending.triggered_at,
-            blocked_ms=ack.blocked_ms,
-            state_bytes=sum(file.size for handle in ack.states for file in handle.files),
+            blocked_ms=max(ack.blocked_ms for ack in acks),
+            aligning_ms=max(ack.aligning_ms for ack in acks),
+            state_bytes=sum(file.size for handle in acked.states for file in handle.files),
+            in_flight_bytes=sum(file.size for part in acked.in_flight for file in part.files),
         )
         self._beside(self._committing_thread, lambda: self._commit(manifest))
 
@@ -294,9 +353,28 @@ class Attempt:
         )
         self._flight = None
         self._last_completed = time.monotonic()
-        self._worker.tell(Complete(session=self._session, epoch=manifest.id))
+        self._tell_all(Complete(session=self._session, epoch=manifest.id))
         if self._phase is Phase.ENDING:
             self._phase = Phase.DONE
+
+
+def together(acks: Sequence[Ack]) -> Acked:
+    """The answers of all subtasks as one."""
+    positions: dict[str, Positions] = {}
+    for ack in acks:
+        for source, at in ack.positions.items():
+            positions.setdefault(source, {}).update(at)
+    return Acked(
+        positions=positions,
+        parallelism=len(acks),
+        states=tuple(handle for ack in acks for handle in ack.states),
+        committables=tuple(c for ack in acks for c in ack.committables),
+        in_flight=tuple(part for ack in acks for part in ack.in_flight),
+    )
+
+
+def _named(workers: Sequence[WorkerProcess]) -> str:
+    return ", ".join(f"worker {worker.subtask} (process {worker.pid})" for worker in workers)
 
 
 def _as_exception(failed: Failed) -> Exception:

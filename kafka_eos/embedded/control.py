@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Committable, Positions, StateHandle
+from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
 
 _LENGTH = struct.Struct(">I")
+_MOST_SOCKETS = 253
+"""What one message can carry (SCM_MAX_FD)."""
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):
@@ -32,8 +34,12 @@ class Start(Message, frozen=True):
 
     term: int
     first_epoch: int
+    parallelism: int
+    peers: tuple[int, ...]
+    """Subtasks whose sockets come along with this message, in this order."""
     positions: dict[str, Positions]
     states: tuple[StateHandle, ...]
+    in_flight: tuple[InFlight, ...]
     ends: dict[str, Positions] | None
     """For a bounded run: where each source may stop."""
 
@@ -76,8 +82,11 @@ class Ack(Message, frozen=True):
     positions: dict[str, Positions]
     states: tuple[StateHandle, ...]
     committables: tuple[Committable, ...]
+    in_flight: tuple[InFlight, ...]
     blocked_ms: float
     """How long the barrier kept the worker from processing."""
+    aligning_ms: float
+    """From the first barrier at a segment to the last, the longest of the worker's segments."""
 
 
 class Progress(Message, frozen=True):
@@ -115,40 +124,47 @@ _to_worker = msgspec.msgpack.Decoder(ToWorker)
 _to_supervisor = msgspec.msgpack.Decoder(ToSupervisor)
 
 
-def send(sock: socket.socket, message: Message) -> None:
-    """Send one message whole. Raises OSError if the peer is gone."""
+def send(sock: socket.socket, message: Message, sockets: Sequence[socket.socket] = ()) -> None:
+    """Send one message whole, and with its first byte these sockets. Raises OSError if the peer is gone."""
     body = _encoder.encode(message)
-    sock.sendall(_LENGTH.pack(len(body)) + body)
+    data = _LENGTH.pack(len(body)) + body
+    if sockets:
+        data = data[socket.send_fds(sock, [data], [s.fileno() for s in sockets]) :]
+    sock.sendall(data)
 
 
-def receive_as_worker(sock: socket.socket) -> Iterator[ToWorker]:
-    """Messages from the supervisor until it is gone."""
-    for body in _frames(sock):
-        yield _to_worker.decode(body)
+def receive_as_worker(sock: socket.socket) -> Iterator[tuple[ToWorker, list[socket.socket]]]:
+    """Messages from the supervisor until it is gone, each with the sockets that came with it."""
+    fds: list[int] = []
+    for body in _frames(sock, fds):
+        came = [socket.socket(fileno=fd) for fd in fds]
+        fds.clear()
+        yield _to_worker.decode(body), came
 
 
 def receive_as_supervisor(sock: socket.socket) -> Iterator[ToSupervisor]:
     """Messages from a worker until it is gone."""
-    for body in _frames(sock):
+    for body in _frames(sock, []):
         yield _to_supervisor.decode(body)
 
 
-def _frames(sock: socket.socket) -> Iterator[bytes]:
-    while (head := _read(sock, _LENGTH.size)) is not None:
-        body = _read(sock, _LENGTH.unpack(head)[0])
+def _frames(sock: socket.socket, fds: list[int]) -> Iterator[bytes]:
+    while (head := _read(sock, _LENGTH.size, fds)) is not None:
+        body = _read(sock, _LENGTH.unpack(head)[0], fds)
         if body is None:
             return
         yield body
 
 
-def _read(sock: socket.socket, size: int) -> bytes | None:
+def _read(sock: socket.socket, size: int, fds: list[int]) -> bytes | None:
     """Exactly ``size`` bytes, or None if the peer is gone (a frame cut short by its death is no message)."""
     chunks = bytearray()
     while len(chunks) < size:
         try:
-            chunk = sock.recv(size - len(chunks))
+            chunk, came, _, _ = socket.recv_fds(sock, size - len(chunks), _MOST_SOCKETS)
         except ConnectionResetError:
             return None
+        fds += came
         if not chunk:
             return None
         chunks += chunk

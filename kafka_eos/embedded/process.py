@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from kafka_eos.embedded.control import Message, ToSupervisor, receive_as_supervisor, send
 from kafka_eos.errors import RestartFromCheckpoint
@@ -19,7 +19,11 @@ from kafka_eos.ids import AppRef
 
 
 class WorkerDied(RestartFromCheckpoint):
-    """A worker process ended by itself, was killed, or does not answer."""
+    """A worker process ended by itself, was killed, or does not answer. ``pids``: which ones."""
+
+    def __init__(self, reason: str, pids: Sequence[int]) -> None:
+        super().__init__(reason)
+        self.pids = frozenset(pids)
 
 
 class WorkerProcess:
@@ -56,12 +60,12 @@ class WorkerProcess:
         code = self._process.wait()
         return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
 
-    def tell(self, message: Message) -> None:
-        """Send a message. Raises WorkerDied if the worker is gone."""
+    def tell(self, message: Message, sockets: Sequence[socket.socket] = ()) -> None:
+        """Send a message, and copies of these sockets with it. Raises WorkerDied if the worker is gone."""
         try:
-            send(self._sock, message)
+            send(self._sock, message, sockets)
         except OSError as error:
-            raise WorkerDied(f"worker {self.pid} is gone: {error}") from error
+            raise WorkerDied(f"worker {self.pid} is gone: {error}", [self.pid]) from error
 
     def kill(self) -> None:
         """SIGKILL and reap. Its socket ends with it."""

@@ -16,11 +16,11 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from kafka_eos.embedded.control import (
     Ack,
@@ -38,12 +38,11 @@ from kafka_eos.embedded.control import (
     send,
 )
 from kafka_eos.embedded.stage import Stage
+from kafka_eos.embedded.task import Captured
 from kafka_eos.errors import Fatal, UserError
 from kafka_eos.failpoints import hit
-from kafka_eos.ids import EpochId
+from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import CheckpointStorage
-from kafka_eos.plan import Plan
-from kafka_eos.settings import Settings
 
 _IDLE_POLL = 0.02
 """Seconds to wait for input when there is none; also how late a barrier can be noticed."""
@@ -61,22 +60,28 @@ class Mouth:
             send(self._sock, message)
 
 
+Inbox: TypeAlias = "queue.SimpleQueue[tuple[ToWorker, list[socket.socket]]]"
+Done: TypeAlias = Callable[[int, Sequence[Captured]], None]
+"""Called with the number of an epoch to which every segment of the worker has come, and what they captured."""
+
+
 def run_session(
-    plan: Plan,
-    settings: Settings,
+    open_stage: Callable[[Done], Stage],
+    batch_size: int,
     storage: CheckpointStorage,
     start: Start,
     mouth: Mouth,
     local: Path,
-    inbox: queue.SimpleQueue[ToWorker],
+    inbox: Inbox,
 ) -> None:
     """Restore and process until told to drop it, or until it fails, which is reported."""
     try:
         _only_directory(local, keep=str(start.term))
-        with closing(Stage(plan, settings, storage, start, local / str(start.term))) as stage:
+        session = Session(batch_size, storage, start, mouth)
+        with closing(open_stage(session.acknowledge)) as stage:
             hit("recovery.opened")
             mouth.say(Ready(session=start.session))
-            Session(stage, settings.batch_size, storage, start, mouth).run(inbox)
+            session.run(stage, inbox)
     except Exception as error:  # noqa: BLE001 - reported to the supervisor, which decides
         mouth.say(failure(start.session, error))
 
@@ -84,59 +89,59 @@ def run_session(
 class Session:
     """The loop of one session over an open stage."""
 
-    def __init__(self, stage: Stage, batch_size: int, storage: CheckpointStorage, start: Start, mouth: Mouth) -> None:
-        self._stage, self._batch_size, self._storage = stage, batch_size, storage
-        self._start, self._mouth = start, mouth
+    _stage: Stage
+
+    def __init__(self, batch_size: int, storage: CheckpointStorage, start: Start, mouth: Mouth) -> None:
+        self._batch_size, self._storage, self._start, self._mouth = batch_size, storage, start, mouth
         self._background = ThreadPoolExecutor(1, thread_name_prefix="pre-commit")
         self._progress_at = 0.0
         self._reached = start.ends is None
 
-    def run(self, inbox: queue.SimpleQueue[ToWorker]) -> None:
+    def run(self, stage: Stage, inbox: Inbox) -> None:
         """Process until told to drop it."""
+        self._stage = stage
         try:
             self._loop(inbox)
         finally:
             self._background.shutdown(wait=True, cancel_futures=True)
 
-    def _loop(self, inbox: queue.SimpleQueue[ToWorker]) -> None:
+    def _loop(self, inbox: Inbox) -> None:
         reading = True
         while True:
-            while not (reading and inbox.empty()):
-                match inbox.get():
+            while not (inbox.empty() and (reading or self._stage.connected)):
+                match inbox.get()[0]:
                     case Drop():
                         return
                     case Trigger(epoch=epoch, last=last):
-                        self._barrier(epoch)
+                        self._stage.trigger(epoch)
                         reading = not last
                     case Complete(epoch=epoch):
                         hit("worker.complete")
                         self._stage.completed(epoch)
                     case Assign(source=source, positions=positions):
                         self._stage.readers[source].assign(positions)
-            self._stage.advance(self._batch_size, _IDLE_POLL)
+            if reading:
+                self._stage.advance(self._batch_size, _IDLE_POLL)
+            else:
+                self._stage.work(_IDLE_POLL)
             self._report()
 
-    def _barrier(self, epoch: EpochId) -> None:
-        began = time.monotonic()
-        hit("source.capture.before")
-        positions = {name: reader.positions() for name, reader in self._stage.readers.items()}
-        hit("source.capture.after")
-        uploads = [backend.snapshot(epoch.epoch) for backend in self._stage.backends.values()]
-        hit("sink.seal")
-        precommits = [writer.seal(epoch) for writer in self._stage.writers.values()]
-        blocked_ms = (time.monotonic() - began) * 1000
+    def acknowledge(self, epoch: int, captured: Sequence[Captured]) -> None:
+        """Make what the segments captured durable, beside the processing, and tell the supervisor."""
 
-        def acknowledge() -> Ack:
+        def acknowledged() -> Ack:
             return Ack(
                 session=self._start.session,
-                epoch=epoch,
-                positions=positions,
-                committables=tuple(c for prepare in precommits for c in prepare()),
-                states=tuple(upload(self._storage) for upload in uploads),
-                blocked_ms=blocked_ms,
+                epoch=EpochId(Epoch(epoch), Term(self._start.term)),
+                positions={name: at for part in captured for name, at in part.positions.items()},
+                committables=tuple(c for part in captured for prepare in part.precommits for c in prepare()),
+                states=tuple(upload(self._storage) for part in captured for upload in part.uploads),
+                in_flight=tuple(kept for part in captured for kept in self._stage.store(part)),
+                blocked_ms=sum(part.blocked for part in captured) * 1000,
+                aligning_ms=max(part.aligning for part in captured) * 1000,
             )
 
-        self._background.submit(self._say_result, acknowledge)
+        self._background.submit(self._say_result, acknowledged)
 
     def _say_result(self, acknowledge: Callable[[], Ack]) -> None:
         try:

@@ -1,21 +1,34 @@
-"""The open parts of one session: readers, operators, state backends and writers, wired by the plan.
+"""The open parts of one session of a worker: tasks, chain and network, wired by the plan.
+
+With one worker the plan is one segment and nothing is sent anywhere. With several it is cut at its exchanges: each
+worker runs every segment, for its share of splits and key groups.
 
 Rule: opening is all or nothing for the caller, and ``close`` lets go of everything without undoing anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from kafka_eos.embedded.control import Start
+from kafka_eos.embedded.inputs import Rows
+from kafka_eos.embedded.network import BarrierArrived, Network
+from kafka_eos.embedded.task import Captured, Parts, Task
+from kafka_eos.errors import PlanError
+from kafka_eos.exchange import in_flight, wire
+from kafka_eos.exchange.routing import Router, router
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import (
     CheckpointStorage,
+    InFlight,
     JobContext,
+    ListCodec,
     Positions,
     Reader,
     StateBackend,
@@ -23,96 +36,292 @@ from kafka_eos.interfaces import (
     Writer,
 )
 from kafka_eos.operators.chain import Chain
-from kafka_eos.plan import Plan
+from kafka_eos.plan import KeyBy, Plan, Segment, Sink
+from kafka_eos.protocol.alignment import Mode
 from kafka_eos.records import Batch
 from kafka_eos.settings import Settings
 from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.state.keygroups import key_group_range
+
+_LOCAL_ROOM = 8
+"""Batches that may wait for another segment of the same worker."""
+_WORK = 16
+"""Entries that are processed between two looks at the network and at the supervisor."""
 
 
 class Stage:
-    """What a session works with. ``backends`` and ``writers`` are by operator name."""
+    """What a session works with; see ``task.Surroundings``."""
 
     _chain: Chain
 
-    def __init__(self, plan: Plan, settings: Settings, storage: CheckpointStorage, start: Start, local: Path) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        settings: Settings,
+        storage: CheckpointStorage,
+        start: Start,
+        local: Path,
+        subtask: int,
+        peers: Mapping[int, socket.socket],
+        done: Callable[[int, Sequence[Captured]], None],
+    ) -> None:
         self.readers: dict[str, Reader[Any]] = {}
-        self.writers: dict[str, Writer[Any]] = {}
-        self.backends: dict[str, StateBackend] = {}
+        self.tasks: list[Task] = []
         self.records_in = self.records_out = 0
-        self._plan, self._settings, self._start = plan, settings, start
+        self._plan, self._settings, self._start, self._storage, self._local = plan, settings, start, storage, local
+        self._subtask, self._parallelism, self._done = subtask, start.parallelism, done
         self._job = JobContext(plan.name, Term(start.term), settings.for_connectors())
         self._shared: dict[str, Any] = {}
+        self._writers: dict[tuple[int, str], Writer[Any]] = {}
+        self._current = 0
+        self._parts: dict[int, list[Captured]] = {}
         self._closing = ExitStack()
         with ExitStack() as undo:
             undo.callback(self.close)
-            self._open(storage, local)
+            self._open(peers)
             undo.pop_all()
 
-    def _open(self, storage: CheckpointStorage, local: Path) -> None:
-        for node in self._plan.nodes:
-            if not node.stateful:
-                continue
-            self.backends[node.name] = self._restore(node.name, storage, local)
-            self._closing.callback(self.backends[node.name].close)
+    # ------------------------------------------------------------ opening
+
+    def _open(self, peers: Mapping[int, socket.socket]) -> None:
+        plan = self._plan
+        self._exchanges = plan.exchanges if peers else ()
+        self._edges = {node.name: edge for edge, node in enumerate(self._exchanges)}
+        self._segments = plan.segments if peers else (plan.whole,)
+        window = self._settings.exchange_memory // max(1, 2 * len(self._edges) * len(peers))
+        self._network = Network(peers, len(self._edges), window)
+        self._closing.callback(self._network.close)
+        self._routers: list[Router] = [router(n, self._subtask, self._parallelism) for n in self._exchanges]
+        self._codecs: list[ListCodec[Any]] = [n.wire for n in self._exchanges if n.wire is not None]
+        backends = {node.name: self._backend(node.name) for node in plan.nodes if node.stateful}
         hit("recovery.restored")
         self._shared["reject-row"] = lambda *refused: self._chain.refuse_row(*refused)
-        for sink in self._plan.sinks:
-            self.writers[sink.name] = sink.sink.writer(self._context(sink.name))
-            self._closing.callback(self.writers[sink.name].discard)
-        self._chain = Chain(self._plan, self.backends, {name: self._output(w) for name, w in self.writers.items()})
+        for segment in self._segments:
+            self._open_writers(segment)
+        outputs = {sink.name: self._output(sink) for sink in plan.sinks}
+        self._chain = Chain(plan, backends, outputs, {n.name: self._sender(e) for e, n in enumerate(self._exchanges)})
         self._closing.callback(self._chain.close)
-        for source in self._plan.sources:
+        for source in plan.sources:
             self._shared[f"reject:{source.name}"] = self._chain.rejector(source.name)
-            reader = source.source.reader(self._context(source.name), self._start.positions[source.name])
+            context = self._context(source.name, self._subtask)
+            reader = source.source.reader(context, self._start.positions.get(source.name, {}))
             self.readers[source.name] = reader
             self._closing.callback(reader.close)
+        self.tasks = [self._task(segment, backends) for segment in reversed(self._segments)]
+        self._by_edge = {edge: task for task in self.tasks for edge in {edge for edge, _ in task.inputs}}
+        self._replay()
 
-    def _restore(self, operator: str, storage: CheckpointStorage, local: Path) -> StateBackend:
+    def _backend(self, operator: str) -> StateBackend:
         handles = [handle for handle in self._start.states if handle.operator == operator]
-        return open_backend(
+        backend = open_backend(
             self._settings.state_backend,
             operator,
-            local / operator,
-            range(MAX_KEY_GROUPS),
+            self._local / operator,
+            key_group_range(self._subtask, self._parallelism),
             handles,
-            storage,
+            self._storage,
             self._settings.state_cache_entries,
         )
+        self._closing.callback(backend.close)
+        return backend
 
-    def _context(self, operator: str) -> TaskContext:
-        return TaskContext(self._job, 0, 1, operator, self._shared, Epoch(self._start.first_epoch))
+    def _open_writers(self, segment: Segment) -> None:
+        """Each segment has writers of its own, because each comes to its barrier at its own time."""
+        for name in segment.nodes:
+            node = self._plan.node(name)
+            if isinstance(node, Sink):
+                number = segment.index * self._parallelism + self._subtask
+                writer = node.sink.writer(self._context(name, number))
+                self._writers[segment.index, name] = writer
+                self._closing.callback(writer.discard)
 
-    def _output(self, writer: Writer[Any]) -> Callable[[Batch[Any]], None]:
+    def _task(self, segment: Segment, backends: Mapping[str, StateBackend]) -> Task:
+        parts = Parts(
+            {name: self.readers[name] for name in segment.heads if name in self.readers},
+            {name: backends[name] for name in segment.nodes if name in backends},
+            {name: writer for (index, name), writer in self._writers.items() if index == segment.index},
+        )
+        mode, timeout = alignment_of(self._settings)
+        senders = range(self._parallelism)
+        return Task(segment, parts, self._edges, senders, self._job.term, mode, timeout, self)
+
+    def _context(self, operator: str, number: int) -> TaskContext:
+        first = Epoch(self._start.first_epoch)
+        return TaskContext(self._job, number, self._parallelism, operator, self._shared, first)
+
+    def _output(self, sink: Sink) -> Callable[[Batch[Any]], None]:
         def write(batch: Batch[Any]) -> None:
             self.records_out += len(batch)
-            writer.write(batch)
+            self._writers[self._current, sink.name].write(batch)
 
         return write
 
+    def _replay(self) -> None:
+        """Take the rows that were under way in the epoch before, as far as they are routed to this worker."""
+        kept = self._start.in_flight
+        wires = {node.name: node.wire for node in self._plan.exchanges if node.wire is not None}
+        for part in kept:
+            _check(part, wires)
+        for number, (name, frame) in enumerate(in_flight.load(self._storage, self._local / "in-flight", kept)):
+            batch = wire.decode(frame, wires[name])
+            if name not in self._edges:  # one worker: nothing to route
+                self._push_replayed(name, batch)
+                continue
+            edge = self._edges[name]
+            if isinstance(self._exchanges[edge], KeyBy):
+                own = [part for target, part in self._routers[edge](batch) if target == self._subtask]
+            else:
+                own = [batch] if number % self._parallelism == self._subtask else []
+            self._by_edge[edge].replay.extend((edge, part) for part in own)
+
+    def _push_replayed(self, head: str, batch: Batch[Any]) -> None:
+        self.push(self._plan.whole, head, batch)
+
     # ------------------------------------------------------------ work
 
+    @property
+    def connected(self) -> bool:
+        """Do rows come from elsewhere than the sources?"""
+        return bool(self._edges)
+
     def advance(self, batch_size: int, idle: float) -> None:
-        """Read what there is from every source and push it through; wait at most ``idle`` seconds in all."""
-        wait = idle / len(self.readers)
-        for name, reader in self.readers.items():
-            batch = reader.poll(batch_size, wait)
-            if batch is None:
-                self._chain.flush_rejected(name)
+        """Process what has arrived and read what there is; wait at most ``idle`` seconds if there is nothing."""
+        if not self._edges:
+            self._read(batch_size, idle / len(self.readers))
+            return
+        self._receive(0.0)
+        done = sum(task.work(_WORK) for task in self.tasks)
+        if not done + self._read(batch_size, 0.0):
+            self._receive(idle / 4)
+
+    def work(self, idle: float) -> None:
+        """Process what has arrived, and read nothing: the last barrier is on its way."""
+        self._receive(0.0)
+        if not sum(task.work(_WORK) for task in self.tasks):
+            self._receive(idle / 4)
+
+    def _read(self, batch_size: int, wait: float) -> int:
+        records = sum(task.read(batch_size, wait) for task in self.tasks)
+        self.records_in += records
+        return records
+
+    def _receive(self, timeout: float) -> None:
+        for arrival in self._network.pump(timeout):
+            task = self._by_edge[arrival.edge]
+            if isinstance(arrival, BarrierArrived):
+                task.barrier(arrival.edge, arrival.sender, arrival.epoch)
             else:
-                self.records_in += len(batch)
-                self._chain.push(name, batch)
+                task.rows(arrival.edge, arrival.sender, arrival.frame)
+
+    def trigger(self, epoch: EpochId) -> None:
+        """Begin an epoch at the sources. ``done`` is called when every segment has come to it."""
+        for task in reversed(self.tasks):
+            task.trigger(epoch.epoch.n)
 
     def completed(self, epoch: EpochId) -> None:
         """The epoch is committed: writers may reuse what they kept for it."""
-        for writer in self.writers.values():
+        for writer in self._writers.values():
             writer.committed(epoch)
 
     def reached(self, ends: Mapping[str, Positions]) -> bool:
-        return all(reader.reached(ends[name]) for name, reader in self.readers.items())
+        return all(reader.reached(ends.get(name, {})) for name, reader in self.readers.items())
 
     def lag(self) -> int:
         return sum(reader.lag() for reader in self.readers.values())
 
+    def store(self, captured: Captured) -> tuple[InFlight, ...]:
+        """Upload rows under way. Called on the background thread."""
+        return tuple(
+            in_flight.store(
+                self._storage,
+                self._local / f"frames-{edge}-{id(captured)}",
+                self._exchanges[edge].name,
+                self._codecs[edge],
+                (self._frame(edge, part) for part in rows),
+            )
+            for edge, rows in sorted(captured.in_flight.items())
+            if rows
+        )
+
     def close(self) -> None:
         self._closing.close()
+
+    # ------------------------------------------------------------ surroundings of the tasks
+
+    def push(self, segment: Segment, head: str, batch: Batch[Any] | None) -> None:
+        self._current = segment.index
+        if batch is None:
+            self._chain.flush_rejected(head)
+        else:
+            self._chain.push(head, batch)
+
+    def decode(self, edge: int, rows: Rows) -> Batch[Any]:
+        return wire.decode(rows, self._codecs[edge]) if isinstance(rows, bytes) else rows
+
+    def processed(self, edge: int, sender: int, rows: Rows) -> None:
+        if isinstance(rows, bytes):
+            self._network.processed(edge, sender, len(rows))
+
+    def room(self, edge: int) -> bool:
+        local = self._by_edge[edge].inputs[edge, self._subtask]
+        return local.waiting < _LOCAL_ROOM and self._network.room(edge)
+
+    def forward(self, edge: int, epoch: int, overtake: bool) -> Iterable[Rows]:
+        overtaken: list[Rows] = []
+        for target in range(self._parallelism):
+            if target == self._subtask:
+                self._by_edge[edge].barrier(edge, target, epoch)
+            elif overtake:
+                overtaken += self._network.overtake(edge, target, epoch)
+            else:
+                self._network.send_barrier(edge, target, epoch)
+        return overtaken
+
+    def captured(self, segment: Segment, epoch: int, captured: Captured) -> None:
+        parts = self._parts.setdefault(epoch, [])
+        parts.append(captured)
+        if len(parts) == len(self.tasks):
+            del self._parts[epoch]
+            self._done(epoch, parts)
+
+    def _sender(self, edge: int) -> Callable[[Batch[Any]], None]:
+        def send(batch: Batch[Any]) -> None:
+            for target, part in self._routers[edge](batch):
+                if target == self._subtask:
+                    self._by_edge[edge].rows(edge, target, part)
+                else:
+                    self._network.send(edge, target, self._frame(edge, part))
+
+        return send
+
+    def _frame(self, edge: int, rows: Rows) -> bytes:
+        if isinstance(rows, bytes):
+            return rows
+        keep_raw = self._plan.dead_letters(rows.origin.source) is not None
+        try:
+            return wire.encode(rows, self._codecs[edge], keep_raw)
+        except ValueError as error:
+            node = self._exchanges[edge]
+            raise PlanError(
+                f"values cannot pass {node.kind} {node.name!r} to another worker: {error}\n  {node.where}"
+            ) from error
+
+
+def alignment_of(settings: Settings) -> tuple[Mode, float]:
+    """The mode of the gates, and seconds until alignment is given up for an unaligned snapshot."""
+    match settings.checkpoint_mode:
+        case "unaligned":
+            return Mode.UNALIGNED, settings.aligned_timeout
+        case "at-least-once":
+            return Mode.AT_LEAST_ONCE, math.inf
+        case _:
+            return Mode.ALIGNED, math.inf
+
+
+def _check(part: InFlight, wires: Mapping[str, ListCodec[Any]]) -> None:
+    if part.exchange not in wires:
+        raise PlanError(
+            f"the checkpoint holds rows on their way through {part.exchange!r}, but the pipeline has no exchange of "
+            "that name. Run the old version until it has stopped with a savepoint, which holds no such rows."
+        )
+    in_flight.check_codec(part, wires[part.exchange])

@@ -11,8 +11,8 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from types import FrameType
 
 from kafka_eos.checkpoints import paths
@@ -56,7 +56,7 @@ class Supervisor:
         self._directory = settings.job_dir(plan.name)
         self._observers, self._until_caught_up = observers, until_caught_up
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._worker: WorkerProcess | None = None
+        self._workers: dict[int, WorkerProcess] = {}
         self._patience = Patience(threading.Event(), self._notice)
         self._ends: Mapping[str, Positions] | None = None
         self._checkpoints = Failures(settings.tolerated_checkpoint_failures)
@@ -80,20 +80,19 @@ class Supervisor:
                     self._leave_nothing_open(storage, history, error)
                 raise
             finally:
-                if self._worker is not None:
-                    self._worker.kill()
+                self._kill_all()
             self._observe("stopped")
 
     def _supervise(self, storage: LocalStorage, history: History) -> None:
         checked = False
         while True:
-            worker = self._living_worker()
+            workers = self._living_workers()
             with closing(self._coordinator(storage, history)) as coordinator:
                 try:
                     if not checked:
                         self._check(coordinator)
                         checked = True
-                    return self._attempt(coordinator, worker)
+                    return self._attempt(coordinator, workers)
                 except (RestartFromCheckpoint, OSError) as error:
                     coordinator.ensure_owner()
                     self._after(error)
@@ -104,14 +103,22 @@ class Supervisor:
         if self._expired:
             self._patience.interrupt()
         connectors, retained = self._settings.for_connectors(), self._settings.retained_checkpoints
-        return Coordinator(self._plan, storage, history, self._patience, connectors, retained)
+        return Coordinator(
+            self._plan,
+            storage,
+            history,
+            self._patience,
+            connectors,
+            retained,
+            start_from=self._settings.start_from,
+            allow_dropped_state=self._settings.allow_dropped_state,
+        )
 
     def _leave_nothing_open(self, storage: LocalStorage, history: History, why: Exception) -> None:
         """Finish what was decided, abort the rest: an open transaction would hide what others write behind it."""
         if isinstance(why, CommittableLost | CorruptCheckpoint):
             return  # only a person may touch what is left
-        if self._worker is not None:
-            self._worker.kill()
+        self._kill_all()
         with closing(self._coordinator(storage, history)) as coordinator:
             timer = threading.Timer(self._settings.stop_timeout, coordinator.interrupt)
             timer.start()
@@ -124,14 +131,14 @@ class Supervisor:
             finally:
                 timer.cancel()
 
-    def _attempt(self, coordinator: Coordinator, worker: WorkerProcess) -> None:
+    def _attempt(self, coordinator: Coordinator, workers: Sequence[WorkerProcess]) -> None:
         resumed = coordinator.recover()
         self._recovered = True
         if self._until_caught_up and self._ends is None:
             self._ends = coordinator.ends()
         settings = self._settings
         cadence = Cadence(settings.checkpoint_interval, settings.checkpoint_min_pause, settings.checkpoint_timeout)
-        attempt = Attempt(coordinator, resumed, worker, self._events, cadence, self._observe, self._ends)
+        attempt = Attempt(coordinator, resumed, workers, self._events, cadence, self._observe, self._ends)
         if self._stopping:
             attempt.stop()
         attempt.run()
@@ -153,8 +160,9 @@ class Supervisor:
         """Count the failure, wait, and let the next attempt begin; or give up."""
         if isinstance(error, WorkerDied):
             self._deaths = failures = self._deaths.failed()
-            if self._worker is not None:
-                self._worker.kill()  # it may be alive and only not answering
+            for worker in self._workers.values():
+                if worker.pid in error.pids:
+                    worker.kill()  # it may be alive and only not answering
             what, setting = "worker ended", "max_restarts"
         else:
             self._checkpoints = failures = self._checkpoints.failed()
@@ -165,8 +173,7 @@ class Supervisor:
                 f"{failures.seen} times in a row without a committed checkpoint: {what}: {error}. Nothing is lost; "
                 f"the job continues from its last checkpoint when started again. ({setting}={failures.tolerated})"
             ) from error
-        if self._worker is not None and self._worker.alive:
-            self._end_session(self._worker)
+        self._end_sessions()
         self._back_off(failures.seen)
 
     def _back_off(self, failures: int) -> None:
@@ -177,27 +184,32 @@ class Supervisor:
             while not self._stopping and time.monotonic() < until:
                 time.sleep(_NAP)
 
-    def _end_session(self, worker: WorkerProcess) -> None:
-        """Return when nothing of the worker's session runs any more: what it begins, recovery could not see."""
-        try:
-            worker.tell(Drop(session=0))
-        except WorkerDied:
-            return
+    def _end_sessions(self) -> None:
+        """Return when nothing of the workers' sessions runs any more: what they begin, recovery could not see."""
+        busy = {worker.pid: worker for worker in self._workers.values() if worker.alive}
+        for worker in busy.values():
+            with suppress(WorkerDied):
+                worker.tell(Drop(session=0))
         until = time.monotonic() + _DROP_TIMEOUT
-        while worker.alive and time.monotonic() < until and not self._expired:
-            try:
-                event = self._events.get(timeout=_NAP)
-            except queue.Empty:
-                continue
-            match event:
-                case Heard(message=Dropped(), pid=pid) if pid == worker.pid:
-                    return
-        worker.kill()
+        while busy and time.monotonic() < until and not self._expired:
+            with suppress(queue.Empty):
+                match self._events.get(timeout=_NAP):
+                    case Heard(message=Dropped(), pid=pid) | WorkerEnded(pid=pid):
+                        busy.pop(pid, None)
+        for worker in busy.values():
+            worker.kill()
 
-    def _living_worker(self) -> WorkerProcess:
-        if self._worker is None or not self._worker.alive:
-            self._worker = WorkerProcess(self._app, 0, self._settings.as_json(), self._heard, self._ended)
-        return self._worker
+    def _living_workers(self) -> list[WorkerProcess]:
+        """One worker a subtask; those that still run go on, with their interpreters as they are."""
+        for subtask in range(self._settings.parallelism):
+            if subtask not in self._workers or not self._workers[subtask].alive:
+                settings = self._settings.as_json()
+                self._workers[subtask] = WorkerProcess(self._app, subtask, settings, self._heard, self._ended)
+        return [worker for _, worker in sorted(self._workers.items())]
+
+    def _kill_all(self) -> None:
+        for worker in self._workers.values():
+            worker.kill()
 
     # ------------------------------------------------------------ what arrives
 

@@ -14,12 +14,13 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kafka_eos.app import load
 from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.embedded.control import Drop, Dropped, Start, ToWorker, receive_as_worker
-from kafka_eos.embedded.session import Mouth, failure, run_session
+from kafka_eos.embedded.control import Drop, Dropped, Start, receive_as_worker
+from kafka_eos.embedded.session import Done, Inbox, Mouth, failure, run_session
+from kafka_eos.embedded.stage import Stage
 from kafka_eos.ids import AppRef
 from kafka_eos.settings import Settings
 
@@ -37,7 +38,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # both may reach the whole process group; the supervisor drains us
     sock = socket.socket(fileno=int(fd))
     mouth = Mouth(sock)
-    inbox: queue.SimpleQueue[ToWorker] = queue.SimpleQueue()
+    inbox: Inbox = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sock, inbox), daemon=True, name="control").start()
     try:
         work = _prepare(AppRef.parse(app), settings, subtask)
@@ -47,15 +48,15 @@ def main() -> None:
     _spare_the_collector()
     while True:
         match inbox.get():
-            case Start() as start:
-                work(start, mouth, inbox)
+            case Start() as start, sockets:
+                work(start, dict(zip(start.peers, sockets, strict=True)), mouth, inbox)
                 gc.collect()
                 mouth.say(Dropped(session=start.session))
-            case Drop(session=session):
+            case Drop(session=session), _:
                 mouth.say(Dropped(session=session))
 
 
-Work = Callable[[Start, Mouth, "queue.SimpleQueue[ToWorker]"], None]
+Work = Callable[[Start, Mapping[int, socket.socket], Mouth, Inbox], None]
 
 
 def _prepare(app: AppRef, settings: str, subtask: str) -> Work:
@@ -65,8 +66,11 @@ def _prepare(app: AppRef, settings: str, subtask: str) -> Work:
     storage = LocalStorage(resolved.job_dir(plan.name))
     local = resolved.local_dir(plan.name) / subtask
 
-    def work(start: Start, mouth: Mouth, inbox: queue.SimpleQueue[ToWorker]) -> None:
-        run_session(plan, resolved, storage, start, mouth, local, inbox)
+    def work(start: Start, peers: Mapping[int, socket.socket], mouth: Mouth, inbox: Inbox) -> None:
+        def open_stage(done: Done) -> Stage:
+            return Stage(plan, resolved, storage, start, local / str(start.term), int(subtask), peers, done)
+
+        run_session(open_stage, resolved.batch_size, storage, start, mouth, local, inbox)
 
     return work
 
@@ -82,7 +86,7 @@ def _spare_the_collector() -> None:
     gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
 
 
-def _listen(sock: socket.socket, inbox: queue.SimpleQueue[ToWorker]) -> None:
+def _listen(sock: socket.socket, inbox: Inbox) -> None:
     for message in receive_as_worker(sock):
         inbox.put(message)
     # Without a supervisor nothing we do counts; whatever is prepared is decided about by its successor.

@@ -1,0 +1,60 @@
+"""The queues in front of a segment: rows and barriers that have arrived and are not processed yet.
+
+Rule: a barrier keeps its place among the rows of its channel even when it was reported early, because what stands
+before it belongs to its epoch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from kafka_eos.records import Batch
+
+Rows: TypeAlias = "Batch[Any] | bytes"
+"""From the same worker as they are, from another one as a frame of ``exchange.wire``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A barrier in its place."""
+
+    epoch: int
+    at: float
+    """When it arrived, on the worker's monotonic clock."""
+
+
+@dataclass(slots=True)
+class Input:
+    """One exchange from one sender."""
+
+    edge: int
+    sender: int
+    queue: deque[Rows | Marker] = field(default_factory=deque)
+
+    @property
+    def channel(self) -> tuple[int, int]:
+        """The name of the input in the gate."""
+        return self.edge, self.sender
+
+    def before(self, epoch: int) -> Iterator[Rows]:
+        """Rows that stand before the barrier of ``epoch``; all if it has not arrived."""
+        for entry in self.queue:
+            if isinstance(entry, Marker):
+                if entry.epoch == epoch:
+                    return
+            else:
+                yield entry
+
+    def marker(self, epoch: int) -> Marker | None:
+        return next((e for e in self.queue if isinstance(e, Marker) and e.epoch == epoch), None)
+
+    def oldest_marker(self) -> Marker | None:
+        return next((e for e in self.queue if isinstance(e, Marker)), None)
+
+    @property
+    def waiting(self) -> int:
+        """Entries that are not processed."""
+        return len(self.queue)

@@ -1,0 +1,229 @@
+"""The channels between workers: one Unix socket a pair of workers, all exchanges on it, credits for each channel.
+
+A channel is one exchange from one sender to one receiver. A sender may have ``window`` bytes on the way; what is
+more waits in its own queue, and ``room`` says so, until the receiver has *processed* rows and gives credit back. So a
+slow operator slows down those who feed it, back to the sources, and memory is bounded by windows.
+
+Rule: channels are FIFO, except for a barrier that is told to overtake; what it overtakes is returned by ``overtake``,
+to become part of the snapshot. Nothing here blocks: the worker's one thread pumps. Sockets belong to one session, so
+what a worker of an earlier session still sends reaches nobody.
+"""
+
+from __future__ import annotations
+
+import enum
+import selectors
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+_HEAD = struct.Struct("<IBHQ")
+"""Length of the body, kind, number of the exchange, epoch (barrier) or bytes (credit)."""
+_CHUNK = 1 << 20
+_SOCKET_BUFFER = 4 << 20
+
+
+class Kind(enum.IntEnum):
+    ROWS = 0
+    BARRIER = 1
+    CREDIT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """One frame of rows from another worker."""
+
+    edge: int
+    sender: int
+    frame: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierArrived:
+    """Everything that ``sender`` sent on ``edge`` before its barrier of ``epoch`` has arrived before this."""
+
+    edge: int
+    sender: int
+    epoch: int
+
+
+Arrival = Rows | BarrierArrived
+
+
+@dataclass(slots=True)
+class _Channel:
+    """The sending end of a channel. ``waiting`` is what has no credit yet: (kind, number, body)."""
+
+    on_the_way: int = 0
+    waiting: deque[tuple[Kind, int, bytes]] = field(default_factory=deque)
+
+
+class _Peer:
+    """One worker at the other end of a socket."""
+
+    def __init__(self, subtask: int, sock: socket.socket) -> None:
+        self.subtask, self.sock = subtask, sock
+        self.urgent: deque[bytes] = deque()
+        self.queued: deque[tuple[int, Kind, bytes]] = deque()
+        """Frames in order: exchange, kind, the bytes with their head."""
+        self.partial = memoryview(b"")
+        self.received = bytearray()
+        self.gone = False
+        sock.setblocking(False)
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            sock.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)
+
+    @property
+    def idle(self) -> bool:
+        return not (self.partial or self.urgent or self.queued)
+
+    def write(self) -> None:
+        """Hand to the kernel what it takes now."""
+        while not self.idle:
+            if not self.partial:
+                self.partial = memoryview(self.urgent.popleft() if self.urgent else self.queued.popleft()[2])
+            try:
+                self.partial = self.partial[self.sock.send(self.partial) :]
+            except BlockingIOError:
+                return
+            except OSError:
+                self.lose()
+
+    def read(self) -> Iterator[tuple[int, Kind, int, bytes]]:
+        """Whole frames that have arrived: exchange, kind, number, body."""
+        try:
+            while chunk := self.sock.recv(_CHUNK):
+                self.received += chunk
+                if len(chunk) < _CHUNK:
+                    break
+            else:
+                self.lose()
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.lose()
+        yield from self._frames()
+
+    def _frames(self) -> Iterator[tuple[int, Kind, int, bytes]]:
+        start, size = 0, len(self.received)
+        while size - start >= _HEAD.size:
+            length, kind, edge, number = _HEAD.unpack_from(self.received, start)
+            end = start + _HEAD.size + length
+            if end > size:
+                break
+            yield edge, Kind(kind), number, bytes(memoryview(self.received)[start + _HEAD.size : end])
+            start = end
+        del self.received[:start]
+
+    def lose(self) -> None:
+        """The worker is gone. The supervisor knows it too and ends the session; until then nothing reaches it."""
+        self.gone = True
+        self.urgent.clear()
+        self.queued.clear()
+        self.partial = memoryview(b"")
+
+
+class Network:
+    """The channels of one worker in one session. ``peers``: sockets to the other subtasks; ``edges``: exchanges."""
+
+    def __init__(self, peers: Mapping[int, socket.socket], edges: int, window: int) -> None:
+        self._peers = {subtask: _Peer(subtask, sock) for subtask, sock in peers.items()}
+        self._channels = {(edge, target): _Channel() for edge in range(edges) for target in peers}
+        self._window = window
+        self._selector = selectors.DefaultSelector()
+        for peer in self._peers.values():
+            self._selector.register(peer.sock, selectors.EVENT_READ, peer)
+        self._watching_writes: set[int] = set()
+
+    def send(self, edge: int, target: int, frame: bytes) -> None:
+        """Send rows, now or when there is credit for them."""
+        self._offer(edge, target, Kind.ROWS, 0, frame)
+
+    def send_barrier(self, edge: int, target: int, epoch: int) -> None:
+        """Send a barrier behind everything that was sent before."""
+        self._offer(edge, target, Kind.BARRIER, epoch, b"")
+
+    def overtake(self, edge: int, target: int, epoch: int) -> list[bytes]:
+        """Send a barrier before everything that has not left yet; returns the frames of rows that it overtakes.
+
+        They are still sent. Older barriers among them are dropped: their epoch was given up.
+        """
+        peer, channel = self._peers[target], self._channels[edge, target]
+        peer.queued = deque(item for item in peer.queued if item[0] != edge or item[1] is not Kind.BARRIER)
+        channel.waiting = deque(item for item in channel.waiting if item[0] is not Kind.BARRIER)
+        overtaken = [data[_HEAD.size :] for at, _, data in peer.queued if at == edge]
+        peer.urgent.append(_HEAD.pack(0, Kind.BARRIER, edge, epoch))
+        return overtaken + [body for _, _, body in channel.waiting]
+
+    def processed(self, edge: int, sender: int, size: int) -> None:
+        """Give credit back for rows of ``size`` bytes."""
+        peer = self._peers[sender]
+        if not peer.gone:
+            peer.urgent.append(_HEAD.pack(0, Kind.CREDIT, edge, size))
+
+    def room(self, edge: int) -> bool:
+        """May more rows be made for this exchange? False while one of its receivers is behind."""
+        return not any(self._channels[edge, target].waiting for target in self._peers)
+
+    def pump(self, timeout: float) -> list[Arrival]:
+        """Send and receive what is possible; wait at most ``timeout`` seconds for something to happen."""
+        for peer in self._peers.values():
+            self._flush(peer)
+        arrived: list[Arrival] = []
+        for key, events in self._selector.select(timeout):
+            peer = key.data
+            if events & selectors.EVENT_READ:
+                arrived += self._received(peer)
+            self._flush(peer)
+        return arrived
+
+    def close(self) -> None:
+        self._selector.close()
+        for peer in self._peers.values():
+            peer.sock.close()
+
+    # ------------------------------------------------------------ inside
+
+    def _offer(self, edge: int, target: int, kind: Kind, number: int, body: bytes) -> None:
+        channel = self._channels[edge, target]
+        channel.waiting.append((kind, number, body))
+        self._release(edge, target)
+
+    def _release(self, edge: int, target: int) -> None:
+        """Queue for the socket what has credit. One frame may pass at any time, however large it is."""
+        peer, channel = self._peers[target], self._channels[edge, target]
+        while channel.waiting and not peer.gone:
+            kind, number, body = channel.waiting[0]
+            if kind is Kind.ROWS and channel.on_the_way and channel.on_the_way + len(body) > self._window:
+                return
+            channel.waiting.popleft()
+            if kind is Kind.ROWS:
+                channel.on_the_way += len(body)
+            peer.queued.append((edge, kind, _HEAD.pack(len(body), kind, edge, number) + body))
+
+    def _received(self, peer: _Peer) -> Iterator[Arrival]:
+        for edge, kind, number, body in peer.read():
+            match kind:
+                case Kind.ROWS:
+                    yield Rows(edge, peer.subtask, body)
+                case Kind.BARRIER:
+                    yield BarrierArrived(edge, peer.subtask, number)
+                case Kind.CREDIT:
+                    self._channels[edge, peer.subtask].on_the_way -= number
+                    self._release(edge, peer.subtask)
+
+    def _flush(self, peer: _Peer) -> None:
+        """Write, and keep watch for the socket to take more only as long as there is more."""
+        peer.write()
+        if peer.gone:
+            if peer.sock in self._selector.get_map():
+                self._selector.unregister(peer.sock)
+            self._watching_writes.discard(peer.subtask)
+            return
+        wanted = not peer.idle
+        if wanted != (peer.subtask in self._watching_writes):
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
+            self._selector.modify(peer.sock, events, peer)
+            (self._watching_writes.add if wanted else self._watching_writes.discard)(peer.subtask)

@@ -1,0 +1,153 @@
+"""What other processes ask a running job to do: a request is a file, and so is its answer.
+
+Whoever asks: ``submit``, then ``wait``. The supervisor: ``clear`` once when it starts, then ``pending`` now and then
+and one ``answer`` for each request.
+
+Rule: a request is for the supervisor that runs now. The next one does not carry out what was asked of this one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.coordinator.lock import is_held
+from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
+
+_NAP = 0.05
+
+
+class TakeSavepoint(msgspec.Struct, frozen=True, tag="savepoint", forbid_unknown_fields=True):
+    """Take a checkpoint, and make a savepoint of it in the absolute directory ``path``.
+
+    With ``stop`` the job ends after that checkpoint: nothing comes after it, and nothing is left open.
+    """
+
+    path: str
+    stop: bool = False
+
+
+class TakeCheckpoint(msgspec.Struct, frozen=True, tag="checkpoint", forbid_unknown_fields=True):
+    """Take a checkpoint now."""
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop", forbid_unknown_fields=True):
+    """End the job: after a last checkpoint, or, without ``drain``, at once (the next start goes back to the last)."""
+
+    drain: bool = True
+
+
+Request: TypeAlias = TakeSavepoint | TakeCheckpoint | Stop
+
+
+class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What became of a request. ``error`` says why it failed; else ``epoch`` is the committed epoch that it got."""
+
+    epoch: int | None = None
+    path: str | None = None
+    error: str | None = None
+
+
+class Unanswered(Retryable):
+    """The job ended or was restarted before it answered, or did not answer in time."""
+
+
+# ---------------------------------------------------------------- whoever asks
+
+
+def submit(storage: JobStorage, request: Request) -> str:
+    """Leave a request for the supervisor; returns its token, for ``wait``."""
+    token = secrets.token_hex(8)
+    storage.publish(paths.request_name(token), msgspec.json.encode(request))
+    return token
+
+
+def wait(storage: JobStorage, token: str, timeout: float, running: Callable[[], bool]) -> Answer:
+    """The answer. ``timeout`` in seconds; ``running`` says whether a supervisor holds the job's lock.
+
+    Raises Unanswered, and withdraws the request, if no answer comes in time or at all; ConfigError with the
+    supervisor's reason if it could not do what was asked.
+    """
+    deadline = time.monotonic() + timeout
+    try:
+        while (answer := _answer(storage, token)) is None:
+            # In this order: the answer is there before the request goes, and before the supervisor ends.
+            alive, asked = running(), paths.request_name(token) in storage.list(paths.REQUESTS)
+            if not (alive and asked):
+                answer = _answer(storage, token)
+                break
+            if time.monotonic() > deadline:
+                raise Unanswered(f"the job did not answer within {timeout:g} s; it goes on, the request is withdrawn")
+            time.sleep(_NAP)
+    finally:
+        storage.delete(paths.request_name(token))
+        storage.delete(paths.answer_name(token))
+    if answer is None:
+        raise Unanswered("the job ended or was restarted before it answered; try again")
+    if answer.error is not None:
+        raise ConfigError(answer.error)
+    return answer
+
+
+def is_running(job_directory: Path) -> bool:
+    """Whether a supervisor runs the job in that directory, on this machine."""
+    return is_held(job_directory / paths.LOCK)
+
+
+def _answer(storage: JobStorage, token: str) -> Answer | None:
+    try:
+        return msgspec.json.decode(storage.read(paths.answer_name(token)), type=Answer)
+    except FileNotFoundError:
+        return None
+
+
+# ---------------------------------------------------------------- the supervisor
+
+
+def clear(storage: JobStorage) -> None:
+    """Drop what was asked of a supervisor that is gone, and answers that nobody has fetched."""
+    for name in storage.list(paths.REQUESTS):
+        storage.delete(name)
+
+
+def pending(storage: JobStorage) -> list[tuple[str, Request]]:
+    """Requests without an answer, by token. One that cannot be understood is answered with that at once."""
+    names = [paths.parse_request_name(name) for name in storage.list(paths.REQUESTS)]
+    answered = {token for token, kind in names if kind == "answer"}
+    found: list[tuple[str, Request]] = []
+    for token, kind in names:
+        if kind == "request" and token not in answered:
+            with suppress(FileNotFoundError):  # withdrawn a moment ago
+                data = storage.read(paths.request_name(token))
+                try:
+                    found.append((token, msgspec.json.decode(data, type=Request)))
+                except msgspec.DecodeError as error:
+                    answer(storage, token, Answer(error=f"the job's kafka-eos does not know this request: {error}"))
+    return found
+
+
+def answer(storage: JobStorage, token: str, answer: Answer) -> None:
+    """Say what became of a request. Nothing happens if it is answered already."""
+    with suppress(FileExistsError):
+        storage.publish(paths.answer_name(token), msgspec.json.encode(answer))
+    storage.delete(paths.request_name(token))
+
+
+def failed(error: Exception) -> Answer:
+    """The answer for a request that ended in an exception."""
+    what = str(error) or type(error).__name__
+    return Answer(error=what if isinstance(error, KafkaEosError) else f"{type(error).__name__}: {what}")
+
+
+def on_behalf_of(path: str | os.PathLike[str]) -> str:
+    """An absolute path for ``TakeSavepoint``: the supervisor has a working directory of its own."""
+    return os.path.abspath(path)

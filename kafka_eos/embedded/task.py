@@ -1,0 +1,246 @@
+"""One segment of the plan at work in one worker: its inputs, its gate, and its snapshots.
+
+Rows come from the segment's sources, and from its input channels; they run through the chain, which ends in writers
+and in the exchanges to the next segments. The gate (``protocol.alignment``) says what a barrier does.
+
+Rule: a snapshot is taken between two batches and is whole: positions of the sources, state, writers sealed, barrier
+sent on every tail, in one go. Nothing else of this worker runs in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kafka_eos.embedded.inputs import Input, Marker, Rows
+from kafka_eos.failpoints import hit
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import Positions, PreCommit, Reader, StateBackend, Upload, Writer
+from kafka_eos.plan import Segment
+from kafka_eos.protocol.alignment import Abandon, Action, Complete, Gate, Mode, Snapshot
+from kafka_eos.records import Batch
+
+
+@dataclass(slots=True)
+class Captured:
+    """A segment's part of an epoch. ``in_flight``: rows by exchange, in order; complete when the gate says so."""
+
+    positions: dict[str, Positions]
+    uploads: list[Upload]
+    precommits: list[PreCommit]
+    in_flight: dict[int, list[Rows]] = field(default_factory=dict)
+    blocked: float = 0.0
+    """Seconds that the snapshot kept the worker from processing."""
+    aligning: float = 0.0
+    """Seconds from the first barrier to the last."""
+
+
+class Surroundings(Protocol):
+    """What a task needs of the worker around it."""
+
+    def push(self, segment: Segment, head: str, batch: Batch[Any] | None) -> None:
+        """Run rows through the segment; None after a read that brought nothing but, perhaps, bad records."""
+
+    def decode(self, edge: int, rows: Rows) -> Batch[Any]: ...
+
+    def processed(self, edge: int, sender: int, rows: Rows) -> None:
+        """The rows are processed: who sent them may send more."""
+
+    def room(self, edge: int) -> bool:
+        """May more rows be made for this exchange?"""
+
+    def forward(self, edge: int, epoch: int, overtake: bool) -> Iterable[Rows]:
+        """Send the barrier to all subtasks; returns the rows that it overtakes."""
+
+    def captured(self, segment: Segment, epoch: int, captured: Captured) -> None:
+        """The segment's part of the epoch is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The open parts of a segment, by operator name."""
+
+    readers: Mapping[str, Reader[Any]]
+    backends: Mapping[str, StateBackend]
+    writers: Mapping[str, Writer[Any]]
+
+
+class Task:
+    """``edges`` numbers the exchanges of the plan; ``senders`` are the subtasks that send."""
+
+    def __init__(
+        self,
+        segment: Segment,
+        parts: Parts,
+        edges: Mapping[str, int],
+        senders: Sequence[int],
+        term: Term,
+        mode: Mode,
+        aligned_timeout: float,
+        around: Surroundings,
+    ) -> None:
+        self.segment, self.parts, self._term, self._around = segment, parts, term, around
+        self._tails = [edges[name] for name in segment.tails if name in edges]
+        self._heads = {edges[name]: name for name in segment.heads if name in edges}
+        self.inputs = {(edge, sender): Input(edge, sender) for edge in self._heads for sender in senders}
+        channels = frozenset([*self.inputs, *(("source", name) for name in parts.readers)])
+        self._gate = Gate(channels, mode, aligned_timeout)
+        self._at_once = mode is Mode.UNALIGNED and aligned_timeout == 0
+        self.replay: deque[tuple[int, Batch[Any]]] = deque()
+        """Rows that were under way in the epoch that this session continues: processed before all others."""
+        self._open: dict[int, tuple[Captured, float]] = {}
+        """Epochs that are captured and not complete, and since when."""
+
+    # ------------------------------------------------------------ arrivals
+
+    def rows(self, edge: int, sender: int, rows: Rows) -> None:
+        """Rows have arrived."""
+        entry = self.inputs[edge, sender]
+        entry.queue.append(rows)
+        for epoch in self._gate.logged_by(entry.channel):
+            self._log(epoch, edge, [rows])
+
+    def barrier(self, edge: int, sender: int, epoch: int) -> None:
+        """A barrier has arrived behind rows that may still wait here."""
+        entry = self.inputs[edge, sender]
+        now = time.monotonic()
+        entry.queue.append(Marker(epoch, now))
+        if self._at_once or epoch in self._open:
+            self._report(entry.channel, epoch, now)
+
+    def trigger(self, epoch: int) -> None:
+        """The barrier of the sources: their positions are the cut."""
+        for name in self.parts.readers:
+            self._report(("source", name), epoch, time.monotonic())
+
+    def abort(self, epoch: int) -> None:
+        """The epoch is given up: forget what was captured of it."""
+        self._gate, _ = self._gate.abort(epoch)
+        self._open.pop(epoch, None)
+
+    # ------------------------------------------------------------ work
+
+    def work(self, most: int) -> int:
+        """Process up to ``most`` waiting entries; returns how many."""
+        self._tick()
+        done = 0
+        while done < most and self._step():
+            done += 1
+        return done
+
+    def read(self, batch_size: int, wait: float) -> int:
+        """Read from every source of the segment once; returns the number of records. ``wait`` seconds at most."""
+        if self.replay or not self.parts.readers or not self._room():
+            return 0
+        records = 0
+        for name, reader in self.parts.readers.items():
+            if ("source", name) in self._gate.blocked:
+                continue
+            batch = reader.poll(batch_size, wait)
+            records += 0 if batch is None else len(batch)
+            self._around.push(self.segment, name, batch)
+        return records
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is waiting here."""
+        return not self.replay and not any(entry.queue for entry in self.inputs.values())
+
+    def _room(self) -> bool:
+        return all(map(self._around.room, self._tails))
+
+    def _step(self) -> bool:
+        if self.replay:
+            if not self._room():
+                return False
+            edge, batch = self.replay.popleft()
+            self._around.push(self.segment, self._heads[edge], batch)
+            return True
+        blocked = self._gate.blocked
+        return any(self._take(entry) for entry in self._fairly() if entry.channel not in blocked)
+
+    def _fairly(self) -> list[Input]:
+        """Inputs with something in them, those that wait longest in number of entries first."""
+        return sorted((e for e in self.inputs.values() if e.queue), key=lambda e: -e.waiting)
+
+    def _take(self, entry: Input) -> bool:
+        first = entry.queue[0]
+        if isinstance(first, Marker):
+            entry.queue.popleft()
+            self._report(entry.channel, first.epoch, time.monotonic())
+            return True
+        if not self._room():
+            return False
+        entry.queue.popleft()
+        self._around.push(self.segment, self._heads[entry.edge], self._around.decode(entry.edge, first))
+        self._around.processed(entry.edge, entry.sender, first)
+        return True
+
+    # ------------------------------------------------------------ barriers
+
+    def _tick(self) -> None:
+        """Alignment that takes too long becomes unaligned, also where barriers wait behind rows."""
+        if self._gate.mode is not Mode.UNALIGNED or self._at_once:
+            return
+        now, patience = time.monotonic(), self._gate.aligned_timeout
+        for entry in self.inputs.values():
+            marker = entry.oldest_marker()
+            if marker is not None and now >= marker.at + patience and entry.channel not in self._gate.blocked:
+                self._report(entry.channel, marker.epoch, marker.at)
+        gate, actions = self._gate.tick(now)
+        self._carry_out(gate, actions)
+
+    def _report(self, channel: object, epoch: int, now: float) -> None:
+        gate, actions = self._gate.barrier(channel, epoch, now)
+        self._carry_out(gate, actions)
+
+    def _carry_out(self, gate: Gate, actions: Sequence[Action]) -> None:
+        self._gate = gate
+        for action in actions:
+            match action:
+                case Snapshot(epoch=epoch, unaligned=unaligned):
+                    self._snapshot(epoch, unaligned)
+                case Complete(epoch=epoch):
+                    captured, since = self._open.pop(epoch)
+                    captured.aligning = time.monotonic() - since
+                    hit("align.complete")
+                    self._around.captured(self.segment, epoch, captured)
+                case Abandon(epoch=epoch):
+                    self._open.pop(epoch, None)
+        if self._gate.mode is Mode.UNALIGNED:
+            # Barriers that wait in queues count as soon as their epoch is captured.
+            waiting = [(e.channel, m) for e in self.inputs.values() for m in [e.oldest_marker()] if m is not None]
+            for channel, marker in waiting:
+                if marker.epoch in self._open and channel in self._gate.logging:
+                    self._report(channel, marker.epoch, marker.at)
+
+    def _snapshot(self, epoch: int, unaligned: bool) -> None:
+        began = time.monotonic()
+        name = EpochId(Epoch(epoch), self._term)
+        hit("source.capture.before")
+        positions = {source: reader.positions() for source, reader in self.parts.readers.items()}
+        hit("source.capture.after")
+        uploads = [backend.snapshot(name.epoch) for backend in self.parts.backends.values()]
+        hit("sink.seal")
+        precommits = [writer.seal(name) for writer in self.parts.writers.values()]
+        captured = Captured(positions, uploads, precommits)
+        self._open[epoch] = captured, began
+        for edge, batch in self.replay:
+            self._log(epoch, edge, [batch])
+        if unaligned:
+            self._log_waiting(epoch)
+        for edge in self._tails:
+            self._log(epoch, edge, self._around.forward(edge, epoch, unaligned))
+        captured.blocked = time.monotonic() - began
+
+    def _log_waiting(self, epoch: int) -> None:
+        """Rows that the barrier has overtaken in the input queues."""
+        for entry in self.inputs.values():
+            if entry.marker(epoch) is not None or entry.channel in self._gate.logging:
+                self._log(epoch, entry.edge, entry.before(epoch))
+
+    def _log(self, epoch: int, edge: int, rows: Iterable[Rows]) -> None:
+        self._open[epoch][0].in_flight.setdefault(edge, []).extend(rows)
