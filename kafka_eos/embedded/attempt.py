@@ -205,7 +205,7 @@ class Attempt:
         self._flight = Pending(epoch, frozenset(worker.subtask for worker in self._workers), now)
         self._acks = {}
         self._last_triggered = now
-        self._tell_all(Trigger(session=self._session, epoch=epoch, last=last))
+        self._tell_all(Trigger(session=self._session, epoch=epoch, last=last, aligned=last))
 
     def _discover(self, known: Mapping[str, Positions]) -> Event:
         try:

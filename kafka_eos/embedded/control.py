@@ -45,10 +45,14 @@ class Start(Message, frozen=True):
 
 
 class Trigger(Message, frozen=True):
-    """The barrier: snapshot, seal, acknowledge. ``last`` stops reading afterwards."""
+    """The barrier: snapshot, seal, acknowledge. ``last`` stops reading afterwards.
+
+    ``aligned``: nothing may be left under way, whatever the job's mode (for a last epoch, for a savepoint).
+    """
 
     epoch: EpochId
     last: bool
+    aligned: bool
 
 
 class Complete(Message, frozen=True):

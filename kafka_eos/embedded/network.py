@@ -29,6 +29,11 @@ class Kind(enum.IntEnum):
     ROWS = 0
     BARRIER = 1
     CREDIT = 2
+    ALIGNED = 3
+    """A barrier that overtakes nothing, whatever the mode of the job."""
+
+
+_BARRIERS = (Kind.BARRIER, Kind.ALIGNED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,7 @@ class BarrierArrived:
     edge: int
     sender: int
     epoch: int
+    aligned: bool
 
 
 Arrival = Rows | BarrierArrived
@@ -141,9 +147,9 @@ class Network:
         """Send rows, now or when there is credit for them."""
         self._offer(edge, target, Kind.ROWS, 0, frame)
 
-    def send_barrier(self, edge: int, target: int, epoch: int) -> None:
-        """Send a barrier behind everything that was sent before."""
-        self._offer(edge, target, Kind.BARRIER, epoch, b"")
+    def send_barrier(self, edge: int, target: int, epoch: int, aligned: bool) -> None:
+        """Send a barrier behind everything that was sent before; with ``aligned`` the receivers do so, too."""
+        self._offer(edge, target, Kind.ALIGNED if aligned else Kind.BARRIER, epoch, b"")
 
     def overtake(self, edge: int, target: int, epoch: int) -> list[bytes]:
         """Send a barrier before everything that has not left yet; returns the frames of rows that it overtakes.
@@ -151,8 +157,8 @@ class Network:
         They are still sent. Older barriers among them are dropped: their epoch was given up.
         """
         peer, channel = self._peers[target], self._channels[edge, target]
-        peer.queued = deque(item for item in peer.queued if item[0] != edge or item[1] is not Kind.BARRIER)
-        channel.waiting = deque(item for item in channel.waiting if item[0] is not Kind.BARRIER)
+        peer.queued = deque(item for item in peer.queued if item[0] != edge or item[1] not in _BARRIERS)
+        channel.waiting = deque(item for item in channel.waiting if item[0] not in _BARRIERS)
         overtaken = [data[_HEAD.size :] for at, _, data in peer.queued if at == edge]
         peer.urgent.append(_HEAD.pack(0, Kind.BARRIER, edge, epoch))
         return overtaken + [body for _, _, body in channel.waiting]
@@ -208,8 +214,8 @@ class Network:
             match kind:
                 case Kind.ROWS:
                     yield Rows(edge, peer.subtask, body)
-                case Kind.BARRIER:
-                    yield BarrierArrived(edge, peer.subtask, number)
+                case Kind.BARRIER | Kind.ALIGNED:
+                    yield BarrierArrived(edge, peer.subtask, number, kind is Kind.ALIGNED)
                 case Kind.CREDIT:
                     self._channels[edge, peer.subtask].on_the_way -= number
                     self._release(edge, peer.subtask)

@@ -1,25 +1,23 @@
 """What other processes ask a running job to do: a request is a file, and so is its answer.
 
 Whoever asks: ``submit``, then ``wait``. The supervisor: ``clear`` once when it starts, then ``pending`` now and then
-and one ``answer`` for each request.
+and one ``answer`` for each request. ``directory`` is the job's on the machine where it runs (``Settings.job_dir``).
 
 Rule: a request is for the supervisor that runs now. The next one does not carry out what was asked of this one.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.checkpoints import files, paths
+from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.lock import is_held
 from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
 
@@ -64,33 +62,33 @@ class Unanswered(Retryable):
 # ---------------------------------------------------------------- whoever asks
 
 
-def submit(storage: JobStorage, request: Request) -> str:
+def submit(directory: Path, request: Request) -> str:
     """Leave a request for the supervisor; returns its token, for ``wait``."""
     token = secrets.token_hex(8)
-    storage.publish(paths.request_name(token), msgspec.json.encode(request))
+    _Box(directory).publish(paths.request_name(token), msgspec.json.encode(request))
     return token
 
 
-def wait(storage: JobStorage, token: str, timeout: float, running: Callable[[], bool]) -> Answer:
-    """The answer. ``timeout`` in seconds; ``running`` says whether a supervisor holds the job's lock.
+def wait(directory: Path, token: str, timeout: float) -> Answer:
+    """The answer to a request. ``timeout`` in seconds.
 
     Raises Unanswered, and withdraws the request, if no answer comes in time or at all; ConfigError with the
     supervisor's reason if it could not do what was asked.
     """
-    deadline = time.monotonic() + timeout
+    box, deadline = _Box(directory), time.monotonic() + timeout
     try:
-        while (answer := _answer(storage, token)) is None:
+        while (answer := box.answer(token)) is None:
             # In this order: the answer is there before the request goes, and before the supervisor ends.
-            alive, asked = running(), paths.request_name(token) in storage.list(paths.REQUESTS)
-            if not (alive and asked):
-                answer = _answer(storage, token)
+            asked = paths.request_name(token) in box.list(paths.REQUESTS)
+            if not (asked and is_running(directory)):
+                answer = box.answer(token)
                 break
             if time.monotonic() > deadline:
-                raise Unanswered(f"the job did not answer within {timeout:g} s; it goes on, the request is withdrawn")
+                raise Unanswered(f"no answer within {timeout:g} s; what the job has not begun yet is withdrawn")
             time.sleep(_NAP)
     finally:
-        storage.delete(paths.request_name(token))
-        storage.delete(paths.answer_name(token))
+        box.delete(paths.request_name(token))
+        box.delete(paths.answer_name(token))
     if answer is None:
         raise Unanswered("the job ended or was restarted before it answered; try again")
     if answer.error is not None:
@@ -103,43 +101,38 @@ def is_running(job_directory: Path) -> bool:
     return is_held(job_directory / paths.LOCK)
 
 
-def _answer(storage: JobStorage, token: str) -> Answer | None:
-    try:
-        return msgspec.json.decode(storage.read(paths.answer_name(token)), type=Answer)
-    except FileNotFoundError:
-        return None
-
-
 # ---------------------------------------------------------------- the supervisor
 
 
-def clear(storage: JobStorage) -> None:
+def clear(directory: Path) -> None:
     """Drop what was asked of a supervisor that is gone, and answers that nobody has fetched."""
-    for name in storage.list(paths.REQUESTS):
-        storage.delete(name)
+    for left in (_Box(directory).root / paths.REQUESTS).iterdir():
+        left.unlink()
 
 
-def pending(storage: JobStorage) -> list[tuple[str, Request]]:
+def pending(directory: Path) -> list[tuple[str, Request]]:
     """Requests without an answer, by token. One that cannot be understood is answered with that at once."""
-    names = [paths.parse_request_name(name) for name in storage.list(paths.REQUESTS)]
+    box = _Box(directory)
+    names = [paths.parse_request_name(name) for name in box.list(paths.REQUESTS)]
     answered = {token for token, kind in names if kind == "answer"}
     found: list[tuple[str, Request]] = []
     for token, kind in names:
         if kind == "request" and token not in answered:
             with suppress(FileNotFoundError):  # withdrawn a moment ago
-                data = storage.read(paths.request_name(token))
+                data = box.read(paths.request_name(token))
                 try:
                     found.append((token, msgspec.json.decode(data, type=Request)))
                 except msgspec.DecodeError as error:
-                    answer(storage, token, Answer(error=f"the job's kafka-eos does not know this request: {error}"))
+                    answer(directory, token, Answer(error=f"the job's kafka-eos does not know this request: {error}"))
     return found
 
 
-def answer(storage: JobStorage, token: str, answer: Answer) -> None:
+def answer(directory: Path, token: str, answer: Answer) -> None:
     """Say what became of a request. Nothing happens if it is answered already."""
+    box = _Box(directory)
     with suppress(FileExistsError):
-        storage.publish(paths.answer_name(token), msgspec.json.encode(answer))
-    storage.delete(paths.request_name(token))
+        box.publish(paths.answer_name(token), msgspec.json.encode(answer))
+    box.delete(paths.request_name(token))
 
 
 def failed(error: Exception) -> Answer:
@@ -148,6 +141,21 @@ def failed(error: Exception) -> Answer:
     return Answer(error=what if isinstance(error, KafkaEosError) else f"{type(error).__name__}: {what}")
 
 
-def on_behalf_of(path: str | os.PathLike[str]) -> str:
-    """An absolute path for ``TakeSavepoint``: the supervisor has a working directory of its own."""
-    return os.path.abspath(path)
+class _Box(LocalStorage):
+    """The directory of requests and answers: the same atomic files as everything else."""
+
+    def __init__(self, directory: Path) -> None:
+        # Not the parent's: the job's durable objects may be somewhere else.
+        self.root = directory
+        files.make_directory(directory / paths.REQUESTS)
+
+    def answer(self, token: str) -> Answer | None:
+        try:
+            return msgspec.json.decode(self.read(paths.answer_name(token)), type=Answer)
+        except FileNotFoundError:
+            return None
+
+    def _path(self, name: str) -> Path:
+        if name != paths.REQUESTS:
+            paths.parse_request_name(name)
+        return self.root / name

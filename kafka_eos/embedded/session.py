@@ -112,8 +112,8 @@ class Session:
                 match inbox.get()[0]:
                     case Drop():
                         return
-                    case Trigger(epoch=epoch, last=last):
-                        self._stage.trigger(epoch)
+                    case Trigger(epoch=epoch, last=last, aligned=aligned):
+                        self._stage.trigger(epoch, aligned)
                         reading = not last
                     case Complete(epoch=epoch):
                         hit("worker.complete")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -158,7 +158,8 @@ class Stage:
 
     def _replay(self) -> None:
         """Take the rows that were under way in the epoch before, as far as they are routed to this worker."""
-        kept = self._start.in_flight
+        # What the receivers had is older than what the senders still had.
+        kept = sorted(self._start.in_flight, key=lambda part: part.overtaken)
         wires = {node.name: node.wire for node in self._plan.exchanges if node.wire is not None}
         for part in kept:
             _check(part, wires)
@@ -209,14 +210,14 @@ class Stage:
         for arrival in self._network.pump(timeout):
             task = self._by_edge[arrival.edge]
             if isinstance(arrival, BarrierArrived):
-                task.barrier(arrival.edge, arrival.sender, arrival.epoch)
+                task.barrier(arrival.edge, arrival.sender, arrival.epoch, arrival.aligned)
             else:
                 task.rows(arrival.edge, arrival.sender, arrival.frame)
 
-    def trigger(self, epoch: EpochId) -> None:
+    def trigger(self, epoch: EpochId, aligned: bool) -> None:
         """Begin an epoch at the sources. ``done`` is called when every segment has come to it."""
         for task in reversed(self.tasks):
-            task.trigger(epoch.epoch.n)
+            task.trigger(epoch.epoch.n, aligned)
 
     def completed(self, epoch: EpochId) -> None:
         """The epoch is committed: writers may reuse what they kept for it."""
@@ -231,17 +232,15 @@ class Stage:
 
     def store(self, captured: Captured) -> tuple[InFlight, ...]:
         """Upload rows under way. Called on the background thread."""
-        return tuple(
-            in_flight.store(
-                self._storage,
-                self._local / f"frames-{edge}-{id(captured)}",
-                self._exchanges[edge].name,
-                self._codecs[edge],
-                (self._frame(edge, part) for part in rows),
-            )
-            for edge, rows in sorted(captured.in_flight.items())
-            if rows
-        )
+        groups = [(False, edge, rows) for edge, rows in sorted(captured.received.items())]
+        groups += [(True, edge, rows) for edge, rows in sorted(captured.overtaken.items())]
+        return tuple(self._store(overtaken, edge, rows) for overtaken, edge, rows in groups if rows)
+
+    def _store(self, overtaken: bool, edge: int, rows: Sequence[Rows]) -> InFlight:
+        scratch = self._local / f"frames-{edge}-{'overtaken' if overtaken else 'received'}"
+        frames = (self._frame(edge, part) for part in rows)
+        exchange, codec = self._exchanges[edge].name, self._codecs[edge]
+        return in_flight.store(self._storage, scratch, exchange, codec, frames, overtaken)
 
     def close(self) -> None:
         self._closing.close()
@@ -266,15 +265,15 @@ class Stage:
         local = self._by_edge[edge].inputs[edge, self._subtask]
         return local.waiting < _LOCAL_ROOM and self._network.room(edge)
 
-    def forward(self, edge: int, epoch: int, overtake: bool) -> Iterable[Rows]:
+    def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> list[Rows]:
         overtaken: list[Rows] = []
         for target in range(self._parallelism):
             if target == self._subtask:
-                self._by_edge[edge].barrier(edge, target, epoch)
+                self._by_edge[edge].barrier(edge, target, epoch, aligned)
             elif overtake:
                 overtaken += self._network.overtake(edge, target, epoch)
             else:
-                self._network.send_barrier(edge, target, epoch)
+                self._network.send_barrier(edge, target, epoch, aligned)
         return overtaken
 
     def captured(self, segment: Segment, epoch: int, captured: Captured) -> None:

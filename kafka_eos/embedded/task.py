@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from kafka_eos.embedded.inputs import Input, Marker, Rows
@@ -26,12 +26,15 @@ from kafka_eos.records import Batch
 
 @dataclass(slots=True)
 class Captured:
-    """A segment's part of an epoch. ``in_flight``: rows by exchange, in order; complete when the gate says so."""
+    """A segment's part of an epoch. The rows under way, by exchange, are complete when the gate says so."""
 
     positions: dict[str, Positions]
     uploads: list[Upload]
     precommits: list[PreCommit]
-    in_flight: dict[int, list[Rows]] = field(default_factory=dict)
+    received: dict[int, list[Rows]] = field(default_factory=dict)
+    """Rows that had arrived here, or arrived before the barrier of their channel."""
+    overtaken: dict[int, list[Rows]] = field(default_factory=dict)
+    """Rows that had not left yet: they come after those that the receivers had."""
     blocked: float = 0.0
     """Seconds that the snapshot kept the worker from processing."""
     aligning: float = 0.0
@@ -52,7 +55,7 @@ class Surroundings(Protocol):
     def room(self, edge: int) -> bool:
         """May more rows be made for this exchange?"""
 
-    def forward(self, edge: int, epoch: int, overtake: bool) -> Iterable[Rows]:
+    def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> list[Rows]:
         """Send the barrier to all subtasks; returns the rows that it overtakes."""
 
     def captured(self, segment: Segment, epoch: int, captured: Captured) -> None:
@@ -87,8 +90,8 @@ class Task:
         self._heads = {edges[name]: name for name in segment.heads if name in edges}
         self.inputs = {(edge, sender): Input(edge, sender) for edge in self._heads for sender in senders}
         channels = frozenset([*self.inputs, *(("source", name) for name in parts.readers)])
+        self._mode = mode
         self._gate = Gate(channels, mode, aligned_timeout)
-        self._at_once = mode is Mode.UNALIGNED and aligned_timeout == 0
         self.replay: deque[tuple[int, Batch[Any]]] = deque()
         """Rows that were under way in the epoch that this session continues: processed before all others."""
         self._open: dict[int, tuple[Captured, float]] = {}
@@ -103,17 +106,19 @@ class Task:
         for epoch in self._gate.logged_by(entry.channel):
             self._log(epoch, edge, [rows])
 
-    def barrier(self, edge: int, sender: int, epoch: int) -> None:
+    def barrier(self, edge: int, sender: int, epoch: int, aligned: bool) -> None:
         """A barrier has arrived behind rows that may still wait here."""
         entry = self.inputs[edge, sender]
         now = time.monotonic()
         entry.queue.append(Marker(epoch, now))
+        self._align(aligned)
         if self._at_once or epoch in self._open:
             self._report(entry.channel, epoch, now)
 
-    def trigger(self, epoch: int) -> None:
-        """The barrier of the sources: their positions are the cut."""
+    def trigger(self, epoch: int, aligned: bool) -> None:
+        """The barrier of the sources: their positions are the cut. ``aligned``: nothing may be left under way."""
         for name in self.parts.readers:
+            self._align(aligned)
             self._report(("source", name), epoch, time.monotonic())
 
     def abort(self, epoch: int) -> None:
@@ -193,6 +198,14 @@ class Task:
         gate, actions = self._gate.tick(now)
         self._carry_out(gate, actions)
 
+    @property
+    def _at_once(self) -> bool:
+        return self._gate.mode is Mode.UNALIGNED and self._gate.aligned_timeout == 0
+
+    def _align(self, aligned: bool) -> None:
+        """Keep to the job's mode, but for an epoch that must leave nothing under way."""
+        self._gate = replace(self._gate, mode=Mode.ALIGNED if aligned else self._mode)
+
     def _report(self, channel: object, epoch: int, now: float) -> None:
         gate, actions = self._gate.barrier(channel, epoch, now)
         self._carry_out(gate, actions)
@@ -232,8 +245,9 @@ class Task:
             self._log(epoch, edge, [batch])
         if unaligned:
             self._log_waiting(epoch)
+        aligned = self._gate.mode is Mode.ALIGNED
         for edge in self._tails:
-            self._log(epoch, edge, self._around.forward(edge, epoch, unaligned))
+            captured.overtaken[edge] = self._around.forward(edge, epoch, unaligned, aligned)
         captured.blocked = time.monotonic() - began
 
     def _log_waiting(self, epoch: int) -> None:
@@ -243,4 +257,4 @@ class Task:
                 self._log(epoch, entry.edge, entry.before(epoch))
 
     def _log(self, epoch: int, edge: int, rows: Iterable[Rows]) -> None:
-        self._open[epoch][0].in_flight.setdefault(edge, []).extend(rows)
+        self._open[epoch][0].received.setdefault(edge, []).extend(rows)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.interfaces import CheckpointStorage, InFlight, ListCodec
@@ -18,7 +19,12 @@ _LENGTH = 4
 
 
 def store(
-    storage: CheckpointStorage, scratch: Path, exchange: str, codec: ListCodec[object], frames: Iterable[bytes]
+    storage: CheckpointStorage,
+    scratch: Path,
+    exchange: str,
+    codec: ListCodec[Any],
+    frames: Iterable[bytes],
+    overtaken: bool,
 ) -> InFlight:
     """Upload the frames of one exchange, as one subtask saw them. ``scratch`` is a file name to use meanwhile."""
     try:
@@ -29,7 +35,7 @@ def store(
         file = storage.upload(scratch, scratch.name)
     finally:
         scratch.unlink(missing_ok=True)
-    return InFlight(exchange, {"name": codec.name, "schema": codec.schema}, (file,))
+    return InFlight(exchange, {"name": codec.name, "schema": codec.schema}, (file,), overtaken)
 
 
 def load(storage: CheckpointStorage, scratch: Path, kept: Sequence[InFlight]) -> Iterator[tuple[str, bytes]]:
@@ -44,7 +50,7 @@ def load(storage: CheckpointStorage, scratch: Path, kept: Sequence[InFlight]) ->
                 scratch.unlink(missing_ok=True)
 
 
-def check_codec(kept: InFlight, codec: ListCodec[object]) -> None:
+def check_codec(kept: InFlight, codec: ListCodec[Any]) -> None:
     """ConfigError, with both shown, if rows under way were written by another codec than the plan declares now."""
     now = {"name": codec.name, "schema": codec.schema}
     if kept.codec != now:
