@@ -201,6 +201,20 @@ class Stream(_Upstream, Generic[T]):
         node = self._grow(plan.Exchange, name, how=how, values=self._wire(values))
         return Stream(self._pipeline, node, self._type if values is None else values)
 
+    def iterate(
+        self, name: str, body: Callable[[Stream[T]], tuple[Stream[T], Stream[U]]], *, values: Any = None
+    ) -> Stream[U]:
+        """A loop: ``body`` gets the stream of new and returning values, and gives back two: those that go round
+        again, and those that leave.
+
+        State in the loop is exactly-once as everywhere: rows that are on their way round belong to the checkpoint. The
+        trap: a body that always sends something back never ends, and no bounded run (``--until-caught-up``) of it does.
+        """
+        head = Stream[T](self._pipeline, self._grow(plan.Loop, name), self._type if values is None else values)
+        back, out = body(head)
+        back._grow(plan.Feedback, f"{name}-feedback", to=name, values=back._wire(values))
+        return out
+
     def union(self, *others: Stream[T], name: str | None = None) -> Stream[T]:
         """All values of these streams; order is kept within each stream, not between them."""
         for other in others:

@@ -13,7 +13,7 @@ import enum
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -52,6 +52,8 @@ class Partitioning(enum.Enum):
     """Any; even shares."""
     BROADCAST = "broadcast"
     """All of them."""
+    FEEDBACK = "feedback"
+    """The one that sends it: back to the head of a loop."""
 
 
 # ---------------------------------------------------------------- nodes
@@ -137,7 +139,7 @@ class KeyBy(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange(Node):
-    """Moves rows between subtasks and does nothing else: ``rebalance`` and ``broadcast``."""
+    """Moves rows and does nothing else: ``rebalance``, ``broadcast``, and the way back of ``iterate``."""
 
     kind: ClassVar[str] = "exchange"
 
@@ -193,6 +195,23 @@ class Union(Node):
     """The engine renumbers lanes with ``union_lane``; there is no operator to build."""
 
     kind: ClassVar[str] = "union"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop(Node):
+    """The head of a loop: rows from before it, and rows that come back. There is no operator to build."""
+
+    kind: ClassVar[str] = "loop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback(Exchange):
+    """Takes rows back to the loop named ``to``: the one edge of the plan that does not lead to a later node."""
+
+    kind: ClassVar[str] = "feedback"
+
+    how: Partitioning = Partitioning.FEEDBACK
+    to: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +291,8 @@ class Plan:
         for node in self.nodes:
             for index, name in enumerate(node.inputs):
                 edges[name].append((node, index))
+            if isinstance(node, Feedback):
+                edges[node.name].append((self._by_name[node.to], 1))
         return {name: tuple(readers) for name, readers in edges.items()}
 
     def node(self, name: str) -> Node:
@@ -300,15 +321,20 @@ class Plan:
         """Nodes whose output changes subtasks, in plan order."""
         return tuple(node for node in self.nodes if node.partitioning is not None)
 
-    @cached_property
-    def whole(self) -> Segment:
-        """The whole plan as one segment, for a job of one subtask."""
-        return Segment(0, tuple(node.name for node in self.sources), (), tuple(node.name for node in self.nodes))
+    @property
+    def feedbacks(self) -> tuple[Node, ...]:
+        """The exchanges that lead back to loops."""
+        return tuple(node for node in self.nodes if isinstance(node, Feedback))
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
-        """The plan cut at its exchanges, in topological order of the segments."""
-        return tuple(_segments(self))
+        """The plan cut at its exchanges, in topological order of the segments: what several subtasks run."""
+        return tuple(_segments(self, self.exchanges))
+
+    @cached_property
+    def loops_only(self) -> tuple[Segment, ...]:
+        """The plan cut where it leads back, and nowhere else: what a single subtask runs."""
+        return tuple(_segments(self, self.feedbacks))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -323,6 +349,8 @@ class Plan:
 
     def _walk(self, nodes: tuple[str, ...]) -> Iterator[Path]:
         for reader, _ in self._downstream[nodes[-1]]:
+            if isinstance(reader, Feedback):
+                continue  # what comes back has been this way
             if isinstance(reader, Sink):
                 yield self._path((*nodes, reader.name))
             else:
@@ -350,8 +378,8 @@ class Plan:
         return self
 
 
-def _segments(plan: Plan) -> Iterator[Segment]:
-    """Union of the nodes that pass rows to each other directly; ``group`` leads to a set's first member."""
+def _segments(plan: Plan, cuts: Collection[Node]) -> Iterator[Segment]:
+    """Unions of nodes that pass rows to each other directly; ``group`` leads to a set's first member."""
     group: dict[str, str] = {}
 
     def find(member: str) -> str:
@@ -363,21 +391,23 @@ def _segments(plan: Plan) -> Iterator[Segment]:
         group[find(other)] = find(one)
 
     def out(name: str) -> str:
-        return f"{name} " if plan.node(name).partitioning else name
+        return f"{name} " if plan.node(name) in cuts else name
 
     for node in plan.nodes:
         find(node.name)
         if not _for_dead_letters(node):
             for name in node.inputs:
                 join(out(name), node.name)
-    heads = [*plan.sources, *plan.exchanges]
+            if isinstance(node, Feedback):
+                join(out(node.name), node.to)
+    heads = [*plan.sources, *cuts]
     for index, first in enumerate(dict.fromkeys(find(out(head.name)) for head in heads)):
         sources = {s for s in plan.sources if _reaches(plan, s.name, first, find, out)}
         letters = {sink.name for s in sources if (sink := plan.dead_letters(s.name)) is not None}
         yield Segment(
             index,
             tuple(head.name for head in heads if find(out(head.name)) == first),
-            tuple(node.name for node in plan.exchanges if find(node.name) == first),
+            tuple(node.name for node in cuts if find(node.name) == first),
             tuple(
                 node.name
                 for node in plan.nodes

@@ -9,6 +9,7 @@ attempt, so two visible outputs that agree there are a duplicate.
 The ordinal counts the outputs of one input row. Where rows change subtasks they can no longer be counted together,
 so an exchange fixes the number so far as the row's *branch*: the second output there becomes ``1-``, and what follows
 from it counts as ``1-0``, ``1-1`` …; the first output has no branch. So the text does not depend on the parallelism.
+A row that goes back to the head of a loop as output k gets ``0-k-``: every round has names of its own.
 
 Pure. Rule: this file is the only one that knows the grammar; a sink that inlines it takes the start from ``prefix``.
 """
@@ -86,6 +87,12 @@ def branched(batch: Batch[Any]) -> Batch[Any]:
         return batch
     so_far = batch.branch or [""] * len(batch)
     return replace(batch, branch=[f"{b}{k}-" if k else b for b, k in zip(so_far, ordinals(batch), strict=True)])
+
+
+def returned(batch: Batch[Any]) -> Batch[Any]:
+    """The batch as it begins another round of a loop."""
+    so_far = batch.branch or [""] * len(batch)
+    return replace(batch, branch=[f"{b}0-{k}-" for b, k in zip(so_far, ordinals(batch), strict=True)])
 
 
 def column(batch: Batch[Any], term: Term, epoch: Epoch) -> list[str]:

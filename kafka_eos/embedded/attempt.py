@@ -27,7 +27,11 @@ from kafka_eos.embedded.control import (
     Ack,
     Assign,
     Complete,
+    Count,
+    Counted,
     Failed,
+    GoOn,
+    Halt,
     Message,
     Progress,
     Reached,
@@ -52,6 +56,7 @@ from kafka_eos.failpoints import hit
 from kafka_eos.interfaces import Positions
 from kafka_eos.protocol.assignment import share
 from kafka_eos.protocol.checkpoint import Cadence, Pending
+from kafka_eos.protocol.quiescence import Counts, Round
 
 
 class Phase(enum.Enum):
@@ -95,10 +100,13 @@ class Attempt:
         cadence: Cadence,
         observe: Callable[..., None],
         ends: Mapping[str, Positions] | None,
+        *,
+        has_loops: bool,
+        stops_the_world: bool,
     ) -> None:
         self._coordinator, self._resumed, self._workers = coordinator, resumed, workers
         self._events, self._cadence, self._observe = events, cadence, observe
-        self._ends = ends
+        self._ends, self._has_loops, self._stops_the_world = ends, has_loops, stops_the_world
         self._session = resumed.term.n
         self._phase = Phase.PREPARING
         self._flight: Pending | Committing | None = None
@@ -106,6 +114,9 @@ class Attempt:
         """Answers to the epoch in flight, by subtask."""
         self._ready: set[int] = set()
         self._reached: set[int] = set()
+        self._draining: Round | None = None
+        self._drained = False
+        """The sources are at a halt and nothing is under way."""
         self._progress: dict[int, Progress] = {}
         self._known = {name: dict(positions) for name, positions in resumed.positions.items()}
         now = time.monotonic()
@@ -178,7 +189,7 @@ class Attempt:
         if self._flight is None:
             due = self._cadence.next_trigger(self._last_triggered, self._last_completed)
             if self._phase is Phase.STOPPING or (self._phase is Phase.RUNNING and now >= due):
-                self._trigger(now)
+                self._begin_epoch(now)
         if self._phase is Phase.RUNNING and not self._looking and now - self._last_discovery > DISCOVERY_INTERVAL:
             self._looking = True
             known = {source: dict(positions) for source, positions in self._known.items()}
@@ -196,6 +207,35 @@ class Attempt:
             due = self._cadence.next_trigger(self._last_triggered, self._last_completed)
             return min(max(due - now, 0.0005), 0.5)
         return 0.0005 if self._flight is None and self._phase is Phase.STOPPING else 0.5
+
+    def _begin_epoch(self, now: float) -> None:
+        """Send the barrier; in synchronous mode, and at the end of bounded input, when nothing is under way."""
+        ends = self._phase is Phase.STOPPING and self._has_loops and bool(self._reached)
+        if self._drained or not (self._stops_the_world or ends):
+            self._trigger(now)
+        elif self._draining is None:
+            self._tell_all(Halt(session=self._session))
+            self._ask(Round(0, frozenset(worker.subtask for worker in self._workers)))
+
+    def _ask(self, round_: Round) -> None:
+        self._draining = round_
+        self._tell_all(Count(session=self._session, round=round_.number))
+
+    def _counted(self, counted: Counted, subtask: int) -> None:
+        if self._draining is None:
+            return
+        counts = Counts(counted.idle, counted.sent, counted.processed)
+        self._draining = self._draining.answer(counted.round, subtask, counts)
+        if self._draining.quiet:
+            self._draining, self._drained = None, True
+        elif self._draining.complete:
+            self._ask(self._draining.following())
+
+    def _go_on(self) -> None:
+        """After an epoch for which the world was stopped."""
+        if self._drained:
+            self._drained = False
+            self._tell_all(GoOn(session=self._session))
 
     def _trigger(self, now: float) -> None:
         last = self._phase is Phase.STOPPING
@@ -283,6 +323,8 @@ class Attempt:
                     records_out=sum(p.records_out for p in counts),
                     lag=sum(p.lag for p in counts),
                 )
+            case Counted():
+                self._counted(message, subtask)
             case Reached():
                 self._reached.add(subtask)
                 if len(self._reached) == len(self._workers):
@@ -356,6 +398,8 @@ class Attempt:
         self._tell_all(Complete(session=self._session, epoch=manifest.id))
         if self._phase is Phase.ENDING:
             self._phase = Phase.DONE
+        else:
+            self._go_on()
 
 
 def together(acks: Sequence[Ack]) -> Acked:

@@ -72,7 +72,30 @@ class Drop(Message, frozen=True):
     """End the session, undo nothing, answer Dropped: recovery must not run beside it."""
 
 
+class Halt(Message, frozen=True):
+    """Read nothing from the sources until told to go on; process what is under way."""
+
+
+class GoOn(Message, frozen=True):
+    """Read again."""
+
+
+class Count(Message, frozen=True):
+    """Answer with ``Counted``; see ``protocol.quiescence``."""
+
+    round: int
+
+
 # worker → supervisor
+
+
+class Counted(Message, frozen=True):
+    """What has been sent to other workers, and processed of theirs, and whether nothing waits."""
+
+    round: int
+    idle: bool
+    sent: int
+    processed: int
 
 
 class Ready(Message, frozen=True):
@@ -120,8 +143,8 @@ class Dropped(Message, frozen=True):
     """The session is over and nothing of it runs any more."""
 
 
-ToWorker: TypeAlias = Start | Trigger | Complete | Assign | Drop
-ToSupervisor: TypeAlias = Ready | Ack | Progress | Reached | Failed | Dropped
+ToWorker: TypeAlias = Start | Trigger | Complete | Assign | Halt | GoOn | Count | Drop
+ToSupervisor: TypeAlias = Ready | Ack | Progress | Reached | Counted | Failed | Dropped
 
 _encoder = msgspec.msgpack.Encoder()
 _to_worker = msgspec.msgpack.Decoder(ToWorker)

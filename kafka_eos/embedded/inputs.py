@@ -32,6 +32,8 @@ class Input:
 
     edge: int
     sender: int
+    feedback: bool = False
+    """The way back of a loop: it has no credits, because the loop would wait for itself."""
     queue: deque[Rows | Marker] = field(default_factory=deque)
 
     @property

@@ -26,8 +26,12 @@ from kafka_eos.embedded.control import (
     Ack,
     Assign,
     Complete,
+    Count,
+    Counted,
     Drop,
     Failed,
+    GoOn,
+    Halt,
     Message,
     Progress,
     Reached,
@@ -118,6 +122,12 @@ class Session:
                     case Complete(epoch=epoch):
                         hit("worker.complete")
                         self._stage.completed(epoch)
+                    case Halt():
+                        reading = False
+                    case GoOn():
+                        reading = True
+                    case Count(round=number):
+                        self._count(number)
                     case Assign(source=source, positions=positions):
                         self._stage.readers[source].assign(positions)
             if reading:
@@ -125,6 +135,13 @@ class Session:
             else:
                 self._stage.work(_IDLE_POLL)
             self._report()
+
+    def _count(self, number: int) -> None:
+        stage = self._stage
+        counted = Counted(
+            session=self._start.session, round=number, idle=stage.idle, sent=stage.sent, processed=stage.received
+        )
+        self._mouth.say(counted)
 
     def acknowledge(self, epoch: int, captured: Sequence[Captured]) -> None:
         """Make what the segments captured durable, beside the processing, and tell the supervisor."""

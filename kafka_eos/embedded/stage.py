@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos.embedded.control import Start
-from kafka_eos.embedded.inputs import Rows
+from kafka_eos.embedded.inputs import Input, Rows
 from kafka_eos.embedded.network import BarrierArrived, Network
 from kafka_eos.embedded.task import Captured, Parts, Task
 from kafka_eos.errors import PlanError
@@ -36,7 +36,7 @@ from kafka_eos.interfaces import (
     Writer,
 )
 from kafka_eos.operators.chain import Chain
-from kafka_eos.plan import KeyBy, Plan, Segment, Sink
+from kafka_eos.plan import Feedback, KeyBy, Plan, Segment, Sink
 from kafka_eos.protocol.alignment import Mode
 from kafka_eos.records import Batch
 from kafka_eos.settings import Settings
@@ -68,6 +68,8 @@ class Stage:
         self.readers: dict[str, Reader[Any]] = {}
         self.tasks: list[Task] = []
         self.records_in = self.records_out = 0
+        self.sent = self.received = 0
+        """Frames sent to other workers, and processed of theirs."""
         self._plan, self._settings, self._start, self._storage, self._local = plan, settings, start, storage, local
         self._subtask, self._parallelism, self._done = subtask, start.parallelism, done
         self._job = JobContext(plan.name, Term(start.term), settings.for_connectors())
@@ -85,9 +87,9 @@ class Stage:
 
     def _open(self, peers: Mapping[int, socket.socket]) -> None:
         plan = self._plan
-        self._exchanges = plan.exchanges if peers else ()
+        self._exchanges = plan.exchanges if peers else plan.feedbacks
         self._edges = {node.name: edge for edge, node in enumerate(self._exchanges)}
-        self._segments = plan.segments if peers else (plan.whole,)
+        self._segments = plan.segments if peers else plan.loops_only
         window = self._settings.exchange_memory // max(1, 2 * len(self._edges) * len(peers))
         self._network = Network(peers, len(self._edges), window)
         self._closing.callback(self._network.close)
@@ -142,8 +144,17 @@ class Stage:
             {name: writer for (index, name), writer in self._writers.items() if index == segment.index},
         )
         mode, timeout = alignment_of(self._settings)
-        senders = range(self._parallelism)
-        return Task(segment, parts, self._edges, senders, self._job.term, mode, timeout, self)
+        inputs = [
+            Input(self._edges[name], sender, feedback=isinstance(self._plan.node(name), Feedback))
+            for name in segment.heads
+            if name in self._edges
+            for sender in self._senders(name)
+        ]
+        return Task(segment, parts, inputs, self._edges, self._job.term, mode, timeout, self)
+
+    def _senders(self, exchange: str) -> Sequence[int]:
+        """Who sends to this subtask; rows of a loop come back to where they were."""
+        return [self._subtask] if isinstance(self._plan.node(exchange), Feedback) else range(self._parallelism)
 
     def _context(self, operator: str, number: int) -> TaskContext:
         first = Epoch(self._start.first_epoch)
@@ -166,7 +177,7 @@ class Stage:
         for number, (name, frame) in enumerate(in_flight.load(self._storage, self._local / "in-flight", kept)):
             batch = wire.decode(frame, wires[name])
             if name not in self._edges:  # one worker: nothing to route
-                self._push_replayed(name, batch)
+                self.push(self._segments[0], name, batch)
                 continue
             edge = self._edges[name]
             if isinstance(self._exchanges[edge], KeyBy):
@@ -175,15 +186,17 @@ class Stage:
                 own = [batch] if number % self._parallelism == self._subtask else []
             self._by_edge[edge].replay.extend((edge, part) for part in own)
 
-    def _push_replayed(self, head: str, batch: Batch[Any]) -> None:
-        self.push(self._plan.whole, head, batch)
-
     # ------------------------------------------------------------ work
 
     @property
     def connected(self) -> bool:
         """Do rows come from elsewhere than the sources?"""
         return bool(self._edges)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits in this worker; on the network something may."""
+        return all(task.idle for task in self.tasks)
 
     def advance(self, batch_size: int, idle: float) -> None:
         """Process what has arrived and read what there is; wait at most ``idle`` seconds if there is nothing."""
@@ -260,14 +273,17 @@ class Stage:
     def processed(self, edge: int, sender: int, rows: Rows) -> None:
         if isinstance(rows, bytes):
             self._network.processed(edge, sender, len(rows))
+            self.received += 1
 
     def room(self, edge: int) -> bool:
         local = self._by_edge[edge].inputs[edge, self._subtask]
+        if local.feedback:
+            return True  # a loop that waited for itself would never go on
         return local.waiting < _LOCAL_ROOM and self._network.room(edge)
 
     def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> list[Rows]:
         overtaken: list[Rows] = []
-        for target in range(self._parallelism):
+        for target in self._senders(self._exchanges[edge].name):
             if target == self._subtask:
                 self._by_edge[edge].barrier(edge, target, epoch, aligned)
             elif overtake:
@@ -290,6 +306,7 @@ class Stage:
                     self._by_edge[edge].rows(edge, target, part)
                 else:
                     self._network.send(edge, target, self._frame(edge, part))
+                    self.sent += 1
 
         return send
 

@@ -138,7 +138,17 @@ class Supervisor:
             self._ends = coordinator.ends()
         settings = self._settings
         cadence = Cadence(settings.checkpoint_interval, settings.checkpoint_min_pause, settings.checkpoint_timeout)
-        attempt = Attempt(coordinator, resumed, workers, self._events, cadence, self._observe, self._ends)
+        attempt = Attempt(
+            coordinator,
+            resumed,
+            workers,
+            self._events,
+            cadence,
+            self._observe,
+            self._ends,
+            has_loops=bool(self._plan.feedbacks),
+            stops_the_world=settings.checkpoint_mode == "synchronous",
+        )
         if self._stopping:
             attempt.stop()
         attempt.run()

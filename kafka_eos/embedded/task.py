@@ -23,6 +23,9 @@ from kafka_eos.plan import Segment
 from kafka_eos.protocol.alignment import Abandon, Action, Complete, Gate, Mode, Snapshot
 from kafka_eos.records import Batch
 
+_ROUND = 8
+"""Batches of a loop that may wait before the sources bring more into it."""
+
 
 @dataclass(slots=True)
 class Captured:
@@ -72,14 +75,14 @@ class Parts:
 
 
 class Task:
-    """``edges`` numbers the exchanges of the plan; ``senders`` are the subtasks that send."""
+    """``edges`` numbers the exchanges of the plan; ``inputs`` are those of this segment, one a sender."""
 
     def __init__(
         self,
         segment: Segment,
         parts: Parts,
+        inputs: Sequence[Input],
         edges: Mapping[str, int],
-        senders: Sequence[int],
         term: Term,
         mode: Mode,
         aligned_timeout: float,
@@ -88,10 +91,11 @@ class Task:
         self.segment, self.parts, self._term, self._around = segment, parts, term, around
         self._tails = [edges[name] for name in segment.tails if name in edges]
         self._heads = {edges[name]: name for name in segment.heads if name in edges}
-        self.inputs = {(edge, sender): Input(edge, sender) for edge in self._heads for sender in senders}
+        self.inputs = {entry.channel: entry for entry in inputs}
+        self._back = [entry for entry in inputs if entry.feedback]
         channels = frozenset([*self.inputs, *(("source", name) for name in parts.readers)])
         self._mode = mode
-        self._gate = Gate(channels, mode, aligned_timeout)
+        self._gate = Gate(channels, mode, aligned_timeout, frozenset(entry.channel for entry in self._back))
         self.replay: deque[tuple[int, Batch[Any]]] = deque()
         """Rows that were under way in the epoch that this session continues: processed before all others."""
         self._open: dict[int, tuple[Captured, float]] = {}
@@ -138,7 +142,7 @@ class Task:
 
     def read(self, batch_size: int, wait: float) -> int:
         """Read from every source of the segment once; returns the number of records. ``wait`` seconds at most."""
-        if self.replay or not self.parts.readers or not self._room():
+        if self.replay or not self.parts.readers or not self._room() or any(e.waiting > _ROUND for e in self._back):
             return 0
         records = 0
         for name, reader in self.parts.readers.items():
@@ -243,15 +247,14 @@ class Task:
         self._open[epoch] = captured, began
         for edge, batch in self.replay:
             self._log(epoch, edge, [batch])
-        if unaligned:
-            self._log_waiting(epoch)
+        self._log_waiting(epoch)
         aligned = self._gate.mode is Mode.ALIGNED
         for edge in self._tails:
             captured.overtaken[edge] = self._around.forward(edge, epoch, unaligned, aligned)
         captured.blocked = time.monotonic() - began
 
     def _log_waiting(self, epoch: int) -> None:
-        """Rows that the barrier has overtaken in the input queues."""
+        """Rows in the input queues that stand before the barrier: overtaken by it, or on their way round a loop."""
         for entry in self.inputs.values():
             if entry.marker(epoch) is not None or entry.channel in self._gate.logging:
                 self._log(epoch, entry.edge, entry.before(epoch))

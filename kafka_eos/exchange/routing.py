@@ -12,7 +12,7 @@ from typing import Any
 
 from kafka_eos.interfaces import Codec
 from kafka_eos.operators.base import take
-from kafka_eos.plan import KeyBy, Node, Partitioning
+from kafka_eos.plan import Feedback, KeyBy, Node, Partitioning
 from kafka_eos.records import Batch
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS, key_group, subtask_of
 
@@ -29,6 +29,8 @@ def router(node: Node, subtask: int, parallelism: int, max_key_groups: int = MAX
     match node:
         case KeyBy(key_codec=codec):
             return _by_key(_Owners(codec, parallelism, max_key_groups))
+        case Feedback():
+            return lambda batch: iter([(subtask, batch)])
         case _ if node.partitioning is Partitioning.BROADCAST:
             return lambda batch: ((target, _copy(batch, target)) for target in range(parallelism))
         case _:

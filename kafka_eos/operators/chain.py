@@ -10,7 +10,7 @@ Rule: when ``push`` returns, all that follows from the batch has been handed to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -19,8 +19,8 @@ from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import StateBackend
 from kafka_eos.operators import build
 from kafka_eos.operators.base import Operator, OperatorContext
-from kafka_eos.plan import Exchange, Node, Plan, Sink, Union, union_lane
-from kafka_eos.provenance import branched
+from kafka_eos.plan import Exchange, Feedback, Loop, Node, Plan, Sink, Union, union_lane
+from kafka_eos.provenance import branched, returned
 from kafka_eos.records import Batch, RawRecord, Rejected
 
 Output = Callable[[Batch[Any]], None]
@@ -36,7 +36,9 @@ class Chain:
         backends: Mapping[str, StateBackend],
         outputs: Mapping[str, Output],
         exchanges: Mapping[str, Output] | None = None,
+        nodes: Collection[str] | None = None,
     ) -> None:
+        """``nodes``: those that work here, if not all of the plan do; rows may only be pushed to them."""
         self._plan, self._outputs, self._exchanges = plan, outputs, exchanges or {}
         self._operators: dict[str, Operator] = {}
         self._rejected: dict[str, list[Rejected]] = {
@@ -44,7 +46,8 @@ class Chain:
         }
         self._closing = ExitStack()
         for node in plan.nodes:
-            if node.inputs and not isinstance(node, Sink | Union | Exchange):
+            here = nodes is None or node.name in nodes
+            if here and node.inputs and not isinstance(node, Sink | Union | Exchange | Loop):
                 self._open(node, backends)
 
     def push(self, head: str, batch: Batch[Any]) -> None:
@@ -107,6 +110,10 @@ class Chain:
                     self._outputs[node.name](batch)
             elif isinstance(node, Union):
                 self._forward(node.name, replace(batch, lane=union_lane(batch.lane, len(node.inputs), index)))
+            elif isinstance(node, Loop):
+                self._forward(node.name, batch)
+            elif isinstance(node, Feedback):
+                self._exchange(node.name, returned(batch))
             else:
                 out = batch if isinstance(node, Exchange) else self._operators[node.name].process(batch)
                 if not len(out):

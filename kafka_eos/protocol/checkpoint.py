@@ -2,12 +2,20 @@
 
 Pure: time is an argument. Rule: an epoch is complete when every expected subtask has acknowledged exactly
 this epoch of exactly this term; late, repeated and foreign answers change nothing.
+
+With several epochs in flight (``Flights``) they are decided in order, one at a time: the next one only when
+everything of the one before is committed, because recovery finishes the newest decided epoch and no other.
+An aborted epoch leaves nothing behind but its output: as long as the job goes on, the rows behind that output
+will not be read again, so it belongs to the next epoch that is decided. Hence a subtask's answer for epoch n names
+every committable that it has sealed since the epoch it knows to be decided, and the manifest takes those that
+``Flights.takes``. If the job goes back instead, no manifest names that output, and it is aborted as an orphan.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kafka_eos.errors import Bug
 from kafka_eos.ids import EpochId
 
 
@@ -45,6 +53,70 @@ class Cadence:
 
     def expired(self, pending: Pending, now: float) -> bool:
         return now - pending.triggered_at > self.timeout
+
+
+@dataclass(frozen=True, slots=True)
+class Flights:
+    """All epochs that are triggered and not finished, at most ``limit`` of them, oldest first.
+
+    ``last`` is the epoch decided last; ``committing`` says that its receipt is not written yet.
+    """
+
+    limit: int
+    last: EpochId | None = None
+    committing: bool = False
+    pending: tuple[Pending, ...] = ()
+
+    @property
+    def full(self) -> bool:
+        """May no other epoch be triggered now?"""
+        return len(self.pending) + self.committing >= self.limit
+
+    def trigger(self, epoch: EpochId, expected: frozenset[int], now: float) -> Flights:
+        """One more epoch. Raises Bug if it is not newer than all others, or if there are too many."""
+        newest = self.pending[-1].id if self.pending else self.last
+        if self.full or (newest is not None and epoch <= newest):
+            raise Bug(f"epoch {epoch} cannot be triggered after {newest}, with {len(self.pending)} in flight")
+        return replace(self, pending=(*self.pending, Pending(epoch, expected, now)))
+
+    def ack(self, epoch: EpochId, subtask: int) -> Flights:
+        """A subtask has answered. Changes nothing for an epoch that is decided, aborted or of another term."""
+        return replace(self, pending=tuple(p.ack(epoch, subtask) for p in self.pending))
+
+    def decline(self, epoch: EpochId, subtask: int) -> Flights:
+        """A subtask will never answer for this epoch: it is aborted, if it is in flight and expects the subtask."""
+        return replace(self, pending=tuple(p for p in self.pending if p.id != epoch or subtask not in p.expected))
+
+    def abort(self, epoch: EpochId) -> Flights:
+        """Give an epoch up that is not decided yet. Its output goes into the next one that is (see ``takes``)."""
+        return replace(self, pending=tuple(p for p in self.pending if p.id != epoch))
+
+    def expired(self, cadence: Cadence, now: float) -> tuple[EpochId, ...]:
+        """Epochs that have taken too long, oldest first. One that waits only for an older one counts as well."""
+        return tuple(p.id for p in self.pending if cadence.expired(p, now))
+
+    def ready(self) -> EpochId | None:
+        """The epoch to decide now: the oldest in flight, once it is complete and the last decided is committed."""
+        if self.committing or not self.pending or not self.pending[0].complete:
+            return None
+        return self.pending[0].id
+
+    def takes(self, sealed: EpochId) -> bool:
+        """Does a committable of epoch ``sealed``, named in an answer for ``ready()``, belong into its manifest?
+
+        It does unless it is part of an epoch that was decided: of its own, or of an older one that was aborted.
+        """
+        return self.last is None or sealed > self.last
+
+    def decided(self, epoch: EpochId) -> Flights:
+        """Its manifest is published. Raises Bug for any other than ``ready()``."""
+        if epoch != self.ready():
+            raise Bug(f"epoch {epoch} was decided, but {self.ready()} was due")
+        return replace(self, last=epoch, committing=True, pending=self.pending[1:])
+
+    def committed(self, epoch: EpochId) -> Flights:
+        """Its receipt is written. Changes nothing for any other than the epoch decided last."""
+        return replace(self, committing=False) if epoch == self.last else self
 
 
 @dataclass(frozen=True, slots=True)
