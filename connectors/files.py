@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from kafka_eos import failpoints, provenance
-from kafka_eos.connectors.rejecting import BadRows, encoded, policy
+from kafka_eos.connectors.rejecting import BadRows, RejectRow, encoded, policy
 from kafka_eos.errors import (
     Bug,
     CommittableLost,
@@ -51,7 +51,7 @@ from kafka_eos.interfaces import (
     Standing,
     TaskContext,
 )
-from kafka_eos.records import Batch
+from kafka_eos.records import Batch, Headers
 from kafka_eos.schemas import codec_for
 
 _HIDDEN = re.compile(r"\.(open|staged)\.([^.]+)\.(\d+)\.(\d+)\.(\d+)\.([^.]+)", re.ASCII)
@@ -117,6 +117,22 @@ class FileSink:
 
     def committer(self, ctx: JobContext) -> FileCommitter:
         return FileCommitter(self.directory)
+
+    def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str]:
+        """For the audit: the directory, and what the names of this sink's files match (group 1: the subtask)."""
+        return str(self.directory), rf"part-\d+-(\d+)-{re.escape(ctx.job)}\.{re.escape(operator)}\.jsonl"
+
+    @property
+    def audit_marked(self) -> bool:
+        """For the audit: do lines say where they come from?"""
+        return self.envelope
+
+    def audit_rows(
+        self, batch: Batch[Any], operator: str, reject: RejectRow
+    ) -> tuple[Batch[Any], Sequence[tuple[bytes | None, bytes | None, Headers]]]:
+        """For the audit: the rows that the writer writes; key, value and headers of each, the value alone is set."""
+        kept, lines = encoded(partial(_lines, self._codec.encode, operator), batch, operator, reject)
+        return kept, [(None, line, ()) for line in lines]
 
 
 # ---------------------------------------------------------------- names
@@ -208,12 +224,12 @@ class FileWriter:
     def __init__(self, sink: FileSink, encode: Callable[[Any], bytes], ctx: TaskContext) -> None:
         self._directory, self._envelope, self._scope = sink.directory, sink.envelope, sink.scope(ctx.job)
         self._encode, self._operator, self._term = encode, token(ctx.operator, "operator name"), ctx.job.term
-        self._part = partial(_Part, token(ctx.job.job, "job name"), subtask=ctx.subtask, operator=ctx.operator)
+        self._part = partial(_Part, token(ctx.job.job, "job name"), subtask=ctx.owner, operator=ctx.operator)
         self._epoch, self._reject = ctx.first_epoch, policy(ctx)
         self._segment: _Segment | None = None
 
     def write(self, batch: Batch[Any]) -> None:
-        kept, data = encoded(self._lines, batch, self._operator, self._reject)
+        kept, data = encoded(self._data, batch, self._operator, self._reject)
         if not kept.values:
             return
         with _as(RestartFromCheckpoint, f"stage rows in {self._directory}"):
@@ -251,33 +267,39 @@ class FileWriter:
         promise = _Promise(part, segment.size, segment.digest.hexdigest())
         return (Committable(self._scope, promise.payload(), segment.records),)
 
-    def _lines(self, batch: Batch[Any]) -> bytes:
+    def _data(self, batch: Batch[Any]) -> bytes:
         """One line a value. Raises BadRows for all values that cannot be a line."""
-        try:
-            lines = list(map(self._encode, batch.values))
-        except Exception as error:  # whatever a codec raises belongs to its value
-            raise BadRows(self._bad(batch)) from error
+        lines = _lines(self._encode, self._operator, batch)
         if self._envelope:
             texts = provenance.column(batch, self._term, self._epoch)
             lines = [b'{"provenance":"%b","value":%b}' % (t.encode(), v) for t, v in zip(texts, lines, strict=True)]
         lines.append(b"")
-        data = b"\n".join(lines)
-        if data.count(b"\n") != len(batch.values):
-            raise BadRows(self._bad(batch))
-        return data
+        return b"\n".join(lines)
 
-    def _bad(self, batch: Batch[Any]) -> dict[int, Exception]:
-        """Why, for each value that cannot be a line."""
-        errors: dict[int, Exception] = {}
-        for index, value in enumerate(batch.values):
-            try:
-                if b"\n" in self._encode(value):
-                    errors[index] = ValueError("its encoding contains a newline")
-            except Exception as error:  # noqa: BLE001 - whatever a codec raises belongs to its value
-                errors[index] = error
-        if not errors:
-            raise Bug(f"{self._operator}: a batch was refused, but each of its values can be a line")
-        return errors
+
+def _lines(encode: Callable[[Any], bytes], operator: str, batch: Batch[Any]) -> list[bytes]:
+    """The encoded values. Raises BadRows for all of them that cannot be a line."""
+    try:
+        lines = list(map(encode, batch.values))
+    except Exception as error:  # whatever a codec raises belongs to its value
+        raise BadRows(_bad(encode, operator, batch)) from error
+    if any(b"\n" in line for line in lines):
+        raise BadRows(_bad(encode, operator, batch))
+    return lines
+
+
+def _bad(encode: Callable[[Any], bytes], operator: str, batch: Batch[Any]) -> dict[int, Exception]:
+    """Why, for each value that cannot be a line."""
+    errors: dict[int, Exception] = {}
+    for index, value in enumerate(batch.values):
+        try:
+            if b"\n" in encode(value):
+                errors[index] = ValueError("its encoding contains a newline")
+        except Exception as error:  # noqa: BLE001 - whatever a codec raises belongs to its value
+            errors[index] = error
+    if not errors:
+        raise Bug(f"{operator}: a batch was refused, but each of its values can be a line")
+    return errors
 
 
 # ---------------------------------------------------------------- committer

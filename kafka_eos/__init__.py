@@ -17,12 +17,22 @@ from kafka_eos.errors import (
     Retryable,
     UserError,
 )
-from kafka_eos.operators.functions import KeyState, ProcessContext, ProcessFunction
+from kafka_eos.interfaces import Ttl
+from kafka_eos.operators.functions import (
+    AggregatingState,
+    KeyState,
+    ListState,
+    MapState,
+    ProcessContext,
+    ProcessFunction,
+    ReducingState,
+)
 from kafka_eos.plan import DerivedNameWarning
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AggregatingState",
     "Bug",
     "CommittableLost",
     "ConfigError",
@@ -35,14 +45,18 @@ __all__ = [
     "KafkaEosError",
     "KeyState",
     "KeyedStream",
+    "ListState",
+    "MapState",
     "Pipeline",
     "PlanError",
     "PoisonRecord",
     "ProcessContext",
     "ProcessFunction",
+    "ReducingState",
     "RestartFromCheckpoint",
     "Retryable",
     "Stream",
+    "Ttl",
     "UserError",
     "__version__",
 ]

@@ -34,6 +34,7 @@ POINTS: tuple[str, ...] = (
     "snapshot.uploaded",
     # pre-commit
     "sink.seal",
+    "align.complete",
     "sink.flush.before",
     "sink.flush.after",
     "sink.prepare.before",
@@ -41,6 +42,7 @@ POINTS: tuple[str, ...] = (
     "worker.ack.before",
     "worker.ack.after",
     # decision
+    "coordinator.ack",
     "coordinator.acked",
     "manifest.staged",
     "manifest.synced",
@@ -66,6 +68,17 @@ POINTS: tuple[str, ...] = (
     "recovery.aborted",
     "recovery.restored",
     "recovery.opened",
+    # savepoint
+    "savepoint.pinned",
+    "savepoint.staged",
+    "savepoint.written",
+    "savepoint.restored",
+    # the door for Structured Streaming queries: in a task, in foreachBatch, in the finaliser
+    "door.prepared",
+    "door.collected",
+    "door.promised",
+    "door.returned",
+    "door.decided",
 )
 
 _ACTIONS = ("kill", "stop", "error", "enospc")

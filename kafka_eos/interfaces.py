@@ -12,7 +12,7 @@ import enum
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.records import Batch
@@ -83,6 +83,16 @@ class JobContext:
     """Resolved connector settings that were not given in code, e.g. ``bootstrap_servers``."""
 
 
+class Lasting(Protocol):
+    """A resource that outlives the session that made it, in the same process and term."""
+
+    def committed(self, epoch: Epoch) -> None:
+        """All epochs up to this one are finished for good. Called before each session, from its thread."""
+
+    def close(self) -> None:
+        """Let go, undo nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskContext:
     """What a worker hands to a connector, on top of the job's context."""
@@ -96,6 +106,15 @@ class TaskContext:
     """One mapping a worker session: resources that several operators share, by a key of the connector."""
     first_epoch: Epoch = field(default_factory=lambda: Epoch(1))
     """The epoch of the first rows of this session; the next one is always one more."""
+    attempt: int | None = None
+    """Number of this attempt, unique in the term; None where a subtask has one attempt a term."""
+    lasting: MutableMapping[str, Lasting] | None = None
+    """What may serve later sessions of the term in this process, by a key of the connector; None: nothing may."""
+
+    @property
+    def owner(self) -> int:
+        """What tells output of this attempt from that of any other in the same term."""
+        return self.subtask if self.attempt is None else self.attempt
 
 
 # ---------------------------------------------------------------- sources
@@ -286,16 +305,49 @@ class DeadLetters:
 
 
 @dataclass(frozen=True, slots=True)
+class Ttl:
+    """Time to live of what a state holds: of a value, of one entry of a map, of one element of a list.
+
+    ``seconds`` after the last write it is gone; with ``refresh="read-write"`` reads count as well. The clock is the
+    machine's (``processing``), or the highest record timestamp that the subtask's operator has seen (``event``);
+    neither ever goes back, not even over a restart. ValueError if ``seconds`` is not more than zero.
+    """
+
+    seconds: float
+    clock: Literal["processing", "event"] = "processing"
+    refresh: Literal["write", "read-write"] = "write"
+
+    def __post_init__(self) -> None:
+        if not self.seconds > 0:
+            raise ValueError(f"a time to live is more than 0 seconds, not {self.seconds}")
+
+
+StateKind: TypeAlias = Literal["value", "list", "map", "reducing", "aggregating"]
+
+
+@dataclass(frozen=True, slots=True)
 class StateDescriptor(Generic[T]):
-    """One named state of one operator: its codecs are stored with the data."""
+    """One named state of one operator: its codecs are stored with the data.
+
+    ``namespace``  if set, a key has a value a namespace (a window, say), and places are ``(key, namespace)``
+    ``entry``      maps and lists: codec of what tells the entries of one key apart, the last part of the place
+    """
 
     name: str
     key: Codec[Any]
     value: Codec[T]
+    kind: StateKind = "value"
+    namespace: Codec[Any] | None = None
+    entry: Codec[Any] | None = None
+    ttl: Ttl | None = None
 
 
 class ValueState(Protocol[T]):
-    """One value a key. Reads see the job's own writes at once."""
+    """One value a place. Reads see the job's own writes at once.
+
+    A place is a key; or, where the descriptor has them, a tuple ``(key, namespace)``, ``(key, entry)`` or
+    ``(key, namespace, entry)``.
+    """
 
     def get(self, key: Any) -> T | None: ...
 
@@ -309,8 +361,21 @@ class ValueState(Protocol[T]):
         The trap: every key of ``keys`` counts as written, and only those may be written, until the next call.
         """
 
+    def within(self, *parts: Any) -> Iterable[tuple[Any, T]]:
+        """Places that begin with ``parts`` (the key, or key and namespace) and their values.
+
+        In the order of their encoded bytes, which is the same in every run. Write nothing while you iterate. Bug if
+        the state's places have one part only.
+        """
+
     def items(self) -> Iterable[tuple[Any, T]]:
-        """All keys and values, in no order; for audits and tests, not for the hot path."""
+        """All places and values, in no order; for audits and tests, not for the hot path."""
+
+    def next_entry(self) -> int:
+        """Lists: the number of a new element, higher than all before. Bug for any other kind."""
+
+    def advance(self, timestamp: int) -> None:
+        """A record of that time (ms since the epoch) is next. Moves the clock of an event-time ``Ttl``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +398,22 @@ class StateHandle:
     """First and last key group, inclusive."""
     files: tuple[FileRef, ...]
     states: tuple[Mapping[str, Json], ...]
-    """One a state: name, key and value codec with the writer's schema."""
+    """One a state: name, key and value codec with the writer's schema, and what else decides how rows are read.
+
+    Absent is the default: ``kind`` value, no ``namespace``, ``entry`` or ``ttl``; see docs/state.md.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """Rows that were under way through an exchange when a snapshot was taken, as one subtask saw them."""
+
+    exchange: str
+    codec: Mapping[str, Json]
+    """Name and schema of the codec of the values."""
+    files: tuple[FileRef, ...]
+    overtaken: bool
+    """They had not left their sender: to be processed after those that had reached their receivers."""
 
 
 Upload: TypeAlias = Callable[["CheckpointStorage"], StateHandle]

@@ -16,9 +16,10 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import unquote, urlsplit, urlunsplit
 
-from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import token
@@ -28,6 +29,9 @@ Origin: TypeAlias = Literal["code", "cli", "environment", "default"]
 
 _PREFIX = "KAFKA_EOS_"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?", re.ASCII)
+_URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_URI_AS_PATH = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|[KMG]I?B)?", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -44,6 +48,48 @@ def seconds(value: object) -> float:
 Duration = Annotated[float, BeforeValidator(seconds)]
 
 
+def byte_count(value: object) -> int:
+    """Read a size: a number of bytes, or text such as ``512MB`` (of 1024 KB of 1024 bytes). ValueError if neither."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    match = _SIZE.fullmatch(value.strip().upper()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{value!r} is not a size; write bytes (1048576) or a unit (512KB, 256MB, 2GB)")
+    return int(float(match[1]) * 1024 ** "BKMG".index((match[2] or "B")[0]))
+
+
+ByteCount = Annotated[int, BeforeValidator(byte_count)]
+
+
+def directories(value: object) -> object:
+    """Read directories: a sequence, or text with the system's path separator between them."""
+    return tuple(part for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
+
+
+Directories = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(directories)]
+
+
+def place(value: object) -> object:
+    """A directory as a Path; the address of a store as text. ValueError for an address with a password in it."""
+    if isinstance(value, Path) and (mangled := _URI_AS_PATH.match(str(value))):
+        raise ValueError(f"write {mangled[1]}://… as text: a Path drops one of its slashes")
+    if not isinstance(value, str) or not _URI.match(value):
+        return value if not isinstance(value, str) else Path(value)
+    parts = urlsplit(value)
+    if parts.password is not None:
+        raise ValueError("credentials do not belong in an address that is logged: set them in the environment")
+    if parts.scheme.lower() == "file":
+        return Path(unquote(parts.path))
+    return urlunsplit(parts._replace(path=parts.path.rstrip("/")))
+
+
+Place = Annotated[Path | str, BeforeValidator(place)]
+
+
+LOCAL = Path(".kafka-eos")
+"""Where a job keeps what must be local (lock, status, state) if its checkpoints are elsewhere."""
+
+
 class Settings(BaseSettings):
     """All settings of one job, frozen. Build them with ``resolve``; durations are in seconds."""
 
@@ -51,10 +97,12 @@ class Settings(BaseSettings):
 
     bootstrap_servers: str = Field("127.0.0.1:9092", min_length=1)
     """Kafka brokers for every connector that names none."""
-    checkpoint_dir: Path = Path(".kafka-eos")
-    """Durable: one directory a job below it."""
+    checkpoint_dir: Place = LOCAL
+    """Durable: one directory a job below it. A path, or the address of a store, as in docs/storage.md."""
     state_dir: Path | None = None
     """Working directory of local state; may be lost. Default: ``local`` in the job's directory."""
+    state_dirs: Directories = ()
+    """Several working directories, on several disks; operators are spread over them. Instead of ``state_dir``."""
     checkpoint_interval: Duration = 1.0
     checkpoint_min_pause: Duration = 0.0
     """Least time between the end of a checkpoint and the start of the next."""
@@ -67,14 +115,54 @@ class Settings(BaseSettings):
     restart_backoff_max: Duration = 60.0
     state_backend: Literal["rocksdb", "memory"] = "rocksdb"
     state_cache_entries: int = Field(1_000_000, ge=1)
+    """Most objects of each state that are kept decoded, in Python."""
+    state_memory: ByteCount = Field(256 << 20, ge=8 << 20)
+    """Bytes, a worker: RocksDB's block cache, filters and write buffers of all operators together."""
+    state_profile: Literal["default", "read-heavy", "write-heavy", "spinning-disk"] = "default"
+    """Options of RocksDB that go well together; see docs/state.md. The next three replace one of them each."""
+    state_write_buffer: ByteCount | None = None
+    """Bytes of rows of one state that are collected before they become a file; at most half of ``state_memory``."""
+    state_bloom_bits: int | None = Field(None, ge=0, le=64)
+    """Bits a row of the filter that spares reads of absent rows; 0 is no filter."""
+    state_compaction: Literal["level", "universal"] | None = None
+    state_ttl_cleanup_rows: int = Field(10_000, ge=1)
+    """Rows of each state with a time to live that one checkpoint looks at, to drop what has expired."""
     batch_size: int = Field(5000, ge=1)
     """Most records that are read at once."""
+    max_records_per_epoch: int = Field(1_000_000, ge=1)
+    """Spark engine: most records that one epoch reads, from all sources together."""
     retained_checkpoints: int = Field(2, ge=1)
     stop_timeout: Duration = 30.0
     """Time that a stopping job gets for its last checkpoint."""
-    parallelism: int = Field(1, ge=1)
+    start_from: Path | None = None
+    """Savepoint that a job without checkpoints begins with; one that began with it goes on where it is."""
+    allow_dropped_state: bool = False
+    """Start even if a checkpoint or savepoint holds state of operators that the pipeline does not have."""
+    parallelism: int = Field(1, ge=1, le=128)
+    """Worker processes; a checkpoint can be continued with another number."""
+    checkpoint_mode: Literal["aligned", "unaligned", "at-least-once", "synchronous"] = "aligned"
+    """What barriers do to rows between workers; see docs/barriers.md. ``synchronous`` is for comparison only."""
+    aligned_timeout: Duration = 0.0
+    """Unaligned: how long barriers wait for each other before they overtake."""
+    exchange_memory: int = Field(64 << 20, ge=1 << 20)
+    """Bytes of rows that may be on their way to and from one worker."""
 
     _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
+
+    @field_validator("state_dirs")
+    @classmethod
+    def _one_or_several(cls, value: tuple[Path, ...], info: ValidationInfo) -> tuple[Path, ...]:
+        if value and info.data.get("state_dir") is not None:
+            raise ValueError("state_dir is set as well; set one of them")
+        return value
+
+    @field_validator("state_write_buffer")
+    @classmethod
+    def _fits(cls, value: int | None, info: ValidationInfo) -> int | None:
+        memory = info.data.get("state_memory")
+        if value is not None and memory is not None and value > memory // 2:
+            raise ValueError(f"more than half of state_memory ({memory} bytes), which all write buffers share")
+        return value
 
     @classmethod
     def resolve(cls, code: Mapping[str, Any] | None = None, cli: Mapping[str, Any] | None = None) -> Settings:
@@ -92,8 +180,6 @@ class Settings(BaseSettings):
             settings = cls(**{**cli, **code})
         except ValidationError as error:
             raise ConfigError(_explain(error, origins)) from None
-        if settings.parallelism != 1:
-            raise ConfigError(f"parallelism is {settings.parallelism}; this release runs jobs with parallelism 1 only")
         settings._origins = origins
         return settings
 
@@ -101,14 +187,38 @@ class Settings(BaseSettings):
         """Where the value of a setting came from."""
         return self._origins.get(name, "default")
 
+    def checkpoints_of(self, job: str) -> Path | str:
+        """Where the job's durable objects are, for ``checkpoints.opening``: an absolute path, or an address."""
+        if isinstance(self.checkpoint_dir, Path):
+            return self.job_dir(job)
+        parts = urlsplit(self.checkpoint_dir)
+        return urlunsplit(parts._replace(path=f"{parts.path}/{token(job, 'the pipeline name')}"))
+
     def job_dir(self, job: str) -> Path:
-        """The job's durable directory, absolute."""
-        return (self.checkpoint_dir / token(job, "the pipeline name")).absolute()
+        """The job's directory on this machine, absolute. Its durable objects are there too unless they are remote."""
+        home = self.checkpoint_dir if isinstance(self.checkpoint_dir, Path) else LOCAL
+        return (home / token(job, "the pipeline name")).absolute()
 
     def local_dir(self, job: str) -> Path:
-        """Where the job's workers keep their local state, absolute."""
+        """Where the job's workers keep their local state, absolute; the first place if there are several."""
+        return self.local_dirs(job)[0]
+
+    def local_dirs(self, job: str) -> tuple[Path, ...]:
+        """All places where the job's workers keep their local state, absolute."""
         token(job, "the pipeline name")
-        return self.job_dir(job) / "local" if self.state_dir is None else (self.state_dir / job).absolute()
+        given = self.state_dirs or (() if self.state_dir is None else (self.state_dir,))
+        return tuple((place / job).absolute() for place in given) or (self.job_dir(job) / "local",)
+
+    def state_options(self) -> Mapping[str, Any]:
+        """Arguments of ``state.options.StateOptions.of``."""
+        return {
+            "memory": self.state_memory,
+            "profile": self.state_profile,
+            "write_buffer": self.state_write_buffer,
+            "bloom_bits": self.state_bloom_bits,
+            "compaction": self.state_compaction,
+            "ttl_cleanup_rows": self.state_ttl_cleanup_rows,
+        }
 
     def for_connectors(self) -> Mapping[str, Json]:
         """What connectors may fall back on; see ``JobContext.settings``."""

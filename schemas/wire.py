@@ -57,7 +57,7 @@ class MsgpackList(Generic[T]):
         return data
 
     def decode(self, data: bytes) -> list[T]:
-        return self._decode(data)  # type: ignore[no-any-return]
+        return self._decode(data)
 
 
 class EachValue(Generic[T]):

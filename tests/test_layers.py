@@ -29,7 +29,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": BASE,
     "schemas": BASE,
     "plan": BASE,
-    "state": BASE | {"failpoints", "checkpoints"},  # the one namer of files is checkpoints.paths
+    # checkpoints: the one namer of files, and savepoints; schemas: the offline reader decodes what they encoded
+    "state": BASE | {"failpoints", "checkpoints", "schemas"},
     "checkpoints": BASE | {"failpoints"},
     "operators": BASE | {"plan", "schemas", "state", "provenance"},
     "exchange": BASE | {"plan", "operators", "state"},
@@ -38,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "app": BASE | {"dsl"},
     "coordinator": BASE | {"failpoints", "protocol", "checkpoints", "plan", "state"},  # state: number of key groups
     "embedded": JOB,
-    "spark": JOB,
+    "spark": JOB | {"connectors"},  # its door for Structured Streaming queries is a Kafka sink
     "testing": JOB,
     "connectors": VALUES | {"protocol"},  # protocol: committers ask for a CommitPermit
     "devbroker": BASE,

@@ -31,6 +31,8 @@ from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome,
 FENCED_MS: Final = 1_009
 """Transaction timeout that a fence leaves on an id, in milliseconds: an Empty id that has it needs no fence again."""
 
+_UNENDED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
@@ -120,7 +122,7 @@ class KafkaCommitter:
         now = _now_ms()
         return [
             Staged(Term(int(name.split(".")[1])), name, str(seen), max(0.0, (now - seen.started_at) / 1000))
-            for name, seen in sorted(self._rpc.described(_ids_of(ctx)).items())
+            for name, seen in sorted(self._rpc.described(_ids_of(ctx), _UNENDED).items())
             if seen.started_at >= 0 and seen.state not in ("Empty", "CompleteCommit", "CompleteAbort")
         ]
 
@@ -132,6 +134,11 @@ class KafkaCommitter:
                 self._fence(name)
                 done.append(f"{name} ({seen.state})")
         return done
+
+    def abort(self, names: Sequence[str]) -> None:
+        """Fence these ids, whatever their term: what is open under them is aborted, their producers are refused."""
+        for name in names:
+            self._fence(name)
 
     def _fence(self, transactional_id: str) -> None:
         error = self._rpc.fence(transactional_id, FENCED_MS)

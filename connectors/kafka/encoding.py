@@ -21,12 +21,16 @@ Timestamp: TypeAlias = "Literal['source'] | Callable[[Any], int] | None"
 
 @dataclass(slots=True)
 class Columns:
-    """What to produce. A timestamp of 0 means now; ``headers`` None means none of the user's."""
+    """What to produce. A timestamp of 0 means now; ``headers`` None means none of the user's.
+
+    A partition of -1 leaves the choice to the partitioner; ``partitions`` None means that for all rows.
+    """
 
     values: Sequence[bytes | None]
     keys: Iterable[Key]
     timestamps: Iterable[int]
     headers: Sequence[Headers] | None
+    partitions: Iterable[int] | None = None
 
 
 class Encoder(Protocol):

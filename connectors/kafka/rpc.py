@@ -149,11 +149,16 @@ class Coordinators:
         )
         return _description(answer.transaction_states[0])
 
-    def described(self, pattern: str) -> dict[str, Description]:
-        """What the coordinators know of every id on the cluster that ``pattern`` matches in full."""
+    def described(self, pattern: str, states: Sequence[str] = ()) -> dict[str, Description]:
+        """What the coordinators know of every id on the cluster that ``pattern`` matches in full.
+
+        ``states`` narrows it to ids that are in one of them; the broker filters.
+        """
         wanted, found = re.compile(pattern), {}
         for node in self._nodes():
-            answer = self._ask(self._list_request(pattern), None, node, lambda a: a.error_code, "ListTransactions")
+            answer = self._ask(
+                self._list_request(pattern, states), None, node, lambda a: a.error_code, "ListTransactions"
+            )
             _expect(answer.error_code, {0}, "ListTransactions")
             ids = [t.transactional_id for t in answer.transaction_states if wanted.fullmatch(t.transactional_id)]
             found.update(self._described_by(node, ids))
@@ -173,11 +178,11 @@ class Coordinators:
         seen = {state.transactional_id: _description(state) for state in answer.transaction_states}
         return {name: description for name, description in seen.items() if description is not None}
 
-    def _list_request(self, pattern: str) -> Callable[[], Any]:
+    def _list_request(self, pattern: str, states: Sequence[str]) -> Callable[[], Any]:
         # Since 4.1 (KIP-1152) the broker filters; before, all ids travel and the caller filters.
         narrow = self._version(ListTransactionsRequest) >= 2
         extra: dict[str, Any] = {"transactional_id_pattern": f"^{pattern}$", "min_version": 2} if narrow else {}
-        return lambda: ListTransactionsRequest(state_filters=[], producer_id_filters=[], **extra)
+        return lambda: ListTransactionsRequest(state_filters=list(states), producer_id_filters=[], **extra)
 
     # ------------------------------------------------------------ facts
 

@@ -5,7 +5,7 @@ Rule: a promise that the cluster cannot keep is refused in ``check``, before any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from datetime import timedelta
 from itertools import islice
 from typing import Any, Generic, TypeVar
@@ -14,13 +14,14 @@ from kafka_eos.connectors.kafka.client import Consumer, kafka_errors
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.encoding import Encoder, RecordEncoder, RejectedEncoder, Timestamp, ValueEncoder
 from kafka_eos.connectors.kafka.limits import check_topic, check_transactions, transaction_timeout_ms
-from kafka_eos.connectors.kafka.pool import WarmPool
+from kafka_eos.connectors.kafka.lasting import LastingClients
+from kafka_eos.connectors.kafka.pool import MAX_SLOTS, WarmPool
 from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster, masked
 from kafka_eos.connectors.kafka.staging import Stage, Terms
 from kafka_eos.connectors.kafka.writer import PlainWriter, StagedWriter
-from kafka_eos.connectors.rejecting import encoded, stop
+from kafka_eos.connectors.rejecting import RejectRow, encoded
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, Committer, Guarantee, JobContext, Json, TaskContext, Writer
@@ -76,7 +77,7 @@ class KafkaSink(Generic[T]):
         self.topic = topic_name(topic)
         self._servers, self._config = bootstrap_servers, checked(config)
         self._delivery = _guarantee(delivery)
-        self._timeout_ms = _milliseconds(transaction_timeout)
+        self._timeout_ms = milliseconds(transaction_timeout)
         self._provenance = provenance
         codec = None if key_codec is None else codec_for(key_codec)
         self._encoder: Encoder = ValueEncoder(codec_for(value), key, codec, headers, timestamp)
@@ -140,7 +141,7 @@ class KafkaSink(Generic[T]):
     def writer(self, ctx: TaskContext) -> Writer[T]:
         where = self._cluster(ctx.job)
         if self._delivery is Guarantee.AT_LEAST_ONCE:
-            config = _producer(where, 120_000)
+            config = producer_config(where, 120_000)
             deadline = config["message.timeout.ms"] / 1000
             return PlainWriter(ctx, self.topic, self._encoder, config, deadline, self._provenance)
         return StagedWriter(ctx, self.topic, self._encoder, self._stage(ctx, where), self._provenance)
@@ -152,11 +153,19 @@ class KafkaSink(Generic[T]):
         """For the audit: topic, bootstrap servers and librdkafka settings."""
         return self.topic, self._cluster(ctx).bootstrap, self._config
 
-    def encode(self, batch: Batch[T]) -> Sequence[tuple[bytes | None, bytes | None]]:
-        """For the audit: key and value of each row as the writer sends them."""
-        kept, columns = encoded(self._encoder, batch, self.topic, stop)
+    @property
+    def audit_marked(self) -> bool:
+        """For the audit: do records say where they come from?"""
+        return self._provenance
+
+    def audit_rows(
+        self, batch: Batch[T], operator: str, reject: RejectRow
+    ) -> tuple[Batch[T], Sequence[tuple[bytes | None, bytes | None, Headers]]]:
+        """For the audit: the rows that the writer sends, and key, value and the user's headers of each."""
+        kept, columns = encoded(self._encoder, batch, operator, reject)
         keys = (key.encode() if isinstance(key, str) else key for key in columns.keys)
-        return list(zip(islice(keys, len(kept)), columns.values, strict=True))
+        headers = columns.headers or [()] * len(kept)
+        return kept, list(zip(islice(keys, len(kept)), columns.values, headers, strict=True))
 
     def _cluster(self, ctx: JobContext) -> Cluster:
         return cluster(self._servers, self._config, ctx)
@@ -172,31 +181,60 @@ class KafkaSink(Generic[T]):
 
 
 def _open_stage(ctx: TaskContext, where: Cluster, timeout_ms: int | None, number: int) -> Stage:
-    job = f"{token(ctx.job.job, 'the job name')}"
-    rpc = Coordinators(where)
-    timeout = transaction_timeout_ms(rpc, timeout_ms)
-    config = _producer(where, timeout)
+    clients, lasts = _clients(ctx, where, timeout_ms)
+    job = token(ctx.job.job, "the job name")
     # A second client configuration on the cluster needs its own marker: one offset cannot carry two.
     group = f"{job}.{ctx.subtask}" if number == 1 else f"{job}.{ctx.subtask}.{number}"
-    terms = Terms(where.scope, ctx.job.term.n, group, timeout, config["message.timeout.ms"] / 1000)
+    deadline = producer_config(where, clients.timeout_ms)["message.timeout.ms"] / 1000
+    terms = Terms(where.scope, ctx.job.term.n, group, clients.timeout_ms, deadline)
+    keep = clients.keep if lasts else None
+    return Stage(clients.pool, terms, clients.coordinators, clients.group(group), keep)
+
+
+def _clients(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> tuple[LastingClients, bool]:
+    """The clients of a stage, and whether they outlive it."""
+    if ctx.lasting is None:
+        return _open_clients(ctx, where, timeout_ms, ctx.shared), False
+    key = f"kafka:{where.scope}:{where.fingerprint}:{timeout_ms}"
+    found = ctx.lasting.get(key)
+    if not isinstance(found, LastingClients):
+        slots: dict[str, int] = {}
+        # The number of the attempt that opens them is theirs for good: another configuration gets another range.
+        slots["kafka:slots"] = MAX_SLOTS * len(ctx.lasting)
+        found = ctx.lasting[key] = _open_clients(ctx, where, timeout_ms, slots)
+    return found, True
+
+
+def _open_clients(
+    ctx: TaskContext, where: Cluster, timeout_ms: int | None, shared: MutableMapping[str, Any]
+) -> LastingClients:
+    rpc = Coordinators(where)
+    timeout = transaction_timeout_ms(rpc, timeout_ms)
 
     def new_slot() -> int:
-        slot: int = ctx.shared.get("kafka:slots", 0)
-        ctx.shared["kafka:slots"] = slot + 1
+        slot: int = shared.get("kafka:slots", 0)
+        shared["kafka:slots"] = slot + 1
         return slot
 
+    job, term, owner = token(ctx.job.job, "the job name"), ctx.job.term.n, ctx.owner
     pool = WarmPool(
-        lambda slot: f"{job}.{ctx.job.term.n}.{ctx.subtask}.{slot}",
+        lambda slot: f"{job}.{term}.{owner}.{slot}",
         new_slot,
-        {**config, "transaction.timeout.ms": timeout},
+        {**producer_config(where, timeout), "transaction.timeout.ms": timeout},
     )
-    with kafka_errors("consumer group"):
-        group_client = Consumer(where.client({}, {"group.id": group, "enable.auto.commit": False}))
-    return Stage(pool, terms, rpc, group_client)
+
+    def consumer(group: str) -> Consumer:
+        with kafka_errors("consumer group"):
+            return Consumer(where.client({}, {"group.id": group, "enable.auto.commit": False}))
+
+    return LastingClients(pool, rpc, timeout, consumer)
 
 
-def _producer(where: Cluster, timeout_ms: int) -> dict[str, Any]:
-    """librdkafka wants both timeouts within the transaction's; its defaults would be derived from it."""
+def producer_config(where: Cluster, timeout_ms: int) -> dict[str, Any]:
+    """The settings of a producer whose transactions last ``timeout_ms``, without its transactional id.
+
+    librdkafka wants both timeouts within the transaction's; its defaults would be derived from it.
+    """
     config = where.client(
         {**_DEFAULTS, "message.timeout.ms": min(120_000, timeout_ms), "socket.timeout.ms": min(30_000, timeout_ms)},
         {"enable.idempotence": True, "acks": "all"},
@@ -222,7 +260,8 @@ def _guarantee(delivery: Guarantee | str) -> Guarantee:
         raise ConfigError(f'delivery={delivery!r}: use "exactly-once" or "at-least-once".') from None
 
 
-def _milliseconds(timeout: float | timedelta | None) -> int | None:
+def milliseconds(timeout: float | timedelta | None) -> int | None:
+    """A transaction timeout given in seconds or as a timedelta; ConfigError below a second."""
     if timeout is None:
         return None
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)

@@ -131,8 +131,17 @@ def _check_ongoing(coordinators: Coordinators, warm: Warm) -> int:
 class Stage:
     """Shared by the writers of one worker on one cluster. Writers call from one thread."""
 
-    def __init__(self, pool: WarmPool, terms: Terms, coordinators: Coordinators, group: Consumer) -> None:
+    def __init__(
+        self,
+        pool: WarmPool,
+        terms: Terms,
+        coordinators: Coordinators,
+        group: Consumer,
+        keep: Callable[[Sequence[EpochOutput]], None] | None = None,
+    ) -> None:
+        """``keep``: takes what is prepared at the end, if the clients are somebody else's to close."""
         self._pool, self._terms, self._coordinators, self._group = pool, terms, coordinators, group
+        self._keep = keep
         self._metadata: object = group.consumer_group_metadata()
         self._writers = 0
         self._started = self._closed = False
@@ -186,6 +195,9 @@ class Stage:
             return
         self._closed = True
         self._open.clear()
+        if self._keep is not None:
+            self._keep(self._prepared)
+            return
         self._prepared.clear()
         self._pool.close()
         self._coordinators.close()

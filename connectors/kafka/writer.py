@@ -5,7 +5,7 @@ Rule: the loop over rows does nothing but produce; all that can be done once a b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any, Generic, TypeVar
 
@@ -92,13 +92,14 @@ def produce_all(
     refused = 0
     produce = producer.produce
     headers: Any = stamps if columns.headers is None else _joined(columns.headers, stamps)
-    rows = zip(columns.values, columns.keys, columns.timestamps, headers or repeat(None), strict=False)
+    places: Iterable[int] = repeat(-1) if columns.partitions is None else columns.partitions
+    rows = zip(columns.values, columns.keys, columns.timestamps, headers or repeat(None), places, strict=False)
     with kafka_errors(f"produce to {topic}"):
-        for index, (value, key, time, header) in enumerate(rows):
+        for index, (value, key, time, header, place) in enumerate(rows):
             try:
-                produce(topic, value, key, -1, None, None, time, header)
+                produce(topic, value, key, place, None, None, time, header)
             except BufferError:
-                _retry(producer, (topic, value, key, -1, None, None, time, header))
+                _retry(producer, (topic, value, key, place, None, None, time, header))
             except (KafkaException, TypeError, ValueError, OverflowError) as error:
                 refuse(index, _the_rows_fault(error))
                 refused += 1

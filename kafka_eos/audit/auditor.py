@@ -6,19 +6,20 @@ stands in the way of a sound scan ends up in the verdict as INVALID, with its na
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kafka_eos.audit.cluster import Cluster, Range, Ranges, java_config, unsettled
 from kafka_eos.audit.ledger import Ledger, read_ledger
 from kafka_eos.audit.session import open_session
-from kafka_eos.audit.subject import Cut, Subject, Topic, cut, subject
+from kafka_eos.audit.subject import Cut, Directory, Subject, Topic, cut, subject
 from kafka_eos.audit.verdict import Check, Evidence, Facts, NotPossible, Offender, Verdict, judge
-from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
 from kafka_eos.ids import AppRef, Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.plan import Plan
@@ -35,6 +36,11 @@ _HISTORY_CHECKS = (Check.ABORTED_VISIBLE, Check.COMMITTED_HIDDEN)
 _RECOMPUTE_CHECKS = (
     Check.LOST, Check.UNEXPECTED, Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.REORDERED
 )  # fmt: skip
+_MARKED_CHECKS = (
+    *_HISTORY_CHECKS, Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.REORDERED, Check.WRONG_COUNT,
+    Check.FOREIGN, Check.MISPLACED, Check.TORN,
+)  # fmt: skip
+"""Checks that need to know where each output comes from."""
 _POLL_SECONDS = 0.5
 
 
@@ -110,6 +116,7 @@ class _Pinned:
 
     ranges: Mapping[str, Mapping[int, Range]]
     compacted: tuple[str, ...]
+    files: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 class _Audit:
@@ -117,14 +124,16 @@ class _Audit:
 
     def __init__(self, spark: SparkSession, plan: Plan, settings: Settings, app: str, progress: Progress) -> None:
         self._spark, self._app, self._progress = spark, app, progress
-        self._storage = LocalStorage(settings.job_dir(plan.name))
+        self._job_dir = settings.job_dir(plan.name)
+        # A directory that is not there is not made: looking at a job leaves no trace of one.
+        self._storage = LocalStorage(self._job_dir) if self._job_dir.is_dir() else MemoryStorage()
         self.ledger: Ledger = read_ledger(self._storage, plan.name)
         context = JobContext(plan.name, Term(0), settings.for_connectors())
         self._subject: Subject = subject(plan, context)
         self._cut: Cut = cut(plan)
         self._pinned = _Pinned({}, ())
         self._clusters: dict[tuple[str, ...], tuple[Cluster, set[str]]] = {}
-        for topic in (*self._subject.sources, *self._subject.sinks):
+        for topic in (*self._subject.sources, *self._subject.topics):
             config = java_config(topic.bootstrap, topic.config)
             key = tuple(f"{name}={config[name]}" for name in sorted(config))
             if key not in self._clusters:
@@ -137,21 +146,26 @@ class _Audit:
 
     def reads(self) -> list[dict[str, Any]]:
         """What was read: one entry a partition, for the report."""
-        topics = {topic.node: topic for topic in (*self._subject.sources, *self._subject.sinks)}
         sources = {topic.node for topic in self._subject.sources}
-        return [
+        read = [
             {
-                "role": "input" if node in sources else "output",
-                "operator": node,
-                "topic": topics[node].topic,
+                "role": "input" if topic.node in sources else "output",
+                "operator": topic.node,
+                "topic": topic.topic,
                 "partition": partition,
                 "begin": at.begin,
                 "end": at.end,
-                "processed": self.ledger.positions.get(node, {}).get(partition) if node in sources else None,
+                "processed": self.ledger.positions.get(topic.node, {}).get(partition),
             }
-            for node, ranges in self._pinned.ranges.items()
-            for partition, at in sorted(ranges.items())
+            for topic in (*self._subject.sources, *self._subject.topics)
+            for partition, at in sorted(self._pinned.ranges.get(topic.node, {}).items())
         ]
+        files = [(directory, self._pinned.files.get(directory.node, ())) for directory in self._subject.directories]
+        return read + [
+            {"role": "output", "operator": directory.node, "topic": f"{directory.path} ({len(names)} files)",
+             "partition": 0, "begin": 0, "end": len(names), "processed": None}
+            for directory, names in files
+        ]  # fmt: skip
 
     # ------------------------------------------------------------ steps
 
@@ -165,7 +179,7 @@ class _Audit:
             not_audited=self._subject.not_audited,
         )
         if ledger.newest is None:
-            return replace(base, obstacles=[f"no committed checkpoint of job {job!r} in {self._storage.root}"])
+            return replace(base, obstacles=[f"no committed checkpoint of job {job!r} in {self._job_dir}"])
         if not self._subject.sinks:
             return replace(base, obstacles=["no sink can be audited"])
         obstacles = self._settle(settle_seconds)
@@ -193,9 +207,10 @@ class _Audit:
 
     def _pin(self, found: Mapping[Cluster, Ranges]) -> None:
         ranges = {topic: parts for clustered in found.values() for topic, parts in clustered.items()}
-        nodes = (*self._subject.sources, *self._subject.sinks)
+        nodes = (*self._subject.sources, *self._subject.topics)
         compacted = [t for cluster, topics in self._clusters.values() for t in cluster.compacted(topics)]
-        self._pinned = _Pinned({node.node: ranges[node.topic] for node in nodes}, tuple(compacted))
+        files = {directory.node: _files(directory) for directory in self._subject.directories}
+        self._pinned = _Pinned({node.node: ranges[node.topic] for node in nodes}, tuple(compacted), files)
 
     def _ground(self) -> list[str]:
         """Why the pinned topics are no sound base, if so."""
@@ -204,6 +219,8 @@ class _Audit:
             return ["the job is running: it committed another epoch while the audit began"]
         if now.unfinished is not None:
             return [f"epoch {now.unfinished} is decided but not committed; start the job once more to finish it"]
+        if now.savepoint is not None:
+            return [f"the job began with savepoint {now.savepoint}: the state that it had then is not in the topics"]
         return [
             f"input {source.topic}/{partition} was read from offset {start}, but now begins at {at.begin}"
             for source in self._subject.sources
@@ -240,7 +257,8 @@ class _Audit:
                 for source in self._subject.sources
             },
             outputs={sink.node: {p: (at.begin, at.end) for p, at in ranges[sink.node].items()}
-                     for sink in self._subject.sinks},
+                     for sink in self._subject.topics},
+            files=self._pinned.files,
         )  # fmt: skip
         with _closing(Scan(self._spark, scope)) as scan:
             return self._examine(scan, base)
@@ -255,8 +273,8 @@ class _Audit:
         self._progress("reading input and output")
         inputs, ahead = scan.inputs()
         visible = scan.visible()
-        outputs = sum(count for count, _ in visible.values())
-        hidden = scan.hidden(outputs)
+        marked = sum(count for count, _ in visible.values())
+        outputs, hidden = marked + scan.plain(), scan.hidden(marked)
         made = Expected()
         if Check.LOST not in impossible:
             self._progress(f"recomputing the outputs of {inputs} records")
@@ -287,7 +305,7 @@ class _Audit:
         found = scan.find(wanted, undecided, half_hidden)
         evidence: dict[Check, Evidence | NotPossible] = {c: NotPossible(why) for c, why in impossible.items()}
         for check in wanted:
-            evidence[check] = Evidence(_looked_at(check, facts), *found.get(check, (0, ())))
+            evidence[check] = replace(found.get(check, Evidence(0)), looked_at=_looked_at(check, facts))
         if Check.WRONG_COUNT not in impossible:
             evidence[Check.WRONG_COUNT] = self._wrong_counts(visible)
         return evidence
@@ -299,14 +317,24 @@ class _Audit:
             why |= dict.fromkeys(_HISTORY_CHECKS, "the job's history has no committed epochs")
         if not self.ledger.records or self._subject.not_audited:
             why[Check.WRONG_COUNT] = "not every commit of every sink is recorded with its number of outputs"
+        if unmarked := self._subject.unmarked:
+            reason = f"outputs of {', '.join(unmarked)} are not audited by provenance: they have none"
+            all_unmarked = len(unmarked) == len(self._subject.sinks)
+            why |= dict.fromkeys(_MARKED_CHECKS if all_unmarked else (Check.WRONG_COUNT,), reason)
         if self._subject.blind_sources:
             names = ", ".join(self._subject.blind_sources)
-            why |= dict.fromkeys(_RECOMPUTE_CHECKS, f"source {names} cannot be read again by the audit")
+            why |= dict.fromkeys(self._recomputed, f"source {names} cannot be read again by the audit")
         if self._pinned.compacted:
             names = ", ".join(self._pinned.compacted)
             reason = f"compaction may have removed records of {names}"
-            why |= dict.fromkeys((*_RECOMPUTE_CHECKS, Check.WRONG_COUNT), reason)
+            why |= dict.fromkeys((*self._recomputed, Check.WRONG_COUNT), reason)
         return why
+
+    @property
+    def _recomputed(self) -> tuple[Check, ...]:
+        """Checks that rest on the recompute: all that there are, if no sink writes provenance."""
+        all_unmarked = len(self._subject.unmarked) == len(self._subject.sinks)
+        return (*_RECOMPUTE_CHECKS, Check.DUPLICATE) if all_unmarked else _RECOMPUTE_CHECKS
 
     def _wrong_counts(self, visible: ByEpoch) -> Evidence:
         wrong = []
@@ -318,7 +346,11 @@ class _Audit:
         return Evidence(len(self.ledger.records), len(wrong), tuple(wrong[:5]))
 
     def _notes(self, made: Expected) -> list[str]:
-        notes = []
+        notes = [
+            f"Sink {sink} is not audited by provenance, its outputs have none: they were compared as a multiset of "
+            "keys, values and headers; order and epochs were not."
+            for sink in self._subject.unmarked
+        ]
         if made.loose:
             notes.append(
                 f"{made.loose} outputs belong to keys whose input comes from several partitions and whose order the "
@@ -329,6 +361,13 @@ class _Audit:
         if self.ledger.start is None:
             notes.append("Nothing tells any more where the job began to read; the audit assumes offset 0.")
         return notes
+
+
+def _files(directory: Directory) -> Sequence[str]:
+    """Names of the committed files of a sink, as they are now."""
+    path = Path(directory.path)
+    names = (file.name for file in path.iterdir()) if path.is_dir() else ()
+    return sorted(name for name in names if re.fullmatch(directory.names, name))
 
 
 def _looked_at(check: Check, facts: Facts) -> int:

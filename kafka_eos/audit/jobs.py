@@ -15,21 +15,20 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit import reads
+from kafka_eos.audit import flags, reads, unmarked
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.recompute import Recompute
-from kafka_eos.audit.subject import Cut, Subject
-from kafka_eos.audit.verdict import Check, Offender
+from kafka_eos.audit.subject import Cut, Directory, Subject, Topic
+from kafka_eos.audit.verdict import Check, Evidence, Offender
 from kafka_eos.ids import Epoch, EpochId, Term
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SHOWN = 5
-"""Offending records that are kept for each check."""
+"""Offending records that are kept for each check and sink."""
 
-Found = dict[Check, tuple[int, tuple[Offender, ...]]]
 ByEpoch = Mapping[EpochId | None, tuple[int, Offender]]
 """How many records, and the first of them; None for records without provenance."""
 
@@ -49,6 +48,8 @@ class Scope:
     """By source: from there to the pinned end."""
     outputs: Mapping[str, Bounds]
     """By sink: the whole topic up to the pinned end."""
+    files: Mapping[str, Sequence[str]]
+    """By sink: the names of its files."""
 
     @property
     def streams(self) -> int:
@@ -71,6 +72,8 @@ class Scan:
     def __init__(self, spark: SparkSession, scope: Scope) -> None:
         self._spark, self._scope = spark, scope
         self._held: list[DataFrame] = []
+        sinks = scope.subject.sinks
+        self._marked, self._unmarked = [s for s in sinks if s.marked], [s for s in sinks if not s.marked]
 
     def close(self) -> None:
         for table in self._held:
@@ -86,36 +89,54 @@ class Scan:
         sources = self._scope.subject.sources
         return _union([reads.inputs(self._spark, source, bounds[source.node]) for source in sources])
 
-    def _output(self, *, committed: bool) -> DataFrame:
-        topics = [(sink, self._scope.outputs[sink.node]) for sink in self._scope.subject.sinks]
-        return reads.outputs(self._spark, topics, committed=committed)
+    def _output(self, sinks: Sequence[Topic | Directory], *, committed: bool) -> DataFrame:
+        """Uncommitted files are hidden and no part of it."""
+        topics = [(sink, self._scope.outputs[sink.node]) for sink in sinks if isinstance(sink, Topic)]
+        files = [(sink, self._scope.files[sink.node]) for sink in sinks if isinstance(sink, Directory)]
+        tables = reads.records(self._spark, topics, committed=committed) + reads.lines(self._spark, files)
+        return reads.parsed(_union(tables))
 
     @cached_property
     def _visible(self) -> DataFrame:
-        """Outputs that read_committed readers see; ``copy`` counts those with the same provenance."""
+        """Marked outputs that read_committed readers see; ``copy`` counts those with the same provenance.
+
+        ``home`` is the partition that has most records of a key.
+        """
         copies = Window.partitionBy("sink", "id").orderBy("topic", "partition", "offset")
-        return self._hold(
-            self._output(committed=True).withColumn("copy", F.when(F.col("ours"), F.row_number().over(copies)))
-        )
+        home = F.mode("partition").over(Window.partitionBy("sink", "key_hash"))
+        table = self._output(self._marked, committed=True).withColumn("home", F.when(F.col("has_key"), home))
+        return self._hold(table.withColumn("copy", F.when(F.col("ours"), F.row_number().over(copies))))
+
+    @cached_property
+    def _plain(self) -> DataFrame:
+        """Outputs that do not say where they come from."""
+        return self._hold(self._output(self._unmarked, committed=True))
 
     @cached_property
     def _hidden(self) -> DataFrame:
-        """Outputs that only read_uncommitted readers see."""
+        """Marked outputs that only read_uncommitted readers see."""
         seen = self._visible.select("topic", "partition", "offset")
-        return self._hold(self._output(committed=False).join(seen, ["topic", "partition", "offset"], "left_anti"))
+        every = self._output(self._marked, committed=False)
+        return self._hold(every.join(seen, ["topic", "partition", "offset"], "left_anti"))
+
+    @cached_property
+    def _made(self) -> DataFrame:
+        """What the recompute makes for audited sinks."""
+        sinks = frozenset(sink.node for sink in self._scope.subject.sinks)
+        recompute = Recompute(self._scope.app, self._scope.cut, sinks, self._scope.streams, self._hold)
+        seen = self._visible.where("copy = 1") if self._marked else self._plain
+        made = recompute.expected(self._input(self._scope.inputs), seen).where(F.col("sink").isin(*sinks))
+        return self._hold(made) if self._unmarked else made
 
     @cached_property
     def _pairs(self) -> DataFrame:
-        """Each output that exists or should, once: what is there beside what the recompute made.
+        """Each marked output that exists or should, once: what is there beside what the recompute made.
 
         The rows of one ``series`` (a key, or without keys the outputs of one input partition) are kept together.
         """
-        sinks = frozenset(sink.node for sink in self._scope.subject.sinks)
-        first = self._visible.where("copy = 1")
-        recompute = Recompute(self._scope.app, self._scope.cut, sinks, self._scope.streams, self._hold)
-        made = recompute.expected(self._input(self._scope.inputs), first)
-        should = made.where(F.col("sink").isin(*sinks)).withColumn("should", F.lit(True))
-        pairs = first.withColumn("there", F.lit(True)).join(should, ["sink", "id"], "full")
+        first = self._visible.where("copy = 1").withColumn("there", F.lit(True))
+        should = self._made.where(F.col("sink").isin([s.node for s in self._marked]))
+        pairs = first.join(should.withColumn("should", F.lit(True)), ["sink", "id"], "full")
         place = (F.coalesce(F.col(a), F.col(b)).cast("string") for a, b in _PLACES)
         series = F.when(F.col("grp").isNotNull(), F.col("grp")).otherwise(F.xxhash64(*place))
         strict = F.col("there") & F.col("should") & ~F.col("loose")
@@ -133,158 +154,68 @@ class Scan:
         return self._input(bounds).count()
 
     def visible(self) -> ByEpoch:
-        """What read_committed readers see."""
-        return _by_epoch(self._visible)
+        """What read_committed readers see of outputs that tell their epoch."""
+        return _by_epoch(self._visible) if self._marked else {}
+
+    def plain(self) -> int:
+        """How many outputs do not tell it."""
+        return self._plain.count() if self._unmarked else 0
 
     def hidden(self, visible: int) -> ByEpoch:
         """What only read_uncommitted readers see; ``visible`` is how many records the others see."""
         # Read_committed readers see a part of what the others see: with equal counts there is nothing to look for.
-        return {} if self._output(committed=False).count() == visible else _by_epoch(self._hidden)
+        if not self._marked or self._output(self._marked, committed=False).count() == visible:
+            return {}
+        return _by_epoch(self._hidden)
 
     def expected(self) -> Expected:
         """Run the recompute and count what it makes."""
-        row = self._pairs.agg(
-            F.count(F.when(F.col("should"), 1)),
-            F.count(F.when(F.col("should") & F.col("loose"), 1)),
-            F.count(F.when(F.col("e_update") == 1, 1)),
-        ).first()
-        return Expected(*row) if row is not None else Expected()
+        totals = [self._totals(self._pairs.where("should"))] if self._marked else []
+        if self._unmarked:
+            totals.append(self._totals(self._made.where(F.col("sink").isin([s.node for s in self._unmarked]))))
+        return Expected(*map(sum, zip(*totals, strict=True)))
+
+    def _totals(self, made: DataFrame) -> tuple[int, int, int]:
+        firsts = F.countDistinct("sink", F.when(F.col("e_update").isNotNull(), F.col("grp")))
+        row = made.agg(F.count("*"), F.count(F.when(F.col("loose"), 1)), firsts).first()
+        return (row[0], row[1], row[2]) if row is not None else (0, 0, 0)
 
     # ------------------------------------------------------------ findings
 
-    def find(self, checks: Collection[Check], undecided: Collection[EpochId], hidden: Collection[EpochId]) -> Found:
+    def find(
+        self, checks: Collection[Check], undecided: Collection[EpochId], hidden: Collection[EpochId]
+    ) -> dict[Check, Evidence]:
         """Every record that breaks one of ``checks``: how many, and the first of them. One Spark action.
 
         ``undecided`` are epochs with visible outputs that were never committed, ``hidden`` committed ones with
-        outputs that are not visible.
+        outputs that are not visible. ``looked_at`` is left to the caller.
         """
-        tables = [_flagged(self._visible, _visible_flags(undecided))]
+        tables = [flags.visible(self._visible, undecided)] if self._marked else []
         if hidden:
-            tables.append(_flagged(self._hidden, _hidden_flags(hidden)))
-        if Check.LOST in checks or Check.WRONG_VALUE in checks:
-            tables += [_flagged(self._pairs, _pair_flags()), self._wrong_totals(), _flagged(*self._gaps())]
-            tables += [_flagged(*self._overtaking())]
+            tables.append(flags.hidden(self._hidden, hidden))
+        if Check.LOST in checks and self._marked:
+            tables += flags.pairs(self._pairs, self._scope.cut)
+        if Check.LOST in checks and self._unmarked:
+            tables.append(unmarked.flagged(self._plain, self._made, [s.node for s in self._unmarked]))
         every = _union(tables).where(F.col("check").isin([check.name for check in checks]))
-        order = Window.partitionBy("check").orderBy("topic", "partition", "offset", "detail")
-        count = F.count("*").over(Window.partitionBy("check"))
+        order = Window.partitionBy("check", "sink").orderBy("topic", "partition", "offset", "detail")
+        count = F.count("*").over(Window.partitionBy("check", "sink"))
         kept = every.withColumn("n", count).withColumn("rank", F.row_number().over(order))
-        found: Found = {}
-        for row in kept.where(F.col("rank") <= SHOWN).orderBy("check", "rank").collect():
-            check, offender = Check[row["check"]], Offender(*(row[c] for c in (*_AT, "detail")))
-            found[check] = (row["n"], (*found.get(check, (0, ()))[1], offender))
+        found: dict[Check, Evidence] = {}
+        for row in kept.where(F.col("rank") <= SHOWN).orderBy("check", "rank", "sink").collect():
+            check, offender = Check[row["check"]], Offender(*(row[c] for c in (*flags.AT, "detail")))
+            so_far = found.get(check, Evidence(0))
+            by_sink = {**so_far.by_sink, row["sink"]: row["n"]}
+            first = (*so_far.first, offender)[:SHOWN]
+            found[check] = Evidence(0, sum(by_sink.values()), first, by_sink)
         return found
 
-    def _wrong_totals(self) -> DataFrame:
-        comparable = self._pairs.where("should and not loose and e_update is not null")
-        is_last = F.max_by(F.struct(*_AT, "value_hash", "preview"), F.col("update"))
-        should_last = F.max_by(F.struct(*(f"e_{c}" for c in _AT), "e_value_hash", "e_preview"), F.col("e_update"))
-        grouped = comparable.groupBy("sink", "series").agg(
-            is_last.alias("x"), should_last.alias("y"), F.first("grp_text").alias("grp_text")
-        )
-        wrong = grouped.where(~F.col("x.value_hash").eqNullSafe(F.col("y.e_value_hash")))
-        detail = _text("the last value of key ", "grp_text", " is ", "x.preview", " and should be ", "y.e_preview")
-        at = [F.coalesce(F.col(f"x.{c}"), F.col(f"y.e_{c}")).alias(c) for c in _AT]
-        return wrong.select(F.lit(Check.WRONG_TOTAL.name).alias("check"), *at, detail.alias("detail"))
 
-    def _gaps(self) -> tuple[DataFrame, list[Column]]:
-        """Update numbers that do not follow the one before them."""
-        numbered = self._pairs.where("there and should and update is not null")
-        of_key = Window.partitionBy("sink", "series").orderBy("update", "topic", "partition", "offset")
-        table = numbered.withColumn("before", F.coalesce(F.lag("update").over(of_key), F.lit(0)))
-        detail = _text("key ", "grp_text", " has update ", "update", " after update ", "before")
-        return table, [_flag(Check.UPDATE_GAP, F.col("update") != F.col("before") + 1, detail)]
-
-    def _overtaking(self) -> tuple[DataFrame, list[Column]]:
-        """Outputs that stand behind a later one in the output, or before an earlier one of their input partition."""
-        keyed = F.col("update").isNotNull()
-        number = F.when(keyed, F.col("update")).otherwise(F.col("s_offset"))
-        turn = F.struct(number.alias("number"), F.when(keyed, F.lit(0)).otherwise(F.col("ordinal")).alias("then"))
-        both = self._pairs.where("there and should").withColumn("turn", turn)
-        written = Window.partitionBy("sink", "series", "partition").orderBy("offset")
-        read = Window.partitionBy("sink", "series", "s_topic", "s_partition", "lane").orderBy("s_offset", "ordinal")
-        table = both.withColumn("written", F.lag(F.struct("turn", "id")).over(written)).withColumn(
-            "read", F.lag(F.struct("turn", "id")).over(read)
-        )
-        late = F.col("turn") < F.col("written.turn")
-        early = keyed & (F.col("turn") < F.col("read.turn"))
-        detail = F.when(late, _text("the output ", "id", " comes after ", "written.id", ", which is later")).otherwise(
-            _text("the output ", "id", " has a lower update than ", "read.id", ", which was read before it")
-        )
-        return table, [_flag(Check.REORDERED, late | early, detail)]
-
-
-# ---------------------------------------------------------------- flags
-
-_AT = ("topic", "partition", "offset")
 _PLACES = (("source", "e_source"), ("s_topic", "e_topic"), ("s_partition", "e_partition"), ("lane", "e_lane"))
-_COLUMNS = frozenset({
-    "copy", "id", "epoch", "term", "sink", "preview", "e_preview", "update", "e_update", "before", "grp_text",
-    "written.id", "read.id", "x.preview", "y.e_preview",
-})  # fmt: skip
-
-
-def _visible_flags(undecided: Collection[EpochId]) -> list[Column]:
-    return [
-        _flag(Check.FOREIGN, ~F.col("ours"), F.lit("it has no valid kafka_eos header")),
-        _flag(
-            Check.DUPLICATE,
-            F.col("copy") > 1,
-            _text("copy ", "copy", " of the output ", "id", ", written by epoch ", "epoch", " of term ", "term"),
-        ),
-        _flag(
-            Check.ABORTED_VISIBLE,
-            _written_by(undecided),
-            _text("it was written by epoch ", "epoch", " of term ", "term", ", which was never committed: ", "id"),
-        ),
-    ]
-
-
-def _hidden_flags(hidden: Collection[EpochId]) -> list[Column]:
-    detail = _text("epoch ", "epoch", " of term ", "term", " is committed, but this output of it is not: ", "id")
-    return [_flag(Check.COMMITTED_HIDDEN, _written_by(hidden), detail)]
-
-
-def _pair_flags() -> list[Column]:
-    wrong_value = ~F.col("value_hash").eqNullSafe(F.col("e_value_hash"))
-    wrong_key = ~F.col("key_hash").eqNullSafe(F.col("e_key_hash"))
-    wrong_update = ~F.col("update").eqNullSafe(F.col("e_update"))
-    what = (
-        F.when(wrong_value, _text("id", ": it is ", "preview", " and should be ", "e_preview"))
-        .when(wrong_key, _text("id", ": its key is not what the recompute makes"))
-        .otherwise(_text("id", ": its update number is ", "update", " and should be ", "e_update"))
-    )
-    missing = _text("its output ", "id", " to sink ", "sink", " is missing: ", "e_preview")
-    return [
-        _flag(Check.LOST, F.col("there").isNull(), missing, at="e_"),
-        _flag(Check.UNEXPECTED, F.col("should").isNull(), _text("the recompute does not make ", "id", ": ", "preview")),
-        _flag(Check.WRONG_VALUE, F.col("strict") & (wrong_value | wrong_key | wrong_update), what),
-    ]
-
-
-def _flag(check: Check, broken: Column, detail: Column, at: str = "") -> Column:
-    """The offender that a row is, null if it is none."""
-    place = [F.col(f"{at}{c}").alias(c) for c in _AT]
-    return F.when(broken, F.struct(F.lit(check.name).alias("check"), *place, detail.alias("detail")))
-
-
-def _flagged(table: DataFrame, flags: Sequence[Column]) -> DataFrame:
-    """One row for each flag of each row."""
-    offender = F.explode(F.array_compact(F.array(*flags))).alias("offender")
-    return table.select(offender).select("offender.*")
-
-
-def _written_by(epochs: Collection[EpochId]) -> Column:
-    attempts = [f"{epoch.term}.{epoch.epoch}" for epoch in epochs]
-    return F.concat_ws(".", "term", "epoch").isin(attempts) & F.col("ours")
-
-
-def _text(*parts: str) -> Column:
-    """A sentence: names of columns give their values, everything else stands for itself."""
-    return F.concat_ws("", *(F.col(part).cast("string") if part in _COLUMNS else F.lit(part) for part in parts))
 
 
 def _by_epoch(table: DataFrame) -> ByEpoch:
-    first = F.min(F.struct(*_AT)).alias("first")
+    first = F.min(F.struct(*flags.AT)).alias("first")
     grouped = table.groupBy("term", "epoch").agg(F.count("*").alias("n"), first)
     return {
         None if row["term"] is None else EpochId(Epoch(row["epoch"]), Term(row["term"])): (

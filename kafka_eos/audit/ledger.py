@@ -43,6 +43,12 @@ class Ledger:
     events: Sequence[Mapping[str, Any]] = field(repr=False, default=())
 
     @property
+    def savepoint(self) -> str | None:
+        """Id of the savepoint that the job began with, if with one."""
+        began = [event.get("savepoint") for event in self.events if event.get("event") == "began"]
+        return None if not began or began[-1] is None else str(began[-1])
+
+    @property
     def has_history(self) -> bool:
         return any(event.get("event") == "committed" for event in self.events)
 

@@ -1,4 +1,4 @@
-"""Topics as Spark tables: input records, visible outputs with their provenance, and what only looks committed.
+"""Topics and files as Spark tables: input records, outputs with their provenance, and what only looks committed.
 
 Rule: offsets are pinned once by the caller and used by every scan, so all scans speak of the same records.
 """
@@ -6,14 +6,14 @@ Rule: offsets are pinned once by the caller and used by every scan, so all scans
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from functools import reduce
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit.cluster import java_config
-from kafka_eos.audit.subject import Topic
+from kafka_eos.audit.subject import Directory, Topic
 from kafka_eos.provenance import HEADER
 
 if TYPE_CHECKING:
@@ -22,21 +22,28 @@ if TYPE_CHECKING:
 Bounds = Mapping[int, tuple[int, int]]
 """First offset and end (exclusive) to read, by partition."""
 
-_PROVENANCE = r"^\d+\.\d+/[^/]+/[^/]+/\d+/\d+/\d+\.\d+(/\d+)?$"
+_PROVENANCE = r"^\d+\.\d+/[^/]+/[^/]+/\d+/\d+/\d+\.\d+(-\d+)*(/\d+)?$"
+_ERRORS = ("dead_letter.operator", "dead_letter.error", "dead_letter.message")
+_ENVELOPE = r'^\{"provenance":"([^"]*)","value":(.*)\}$'
 PREVIEW = 60
 """How many bytes of a value are carried along, to show in findings."""
 
 
-def read(spark: SparkSession, topic: Topic, bounds: Bounds, *, committed: bool = True) -> DataFrame:
-    """The records of ``topic`` within ``bounds``, with the connector's columns."""
-    options = {f"kafka.{name}": value for name, value in java_config(topic.bootstrap, topic.config).items()}
+def read(spark: SparkSession, config: Mapping[str, str], bounds: Mapping[str, Bounds], *, committed: bool) -> DataFrame:
+    """The records of topics of one cluster within ``bounds``, with the connector's columns.
+
+    ``config`` is what ``java_config`` gives for the cluster.
+    """
+    options = {f"kafka.{name}": value for name, value in config.items()}
     options |= {
         "kafka.isolation.level": "read_committed" if committed else "read_uncommitted",
-        "assign": json.dumps({topic.topic: sorted(bounds)}),
-        "startingOffsets": json.dumps({topic.topic: {str(p): start for p, (start, _) in bounds.items()}}),
-        "endingOffsets": json.dumps({topic.topic: {str(p): end for p, (_, end) in bounds.items()}}),
+        "assign": json.dumps({topic: sorted(parts) for topic, parts in bounds.items()}),
+        "startingOffsets": json.dumps({t: {str(p): start for p, (start, _) in b.items()} for t, b in bounds.items()}),
+        "endingOffsets": json.dumps({t: {str(p): end for p, (_, end) in b.items()} for t, b in bounds.items()}),
         "includeHeaders": "true",
         "kafka.max.poll.records": "10000",
+        # A range may end with a transaction's marker: nothing comes after it that is worth a wait.
+        "kafka.fetch.max.wait.ms": "20",
         "failOnDataLoss": "true",
     }
     return spark.read.format("kafka").options(**options).load()
@@ -45,7 +52,8 @@ def read(spark: SparkSession, topic: Topic, bounds: Bounds, *, committed: bool =
 def inputs(spark: SparkSession, topic: Topic, bounds: Bounds) -> DataFrame:
     """Raw records for the recompute, as ``tasks.INPUT``."""
     headers = F.when(F.size("headers") > 0, F.col("headers"))
-    return read(spark, topic, bounds).select(
+    config = java_config(topic.bootstrap, topic.config)
+    return read(spark, config, {topic.topic: bounds}, committed=True).select(
         F.lit(topic.node).alias("source"),
         "topic",
         "partition",
@@ -57,15 +65,73 @@ def inputs(spark: SparkSession, topic: Topic, bounds: Bounds) -> DataFrame:
     )
 
 
-def outputs(spark: SparkSession, topics: Iterable[tuple[Topic, Bounds]], *, committed: bool) -> DataFrame:
-    """Records of sinks with their parsed provenance; ``ours`` is false where there is none.
+def records(spark: SparkSession, topics: Iterable[tuple[Topic, Bounds]], *, committed: bool) -> list[DataFrame]:
+    """Records of sinks that are topics, for ``parsed``: one table a cluster."""
+    header = f"try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value"
+    clusters: dict[str, list[tuple[Topic, Bounds]]] = {}
+    for topic, bounds in topics:
+        clusters.setdefault(json.dumps(java_config(topic.bootstrap, topic.config)), []).append((topic, bounds))
+    return [
+        read(spark, json.loads(config), {t.topic: bounds for t, bounds in some}, committed=committed).select(
+            _named({t.topic: t.node for t, _ in some}).alias("sink"),
+            "topic",
+            "partition",
+            "offset",
+            "key",
+            "value",
+            headers_hash().alias("headers_hash"),
+            F.expr(f"cast({header} as string)").alias("text"),
+            F.lit(False).alias("torn"),
+        )
+        for config, some in clusters.items()
+    ]
+
+
+def _named(nodes: Mapping[str, str]) -> Column:
+    """The sink that writes to a topic."""
+    return F.create_map(*(F.lit(word) for pair in nodes.items() for word in pair))[F.col("topic")]
+
+
+def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]]) -> list[DataFrame]:
+    """Lines of the named files of sinks, for ``parsed``: one table, or none if there are no files.
+
+    ``topic`` is the file's name, ``partition`` the subtask, ``offset`` the line. With an envelope the value is what is
+    inside it, and a line that is no whole envelope is ``torn``.
+    """
+    found = [(directory, names) for directory, names in files if names]
+    if not found:
+        return []
+    paths = [f"{directory.path}/{name}" for directory, names in found for name in names]
+    file, block = F.col("_metadata.file_name"), F.col("_metadata.file_block_start")
+    raw = spark.read.text(paths, lineSep="\n").select(
+        "value", file.alias("name"), block.alias("block"), F.monotonically_increasing_id().alias("n")
+    )
+    of = {directory.node: F.regexp_extract("name", f"^{directory.names}$", 1) for directory, _ in found}
+    marked = F.col("sink").isin([directory.node for directory, _ in found if directory.marked])
+    inside = F.regexp_extract("value", _ENVELOPE, 2)
+    row = F.row_number().over(Window.partitionBy("name").orderBy("block", "n")) - 1
+    sink = F.coalesce(*(F.when(subtask != "", F.lit(node)) for node, subtask in of.items()))
+    return [
+        raw.withColumn("sink", sink).select(
+            "sink",
+            F.col("name").alias("topic"),
+            F.coalesce(*(F.nullif(subtask, F.lit("")) for subtask in of.values())).cast("int").alias("partition"),
+            row.cast("long").alias("offset"),
+            F.lit(None).cast("binary").alias("key"),
+            F.when(marked, inside).otherwise(F.col("value")).cast("binary").alias("value"),
+            F.lit(None).cast("long").alias("headers_hash"),
+            F.when(marked, F.regexp_extract("value", _ENVELOPE, 1)).alias("text"),
+            (marked & F.try_parse_json(inside).isNull()).alias("torn"),
+        )
+    ]
+
+
+def parsed(table: DataFrame) -> DataFrame:
+    """Outputs (``records`` and ``lines``) with what their provenance says; ``ours`` is false where there is none.
 
     ``id`` names an output whatever attempt wrote it: two visible records that share it are a duplicate.
     """
-    tables = [read(spark, t, bounds, committed=committed).withColumn("sink", F.lit(t.node)) for t, bounds in topics]
-    header = f"try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value"
-    table = reduce(lambda a, b: a.unionByName(b), tables).withColumn("text", F.expr(f"cast({header} as string)"))
-    ours = F.coalesce(F.col("text").rlike(_PROVENANCE), F.lit(False))
+    ours = F.coalesce(F.col("text").rlike(_PROVENANCE), F.lit(False)) & ~F.col("torn")
     part = F.split(F.when(ours, F.col("text")), "/")
     attempt, path = F.split(part[0], r"\."), F.split(part[5], r"\.")
     return table.select(
@@ -73,6 +139,7 @@ def outputs(spark: SparkSession, topics: Iterable[tuple[Topic, Bounds]], *, comm
         "topic",
         "partition",
         "offset",
+        "torn",
         ours.alias("ours"),
         F.concat_ws("/", part[1], part[2], part[3], part[4], part[5]).alias("id"),
         attempt[0].cast("int").alias("term"),
@@ -82,12 +149,20 @@ def outputs(spark: SparkSession, topics: Iterable[tuple[Topic, Bounds]], *, comm
         part[3].cast("int").alias("s_partition"),
         part[4].cast("long").alias("s_offset"),
         path[0].cast("int").alias("lane"),
-        path[1].cast("int").alias("ordinal"),
+        path[1].alias("path"),
         F.get(part, F.lit(6)).cast("long").alias("update"),
         F.xxhash64("key").alias("key_hash"),
+        F.col("key").isNotNull().alias("has_key"),
         F.xxhash64("value").alias("value_hash"),
+        "headers_hash",
         preview("value").alias("preview"),
     )
+
+
+def headers_hash() -> Column:
+    """Of all headers that the user gave; the texts of errors are left out, they may differ from run to run."""
+    others = F.expr(f"filter(headers, h -> not h.key in ({', '.join(map(repr, (HEADER, *_ERRORS)))}))")
+    return F.when(F.size(others) > 0, F.xxhash64(others))
 
 
 def preview(column: str) -> Column:

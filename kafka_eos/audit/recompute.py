@@ -17,9 +17,10 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit import reads, tasks
 from kafka_eos.audit.subject import Cut
+from kafka_eos.plan import KeyBy
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Recompute:
     """Keeps a table that is used more than once."""
 
     def expected(self, records: DataFrame, visible: DataFrame) -> DataFrame:
-        """One row for each output that should exist: ``sink``, ``id``, place, update, hashes, ``grp`` (key), ``loose``.
+        """One row an output that should exist: ``sink``, ``id``, place, update, hashes, ``grp`` (key), ``loose``.
 
         ``records`` are ``tasks.INPUT``; ``visible`` the first copies of outputs.
         """
@@ -54,21 +55,24 @@ class Recompute:
     def _keyed(self, records: DataFrame, visible: DataFrame) -> DataFrame:
         rows = records.mapInArrow(partial(tasks.captures, self.app), tasks.CAPTURED)
         rows = self._in_their_order(rows.repartition("stage", "grp"), visible)
-        ordered = rows.sortWithinPartitions("stage", "turn", "source", "s_partition", "s_offset", "lane", "ordinal")
+        ordered = rows.sortWithinPartitions("stage", "turn", "source", "s_partition", "s_offset", "lane", *_NUMBER)
         return ordered.drop("turn").mapInArrow(partial(tasks.tail_outputs, self.app), tasks.EXPECTED)
 
     def _in_their_order(self, rows: DataFrame, visible: DataFrame) -> DataFrame:
         """Adds ``turn``, the order among the rows of a key where offsets do not give one, and ``loose``."""
         key = Window.partitionBy("stage", "grp")
         stream = F.concat_ws("/", "source", "s_topic", "s_partition", "lane")
-        rows = self.hold(rows.withColumn("several", F.min(stream).over(key) != F.max(stream).over(key)))
+        several = F.min(stream).over(key) != F.max(stream).over(key)
+        if self.cut.shuffled.intersection(self.cut.stages):
+            several = F.count("*").over(key) > 1
+        rows = self.hold(rows.withColumn("several", several))
         mixed = rows.agg(F.max("several")).first()
         if mixed is None or not mixed[0]:
             return rows.withColumn("loose", F.lit(False)).withColumn("turn", F.lit(0)).drop("several")
         if self.cut.one_to_one:
-            place = ["source", "s_topic", "s_partition", "s_offset", "lane", "ordinal"]
+            place = ["source", "s_topic", "s_partition", "s_offset", "lane", "path"]
             turns = visible.where("update is not null").groupBy(*place).agg(F.min("update").alias("turn"))
-            rows = rows.join(turns, place, "left")
+            rows = rows.withColumn("path", self._path()).join(turns, place, "left").drop("path")
         else:
             rows = rows.withColumn("turn", F.lit(None).cast("long"))
         unknown = F.count(F.when(F.col("turn").isNull(), 1)).over(key) > 0
@@ -79,13 +83,24 @@ class Recompute:
             (F.col("several") & unknown).alias("loose"),
         )
 
+    def _path(self) -> Column:
+        """What the only output of a captured row calls itself: with an exchange its branch tells all rows apart."""
+        local = any(isinstance(node := self.cut.plan.node(stage), KeyBy) and node.local for stage in self.cut.stages)
+        return F.concat("branch", F.col("ordinal").cast("string") if local else F.lit("0"))
+
+
+_NUMBER = ("branch", "ordinal")
+
 
 def _identified(made: DataFrame, cut: Cut) -> DataFrame:
+    """Adds what each output calls itself, and hashes of what it says."""
     number = F.col("sub")
-    if cut.fans_out:
-        outputs_of_a_record = Window.partitionBy("sink", "source", "s_topic", "s_partition", "s_offset", "lane")
-        number = F.row_number().over(outputs_of_a_record.orderBy("ordinal", "sub")) - 1
-    path = F.concat_ws(".", "lane", number)
+    letters = [sink.name for sink in cut.plan.sinks if sink.dead_letters]
+    if cut.fans_out or letters:
+        one_record = Window.partitionBy("sink", "source", "s_topic", "s_partition", "s_offset", "lane", "branch")
+        counted = F.row_number().over(one_record.orderBy("ordinal", "sub")) - 1
+        number = counted if cut.fans_out else F.when(F.col("sink").isin(letters), counted).otherwise(number)
+    path = F.concat_ws(".", "lane", F.concat("branch", number.cast("string")))
     return made.select(
         "sink",
         F.concat_ws("/", "source", "s_topic", "s_partition", "s_offset", path).alias("id"),
@@ -97,6 +112,7 @@ def _identified(made: DataFrame, cut: Cut) -> DataFrame:
         F.col("update").alias("e_update"),
         F.xxhash64("key").alias("e_key_hash"),
         F.xxhash64("value").alias("e_value_hash"),
+        reads.headers_hash().alias("e_headers_hash"),
         reads.preview("value").alias("e_preview"),
         F.when(F.col("grp").isNotNull(), F.xxhash64("grp")).alias("grp"),
         # An encoded key starts with a byte that tells its type; people want the rest.

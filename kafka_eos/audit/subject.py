@@ -1,4 +1,5 @@
-"""What there is to audit in a plan: the topics it reads and writes, and how its outputs can be recomputed.
+"""What there is to audit in a plan: the topics it reads, the topics and files it writes, and how its outputs can be
+recomputed.
 
 Pure. Rule: whatever cannot be audited is named with the reason; nothing is left out silently.
 """
@@ -13,8 +14,8 @@ from typing import Any, Protocol, TypeGuard, cast
 
 from kafka_eos.interfaces import JobContext
 from kafka_eos.interfaces import Sink as SinkConnector
-from kafka_eos.plan import Filter, FlatMap, Node, Plan, Process, Sink, Source, Union
-from kafka_eos.records import Batch, RawRecord
+from kafka_eos.plan import Exchange, Filter, FlatMap, Node, Plan, Process, Sink, Source, Union
+from kafka_eos.records import Batch, Headers, RawRecord
 
 Log = tuple[str, str, Mapping[str, Any]]
 """Topic, bootstrap servers, and the librdkafka configuration as the user gave it."""
@@ -31,13 +32,21 @@ class AuditableSource(Protocol):
         """The same decoding as the reader's, of records of one topic; rows that ``reject`` took are left out."""
 
 
+Reject = Callable[[Batch[Any], int, str, Exception], None]
+"""``reject(batch, index, operator, error)``: takes a row that cannot be written, or raises PoisonRecord."""
+Written = tuple[bytes | None, bytes | None, Headers]
+"""Key, value and the user's headers of an output."""
+
+
 class AuditableSink(Protocol):
-    """What the audit needs of a sink beyond writing."""
+    """What the audit needs of a sink beyond writing: also ``audit_log``, or ``audit_files`` if it writes files."""
 
-    def audit_log(self, ctx: JobContext) -> Log: ...
+    @property
+    def audit_marked(self) -> bool:
+        """Does each output carry its provenance?"""
 
-    def encode(self, batch: Batch[Any]) -> Sequence[tuple[bytes | None, bytes | None]]:
-        """Key and value of each row, exactly as the writer sends them."""
+    def audit_rows(self, batch: Batch[Any], operator: str, reject: Reject) -> tuple[Batch[Any], Sequence[Written]]:
+        """The rows that the writer writes, and exactly what it writes; ``reject`` got the others."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,18 @@ class Topic:
     topic: str
     bootstrap: str
     config: Mapping[str, Any]
+    marked: bool = True
+    """Its records carry their provenance."""
+
+
+@dataclass(frozen=True)
+class Directory:
+    """Files that one sink writes. ``names`` is what theirs match; its first group is the subtask."""
+
+    node: str
+    path: str
+    names: str
+    marked: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,38 +77,54 @@ class Subject:
 
     plan: Plan
     sources: tuple[Topic, ...]
-    sinks: tuple[Topic, ...]
+    sinks: tuple[Topic | Directory, ...]
     not_audited: Mapping[str, str]
     """Sinks that are not, and why."""
     blind_sources: tuple[str, ...]
     """Sources that cannot be read again by the audit: nothing can be recomputed then."""
 
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        """Sinks that are topics."""
+        return tuple(sink for sink in self.sinks if isinstance(sink, Topic))
+
+    @property
+    def directories(self) -> tuple[Directory, ...]:
+        """Sinks that are files."""
+        return tuple(sink for sink in self.sinks if isinstance(sink, Directory))
+
+    @property
+    def unmarked(self) -> tuple[str, ...]:
+        """Sinks whose outputs do not say where they come from."""
+        return tuple(sink.node for sink in self.sinks if not sink.marked)
+
 
 def subject(plan: Plan, ctx: JobContext) -> Subject:
     """Collect what can be audited. Raises what connectors raise for settings that are missing."""
-    sources = [_topic(node.name, node.source, ctx) for node in plan.sources if _source(node.source)]
+    sources = [Topic(n.name, *n.source.audit_log(ctx)) for n in plan.sources if _source(n.source)]
     blind = tuple(node.name for node in plan.sources if not _source(node.source))
+    sinks = {node.name: _sink(node.name, node.sink, ctx) for node in plan.sinks}
     not_audited = {
-        node.name: f"{type(node.sink).__name__} offers no audit" for node in plan.sinks if not _sink(node.sink)
+        node.name: f"{type(node.sink).__name__} offers no audit" for node in plan.sinks if sinks[node.name] is None
     }
-    sinks = [_topic(node.name, node.sink, ctx) for node in plan.sinks if _sink(node.sink)]
-    shared = Counter((sink.bootstrap, sink.topic) for sink in sinks)
-    for sink in sinks:
-        if shared[sink.bootstrap, sink.topic] > 1:
+    found = [sink for sink in sinks.values() if sink is not None]
+    shared = Counter((sink.bootstrap, sink.topic) for sink in found if isinstance(sink, Topic))
+    for sink in found:
+        if isinstance(sink, Topic) and shared[sink.bootstrap, sink.topic] > 1:
             not_audited[sink.node] = f"another sink writes to its topic {sink.topic} too"
-    return Subject(plan, tuple(sources), tuple(s for s in sinks if s.node not in not_audited), not_audited, blind)
-
-
-def _topic(name: str, connector: Any, ctx: JobContext) -> Topic:
-    return Topic(name, *connector.audit_log(ctx))
+    return Subject(plan, tuple(sources), tuple(s for s in found if s.node not in not_audited), not_audited, blind)
 
 
 def _source(connector: object) -> TypeGuard[AuditableSource]:
     return hasattr(connector, "audit_log") and hasattr(connector, "decode")
 
 
-def _sink(connector: object) -> TypeGuard[AuditableSink]:
-    return hasattr(connector, "audit_log") and hasattr(connector, "encode")
+def _sink(name: str, connector: Any, ctx: JobContext) -> Topic | Directory | None:
+    if not hasattr(connector, "audit_rows"):
+        return None
+    if hasattr(connector, "audit_files"):
+        return Directory(name, *connector.audit_files(ctx, name), marked=connector.audit_marked)
+    return Topic(name, *connector.audit_log(ctx), marked=connector.audit_marked)
 
 
 # ---------------------------------------------------------------- cutting the plan
@@ -150,6 +187,11 @@ class Cut:
     def fans_out(self) -> bool:
         """One record may reach a stage as several rows."""
         return any(isinstance(node, FlatMap) for node in self.head.nodes)
+
+    @cached_property
+    def shuffled(self) -> frozenset[str]:
+        """Nodes that rows reach in no order: an exchange other than by key lies before them."""
+        return descendants(self.plan, [node.name for node in self.plan.nodes if isinstance(node, Exchange)])
 
 
 def captured(stage: str) -> str:

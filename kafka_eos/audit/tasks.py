@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -18,29 +18,31 @@ import pyarrow as pa
 
 from kafka_eos import plan as plans
 from kafka_eos.app import load
-from kafka_eos.audit.subject import AuditableSink, AuditableSource, Cut, captured, cut
+from kafka_eos.audit.subject import AuditableSink, AuditableSource, Cut, Reject, captured, cut
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import StateBackend
 from kafka_eos.operators.chain import Chain, Output, RawOrigin
 from kafka_eos.plan import KeyBy, Plan
 from kafka_eos.provenance import ordinals
-from kafka_eos.records import Batch, RawRecord
+from kafka_eos.records import Batch, Headers, RawRecord
 from kafka_eos.schemas import KeyCodec
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 
-_RAW = "timestamp long, key binary, value binary, headers array<struct<key string, value binary>>"
-_PLACE = "source string, s_topic string, s_partition int, s_offset long, lane int, ordinal int"
+_HEADERS_DDL = "headers array<struct<key string, value binary>>"
+_RAW = f"timestamp long, key binary, value binary, {_HEADERS_DDL}"
+_KEY = "grp binary, loose boolean"
+_PLACE = "source string, s_topic string, s_partition int, s_offset long, lane int, branch string, ordinal int"
 INPUT = f"source string, topic string, partition int, offset long, {_RAW}"
 CAPTURED = f"stage string, {_PLACE}, grp binary, {_RAW}"
 """A row that reached a stage: where it came from, its encoded key, and the raw record to start again from."""
-EXPECTED = f"sink string, {_PLACE}, sub int, update long, key binary, value binary, grp binary, loose boolean"
+EXPECTED = f"sink string, {_PLACE}, sub int, update long, key binary, value binary, {_HEADERS_DDL}, {_KEY}"
 """An output that should exist. ``ordinal`` is that of the row at the stage, ``sub`` counts its outputs."""
 
 _PLACE_FIELDS = [
     ("source", pa.string()), ("s_topic", pa.string()), ("s_partition", pa.int32()), ("s_offset", pa.int64()),
-    ("lane", pa.int32()), ("ordinal", pa.int32()),
+    ("lane", pa.int32()), ("branch", pa.string()), ("ordinal", pa.int32()),
 ]  # fmt: skip
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _CAPTURED = pa.schema([
@@ -49,7 +51,7 @@ _CAPTURED = pa.schema([
 ])  # fmt: skip
 _EXPECTED = pa.schema([
     ("sink", pa.string()), *_PLACE_FIELDS, ("sub", pa.int32()), ("update", pa.int64()),
-    ("key", pa.binary()), ("value", pa.binary()), ("grp", pa.binary()), ("loose", pa.bool_()),
+    ("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS), ("grp", pa.binary()), ("loose", pa.bool_()),
 ])  # fmt: skip
 
 Rows = list[tuple[Any, ...]]
@@ -65,7 +67,7 @@ def head_outputs(app: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
     with ExitStack() as stack:
         outputs: dict[str, Output] = {sink: _Collector(parts.plan, sink, made) for sink in parts.head_sinks}
         outputs |= {captured(stage): _ignore for stage in parts.stages}
-        chain = stack.enter_context(closing(Chain(parts.head, {}, outputs)))
+        chain = stack.enter_context(_chain(parts.head, {}, outputs))
         for batch in batches:
             for raws in _runs(batch.to_pylist()):
                 _feed(parts.plan, chain, raws[0][0], [raw for _, raw in raws])
@@ -79,7 +81,7 @@ def captures(app: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
     with ExitStack() as stack:
         outputs: dict[str, Output] = dict.fromkeys(parts.head_sinks, _ignore)
         outputs |= {captured(stage): _Capture(parts.plan, stage, rows) for stage in parts.stages}
-        chain = stack.enter_context(closing(Chain(parts.head, {}, outputs)))
+        chain = stack.enter_context(_chain(parts.head, {}, outputs))
         for batch in batches:
             for raws in _runs(batch.to_pylist()):
                 _feed(parts.plan, chain, raws[0][0], [raw for _, raw in raws])
@@ -104,12 +106,12 @@ def serial_outputs(app: str, loose: bool, batches: Iterator[pa.RecordBatch]) -> 
     parts = _cut(app)
     made = _Made()
     with ExitStack() as stack:
-        outputs = {
+        outputs: dict[str, Output] = {
             sink.name: _Collector(parts.plan, sink.name, made, loose=loose and sink.name in parts.below)
             for sink in parts.plan.sinks
         }
         backends = stack.enter_context(_Backends(parts.plan))
-        chain = stack.enter_context(closing(Chain(parts.plan, backends.by_operator, outputs)))
+        chain = stack.enter_context(_chain(parts.plan, backends.by_operator, outputs))
         for batch in batches:
             for raws in _runs(batch.to_pylist()):
                 _feed(parts.plan, chain, raws[0][0], [raw for _, raw in raws])
@@ -154,6 +156,16 @@ def _ignore(batch: Batch[Any]) -> None:
     """For outputs that another pass computes."""
 
 
+@contextmanager
+def _chain(plan: Plan, backends: Mapping[str, StateBackend], outputs: Mapping[str, Output]) -> Iterator[Chain]:
+    """The plan's operators; rows that a sink cannot encode go where the policy of their source sends them."""
+    with closing(Chain(plan, backends, outputs)) as chain:
+        for output in outputs.values():
+            if isinstance(output, _Collector):
+                output.refuse = chain.refuse_row
+        yield chain
+
+
 class _Made:
     """Expected outputs that wait to be handed back."""
 
@@ -169,34 +181,44 @@ class _Made:
 class _Collector:
     """Encodes what reaches one sink. ``at_stage``: ordinal, key and looseness of rows that come from a stage."""
 
-    def __init__(self, plan: Plan, sink: str, made: _Made, loose: bool = False) -> None:
+    def __init__(self, plan: Plan, sink: str, made: _Made, *, loose: bool = False, ordinal: int = 0) -> None:
         node = plan.node(sink)
         assert isinstance(node, plans.Sink)
-        self._audited = hasattr(node.sink, "encode")
-        self._sink, self._name, self._made, self._loose = cast("AuditableSink", node.sink), sink, made, loose
+        self._audited = hasattr(node.sink, "audit_rows")
+        self._sink, self._name, self._made = cast("AuditableSink", node.sink), sink, made
+        self._loose, self._ordinal = loose, ordinal
         self.at_stage: Sequence[tuple[int, bytes, bool]] | None = None
+        self.refuse: Reject | None = None
 
     def __call__(self, batch: Batch[Any]) -> None:
         if not self._audited:
             return
-        encoded = self._sink.encode(batch)
-        origin, updates, lane = batch.origin, batch.updates, batch.lane
+        assert self.refuse is not None  # _chain sets it
+        kept, written = self._sink.audit_rows(batch, self._name, self.refuse)
+        origin, updates, branches, lane = kept.origin, kept.updates, _branches(kept), kept.lane
         topic, partitions, offsets = origin.topic, origin.partitions, origin.offsets
-        keys = _groups(batch)
-        for i, (row, sub, (key, value)) in enumerate(zip(batch.rows, ordinals(batch.rows), encoded, strict=True)):
-            ordinal, group, loose = (0, keys[i], self._loose) if self.at_stage is None else self.at_stage[row]
-            update = None if updates is None else updates[i]
+        keys = _groups(kept)
+        for i, (row, sub, (key, value, headers)) in enumerate(zip(kept.rows, ordinals(kept), written, strict=True)):
+            at_stage = self.at_stage
+            ordinal, group, loose = (self._ordinal, keys[i], self._loose) if at_stage is None else at_stage[row]
             self._made.rows.append((
-                self._name, origin.source, topic, partitions[row], offsets[row], lane, ordinal, sub, update,
-                key, value, group, loose,
+                self._name, origin.source, topic, partitions[row], offsets[row], lane, branches[i],
+                ordinal, sub, None if updates is None else updates[i], key, value, _listed(headers), group, loose,
             ))  # fmt: skip
 
 
 def _groups(batch: Batch[Any]) -> Sequence[bytes | None]:
-    """The encoded key of each row that has an update number."""
-    if batch.updates is None or batch.keys is None:
-        return [None] * len(batch)
-    return list(map(KeyCodec().encode, batch.keys))
+    """The encoded key of each row, if it has one: order holds within keys then."""
+    return [None] * len(batch) if batch.keys is None else list(map(KeyCodec().encode, batch.keys))
+
+
+def _listed(headers: Headers) -> list[dict[str, Any]] | None:
+    return [{"key": k, "value": _binary(v)} for k, v in headers] if headers else None
+
+
+def _binary(value: object) -> object:
+    """A producer takes text too."""
+    return value.encode() if isinstance(value, str) else value
 
 
 class _Capture:
@@ -210,13 +232,16 @@ class _Capture:
     def __call__(self, batch: Batch[Any]) -> None:
         assert batch.keys is not None  # a stage is a key_by
         origin = batch.origin
-        for row, ordinal, key in zip(batch.rows, ordinals(batch.rows), batch.keys, strict=True):
+        for row, branch, ordinal, key in zip(batch.rows, _branches(batch), ordinals(batch), batch.keys, strict=True):
             raw = origin.raw(row)
             self._rows.append((
-                self._stage, origin.source, raw.topic, raw.partition, raw.offset, batch.lane, ordinal,
-                bytes(self._encode(key)), raw.timestamp, raw.key, raw.value,
-                [{"key": k, "value": v} for k, v in raw.headers] if raw.headers else None,
+                self._stage, origin.source, raw.topic, raw.partition, raw.offset, batch.lane, branch, ordinal,
+                bytes(self._encode(key)), raw.timestamp, raw.key, raw.value, _listed(raw.headers),
             ))  # fmt: skip
+
+
+def _branches(batch: Batch[Any]) -> Sequence[str]:
+    return [""] * len(batch) if batch.branch is None else batch.branch
 
 
 class _Tail:
@@ -227,12 +252,14 @@ class _Tail:
         self._caught: dict[str, list[Batch[Any]]] = {stage: [] for stage in parts.stages}
         outputs: dict[str, Output] = dict.fromkeys(parts.head_sinks, _ignore)
         outputs |= {captured(stage): self._caught[stage].append for stage in parts.stages}
-        self._head = self._held.enter_context(closing(Chain(parts.head, {}, outputs)))
+        self._head = self._held.enter_context(_chain(parts.head, {}, outputs))
         letters = [sink.name for sink in parts.plan.sinks if sink.dead_letters]
-        names = [sink.name for sink in parts.plan.sinks if sink.name in parts.below] + letters
+        names = [sink.name for sink in parts.plan.sinks if sink.name in parts.below]
         self._collectors = {name: _Collector(parts.plan, name, made) for name in names}
+        # What the head refuses of a record comes before what the tail refuses of it.
+        self._collectors |= {name: _Collector(parts.plan, name, made, ordinal=1) for name in letters}
         backends = self._held.enter_context(_Backends(parts.tail))
-        self._tail = self._held.enter_context(closing(Chain(parts.tail, backends.by_operator, self._collectors)))
+        self._tail = self._held.enter_context(_chain(parts.tail, backends.by_operator, self._collectors))
 
     def push(self, run: Sequence[Mapping[str, Any]]) -> None:
         """One run of captured rows of the same stage, source, topic and lane."""
@@ -241,31 +268,31 @@ class _Tail:
         for caught in self._caught.values():
             caught.clear()
         _feed(self._parts.plan, self._head, source, raws)
-        values, keys, rows = self._wanted(stage, lane, [row["ordinal"] for row in run])
+        batch = self._wanted(stage, lane, [(row["branch"], row["ordinal"]) for row in run], RawOrigin(source, raws))
         at_stage = [(row["ordinal"], row["grp"], row["loose"]) for row in run]
         for name in self._parts.below & self._collectors.keys():
             self._collectors[name].at_stage = at_stage
-        batch = Batch(values=values, rows=rows, origin=RawOrigin(source, raws), keys=keys, lane=lane)
         self._tail.push(stage, batch)
         self._tail.flush_rejected(source)
 
-    def _wanted(self, stage: str, lane: int, wanted: Sequence[int]) -> tuple[list[Any], list[Any], list[int]]:
-        """Of all that the raw records made, what was captured: for record ``i`` its row number ``wanted[i]``."""
+    def _wanted(self, stage: str, lane: int, wanted: Sequence[tuple[str, int]], origin: RawOrigin) -> Batch[Any]:
+        """Of all that the raw records made, what was captured: for record ``i`` its output ``wanted[i]``."""
         values: list[Any] = []
         keys: list[Any] = []
         rows: list[int] = []
+        branches: list[str] = []
         for batch in self._caught[stage]:
             if batch.lane != lane:
                 continue
             assert batch.keys is not None  # a stage is a key_by
-            for row, ordinal, key, value in zip(
-                batch.rows, ordinals(batch.rows), batch.keys, batch.values, strict=True
-            ):
-                if ordinal == wanted[row]:
+            names = zip(_branches(batch), ordinals(batch), strict=True)
+            for row, name, key, value in zip(batch.rows, names, batch.keys, batch.values, strict=True):
+                if name == wanted[row]:
                     values.append(value)
                     keys.append(key)
                     rows.append(row)
-        return values, keys, rows
+                    branches.append(name[0])
+        return Batch(values=values, rows=rows, origin=origin, keys=keys, lane=lane, branch=branches)
 
     def __enter__(self) -> _Tail:
         return self

@@ -38,6 +38,8 @@ class Check(enum.Enum):
     COMMITTED_HIDDEN = "committed but hidden"
     WRONG_COUNT = "wrong count"
     FOREIGN = "foreign"
+    MISPLACED = "misplaced"
+    TORN = "torn"
 
     @property
     def question(self) -> str:
@@ -56,6 +58,8 @@ _QUESTIONS: Mapping[Check, str] = {
     Check.COMMITTED_HIDDEN: "Is any output of a committed epoch hidden from read_committed readers?",
     Check.WRONG_COUNT: "Does any epoch show another number of outputs than its commit recorded?",
     Check.FOREIGN: "Is any visible output not written by this pipeline?",
+    Check.MISPLACED: "Are records of any key in more than one partition?",
+    Check.TORN: "Is any line of a file not a whole output?",
 }
 
 _VITAL = (Check.DUPLICATE, Check.LOST)
@@ -82,6 +86,8 @@ class Evidence:
     looked_at: int
     count: int = 0
     first: tuple[Offender, ...] = ()
+    by_sink: Mapping[str, int] = field(default_factory=dict)
+    """``count`` by the sink (or topic) that is wrong, where the check looks at each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,7 @@ class Finding:
     check: Check
     count: int
     first: tuple[Offender, ...]
+    by_sink: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +162,7 @@ def judge(facts: Facts, *, allow_foreign: bool = False, expect_faults: bool = Fa
     """
     ignored = {Check.FOREIGN} if allow_foreign else set()
     found = tuple(
-        Finding(check, evidence.count, evidence.first)
+        Finding(check, evidence.count, evidence.first, evidence.by_sink)
         for check in Check
         if isinstance(evidence := facts.evidence.get(check), Evidence) and evidence.count and check not in ignored
     )

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,23 +56,37 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def read_all(fd: int) -> bytes:
-    return b"".join(_chunks(fd))
+    return b"".join(chunks(fd))
 
 
 def digest(fd: int) -> tuple[str, int]:
     """SHA-256 in hex and the length in bytes of what follows in ``fd``."""
-    return _digest(_chunks(fd))
+    return digest_of(chunks(fd))
+
+
+def digest_of(data: Iterable[bytes]) -> tuple[str, int]:
+    """SHA-256 in hex and the length in bytes of all of ``data`` together."""
+    sha256, size = hashlib.sha256(), 0
+    for chunk in data:
+        sha256.update(chunk)
+        size += len(chunk)
+    return sha256.hexdigest(), size
 
 
 def copy(source: int, target: int) -> tuple[str, int]:
     """Copy what follows in ``source``; SHA-256 and length of what was written."""
+    return write_chunks(target, chunks(source))
+
+
+def write_chunks(target: int, data: Iterable[bytes]) -> tuple[str, int]:
+    """Write all of ``data``; SHA-256 and length of what was written."""
 
     def written() -> Iterator[bytes]:
-        for chunk in _chunks(source):
+        for chunk in data:
             write_all(target, chunk)
             yield chunk
 
-    return _digest(written())
+    return digest_of(written())
 
 
 def link(source: Path, target: Path) -> bool:
@@ -104,14 +118,7 @@ def make_directory(path: Path) -> None:
             raise NotADirectoryError(errno.ENOTDIR, "not a directory (links are not followed)", str(path)) from None
 
 
-def _chunks(fd: int) -> Iterator[bytes]:
+def chunks(fd: int) -> Iterator[bytes]:
+    """What follows in ``fd``, in pieces of at most 1 MiB."""
     while chunk := os.read(fd, _CHUNK):
         yield chunk
-
-
-def _digest(chunks: Iterator[bytes]) -> tuple[str, int]:
-    sha256, size = hashlib.sha256(), 0
-    for chunk in chunks:
-        sha256.update(chunk)
-        size += len(chunk)
-    return sha256.hexdigest(), size

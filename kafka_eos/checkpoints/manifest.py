@@ -16,7 +16,7 @@ import msgspec
 from kafka_eos.checkpoints import paths
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import CheckpointStorage, Committable, FileRef, Outcome, Positions, StateHandle
+from kafka_eos.interfaces import CheckpointStorage, Committable, FileRef, InFlight, Outcome, Positions, StateHandle
 
 _HEADER = re.compile(rb"(kafka-eos ([a-z]{1,20}) ([0-9]{1,9}) ([0-9]{1,18}) )([0-9a-f]{64})")
 
@@ -38,6 +38,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     """One decided epoch: what was read up to where, the state then, and the output that is promised."""
 
     FORMAT: ClassVar[str] = "manifest"
+    VERSION: ClassVar[int] = 2
+    """2: with rows under way. Version 1 is read as one without."""
 
     epoch: int
     term: int
@@ -51,6 +53,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     """Start positions for the next epoch, by source operator."""
     states: tuple[StateHandle, ...]
     committables: tuple[Committable, ...]
+    in_flight: tuple[InFlight, ...] = ()
+    """Rows between subtasks that belong to the snapshot; they are processed before anything that is read."""
 
     @property
     def id(self) -> EpochId:
@@ -62,8 +66,9 @@ class Manifest(Record, frozen=True, kw_only=True):
 
     @property
     def files(self) -> frozenset[str]:
-        """SHA-256 of every state file that the epoch needs."""
-        return frozenset(file.sha256 for state in self.states for file in state.files)
+        """SHA-256 of every file that the epoch needs."""
+        parts = [*(state.files for state in self.states), *(rows.files for rows in self.in_flight)]
+        return frozenset(file.sha256 for files in parts for file in files)
 
 
 class Receipt(Record, frozen=True, kw_only=True):
@@ -130,8 +135,8 @@ def encode(record: Record) -> bytes:
     return head + hashlib.sha256(head + body).hexdigest().encode() + b"\n" + body
 
 
-def decode(kind: type[R], name: str, data: bytes, job: str) -> R:
-    """Read the record ``name`` of ``job``.
+def decode(kind: type[R], name: str, data: bytes, job: str | None = None) -> R:
+    """Read the record ``name`` of ``job``, or of whatever job it names itself.
 
     Raises CorruptCheckpoint, naming the object, if it is torn, altered or belongs elsewhere; ConfigError
     if a newer version of this package wrote it.
@@ -141,7 +146,7 @@ def decode(kind: type[R], name: str, data: bytes, job: str) -> R:
         record = _convert(kind, body)
     except (msgspec.DecodeError, CorruptCheckpoint) as error:
         raise CorruptCheckpoint(f"{name}: not a valid {kind.FORMAT}: {error}") from error
-    if (record.job, record.name) != (job, name):
+    if (record.job, record.name) != (record.job if job is None else job, name):
         raise CorruptCheckpoint(f"{name} of job {job!r} holds {record.name} of job {record.job!r}")
     return record
 
@@ -200,14 +205,29 @@ class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     records: int
 
 
+class _InFlight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    exchange: str
+    codec: dict[str, Any]
+    files: tuple[FileRef, ...]
+    overtaken: bool
+
+    def rows(self) -> InFlight:
+        for file in self.files:
+            paths.plain_file_name(file.name)
+            paths.shared_name(file.sha256)
+        return InFlight(self.exchange, self.codec, self.files, self.overtaken)
+
+
 class _Manifest(Manifest, frozen=True, kw_only=True):
     sources: dict[str, dict[str, dict[str, Any]]]  # type: ignore[assignment]
     states: tuple[_State, ...]  # type: ignore[assignment]
     committables: tuple[_Committable, ...]  # type: ignore[assignment]
+    in_flight: tuple[_InFlight, ...] = ()  # type: ignore[assignment]
 
     def manifest(self) -> Manifest:
         values = {field: getattr(self, field) for field in self.__struct_fields__}
         values["states"] = tuple(state.handle() for state in self.states)
+        values["in_flight"] = tuple(part.rows() for part in self.in_flight)
         values["committables"] = tuple(Committable(c.scope, c.payload, c.records) for c in self.committables)
         return Manifest(**values)
 

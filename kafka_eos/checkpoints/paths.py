@@ -6,7 +6,18 @@
     manifests/<epoch>-<term>.json     an epoch is decided exactly when this exists
     receipts/<epoch>-<term>.json      everything of the epoch is committed
     shared/<sha256>                   a state file, named by its content
+    origin.json                       which savepoint the job began with, if with one
+    requests/<token>.json             what somebody asks the running job to do
+    requests/<token>.done.json        what became of it
     history.jsonl                     what happened, for people; nothing depends on it
+    identity.json                     the job's own name, where it is made at the first start (Structured Streaming)
+    probe                             shows at every start that the store replaces nothing; see ``remote``
+    history/<started>-<writer>-<lines>.jsonl   the same where nothing can be appended to; see ``remote``
+
+A savepoint is a directory of its own, anywhere; by default it is beside the job's, in ``<job>.savepoints/``:
+
+    savepoint.json                    what it holds
+    files/<sha256>                    a file, named by its content
 
 Rule: a name is relative to the job's directory and cannot leave it. A name that does not parse raises
 CorruptCheckpoint: somebody else wrote into the job's directory.
@@ -15,6 +26,7 @@ CorruptCheckpoint: somebody else wrote into the job's directory.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Literal
 
 from kafka_eos.errors import CorruptCheckpoint
@@ -22,17 +34,29 @@ from kafka_eos.ids import Epoch, EpochId, Term
 
 LOCK = "lock"
 HISTORY = "history.jsonl"
+IDENTITY = "identity.json"
+SEGMENTS = "history"
+PROBE = "probe"
+ORIGIN = "origin.json"
 TERMS = "terms"
 MANIFESTS = "manifests"
 RECEIPTS = "receipts"
 SHARED = "shared"
 DIRECTORIES = (TERMS, MANIFESTS, RECEIPTS, SHARED)
 
+REQUESTS = "requests"
+"""Always on the machine where the job runs, also if its checkpoints are not."""
+
+SAVEPOINT = "savepoint.json"
+SAVEPOINT_FILES = "files"
+
 IMMUTABLE_SUFFIX = ".sst"
 """Files with this ending are never written again by their owner, so one inode may serve owner and store."""
 
 _EPOCH_ID = re.compile(r"([0-9]{12,})-([0-9]{8,})\.json")
 _TERM = re.compile(r"([0-9]{8,})\.(claim|base)\.json")
+_REQUEST = re.compile(r"([0-9a-f]{16})(\.done)?\.json")
+_SEGMENT = re.compile(r"([0-9]{13,}-[0-9a-f]{16})-([0-9]{6,})\.jsonl")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
@@ -58,6 +82,43 @@ def shared_name(sha256: str) -> str:
     if not _SHA256.fullmatch(sha256):
         raise CorruptCheckpoint(f"{sha256!r} is not a SHA-256 in hex: it cannot name a stored file")
     return f"{SHARED}/{sha256}"
+
+
+def request_name(token: str) -> str:
+    return _request_file(token, "")
+
+
+def answer_name(token: str) -> str:
+    return _request_file(token, ".done")
+
+
+def parse_request_name(name: str) -> tuple[str, Literal["request", "answer"]]:
+    directory, _, file = name.rpartition("/")
+    match = _REQUEST.fullmatch(file)
+    if directory != REQUESTS or match is None:
+        raise _stray(name)
+    return match[1], "answer" if match[2] else "request"
+
+
+def segment_name(segment: str, lines: int) -> str:
+    """One version of a segment of the history; ``segment`` is ``<milliseconds>-<16 hex digits>``."""
+    name = f"{SEGMENTS}/{segment}-{lines:06d}.jsonl"
+    parse_segment_name(name)
+    return name
+
+
+def parse_segment_name(name: str) -> tuple[str, int]:
+    """The segment, and how many lines this version of it has."""
+    directory, _, file = name.rpartition("/")
+    match = _SEGMENT.fullmatch(file)
+    if directory != SEGMENTS or match is None:
+        raise _stray(name)
+    return match[1], int(match[2])
+
+
+def savepoints_of(job_directory: Path) -> Path:
+    """Where a job's savepoints are put if no place is given. No job has this name: it has a dot."""
+    return job_directory.parent / f"{job_directory.name}.savepoints"
 
 
 def parse_manifest_name(name: str) -> EpochId:
@@ -95,13 +156,19 @@ def inside(name: str) -> str:
     """Return ``name`` if it is a plain file of the job's directory or of one of its ``DIRECTORIES``."""
     directory, slash, file = name.rpartition("/")
     plain_file_name(file)
-    if slash and directory not in DIRECTORIES:
+    if slash and directory not in (*DIRECTORIES, SEGMENTS):
         raise _stray(name)
     return name
 
 
 def is_manifest(name: str) -> bool:
     return name.startswith(f"{MANIFESTS}/")
+
+
+def _request_file(token: str, suffix: str) -> str:
+    name = f"{REQUESTS}/{token}{suffix}.json"
+    parse_request_name(name)
+    return name
 
 
 def _epoch_file(epoch: EpochId) -> str:

@@ -1,4 +1,4 @@
-"""Where the durable objects of one job are kept: a local directory, or memory for tests.
+"""Where the durable objects of one job are kept: what that place must do, a local directory, and memory for tests.
 
 Publishing writes a temporary file, syncs it, links it under its name and syncs the directory: the name
 exists with all of its content or not at all, and an existing name is never replaced.
@@ -35,6 +35,12 @@ class JobStorage(CheckpointStorage, Protocol):
     def lines(self, name: str) -> Sequence[str]:
         """The lines of a log, without one that was cut off at the end; [] if there is no log yet."""
 
+    def tidy(self) -> None:
+        """Make ready for a run: remove what dead processes left; ConfigError if nothing can be published here.
+
+        Only for the holder of the job's lock, before it starts workers: it would hit a live publisher too.
+        """
+
 
 class LocalStorage:
     """A directory on a local file system that has hard links and honours fsync.
@@ -52,10 +58,7 @@ class LocalStorage:
             files.sync_directory(directory)
 
     def tidy(self) -> None:
-        """Remove the temporary files of dead processes and make durable what they linked before they died.
-
-        Only for the holder of the job's lock, before it starts workers: it would hit a live publisher too.
-        """
+        """As ``JobStorage``. Also makes durable what dead processes linked before they died."""
         for directory in (self.root / name for name in paths.DIRECTORIES):
             for entry in directory.iterdir():
                 if entry.name.startswith(files.TEMPORARY):
@@ -104,16 +107,16 @@ class LocalStorage:
         name = paths.shared_name(ref.sha256)
         with self._shared(ref) as fd:
             if ref.name.endswith(paths.IMMUTABLE_SUFFIX):
-                _expect(ref, files.digest(fd))
+                expect(ref, files.digest(fd))
                 if files.link(self._path(name), target):
                     return
                 os.lseek(fd, 0, os.SEEK_SET)
             with files.created(target) as out:
-                _expect(ref, files.copy(fd, out))
+                expect(ref, files.copy(fd, out))
 
     def check(self, ref: FileRef) -> None:
         with self._shared(ref) as fd:
-            _expect(ref, files.digest(fd))
+            expect(ref, files.digest(fd))
 
     def append(self, name: str, line: str) -> None:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -127,7 +130,7 @@ class LocalStorage:
 
     def lines(self, name: str) -> Sequence[str]:
         try:
-            return _complete_lines(self.read(name))
+            return complete_lines(self.read(name))
         except FileNotFoundError:
             return []
 
@@ -170,7 +173,7 @@ class LocalStorage:
         except FileNotFoundError:
             return False
         if not stat.S_ISREG(found.st_mode) or found.st_size != ref.size:
-            raise _altered(ref, f"{found.st_size} bytes, not {ref.size}")
+            raise altered(ref, f"{found.st_size} bytes, not {ref.size}")
         return True
 
     def _place(self, path: Path, fd: int, ref: FileRef, target: Path) -> None:
@@ -179,7 +182,7 @@ class LocalStorage:
                 if not files.link(path, target):
                     os.lseek(fd, 0, os.SEEK_SET)
                     with files.created(temporary) as out:
-                        _expect(ref, files.copy(fd, out))
+                        expect(ref, files.copy(fd, out))
                         os.fsync(out)
                     os.link(temporary, target, follow_symlinks=False)
             except FileExistsError:
@@ -232,7 +235,10 @@ class MemoryStorage:
         self._logs[name] = self._logs.get(paths.inside(name), "") + line + "\n"
 
     def lines(self, name: str) -> Sequence[str]:
-        return _complete_lines(self._logs.get(name, "").encode())
+        return complete_lines(self._logs.get(name, "").encode())
+
+    def tidy(self) -> None:
+        """Nothing outlives a process here."""
 
     def _checked(self, ref: FileRef) -> bytes:
         name = paths.shared_name(ref.sha256)
@@ -240,23 +246,26 @@ class MemoryStorage:
             data = self.objects[name]
         except KeyError:
             raise CorruptCheckpoint(f"{name} ({ref.name}): the file is missing") from None
-        _expect(ref, (hashlib.sha256(data).hexdigest(), len(data)))
+        expect(ref, (hashlib.sha256(data).hexdigest(), len(data)))
         return data
 
 
-def _expect(ref: FileRef, found: tuple[str, int]) -> None:
+def expect(ref: FileRef, found: tuple[str, int]) -> None:
+    """CorruptCheckpoint, naming the file, unless ``found`` (SHA-256 in hex, bytes) is what ``ref`` says."""
     sha256, size = found
     if size != ref.size:
-        raise _altered(ref, f"{size} bytes, not {ref.size}")
+        raise altered(ref, f"{size} bytes, not {ref.size}")
     if sha256 != ref.sha256:
-        raise _altered(ref, "the content does not match its checksum")
+        raise altered(ref, "the content does not match its checksum")
 
 
-def _altered(ref: FileRef, what: str) -> CorruptCheckpoint:
+def altered(ref: FileRef, what: str) -> CorruptCheckpoint:
+    """The error that names a stored file and what is wrong with it."""
     return CorruptCheckpoint(f"{paths.shared_name(ref.sha256)} ({ref.name}): {what}")
 
 
-def _complete_lines(data: bytes) -> list[str]:
+def complete_lines(data: bytes) -> list[str]:
+    """Lines that end in a newline. Bytes that are no UTF-8 are replaced: logs are for people."""
     return [line.decode(errors="replace") for line in data.split(b"\n")[:-1]]
 
 

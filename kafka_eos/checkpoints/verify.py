@@ -33,7 +33,8 @@ def verify_manifest(storage: JobStorage, name: str, job: str) -> list[Problem]:
 
 def verify_files(storage: JobStorage, found: Manifest) -> list[Problem]:
     """Problems of the files that a manifest names."""
-    refs = {file.sha256: file for state in found.states for file in state.files}
+    parts = [*(state.files for state in found.states), *(rows.files for rows in found.in_flight)]
+    refs = {file.sha256: file for files in parts for file in files}
     return [problem for ref in refs.values() for problem in _file(storage, ref)]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typer
 
 from kafka_eos import __version__
-from kafka_eos.cli import audit, broker, checkpoints, demo, doctor, explain, run
+from kafka_eos.cli import audit, broker, checkpoints, demo, doctor, explain, run, savepoint, state
 from kafka_eos.cli.ending import explained
 from kafka_eos.cli.output import console
 
@@ -21,11 +21,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("run")(run.run)
+app.command("stop")(savepoint.stop)
 app.command("explain")(explain.explain)
 app.command("audit")(audit.audit)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.add_typer(checkpoints.app, name="checkpoints")
+checkpoints.app.command("trigger")(savepoint.checkpoint)
+app.add_typer(savepoint.app, name="savepoint")
+app.add_typer(state.app, name="state")
 app.add_typer(broker.app, name="broker")
 
 

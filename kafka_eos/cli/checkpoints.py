@@ -12,7 +12,7 @@ from rich.text import Text
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths, verify
 from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.cli.options import CheckpointDir, open_job
 from kafka_eos.cli.output import show as show_table
 from kafka_eos.coordinator.term import gather, missing
@@ -99,13 +99,13 @@ def verify_(job: Job, checkpoint_dir: CheckpointDir = None) -> None:
     raise typer.Exit(1 if problems else 0)
 
 
-def _open(job: str, checkpoint_dir: CheckpointDir) -> tuple[LocalStorage, Facts]:
+def _open(job: str, checkpoint_dir: CheckpointDir) -> tuple[JobStorage, Facts]:
     cli = {} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir}
     storage = open_job(Settings.resolve(cli=cli), job)
     return storage, gather(storage, job)
 
 
-def _load(storage: LocalStorage, job: str, epoch: EpochId) -> Manifest:
+def _load(storage: JobStorage, job: str, epoch: EpochId) -> Manifest:
     return records.load(storage, Manifest, paths.manifest_name(epoch), job)
 
 

@@ -42,7 +42,14 @@ def doctor(
     found = find_job(settings, plan.name)
     storage: JobStorage = MemoryStorage() if found is None else found  # to list what is open none is needed
     coordinator = Coordinator(
-        plan, storage, History(storage), _patience(), settings.for_connectors(), settings.retained_checkpoints
+        plan,
+        storage,
+        History(storage),
+        _patience(),
+        settings.for_connectors(),
+        settings.retained_checkpoints,
+        start_from=settings.start_from,
+        allow_dropped_state=settings.allow_dropped_state,
     )
     try:
         staged = coordinator.staged()

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from kafka_eos.app import load
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.checkpoints.opening import find_storage
+from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.dsl import Pipeline
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import AppRef
@@ -25,7 +25,8 @@ Bootstrap = Annotated[
     str | None, typer.Option("--bootstrap-servers", "-b", help="Kafka brokers, `host:port` separated by commas.")
 ]
 CheckpointDir = Annotated[
-    Path | None, typer.Option("--checkpoint-dir", help="Where checkpoints are kept, one directory a job.")
+    str | None,
+    typer.Option("--checkpoint-dir", help="Where checkpoints are kept, one directory a job: a path or `s3://…`."),
 ]
 
 
@@ -36,14 +37,12 @@ def open_app(app: str, **options: object) -> tuple[Pipeline, Settings]:
     return pipeline, Settings.resolve(code=pipeline.code_settings, cli=cli)
 
 
-def find_job(settings: Settings, job: str) -> LocalStorage | None:
+def find_job(settings: Settings, job: str) -> JobStorage | None:
     """The checkpoints of a job; None if it has none there. Makes no directory."""
-    directory = settings.job_dir(job)
-    stored = (name for kind in (paths.TERMS, paths.MANIFESTS) for name in (directory / kind).glob("*.json"))
-    return LocalStorage(directory) if any(stored) else None
+    return find_storage(settings.checkpoints_of(job))
 
 
-def open_job(settings: Settings, job: str) -> LocalStorage:
+def open_job(settings: Settings, job: str) -> JobStorage:
     """As ``find_job``; ConfigError if there are none."""
     storage = find_job(settings, job)
     if storage is None:
@@ -53,5 +52,6 @@ def open_job(settings: Settings, job: str) -> LocalStorage:
 
 def no_checkpoints(settings: Settings, job: str) -> str:
     """What is wrong, and the likely ways to put it right."""
-    where = settings.job_dir(job).parent
+    home = settings.checkpoint_dir
+    where = home.absolute() if isinstance(home, Path) else home
     return f"no checkpoints of a job {job!r} in {where}: it never started, or they are elsewhere (--checkpoint-dir)"

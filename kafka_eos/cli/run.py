@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,6 +29,13 @@ def run(
         str | None, typer.Option(help="Time between checkpoints, e.g. `1s` or `500ms`. Output appears once each.")
     ] = None,
     state_backend: Annotated[str | None, typer.Option(help="`rocksdb` or `memory`.")] = None,
+    start_from: Annotated[
+        Path | None, typer.Option("--from", help="Savepoint that a job without checkpoints begins with.")
+    ] = None,
+    allow_dropped_state: Annotated[
+        bool | None,
+        typer.Option("--allow-dropped-state", help="Drop the state of operators that the pipeline has no longer."),
+    ] = None,
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="Stop when the input present at the start is processed.")
     ] = False,
@@ -35,9 +43,10 @@ def run(
     """Run a pipeline, exactly-once, until it is stopped.
 
     Ctrl-C or SIGTERM drains it: one last checkpoint, committed, exit code 0. A killed job continues from its last
-    checkpoint when started again.
+    checkpoint when started again; so does one that began with a savepoint, by the same command.
 
     Example: `kafka-eos run orders.py --checkpoint-interval 500ms`
+    Example: `kafka-eos run orders.py --checkpoint-dir v2 --from .kafka-eos/orders.savepoints/20260131T120000Z-0a1b2c3d`
     """
     pipeline, settings = open_app(
         app,
@@ -45,6 +54,8 @@ def run(
         checkpoint_dir=checkpoint_dir,
         checkpoint_interval=checkpoint_interval,
         state_backend=state_backend,
+        start_from=start_from,
+        allow_dropped_state=allow_dropped_state,
     )
     _run(pipeline, settings, until_caught_up)
 
@@ -57,7 +68,7 @@ def run_script(pipeline: Pipeline, settings: Mapping[str, object]) -> None:
 
 def _run(pipeline: Pipeline, settings: Settings, until_caught_up: bool = False) -> None:
     plan = pipeline.plan()
-    say("running ", (plan.name, "bold"), f", checkpoints in {settings.job_dir(plan.name)}")
+    say("running ", (plan.name, "bold"), f", checkpoints in {settings.checkpoints_of(plan.name)}")
     if brokers := _brokers(plan, settings):
         say(f"asking Kafka at {', '.join(brokers)} …")
     with LiveView(plan.name) as view:

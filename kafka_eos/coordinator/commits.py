@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.coordinator.term import now_ms
 from kafka_eos.errors import CommittableLost, ConfigError, RestartFromCheckpoint
 from kafka_eos.failpoints import hit
-from kafka_eos.interfaces import Committable, Committer, Outcome, Probe
+from kafka_eos.interfaces import CheckpointStorage, Committable, Committer, Outcome, Probe
 from kafka_eos.protocol.commit import Commit
 
 
@@ -24,7 +23,7 @@ from kafka_eos.protocol.commit import Commit
 class Finisher:
     """Commits with the plan's committers, by scope."""
 
-    storage: JobStorage
+    storage: CheckpointStorage
     committers: Mapping[str, Committer]
     patience: Patience
 

@@ -8,24 +8,27 @@ between the decision and the first commit.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths, retention, verify
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.coordinator import origin
 from kafka_eos.coordinator import term as terms
 from kafka_eos.coordinator.commits import Finisher
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fenced, RestartFromCheckpoint, Retryable
+from kafka_eos.errors import CommittableLost, CorruptCheckpoint, Fenced, RestartFromCheckpoint, Retryable
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import (
     Committable,
     Committer,
+    InFlight,
     JobContext,
     Json,
     Positions,
@@ -53,6 +56,7 @@ class Resumed:
     first_epoch: Epoch
     states: tuple[StateHandle, ...]
     positions: Mapping[str, Positions]
+    in_flight: tuple[InFlight, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class Acked:
     positions: Mapping[str, Positions]
     states: tuple[StateHandle, ...]
     committables: tuple[Committable, ...]
+    in_flight: tuple[InFlight, ...] = ()
+    parallelism: int = 1
 
 
 class Coordinator:
@@ -75,7 +81,11 @@ class Coordinator:
         patience: Patience,
         connector_settings: Mapping[str, Json],
         retained: int,
+        *,
+        start_from: Path | None = None,
+        allow_dropped_state: bool = False,
     ) -> None:
+        self._start_from, self._allow_dropped = start_from, allow_dropped_state
         self._plan, self._storage, self._history, self._patience = plan, storage, history, patience
         self._settings, self._retained = connector_settings, retained
         self._context = JobContext(plan.name, Term(0), connector_settings)
@@ -112,7 +122,10 @@ class Coordinator:
                 f"{', '.join(missing)}: missing, though later records are there. Restore from a copy."
             )
         self._next = next_epoch(facts)
-        match resolve(facts, self.term):
+        resumption = resolve(facts, self.term)
+        if self._start_from is not None and isinstance(resumption, Settled | Unfinished):
+            origin.ensure_same(self._storage, self._plan.name, self._start_from)
+        match resumption:
             case Superseded(by=newer):
                 raise Fenced(f"term {self.term} was replaced by term {newer} while it was starting")
             case Fresh():
@@ -125,7 +138,8 @@ class Coordinator:
         self._abort_orphans()
         manifest = self._with_new_sources(manifest)
         self._history.write("recovered", epoch=manifest.epoch, term=self.term.n)
-        return Resumed(self.term, manifest.id, self._next, self._claimed_states(manifest), self._positions(manifest))
+        states, positions = self._claimed_states(manifest), self._positions(manifest)
+        return Resumed(self.term, manifest.id, self._next, states, positions, manifest.in_flight)
 
     def _take_over(self, above: Term) -> Facts:
         term = terms.claim(self._storage, self._plan.name, above)
@@ -141,13 +155,33 @@ class Coordinator:
 
     def _begin(self) -> Manifest:
         """Nothing was ever decided: decide epoch 0, the start positions, before anything is read."""
+        if self._start_from is not None:
+            return self._begin_from(origin.Start.read(self._start_from))
+        self._storage.delete(paths.ORIGIN)  # of a start with a savepoint that did not get as far as epoch 0
         self._rebase(None, "first start")
         positions = {source.name: self._discover(source.name, None) for source in self._plan.sources}
+        return self._first(Acked(positions, (), ()))
+
+    def _begin_from(self, start: origin.Start) -> Manifest:
+        """As ``_begin``, with the positions and the state of a savepoint."""
+        savepoint, what = start.savepoint, f"savepoint {start.path}"
+        self._drop(what, start.unclaimed(self._plan))
+        states, in_flight = start.bring(self._storage, self._plan)
+        # The sinks may know the savepoint's job: what they have of it must look older than what they get now.
+        self._next = max(self._next, Epoch(savepoint.epoch).next())
+        if self.term <= Term(savepoint.term):
+            self._take_over(Term(savepoint.term))
+        self._rebase(None, f"first start, from {what}")
+        names, known = [source.name for source in self._plan.sources], savepoint.sources
+        positions = {name: self._discover(name, known.get(name)) for name in names}
+        return self._first(Acked(positions, states, (), in_flight), savepoint=savepoint.id)
+
+    def _first(self, acked: Acked, **facts: Json) -> Manifest:
         began: dict[str, Json] = {
-            name: {str(split): at for split, at in splits.items()} for name, splits in positions.items()
+            name: {str(split): at for split, at in splits.items()} for name, splits in acked.positions.items()
         }
-        self._history.write("began", term=self.term.n, positions=began)
-        manifest = self.decide(self.next_epoch(), Acked(positions, (), ()))
+        self._history.write("began", term=self.term.n, positions=began, **facts)
+        manifest = self.decide(self.next_epoch(), acked)
         self.finish(manifest)
         return manifest
 
@@ -163,7 +197,10 @@ class Coordinator:
         }
         if not new:
             return manifest
-        extended = self.decide(self.next_epoch(), Acked({**manifest.sources, **new}, manifest.states, ()))
+        extended = self.decide(
+            self.next_epoch(),
+            Acked({**manifest.sources, **new}, manifest.states, (), manifest.in_flight, manifest.parallelism),
+        )
         self.finish(extended)
         return extended
 
@@ -241,11 +278,18 @@ class Coordinator:
         terms.write_base(self._storage, self._plan.name, self.term, base, reason)
         hit("recovery.based")
 
-    def _abort_orphans(self) -> None:
+    def abort_left_over(self) -> None:
+        """Abort what attempts of this term have open and no manifest names, and fence the producers of the term.
+
+        Only while nothing of the term runs and every decided epoch is finished: what comes next needs new producers.
+        """
+        self._abort_orphans(JobContext(self._plan.name, self.term.next(), self._settings))
+
+    def _abort_orphans(self, context: JobContext | None = None) -> None:
         for scope, committer in self._committers.items():
             names = self._patience.until_answered(
                 f"abort orphans in {scope}",
-                lambda c=committer: c.abort_orphans(self._context),  # type: ignore[misc]
+                lambda c=committer: c.abort_orphans(context or self._context),  # type: ignore[misc]
             )
             if names:
                 self._history.write("aborted", scope=scope, count=len(names), names=list(names[:20]))
@@ -257,13 +301,16 @@ class Coordinator:
         }
 
     def _claimed_states(self, manifest: Manifest) -> tuple[StateHandle, ...]:
-        stateful = {node.name for node in self._plan.nodes if node.stateful}
-        if dropped := sorted({handle.operator for handle in manifest.states} - stateful):
-            raise ConfigError(
-                f"epoch {manifest.id} holds state of {', '.join(map(repr, dropped))}, but the pipeline has no stateful "
-                "operator of that name. Give the operator its old name back, or start under another pipeline name."
-            )
-        return manifest.states
+        gone = origin.dropped(self._plan, manifest.states)
+        self._drop(f"epoch {manifest.id}", gone)
+        return tuple(handle for handle in manifest.states if handle.operator not in gone)
+
+    def _drop(self, what: str, names: Sequence[str]) -> None:
+        """Go on without the state of operators that the plan has not, if that is allowed; else ConfigError."""
+        if names and not self._allow_dropped:
+            raise origin.refusal(what, names)
+        if names:
+            self._history.write("dropped", what=what, names=list(names))
 
     # ------------------------------------------------------------ sources
 
@@ -314,10 +361,11 @@ class Coordinator:
             created_at=terms.now_ms(),
             plan=self._plan.fingerprint,
             max_key_groups=MAX_KEY_GROUPS,
-            parallelism=1,
+            parallelism=acked.parallelism,
             sources=dict(acked.positions),
             states=acked.states,
             committables=acked.committables,
+            in_flight=acked.in_flight,
         )
         records.publish(self._storage, manifest)
         terms.check(self._storage, self.term)

@@ -17,10 +17,11 @@ from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.errors import Fenced
 from kafka_eos.ids import EpochId, Term
+from kafka_eos.interfaces import CheckpointStorage
 from kafka_eos.protocol.recovery import Facts, gone
 
 
-def claim(storage: JobStorage, job: str, above: Term) -> Term:
+def claim(storage: CheckpointStorage, job: str, above: Term) -> Term:
     """Take the next term for good; it is higher than ``above`` too."""
     term = max([above, *_terms(storage, "claim")]).next()
     while True:
@@ -41,7 +42,7 @@ def write_base(storage: JobStorage, job: str, term: Term, base: EpochId | None, 
     records.publish(storage, records.Base(job=job, term=term.n, resumed=resumed, reason=reason, at=now_ms()))
 
 
-def check(storage: JobStorage, term: Term) -> None:
+def check(storage: CheckpointStorage, term: Term) -> None:
     """Raise Fenced if a newer term is claimed."""
     newest = max(_terms(storage, "claim"))
     if newest > term:
@@ -74,6 +75,6 @@ def _base(storage: JobStorage, job: str, term: Term) -> EpochId | None:
     return records.load(storage, records.Base, paths.base_name(term), job).resumed_id
 
 
-def _terms(storage: JobStorage, kind: str) -> list[Term]:
+def _terms(storage: CheckpointStorage, kind: str) -> list[Term]:
     parsed = map(paths.parse_term_name, storage.list(paths.TERMS))
     return [term for term, which in parsed if which == kind]

@@ -40,6 +40,7 @@ from kafka_eos.embedded.control import (
     ToSupervisor,
     Trigger,
 )
+from kafka_eos.embedded.desk import Desk
 from kafka_eos.embedded.events import (
     Broken,
     Committed,
@@ -101,11 +102,13 @@ class Attempt:
         observe: Callable[..., None],
         ends: Mapping[str, Positions] | None,
         *,
+        desk: Desk,
         has_loops: bool,
         stops_the_world: bool,
     ) -> None:
         self._coordinator, self._resumed, self._workers = coordinator, resumed, workers
         self._events, self._cadence, self._observe = events, cadence, observe
+        self._desk = desk
         self._ends, self._has_loops, self._stops_the_world = ends, has_loops, stops_the_world
         self._session = resumed.term.n
         self._phase = Phase.PREPARING
@@ -138,6 +141,7 @@ class Attempt:
         finally:
             self._committing_thread.shutdown(wait=True, cancel_futures=True)
             self._looking_thread.shutdown(wait=False, cancel_futures=True)
+            self._desk.close()
 
     def _start(self) -> None:
         """Begin a session in every worker, with new sockets between them: what an old one sends reaches nobody."""
@@ -188,12 +192,25 @@ class Attempt:
             )
         if self._flight is None:
             due = self._cadence.next_trigger(self._last_triggered, self._last_completed)
-            if self._phase is Phase.STOPPING or (self._phase is Phase.RUNNING and now >= due):
+            asked = self._asked(now)
+            if self._phase is Phase.STOPPING or (self._phase is Phase.RUNNING and (asked or now >= due)):
                 self._begin_epoch(now)
         if self._phase is Phase.RUNNING and not self._looking and now - self._last_discovery > DISCOVERY_INTERVAL:
             self._looking = True
             known = {source: dict(positions) for source, positions in self._known.items()}
             self._beside(self._looking_thread, lambda: self._discover(known))
+
+    def _asked(self, now: float) -> bool:
+        """Look at the desk: is a checkpoint wanted now?"""
+        if self._phase is not Phase.RUNNING:
+            return False
+        self._desk.look(now)
+        if self._desk.wants_end:
+            self._desk.ended()
+            raise Interrupted("ended on request, without a last checkpoint; the next start continues at the one before")
+        if self._desk.wants_stop:
+            self.stop()
+        return self._desk.wants_epoch
 
     def _wait(self) -> None:
         try:
@@ -205,7 +222,7 @@ class Attempt:
     def _patience(self, now: float) -> float:
         if self._flight is None and self._phase is Phase.RUNNING:
             due = self._cadence.next_trigger(self._last_triggered, self._last_completed)
-            return min(max(due - now, 0.0005), 0.5)
+            return min(max(due - now, 0.0005), 0.2)
         return 0.0005 if self._flight is None and self._phase is Phase.STOPPING else 0.5
 
     def _begin_epoch(self, now: float) -> None:
@@ -244,8 +261,10 @@ class Attempt:
         epoch = self._coordinator.next_epoch()
         self._flight = Pending(epoch, frozenset(worker.subtask for worker in self._workers), now)
         self._acks = {}
+        aligned = last or self._desk.wants_savepoint
+        self._desk.begun()
         self._last_triggered = now
-        self._tell_all(Trigger(session=self._session, epoch=epoch, last=last, aligned=last))
+        self._tell_all(Trigger(session=self._session, epoch=epoch, last=last, aligned=aligned))
 
     def _discover(self, known: Mapping[str, Positions]) -> Event:
         try:
@@ -393,6 +412,7 @@ class Attempt:
             seconds=time.monotonic() - self._flight.pending.triggered_at,
             records=sum(c.records for c in manifest.committables),
         )
+        self._desk.committed(manifest)
         self._flight = None
         self._last_completed = time.monotonic()
         self._tell_all(Complete(session=self._session, epoch=manifest.id))

@@ -20,8 +20,10 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import Coordinator, Patience
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.lock import job_lock
+from kafka_eos.embedded import requests
 from kafka_eos.embedded.attempt import Attempt
 from kafka_eos.embedded.control import Drop, Dropped, ToSupervisor
+from kafka_eos.embedded.desk import Desk
 from kafka_eos.embedded.events import Event, Heard, StopExpired, StopRequested, WorkerEnded
 from kafka_eos.embedded.process import WorkerDied, WorkerProcess
 from kafka_eos.embedded.status import Observer, StatusFile
@@ -69,6 +71,7 @@ class Supervisor:
         with job_lock(self._directory / paths.LOCK, self._plan.name), self._signals():
             storage = LocalStorage(self._directory)
             storage.tidy()
+            requests.clear(self._directory)
             history = History(storage)
             self._observers = (*self._observers, StatusFile(self._directory), _Diary(history))
             self._observe("started", job=self._plan.name)
@@ -92,7 +95,7 @@ class Supervisor:
                     if not checked:
                         self._check(coordinator)
                         checked = True
-                    return self._attempt(coordinator, workers)
+                    return self._attempt(coordinator, workers, storage)
                 except (RestartFromCheckpoint, OSError) as error:
                     coordinator.ensure_owner()
                     self._after(error)
@@ -131,7 +134,7 @@ class Supervisor:
             finally:
                 timer.cancel()
 
-    def _attempt(self, coordinator: Coordinator, workers: Sequence[WorkerProcess]) -> None:
+    def _attempt(self, coordinator: Coordinator, workers: Sequence[WorkerProcess], storage: LocalStorage) -> None:
         resumed = coordinator.recover()
         self._recovered = True
         if self._until_caught_up and self._ends is None:
@@ -146,6 +149,7 @@ class Supervisor:
             cadence,
             self._observe,
             self._ends,
+            desk=Desk(self._directory, storage),
             has_loops=bool(self._plan.feedbacks),
             stops_the_world=settings.checkpoint_mode == "synchronous",
         )

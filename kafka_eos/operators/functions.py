@@ -1,48 +1,152 @@
 """What a user implements for ``process``: a function with named state a key.
 
-Rule: what one record writes to state takes effect only when its call has returned normally.
+Rules for all state: what one record writes takes effect only when its call has returned normally, and None means "no
+value". The trap: a value that is changed in place is not written; write the value that you want to keep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Generic, Protocol, TypeVar, overload
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, Protocol, Self, TypeVar, overload
+
+from kafka_eos.interfaces import Ttl
 
 T = TypeVar("T")
 K = TypeVar("K")
 U = TypeVar("U")
+V = TypeVar("V")
+A = TypeVar("A")
+R = TypeVar("R")
+T_contra = TypeVar("T_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
 
 
-class KeyState(Protocol[T]):
-    """One value of the current key.
+class _Keyed(Protocol):
+    """What all states have in common. Each holds the data of the current key."""
 
-    None means "no value". The trap: a value that is changed in place is not written; call ``put`` with the value
-    that you want to keep.
-    """
+    def clear(self) -> None:
+        """Forget what the key (and namespace) has."""
+
+    def of(self, namespace: Any) -> Self:
+        """The same state in a namespace of the key: str, int, bytes, or a tuple of these.
+
+        PlanError if the state was not declared with ``namespaced=True``.
+        """
+
+
+class KeyState(_Keyed, Protocol[T]):
+    """One value."""
 
     def get(self) -> T:
         """The value, or the default if the key has none."""
 
     def put(self, value: T) -> None: ...
 
-    def clear(self) -> None: ...
+
+class ListState(_Keyed, Protocol[T]):
+    """Values in the order in which they were added. ``add`` does not read the list."""
+
+    def add(self, value: T) -> None: ...
+
+    def add_all(self, values: Iterable[T]) -> None: ...
+
+    def get(self) -> list[T]:
+        """All elements; empty if there are none."""
+
+    def __iter__(self) -> Iterator[T]: ...
+
+
+class MapState(_Keyed, Protocol[K, V]):
+    """Values by a second key: str, int, bytes, or a tuple of these. Touching one entry does not read the others.
+
+    The order of ``items``, ``keys`` and ``values`` is that of the encoded second keys: not that of insertion, but the
+    same in every run. Writing while iterating is fine once the iteration is a list.
+    """
+
+    def get(self, key: K) -> V | None: ...
+
+    def put(self, key: K, value: V) -> None: ...
+
+    def remove(self, key: K) -> None:
+        """Absent is fine."""
+
+    def contains(self, key: K) -> bool: ...
+
+    def __contains__(self, key: K) -> bool: ...
+
+    def items(self) -> Iterator[tuple[K, V]]: ...
+
+    def keys(self) -> Iterator[K]: ...
+
+    def values(self) -> Iterator[V]: ...
+
+
+class ReducingState(_Keyed, Protocol[T]):
+    """The values that were added, reduced to one."""
+
+    def add(self, value: T) -> None: ...
+
+    def get(self) -> T | None:
+        """None if nothing was added."""
+
+
+class AggregatingState(_Keyed, Protocol[T_contra, R_co]):
+    """Values that were added, as an accumulator of another type; ``get`` gives the result of it."""
+
+    def add(self, value: T_contra) -> None: ...
+
+    def get(self) -> R_co | None:
+        """None if nothing was added."""
 
 
 class ProcessContext(Protocol):
-    """What ``open`` gets."""
+    """What ``open`` gets: each method declares a state of the operator, for the key at hand when it is used.
+
+    Types decide how values are stored: pydantic models as Avro, the rest as MessagePack. ``ttl`` lets each value (each
+    entry of a map, each element of a list) expire. ``namespaced`` gives the state namespaces; see ``of``.
+    PlanError if the name is taken, or ``open`` is over.
+    """
 
     @overload
-    def value_state(self, name: str, tp: type[T]) -> KeyState[T | None]: ...
+    def value_state(
+        self, name: str, tp: type[T], *, ttl: Ttl | None = None, namespaced: bool = False
+    ) -> KeyState[T | None]: ...
 
     @overload
-    def value_state(self, name: str, tp: type[T], default: T) -> KeyState[T]: ...
+    def value_state(
+        self, name: str, tp: type[T], default: T, *, ttl: Ttl | None = None, namespaced: bool = False
+    ) -> KeyState[T]: ...
 
-    def value_state(self, name: str, tp: Any, default: Any = None) -> KeyState[Any]:
-        """A state of the operator, for the key at hand when it is used.
+    def value_state(
+        self, name: str, tp: Any, default: Any = None, *, ttl: Ttl | None = None, namespaced: bool = False
+    ) -> KeyState[Any]:
+        """One value a key. ``default`` is what a key without a value reads; all keys share it: never change it."""
 
-        ``tp`` decides how it is stored (pydantic models as Avro, the rest as MessagePack). ``default`` is what a
-        key without a value reads; it is shared by all keys, so it must not be changed in place.
-        """
+    def list_state(
+        self, name: str, tp: type[T], *, ttl: Ttl | None = None, namespaced: bool = False
+    ) -> ListState[T]: ...
+
+    def map_state(
+        self, name: str, key_tp: type[K], value_tp: type[V], *, ttl: Ttl | None = None, namespaced: bool = False
+    ) -> MapState[K, V]: ...
+
+    def reducing_state(
+        self, name: str, tp: type[T], fn: Callable[[T, T], T], *, ttl: Ttl | None = None, namespaced: bool = False
+    ) -> ReducingState[T]:
+        """``fn(so far, value)`` gives the new value; the first one is kept as it is."""
+
+    def aggregating_state(
+        self,
+        name: str,
+        acc_tp: type[A],
+        *,
+        create: Callable[[], A],
+        add: Callable[[A, T], A],
+        result: Callable[[A], R],
+        ttl: Ttl | None = None,
+        namespaced: bool = False,
+    ) -> AggregatingState[T, R]:
+        """``add(acc, value)`` gives the new accumulator, a new object: one changed in place is not undone."""
 
 
 class ProcessFunction(Generic[K, T, U]):

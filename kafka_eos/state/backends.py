@@ -1,23 +1,22 @@
 """The state backend: named states over a store, restored from handles, snapshot into one.
 
 Rule: rows are stored with the codecs that wrote them. A job that declares another codec either has a codec
-that can read the old schema, and then the rows are rewritten at once, or it does not start.
+that can read the old schema, and then the rows are rewritten at once, or it does not start; see ``evolution``.
 """
 
 from __future__ import annotations
 
-import itertools
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from kafka_eos import failpoints
 from kafka_eos.errors import Bug, ConfigError
 from kafka_eos.ids import Epoch, token
 from kafka_eos.interfaces import (
     CheckpointStorage,
-    Codec,
     Json,
     StateBackend,
     StateDescriptor,
@@ -26,23 +25,21 @@ from kafka_eos.interfaces import (
     ValueState,
 )
 from kafka_eos.state import memory, rocksdb
+from kafka_eos.state.entries import NEXT, CachedEntryState, CachedListState
+from kafka_eos.state.evolution import MARKS, Evolution, describe, split
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS, group_prefix
-from kafka_eos.state.rows import Row, Rows, Store
+from kafka_eos.state.layout import Layout
+from kafka_eos.state.options import StateOptions
+from kafka_eos.state.rows import Rows, Store
+from kafka_eos.state.ttl import TIME, UNKNOWN, ExpiringState, Timed, wall_clock
 from kafka_eos.state.values import CachedValueState
 
 T = TypeVar("T")
 
 _READERS = {memory.KIND: memory.read_rows, rocksdb.KIND: rocksdb.read_rows}
-_REWRITE = 8192
-"""Rows that are rewritten at once."""
 
-
-@runtime_checkable
-class ResolvingCodec(Protocol):
-    """A value codec that can read what an older schema wrote, e.g. Avro."""
-
-    def reader_of(self, writer_schema: Json) -> Codec[Any]:
-        """A codec that decodes ``writer_schema`` into today's values. ConfigError if they are incompatible."""
+_State: TypeAlias = CachedValueState[Any] | ExpiringState[Any]
+_Marks: TypeAlias = dict[str, int]
 
 
 class KeyedStateBackend:
@@ -52,40 +49,58 @@ class KeyedStateBackend:
         self,
         operator: str,
         store: Store,
-        restored: Mapping[str, Mapping[str, Json]],
+        restored: Mapping[str, tuple[dict[str, Json], _Marks]],
         key_groups: range,
         cache_entries: int,
         max_key_groups: int,
+        clock: Callable[[], int],
+        clean_rows: int,
     ) -> None:
         self._operator, self._store = operator, store
-        self._stored = dict(restored)
+        self._stored = {name: stored for name, (stored, _) in restored.items()}
         """How the rows of each state are written, by name."""
+        self._marks = {name: marks for name, (_, marks) in restored.items()}
         self._groups, self._cache_entries, self._max_key_groups = key_groups, cache_entries, max_key_groups
-        self._open: dict[str, CachedValueState[Any]] = {}
+        self._clock, self._clean_rows = clock, clean_rows
+        self._open: dict[str, _State] = {}
 
     def value(self, descriptor: StateDescriptor[T]) -> ValueState[T]:
-        """The state of that name. ConfigError if its rows were written by a codec that does not fit."""
+        """The state of that name, of any kind. ConfigError if its rows were written by a codec that does not fit."""
         name = token(descriptor.name, "state name")
         if name in self._open:
             raise Bug(f"operator {self._operator!r} asks twice for its state {name!r}")
-        rows = self._store.rows(name)
-        declared = _describe(descriptor)
-        if self._stored.get(name, declared) != declared:
-            self._convert(rows, descriptor, self._stored[name], declared)
-        self._stored[name] = declared
-        state = CachedValueState(
-            self._operator, descriptor, rows, self._groups, self._max_key_groups, self._cache_entries
-        )
-        self._open[name] = state
+        rows, marks = self._store.rows(name), self._marks.get(name, {})
+        if name in self._stored:
+            where = f"state {name!r} of operator {self._operator!r}"
+            Evolution(where, descriptor, self._stored[name], marks.get(TIME, UNKNOWN), self._clock()).apply(rows)
+        self._stored[name] = describe(descriptor)
+        state = self._open[name] = self._state(descriptor, rows, marks)
         return state
+
+    def _state(self, descriptor: StateDescriptor[Any], rows: Rows, marks: _Marks) -> _State:
+        if (ttl := descriptor.ttl) is None:
+            return self._cached(descriptor, rows, marks)
+        inner = self._cached(replace(descriptor, value=Timed(descriptor.value)), rows, marks)
+        return ExpiringState(inner, rows, self._groups, ttl, self._clock, marks.get(TIME, UNKNOWN))
+
+    def _cached(self, descriptor: StateDescriptor[Any], rows: Rows, marks: _Marks) -> CachedValueState[Any]:
+        given = (self._operator, descriptor, rows, self._groups, self._max_key_groups, self._cache_entries)
+        if descriptor.kind == "list":
+            first = marks[NEXT] if NEXT in marks else _next(rows, Layout(descriptor, self._max_key_groups))
+            return CachedListState(*given, first=first)
+        if descriptor.entry is None and descriptor.namespace is None:
+            return CachedValueState(*given)
+        return CachedEntryState(*given)
 
     def snapshot(self, epoch: Epoch) -> Upload:
         failpoints.hit("snapshot.flush")
         for state in self._open.values():
+            if isinstance(state, ExpiringState):
+                state.clean(self._clean_rows)
             state.flush()
         upload_files = self._store.freeze(epoch)
         failpoints.hit("snapshot.linked")
-        states = tuple(self._stored[name] for name in sorted(self._stored))
+        states = tuple(self._described(name) for name in sorted(self._stored))
         bounds = (self._groups.start, self._groups.stop - 1)
 
         def upload(storage: CheckpointStorage) -> StateHandle:
@@ -99,26 +114,9 @@ class KeyedStateBackend:
     def close(self) -> None:
         self._store.close()
 
-    def _convert(
-        self, rows: Rows, descriptor: StateDescriptor[Any], stored: Mapping[str, Json], declared: Mapping[str, Json]
-    ) -> None:
-        """Rewrite all rows of a state with today's value codec, or raise ConfigError."""
-        codec = descriptor.value
-        same_key, same_format = stored["key"] == declared["key"], _format(stored) == _format(declared)
-        if not (same_key and same_format and isinstance(codec, ResolvingCodec)):
-            raise ConfigError(
-                f"state {descriptor.name!r} of operator {self._operator!r} was written with {stored}, and the job "
-                f"declares {declared}. Declare the old codec, or give the state a new name to start it empty."
-            )
-        decode, encode = codec.reader_of(_value_schema(stored)).decode, codec.encode
-        try:
-            for block in _blocks(rows.scan()):
-                rows.write([key for key, _ in block], [encode(decode(value)) for _, value in block], ())
-        except ValueError as error:
-            raise ConfigError(
-                f"state {descriptor.name!r} of operator {self._operator!r}: a value written with {stored} cannot be "
-                f"read as {declared}: {error}"
-            ) from error
+    def _described(self, name: str) -> dict[str, Json]:
+        marks = self._open[name].marks() if name in self._open else self._marks.get(name, {})
+        return {**self._stored[name], MARKS: dict(marks)} if marks else self._stored[name]
 
 
 def open_backend(
@@ -130,12 +128,16 @@ def open_backend(
     storage: CheckpointStorage,
     cache_entries: int = 1_000_000,
     max_key_groups: int = MAX_KEY_GROUPS,
+    *,
+    options: StateOptions | None = None,
+    clock: Callable[[], int] = wall_clock,
 ) -> StateBackend:
     """The state of one operator for ``key_groups``, as it was in ``handles`` (empty for a fresh start).
 
     ``directory`` is private to this attempt and wiped; with ``rocksdb`` it should be on the file system of
     the checkpoints, where files are linked and not copied. ``cache_entries`` bounds the objects in memory,
-    a state. A handle of another backend or another range of key groups is converted row by row.
+    a state. A handle of another backend or another range of key groups is converted row by row. ``clock`` gives
+    the time of state that expires, in ms since the epoch.
 
     Raises CorruptCheckpoint if a file is not what was stored, RestartFromCheckpoint if RocksDB fails.
     """
@@ -146,15 +148,18 @@ def open_backend(
     directory.mkdir(mode=0o700, parents=True)
     bounds = (key_groups.start, key_groups.stop - 1)
     whole = [h for h in handles if kind == rocksdb.KIND == h.backend and h.key_groups == bounds and len(handles) == 1]
+    options = options or StateOptions()
     store: Store = (
-        rocksdb.RocksStore(directory, whole[0] if whole else None, storage)
+        rocksdb.RocksStore(directory, whole[0] if whole else None, storage, options)
         if kind == rocksdb.KIND
         else memory.MemoryStore(directory)
     )
     for number, handle in enumerate(handles if not whole else ()):
         _import(store, handle, key_groups, storage, directory / f"restore-{number}")
     restored = _restored(operator, handles)
-    return KeyedStateBackend(operator, store, restored, key_groups, cache_entries, max_key_groups)
+    return KeyedStateBackend(
+        operator, store, restored, key_groups, cache_entries, max_key_groups, clock, options.ttl_cleanup_rows
+    )
 
 
 def _import(store: Store, handle: StateHandle, groups: range, storage: CheckpointStorage, scratch: Path) -> None:
@@ -176,34 +181,19 @@ def _check_cover(operator: str, groups: range, handles: Sequence[StateHandle]) -
         raise Bug(f"operator {operator!r} needs each of key groups {groups} once, and was handed {list(handles)}")
 
 
-def _restored(operator: str, handles: Sequence[StateHandle]) -> dict[str, Mapping[str, Json]]:
-    restored: dict[str, Mapping[str, Json]] = {}
-    for state in (state for handle in handles for state in handle.states):
+def _restored(operator: str, handles: Sequence[StateHandle]) -> dict[str, tuple[dict[str, Json], _Marks]]:
+    """What is stored of each state, and its marks: the highest of all subtasks."""
+    restored: dict[str, tuple[dict[str, Json], _Marks]] = {}
+    for described in (described for handle in handles for described in handle.states):
+        state, marks = split(described)
         name = str(state["name"])
-        if restored.setdefault(name, state) != state:
+        known, highest = restored.setdefault(name, (state, {}))
+        if known != state:
             raise Bug(f"operator {operator!r}: subtasks of one epoch wrote state {name!r} with different codecs")
+        highest.update({mark: max(value, highest.get(mark, value)) for mark, value in marks.items()})
     return restored
 
 
-def _describe(descriptor: StateDescriptor[Any]) -> dict[str, Json]:
-    key, value = descriptor.key, descriptor.value
-    return {
-        "name": descriptor.name,
-        "key": {"name": key.name, "schema": key.schema},
-        "value": {"name": value.name, "schema": value.schema},
-    }
-
-
-def _format(state: Mapping[str, Json]) -> Json:
-    value = state["value"]
-    return value["name"] if isinstance(value, dict) else None
-
-
-def _value_schema(state: Mapping[str, Json]) -> Json:
-    value = state["value"]
-    return value["schema"] if isinstance(value, dict) else None
-
-
-def _blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while block := list(itertools.islice(rows, _REWRITE)):
-        yield block
+def _next(rows: Rows, layout: Layout) -> int:
+    """A number higher than that of any element, for rows that came without their mark."""
+    return max((layout.place(row_key)[-1] + 1 for row_key, _ in rows.scan()), default=0)

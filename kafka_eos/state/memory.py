@@ -6,6 +6,7 @@ key, value, key, value … For state that fits in memory several times over: eve
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -28,21 +29,57 @@ _LENGTH = 4
 
 
 class MemoryRows:
-    """The rows of one state."""
+    """The rows of one state. They are brought into order once somebody asks for a page, and kept so from then on."""
 
     def __init__(self) -> None:
         self.data: dict[bytes, bytes] = {}
+        self._order: _Order | None = None
 
     def get(self, keys: list[bytes]) -> Sequence[bytes | None]:
         return list(map(self.data.get, keys))
 
     def write(self, keys: Sequence[bytes], values: Sequence[bytes], deleted: Iterable[bytes]) -> None:
+        if self._order is not None:
+            self._order.add(key for key in keys if key not in self.data)
         self.data.update(zip(keys, values, strict=True))
         for key in deleted:
             self.data.pop(key, None)
 
     def scan(self) -> Iterator[Row]:
         return iter(list(self.data.items()))
+
+    def page(self, first: bytes, end: bytes, limit: int) -> list[Row]:
+        if self._order is None or self._order.stale(len(self.data)):
+            self._order = _Order(self.data)
+        present = filter(self.data.__contains__, self._order.between(first, end))
+        return [(key, self.data[key]) for key in itertools.islice(present, limit)]
+
+
+class _Order:
+    """Keys in order. Deleted ones stay until there are too many of them; an added one may be there already."""
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        self._sorted = sorted(keys)
+        self._added: set[bytes] = set()
+
+    def add(self, keys: Iterable[bytes]) -> None:
+        self._added.update(keys)
+
+    def stale(self, alive: int) -> bool:
+        return len(self._sorted) > 2 * alive + _BLOCK
+
+    def between(self, first: bytes, end: bytes) -> Iterator[bytes]:
+        if self._added:
+            new = [key for key in sorted(self._added) if not self._holds(key)]
+            self._sorted += new
+            self._sorted.sort()  # two runs: merged, not sorted anew
+            self._added.clear()
+        lower, upper = bisect.bisect_left(self._sorted, first), bisect.bisect_left(self._sorted, end)
+        return map(self._sorted.__getitem__, range(lower, upper))
+
+    def _holds(self, key: bytes) -> bool:
+        at = bisect.bisect_left(self._sorted, key)
+        return at < len(self._sorted) and self._sorted[at] == key
 
 
 class MemoryStore:
@@ -67,7 +104,7 @@ class MemoryStore:
         def upload(storage: CheckpointStorage) -> tuple[FileRef, ...]:
             directory.mkdir()
             try:
-                return tuple(_upload(storage, directory / f"{state}{_SUFFIX}", rows) for state, rows in frozen.items())
+                return tuple(_upload(storage, directory / rows_file(state), rows) for state, rows in frozen.items())
             finally:
                 shutil.rmtree(directory)
 
@@ -83,26 +120,33 @@ def read_rows(handle: StateHandle, storage: CheckpointStorage, scratch: Path) ->
         path = scratch / file.name
         storage.fetch(file, path)
         with path.open("rb") as source:
-            for block in _read(source, file.name):
+            for block in read_blocks(source, file.name):
                 yield file.name.removesuffix(_SUFFIX), block
         path.unlink()
 
 
 def _upload(storage: CheckpointStorage, path: Path, rows: dict[bytes, bytes]) -> FileRef:
     with path.open("xb") as target:
-        _write(target, rows)
+        write_rows(target, rows.items())
     return storage.upload(path, path.name)
 
 
-def _write(target: BinaryIO, rows: dict[bytes, bytes]) -> None:
+def rows_file(state: str) -> str:
+    """The name of the file with the rows of a state."""
+    return f"{state}{_SUFFIX}"
+
+
+def write_rows(target: BinaryIO, rows: Iterable[Row]) -> None:
+    """Write a whole file of rows. The same rows in the same order are the same bytes."""
     target.write(_MAGIC)
-    items = iter(rows.items())
+    items = iter(rows)
     while block := list(itertools.chain.from_iterable(itertools.islice(items, _BLOCK))):
         data = msgspec.msgpack.encode(block)
         target.write(len(data).to_bytes(_LENGTH, "big") + data)
 
 
-def _read(source: BinaryIO, name: str) -> Iterator[list[Row]]:
+def read_blocks(source: BinaryIO, name: str) -> Iterator[list[Row]]:
+    """The rows of a file, in blocks. CorruptCheckpoint if it is not what ``write_rows`` wrote."""
     if source.readline(len(_MAGIC)) != _MAGIC:
         raise ConfigError(f"{name}: not in a format that this kafka-eos reads. Upgrade kafka-eos.")
     while head := source.read(_LENGTH):

@@ -13,6 +13,7 @@ import shutil
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from rocksdict import (
@@ -20,11 +21,13 @@ from rocksdict import (
     Cache,
     Checkpoint,
     DbClosedError,
+    DBCompactionStyle,
     DBCompressionType,
     MemtableFactory,
     Options,
     Rdict,
     WriteBatch,
+    WriteBufferManager,
     WriteOptions,
 )
 
@@ -32,20 +35,14 @@ from kafka_eos.checkpoints.paths import IMMUTABLE_SUFFIX, plain_file_name
 from kafka_eos.errors import Bug, RestartFromCheckpoint
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import CheckpointStorage, FileRef, StateHandle
+from kafka_eos.state.options import StateOptions, Tuning
 from kafka_eos.state.rows import Row, Rows, UploadFiles
 
 KIND = "rocksdb"
 
-BLOCK_CACHE_BYTES = 64 << 20
-"""Uncompressed blocks kept in memory, a database."""
-WRITE_BUFFER_BYTES = 32 << 20
-"""A column family's memtable; an epoch that writes more flushes early."""
-BLOOM_BITS_PER_KEY = 10
-"""About 1 % of look-ups of absent keys read a block in vain."""
-LEVEL0_FILES = 8
-"""Each checkpoint adds one file to level 0; compaction waits for this many, and rewrites (and uploads) then."""
 BACKGROUND_JOBS = 2
 
+_COMPACTION = {"level": DBCompactionStyle.level, "universal": DBCompactionStyle.universal}
 _DEFAULT = "default"
 _BATCH = 8192
 """Rows that a reader hands over at once."""
@@ -83,6 +80,12 @@ class RocksRows:
             rows: Iterator[Row] = self._family.items()  # type: ignore[assignment]
         return rows
 
+    def page(self, first: bytes, end: bytes, limit: int) -> list[Row]:
+        self.flush()
+        with _rocksdb("read a range"):
+            rows: Iterator[Row] = self._family.items(from_key=first)  # type: ignore[assignment]
+            return list(itertools.takewhile(lambda row: row[0] < end, itertools.islice(rows, limit)))
+
     def flush(self) -> None:
         """Memtable to file. Releases the GIL, which creating a checkpoint with a full memtable does not."""
         if self._changed:
@@ -101,7 +104,13 @@ class RocksStore:
 
     kind = KIND
 
-    def __init__(self, directory: Path, handle: StateHandle | None, storage: CheckpointStorage) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        handle: StateHandle | None,
+        storage: CheckpointStorage,
+        options: StateOptions = StateOptions(),
+    ) -> None:
         self._directory = directory
         self._uploaded: dict[str, FileRef] = {}
         path = directory / "db"
@@ -110,7 +119,7 @@ class RocksStore:
             _fetch(handle, storage, path)
             # RocksDB neither rewrites such a file nor uses its number again.
             self._uploaded = {file.name: file for file in handle.files if file.name.endswith(IMMUTABLE_SUFFIX)}
-        self._options = _options()
+        self._options = _options(options)
         self._db = _open(path, self._options, restored=handle is not None)
         self._rows = {name: RocksRows(self._db, name) for name in _families(path, handle is not None)}
 
@@ -187,23 +196,42 @@ def _families(path: Path, restored: bool) -> list[str]:
         return [name for name in Rdict.list_cf(str(path)) if name != _DEFAULT] if restored else []
 
 
-def _options() -> Options:
-    table = BlockBasedOptions()
-    table.set_block_cache(Cache(BLOCK_CACHE_BYTES))
-    table.set_bloom_filter(BLOOM_BITS_PER_KEY, False)
-    table.set_format_version(5)
+@cache
+def _memory(size: int) -> tuple[Cache, WriteBufferManager]:
+    """One block cache for all databases of the process; write buffers are charged to it, and get at most half."""
+    blocks = Cache(size)
+    return blocks, WriteBufferManager.new_write_buffer_manager_with_cache(size // 2, False, blocks)
+
+
+def _options(given: StateOptions) -> Options:
+    blocks, buffers = _memory(given.memory)
     options = Options(raw_mode=True)
     options.create_if_missing(True)
-    options.set_block_based_table_factory(table)
+    options.set_block_based_table_factory(_table(given.tuning, blocks))
     options.set_compression_type(DBCompressionType.lz4())
     options.set_memtable_factory(MemtableFactory.vector())
     options.set_allow_concurrent_memtable_write(False)
-    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
-    options.set_level_zero_file_num_compaction_trigger(LEVEL0_FILES)
+    options.set_write_buffer_manager(buffers)
+    options.set_write_buffer_size(given.tuning.write_buffer)
+    options.set_compaction_style(_COMPACTION[given.tuning.compaction]())
+    options.set_level_zero_file_num_compaction_trigger(given.tuning.level0_files)
     options.set_max_background_jobs(BACKGROUND_JOBS)
     options.set_keep_log_file_num(1)
     options.set_stats_dump_period_sec(0)
     return options
+
+
+def _table(tuning: Tuning, blocks: Cache) -> BlockBasedOptions:
+    table = BlockBasedOptions()
+    table.set_block_cache(blocks)
+    # Else they would be kept outside of the cache, and of the bound.
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    table.set_block_size(tuning.block_size)
+    if tuning.bloom_bits:
+        table.set_bloom_filter(tuning.bloom_bits, False)
+    table.set_format_version(5)
+    return table
 
 
 @contextmanager

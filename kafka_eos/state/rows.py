@@ -1,7 +1,7 @@
 """Where encoded rows are kept: what the two stores have in common.
 
-A row is ``key group + encoded key -> encoded value``. Both stores use the same rows, so either can read
-what the other wrote, and a range of key groups can be cut out of any handle.
+A row is ``key group + encoded place -> encoded value``; see ``layout``. Both stores use the same rows, so either can
+read what the other wrote, and a range of key groups can be cut out of any handle.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ class Rows(Protocol):
 
     def scan(self) -> Iterator[Row]:
         """All rows as they were at the call."""
+
+    def page(self, first: bytes, end: bytes, limit: int) -> list[Row]:
+        """At most ``limit`` rows whose keys are from ``first`` to below ``end``, in the order of their keys."""
 
 
 UploadFiles: TypeAlias = Callable[[CheckpointStorage], tuple[FileRef, ...]]

@@ -1,8 +1,8 @@
-"""A value a key: a write-behind cache of objects in front of encoded rows.
+"""A value a place: a write-behind cache of objects in front of encoded rows.
 
 Objects are encoded once an epoch, at the barrier, however often they change; a hit costs a dict look-up.
-Rule: a key in ``_dirty`` is decided here (its object, or deleted if it has none); any other key is decided
-by the rows. Not thread-safe.
+Rule: a place in ``_dirty`` is decided here (its object, or deleted if it has none); any other place is decided
+by the rows. Not thread-safe. What is called a key here is a place: most states have one value a key.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any, Generic, TypeVar
 
 from kafka_eos.errors import Bug, ConfigError
 from kafka_eos.interfaces import StateDescriptor
-from kafka_eos.state.keygroups import GROUP_BYTES, group_prefix, row_keys
+from kafka_eos.state.keygroups import group_prefix
+from kafka_eos.state.layout import Layout
 from kafka_eos.state.rows import Rows
 
 T = TypeVar("T")
 
-_ABSENT: Any = object()
+ABSENT: Any = object()
 
 
 class CachedValueState(Generic[T]):
@@ -34,7 +35,7 @@ class CachedValueState(Generic[T]):
         self.descriptor = descriptor
         self._where = f"state {descriptor.name!r} of operator {operator!r}"
         self._rows, self._limit = rows, limit
-        self._max_key_groups = max_key_groups
+        self._layout = Layout(descriptor, max_key_groups)
         self._first, self._end = group_prefix(groups.start), group_prefix(groups.stop)
         self._whole = groups == range(max_key_groups)
         self._cache: dict[Any, T] = {}
@@ -43,12 +44,12 @@ class CachedValueState(Generic[T]):
         """Looked up in this epoch and not found in the rows."""
 
     def get(self, key: Any) -> T | None:
-        value = self._cache.get(key, _ABSENT)
-        if value is _ABSENT and key not in self._dirty and key not in self._missing:
+        value = self._cache.get(key, ABSENT)
+        if value is ABSENT and key not in self._dirty and key not in self._missing:
             self._trim()
             self._load([key])
-            value = self._cache.get(key, _ABSENT)
-        return None if value is _ABSENT else value
+            value = self._cache.get(key, ABSENT)
+        return None if value is ABSENT else value
 
     def put(self, key: Any, value: T) -> None:
         self._reserve(1)
@@ -72,8 +73,29 @@ class CachedValueState(Generic[T]):
 
     def items(self) -> Iterator[tuple[Any, T]]:
         self.flush()
-        key, value = self.descriptor.key.decode, self.descriptor.value.decode
-        return ((key(row[GROUP_BYTES:]), value(data)) for row, data in self._rows.scan())
+        place, value = self._layout.place, self.descriptor.value.decode
+        return ((place(row), value(data)) for row, data in self._rows.scan())
+
+    def within(self, *parts: Any) -> Iterator[tuple[Any, T]]:
+        raise Bug(f"{self._where}: a key has one place")
+
+    def next_entry(self) -> int:
+        raise Bug(f"{self._where}: it is not a list")
+
+    def advance(self, timestamp: int) -> None:
+        return None
+
+    def marks(self) -> dict[str, int]:
+        """Numbers that must not go back when the state is restored; stored in the handle."""
+        return {}
+
+    def place(self, row_key: bytes) -> Any:
+        """The place that a row belongs to."""
+        return self._layout.place(row_key)
+
+    def changed(self, key: Any) -> bool:
+        """Has it been written or deleted since the last flush? Then its row does not count."""
+        return key in self._dirty
 
     def flush(self) -> None:
         """Write what changed to the rows. Called at the barrier, and before when too much has changed."""
@@ -82,8 +104,8 @@ class CachedValueState(Generic[T]):
             return
         keys = list(self._dirty)
         # One look-up a key (in a large dict it costs more than encoding), and no tuples: they wake the collector.
-        found = list(map(self._cache.get, keys, itertools.repeat(_ABSENT)))
-        present = list(map(operator.is_not, found, itertools.repeat(_ABSENT)))
+        found = list(map(self._cache.get, keys, itertools.repeat(ABSENT)))
+        present = list(map(operator.is_not, found, itertools.repeat(ABSENT)))
         gone: set[Any] = set()
         if not all(present):
             keys, found = list(itertools.compress(keys, present)), list(itertools.compress(found, present))
@@ -124,24 +146,33 @@ class CachedValueState(Generic[T]):
                 else:
                     cache[key] = decode(data)
         except ValueError as error:
-            raise ConfigError(
-                f"{self._where}: a stored value cannot be read by codec {self.descriptor.value.name!r}: {error}"
-            ) from error
+            raise self._unreadable(error) from error
+
+    def _decoded(self, data: bytes) -> T:
+        try:
+            return self.descriptor.value.decode(data)
+        except ValueError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: ValueError) -> ConfigError:
+        codec = self.descriptor.value.name
+        return ConfigError(f"{self._where}: a stored value cannot be read by codec {codec!r}: {error}")
 
     def _row_keys(self, keys: Sequence[Any]) -> list[bytes]:
-        rows = row_keys(self._encode("key", keys, keys), self._max_key_groups)
+        rows = self._layout.finish(self._encode("key", keys, keys))
         if rows and not self._whole and not (self._first <= min(rows) and max(rows) < self._end):
             raise Bug(f"{self._where}: a key reached a subtask that does not own its key group")
         return rows
 
     def _encode(self, what: str, objects: Iterable[Any], keys: Sequence[Any]) -> list[bytes]:
-        codec = self.descriptor.key if what == "key" else self.descriptor.value
+        encode = self._layout.encode if what == "key" else self.descriptor.value.encode
         encoded: list[bytes] = []
         try:
             # ``extend`` keeps what came before the failure: its length names the key.
-            encoded.extend(map(codec.encode, objects))
+            encoded.extend(map(encode, objects))
         except Exception as error:
             key = keys[len(encoded)]
+            codec = self.descriptor.key if what == "key" else self.descriptor.value
             raise ConfigError(
                 f"{self._where}: the {what} of key {key!r} cannot be encoded by codec {codec.name!r}: {error}"
             ) from error

@@ -6,7 +6,7 @@ twice or do it wrong. Outputs carry real provenance and are written in real tran
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,9 +32,12 @@ class Out:
     """One output record to write. ``text`` is the provenance header; None writes none."""
 
     key: str | None
-    value: bytes
+    value: bytes | None
     text: str | None
     partition: int = 0
+    headers: tuple[tuple[str, bytes], ...] = ()
+    timestamp: int = 0
+    """Milliseconds since the Unix epoch; 0 is now."""
 
 
 def out(
@@ -44,7 +47,7 @@ def out(
     *,
     update: int | None = None,
     topic: str,
-    ordinal: int = 0,
+    ordinal: int | str = 0,
     lane: int = 0,
     epoch: tuple[int, int] = (1, 1),
     source: str = "orders",
@@ -52,7 +55,7 @@ def out(
 ) -> Out:
     """An output of the input record at (partition, offset), written by ``epoch`` = (term, epoch)."""
     term, number = epoch
-    where = Provenance(Term(term), Epoch(number), source, topic, *at, lane, ordinal, update)
+    where = Provenance(Term(term), Epoch(number), source, topic, *at, lane, str(ordinal), update)
     return Out(key, value, str(where), target)
 
 
@@ -80,16 +83,20 @@ class Job:
     # ------------------------------------------------------------ topics
 
     def feed(self, topic: str, inputs: Iterable[Input]) -> None:
-        """Write input records; offsets of a partition begin at 0."""
+        """Write input records of the same time; offsets of a partition begin at 0."""
         producer = Producer(
             {"bootstrap.servers": self.bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
         )
         for partition, key, value in inputs:
-            producer.produce(topic, value, key, partition)
+            producer.produce(topic, value, key, partition, timestamp=1_700_000_000_000)
         assert producer.flush(60) == 0
 
     def write(self, topic: str, outs: Iterable[Out], *, commit: bool = True) -> None:
         """Write outputs in one transaction, and end it."""
+        self.write_all({topic: outs}, commit=commit)
+
+    def write_all(self, outs: Mapping[str, Iterable[Out]], *, commit: bool = True) -> None:
+        """As ``write``, for several topics in the same transaction."""
         producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -99,15 +106,16 @@ class Job:
             }
         )
         producer.init_transactions(30)
-        self.begin(producer, topic, outs)
+        self.begin(producer, outs)
         producer.commit_transaction(30) if commit else producer.abort_transaction(30)
 
-    def begin(self, producer: Producer, topic: str, outs: Iterable[Out]) -> None:
+    def begin(self, producer: Producer, outs: Mapping[str, Iterable[Out]]) -> None:
         """Write outputs in a transaction that stays open."""
         producer.begin_transaction()
-        for each in outs:
-            headers = [] if each.text is None else [(HEADER, each.text.encode())]
-            producer.produce(topic, each.value, each.key, each.partition, headers=headers)
+        for topic, rows in outs.items():
+            for each in rows:
+                headers = [*each.headers, *([] if each.text is None else [(HEADER, each.text.encode())])]
+                producer.produce(topic, each.value, each.key, each.partition, headers=headers, timestamp=each.timestamp)
         assert producer.flush(60) == 0
 
     # ------------------------------------------------------------ job directory

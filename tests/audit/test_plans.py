@@ -57,7 +57,8 @@ def numbered(source: str, records: list[tuple[int, int, str]]) -> list[Out]:
     counts: dict[str, int] = {}
     outs = []
     for partition, offset, text in records:
-        for ordinal, word in enumerate(text.split()):
+        for number, word in enumerate(text.split()):
+            ordinal = f"{number}-0" if number else "0"  # key_by is an exchange
             counts[word] = counts.get(word, 0) + 1
             value = json.dumps([word, counts[word]], separators=(",", ":")).encode()
             at = (partition, offset)

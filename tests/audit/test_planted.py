@@ -176,7 +176,7 @@ def test_an_open_transaction_is_named(totals: Totals, spark: Any) -> None:
     totals.finish()
     producer = Producer({"bootstrap.servers": totals.job.bootstrap, "transactional.id": f"{totals.job.name}.2.0.0"})
     producer.init_transactions(30)
-    totals.job.begin(producer, totals.output, totals.outs[:1])
+    totals.job.begin(producer, {totals.output: totals.outs[:1]})
 
     verdict = totals.job.audit(spark, settle_seconds=1.0)
     producer.abort_transaction(30)

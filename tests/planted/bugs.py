@@ -185,6 +185,6 @@ def checksums_are_not_verified() -> None:
     Precedent: stores that trust the length of a file; a flipped bit becomes a plausible number.
     """
 
-    @instead_of(storage, "_expect")
+    @instead_of(storage, "expect")
     def expect(_real: Any, _ref: Any, _found: Any) -> None:
         return None

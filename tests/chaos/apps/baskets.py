@@ -90,7 +90,7 @@ baskets = (
     shop.flat_map(items, name="shop-items")
     .map(marked("shop"), name="from-shop")
     .union(web.flat_map(items, name="web-items").map(marked("web"), name="from-web"), name="all")
-    .key_by(lambda item: item.account)
+    .key_by(lambda item: item.account, values=Item)
     .process("fill", Fill)
 )
 baskets.sink("to-kafka", KafkaSink(os.environ["TEST_OUTPUT"], value=Basket, key=lambda b: b.account, config=SECRETS))

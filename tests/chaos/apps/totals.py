@@ -26,6 +26,8 @@ class Total(msgspec.Struct):
 
 
 PAUSE = float(os.environ.get("TEST_PAUSE", "0.0002"))
+AFTER = float(os.environ.get("TEST_PAUSE_AFTER", "0"))
+"""Seconds a row behind the exchange: what is slow there keeps rows under way."""
 
 
 def slowly(payment: Payment) -> Payment:
@@ -35,6 +37,11 @@ def slowly(payment: Payment) -> Payment:
 
 def add(total: Total, payment: Payment) -> Total:
     return Total(payment.account, total.total + payment.amount, payment.id)
+
+
+def emitted(account: str, total: Total) -> Total:
+    time.sleep(AFTER)
+    return total
 
 
 pipeline = Pipeline(
@@ -50,7 +57,7 @@ totals = (
     .map(slowly)
     .filter(lambda payment: payment.amount > 0)
     .key_by(lambda payment: payment.account)
-    .fold("total", init=lambda: Total("", 0, -1), step=add, emit=lambda account, total: total)
+    .fold("total", init=lambda: Total("", 0, -1), step=add, emit=emitted)
 )
 totals.sink("to-kafka", KafkaSink(os.environ["TEST_OUTPUT"], value=Total, key=lambda total: total.account))
 totals.sink("to-files", FileSink(os.environ["TEST_FILES"], value=Total))

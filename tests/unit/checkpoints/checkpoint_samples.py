@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, Record
+from kafka_eos.checkpoints.savepoints import Origin, Savepoint
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Committable, FileRef, Outcome, StateHandle
 
@@ -20,10 +21,23 @@ MANIFEST = Manifest(
     states=(StateHandle("total", "rocksdb", (0, 127), (FILE,), ({"name": "sum", "key": {"name": "json"}},)),),
     committables=(Committable("kafka:abc", {"producer_id": 4, "deep": {"b": []}}, 31),),
 )
+SAVEPOINT = Savepoint(
+    job=JOB,
+    id="0123456789abcdef",
+    epoch=7,
+    term=3,
+    created_at=1_790_000_000_000,
+    plan="f" * 16,
+    max_key_groups=128,
+    sources=MANIFEST.sources,
+    operators=MANIFEST.states,
+)
 RECORDS: tuple[Record, ...] = (
     MANIFEST,
     Receipt(job=JOB, epoch=7, term=3, created_at=1, outcomes=(Outcome.COMMITTED, Outcome.ALREADY)),
     Claim(job=JOB, term=3, host="h", pid=17, at=2),
     Base(job=JOB, term=3, resumed=(6, 2), reason="newest", at=3),
     Base(job=JOB, term=4, resumed=None, reason="fresh", at=3),
+    SAVEPOINT,
+    Origin(job=JOB, savepoint=SAVEPOINT.id, path="/backup/totals", at=4),
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import StateBackend, StateHandle
 from kafka_eos.state.backends import open_backend
 
@@ -32,3 +33,7 @@ class World:
     def close(self) -> None:
         for backend in self._opened:
             backend.close()
+
+
+def snapshot(world: World, backend: StateBackend, epoch: int = 1) -> StateHandle:
+    return backend.snapshot(Epoch(epoch))(world.storage)

@@ -1,0 +1,146 @@
+"""The checks of outputs that say where they come from: each is a condition on rows, and a sentence about those that
+meet it.
+
+Rule: a finding names the sink, the record, and what is wrong with it; one row may break several checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from kafka_eos.audit.subject import Cut
+from kafka_eos.audit.verdict import Check
+from kafka_eos.ids import EpochId
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+AT = ("topic", "partition", "offset")
+_COLUMNS = frozenset({
+    "copy", "id", "epoch", "term", "sink", "preview", "e_preview", "update", "e_update", "before", "grp_text", "home",
+    "written.id", "read.id", "x.preview", "y.e_preview",
+})  # fmt: skip
+
+
+def visible(table: DataFrame, undecided: Collection[EpochId]) -> DataFrame:
+    """Offenders among the visible outputs alone."""
+    aborted = _text("it was written by epoch ", "epoch", " of term ", "term", ", which was never committed: ", "id")
+    copy = _text("copy ", "copy", " of the output ", "id", ", written by epoch ", "epoch", " of term ", "term")
+    away = _text("most records of its key are in partition ", "home", ": ", "preview")
+    return flagged(
+        table,
+        [
+            flag(Check.TORN, F.col("torn"), _text("it is no whole line of this sink: ", "preview")),
+            flag(Check.FOREIGN, ~F.col("ours") & ~F.col("torn"), F.lit("it has no valid kafka_eos header")),
+            flag(Check.DUPLICATE, F.col("copy") > 1, copy),
+            flag(Check.ABORTED_VISIBLE, _written_by(undecided), aborted),
+            flag(Check.MISPLACED, F.col("ours") & (F.col("home") != F.col("partition")), away),
+        ],
+    )
+
+
+def hidden(table: DataFrame, committed: Collection[EpochId]) -> DataFrame:
+    """Outputs of committed epochs among those that are not visible."""
+    detail = _text("epoch ", "epoch", " of term ", "term", " is committed, but this output of it is not: ", "id")
+    return flagged(table, [flag(Check.COMMITTED_HIDDEN, _written_by(committed), detail)])
+
+
+def pairs(table: DataFrame, cut: Cut) -> list[DataFrame]:
+    """Offenders among outputs beside what the recompute makes; ``jobs.Scan`` has the columns."""
+    return [flagged(table, _compared()), _wrong_totals(table), _gaps(table), _overtaking(table, cut)]
+
+
+def _compared() -> list[Column]:
+    wrong_value = ~F.col("value_hash").eqNullSafe(F.col("e_value_hash"))
+    wrong_key = ~F.col("key_hash").eqNullSafe(F.col("e_key_hash"))
+    wrong_headers = ~F.col("headers_hash").eqNullSafe(F.col("e_headers_hash"))
+    wrong_update = ~F.col("update").eqNullSafe(F.col("e_update"))
+    what = (
+        F.when(wrong_value, _text("id", ": it is ", "preview", " and should be ", "e_preview"))
+        .when(wrong_key, _text("id", ": its key is not what the recompute makes"))
+        .when(wrong_headers, _text("id", ": its headers are not what the recompute makes"))
+        .otherwise(_text("id", ": its update number is ", "update", " and should be ", "e_update"))
+    )
+    missing = _text("its output ", "id", " to sink ", "sink", " is missing: ", "e_preview")
+    wrong = F.col("strict") & (wrong_value | wrong_key | wrong_headers | wrong_update)
+    return [
+        flag(Check.LOST, F.col("there").isNull(), missing, at="e_"),
+        flag(Check.UNEXPECTED, F.col("should").isNull(), _text("the recompute does not make ", "id", ": ", "preview")),
+        flag(Check.WRONG_VALUE, wrong, what),
+    ]
+
+
+def _wrong_totals(table: DataFrame) -> DataFrame:
+    comparable = table.where("should and not loose and e_update is not null")
+    is_last = F.max_by(F.struct(*AT, "value_hash", "preview"), F.struct("update", "topic", "offset"))
+    should_last = F.max_by(F.struct(*(f"e_{c}" for c in AT), "e_value_hash", "e_preview"), F.col("e_update"))
+    grouped = comparable.groupBy("sink", "series").agg(
+        is_last.alias("x"), should_last.alias("y"), F.first("grp_text").alias("grp_text")
+    )
+    wrong = grouped.where(~F.col("x.value_hash").eqNullSafe(F.col("y.e_value_hash")))
+    detail = _text("the last value of key ", "grp_text", " is ", "x.preview", " and should be ", "y.e_preview")
+    at = [F.coalesce(F.col(f"x.{c}"), F.col(f"y.e_{c}")).alias(c) for c in AT]
+    return wrong.select(F.lit(Check.WRONG_TOTAL.name).alias("check"), "sink", *at, detail.alias("detail"))
+
+
+def _gaps(table: DataFrame) -> DataFrame:
+    """Update numbers that do not follow the one before them."""
+    numbered = table.where("there and should and update is not null")
+    of_key = Window.partitionBy("sink", "series").orderBy("update", *AT)
+    ordered = numbered.withColumn("before", F.coalesce(F.lag("update").over(of_key), F.lit(0)))
+    detail = _text("key ", "grp_text", " has update ", "update", " after update ", "before")
+    return flagged(ordered, [flag(Check.UPDATE_GAP, F.col("update") != F.col("before") + 1, detail)])
+
+
+def _overtaking(table: DataFrame, cut: Cut) -> DataFrame:
+    """Outputs that stand behind a later one in the output, or before an earlier one of their input partition.
+
+    Between input partitions only update numbers tell an order; behind an exchange other than by key, only they do.
+    """
+    keyed = F.col("update").isNotNull()
+    number = F.when(keyed, F.col("update")).otherwise(F.col("s_offset"))
+    path = F.split("path", "-").cast("array<int>")
+    turn = F.struct(number.alias("number"), F.when(~keyed, path).alias("then"))
+    both = table.where("there and should").withColumn("turn", turn)
+    stream = F.when(~keyed, F.concat_ws("/", "source", "s_topic", "s_partition", "lane"))
+    written = Window.partitionBy("sink", "series", stream, "partition").orderBy("topic", "offset")
+    read = Window.partitionBy("sink", "series", "source", "s_topic", "s_partition", "lane").orderBy("s_offset", path)
+    ordered = both.withColumn("written", F.lag(F.struct("turn", "id")).over(written)).withColumn(
+        "read", F.lag(F.struct("turn", "id")).over(read)
+    )
+    shuffled = F.col("sink").isin([*cut.shuffled])
+    late = (F.col("turn") < F.col("written.turn")) & (keyed | ~shuffled)
+    early = keyed & ~shuffled & (F.col("turn") < F.col("read.turn"))
+    detail = F.when(late, _text("the output ", "id", " comes after ", "written.id", ", which is later")).otherwise(
+        _text("the output ", "id", " has a lower update than ", "read.id", ", which was read before it")
+    )
+    return flagged(ordered, [flag(Check.REORDERED, late | early, detail)])
+
+
+# ---------------------------------------------------------------- rows that break a check
+
+
+def flag(check: Check, broken: Column, detail: Column, at: str = "") -> Column:
+    """The offender that a row is, null if it is none. ``at`` is what the columns of its place begin with."""
+    place = [F.col(f"{at}{c}").alias(c) for c in AT]
+    return F.when(broken, F.struct(F.lit(check.name).alias("check"), "sink", *place, detail.alias("detail")))
+
+
+def flagged(table: DataFrame, flags: Sequence[Column]) -> DataFrame:
+    """One row for each flag of each row: ``check``, ``sink``, place and ``detail``."""
+    offender = F.explode(F.array_compact(F.array(*flags))).alias("offender")
+    return table.select(offender).select("offender.*")
+
+
+def _written_by(epochs: Collection[EpochId]) -> Column:
+    attempts = [f"{epoch.term}.{epoch.epoch}" for epoch in epochs]
+    return F.concat_ws(".", "term", "epoch").isin(attempts) & F.col("ours")
+
+
+def _text(*parts: str) -> Column:
+    """A sentence: names of columns give their values, everything else stands for itself."""
+    return F.concat_ws("", *(F.col(part).cast("string") if part in _COLUMNS else F.lit(part) for part in parts))

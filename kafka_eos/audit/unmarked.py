@@ -1,0 +1,51 @@
+"""The checks of outputs that do not say where they come from: as multisets of key, value and headers.
+
+Rule: what was made n times must be there n times. A value that depends on an order nobody knows is only counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from kafka_eos.audit.verdict import Check
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SAID = ("key_hash", "value_hash", "headers_hash")
+
+
+def flagged(there: DataFrame, made: DataFrame, sinks: Collection[str]) -> DataFrame:
+    """Offenders: ``check``, ``sink``, place and ``detail``, one row for each output too few or too many."""
+    loose = made.where(F.col("sink").isin([*sinks])).groupBy("sink").agg(F.max("loose").alias("any_loose"))
+    is_there = there.select("sink", *_SAID, "topic", "partition", "offset", "preview", F.lit(1).alias("n"))
+    should = made.where(F.col("sink").isin([*sinks])).select(
+        "sink",
+        *(F.col(f"e_{c}").alias(c) for c in _SAID),
+        *(F.col(f"e_{c}").alias(c) for c in ("topic", "partition", "offset", "preview")),
+        F.lit(-1).alias("n"),
+    )
+    both = is_there.unionByName(should).join(F.broadcast(loose), "sink", "left")
+    # Where some values cannot be known, all outputs of the sink count as equal.
+    said = F.when(~F.coalesce("any_loose", F.lit(False)), F.struct(*_SAID))
+    spot = F.struct("topic", "partition", "offset", "preview")
+    grouped = both.groupBy("sink", said.alias("said")).agg(
+        F.sum("n").alias("more"),
+        F.count(F.when(F.col("n") < 0, 1)).alias("made"),
+        F.max(F.when(F.col("n") > 0, spot)).alias("last"),
+        F.min(F.when(F.col("n") < 0, spot)).alias("first"),
+    )
+    wrong = grouped.where("more != 0").select("*", F.explode(F.sequence(F.lit(1), F.abs("more"))))
+    check = F.when(F.col("more") < 0, Check.LOST.name).when(F.col("made") > 0, Check.DUPLICATE.name)
+    at = F.when(F.col("more") < 0, F.col("first")).otherwise(F.col("last"))
+    detail = F.concat_ws(
+        "", F.lit("it is there "), (F.col("made") + F.col("more")).cast("string"), F.lit(" times and should be "),
+        F.col("made").cast("string"), F.lit(" times: "), at["preview"],
+    )  # fmt: skip
+    return wrong.select(
+        check.otherwise(Check.UNEXPECTED.name).alias("check"), "sink",
+        *(at[c].alias(c) for c in ("topic", "partition", "offset")), detail.alias("detail"),
+    )  # fmt: skip

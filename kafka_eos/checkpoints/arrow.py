@@ -1,0 +1,126 @@
+"""A file system that pyarrow reaches (HDFS, and what else renames atomically) as a ``remote.Store``.
+
+Each object is a directory of one file. It is written under ``.staged`` and renamed to its name. A file would not do:
+pyarrow's ``move`` replaces files, on HDFS by deleting the old one first. A directory is never replaced: the rename is
+refused, or (HDFS) puts the directory inside the one that is there, where it is found and taken back.
+Rule: only a rename makes or removes a name. No answer is taken from ``get_file_info`` of one path where "absent" would
+be believed: on HDFS that may also mean "no connection". Listings raise instead.
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kafka_eos.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+STAGED = ".staged"
+_CONTENT = "content"
+_PIECE = 1 << 20
+
+
+def connect(uri: str) -> PyArrowStore:
+    """The store at an address that pyarrow understands. ConfigError if it does not, or is not installed."""
+    try:
+        import pyarrow
+        from pyarrow.fs import FileSystem
+    except ImportError as error:
+        raise ConfigError(f"checkpoints in {uri} need pyarrow: pip install 'kafka-eos[spark]'") from error
+    try:
+        filesystem, root = FileSystem.from_uri(uri)
+    except (pyarrow.ArrowException, ValueError, OSError) as error:
+        raise ConfigError(f"checkpoint_dir {uri}: {error}") from error
+    return PyArrowStore(filesystem, root)
+
+
+class PyArrowStore:
+    """The directory ``root`` of a file system. Directories are made when something is first written."""
+
+    def __init__(self, filesystem: FileSystem, root: str) -> None:
+        self._files, self._root = filesystem, root.rstrip("/")
+
+    def create(self, name: str, data: bytes) -> None:
+        self._place(name, [data])
+
+    def put(self, name: str, chunks: Iterable[bytes], size: int) -> None:
+        with suppress(FileExistsError):  # the same content, stored a moment ago
+            self._place(name, chunks)
+
+    def read(self, name: str) -> Iterator[bytes]:
+        with self._files.open_input_stream(f"{self._path(name)}/{_CONTENT}") as stream:
+            while piece := stream.read(_PIECE):
+                yield piece
+
+    def size(self, name: str) -> int | None:
+        found = self._files.get_file_info(f"{self._path(name)}/{_CONTENT}")
+        return found.size if found.is_file else None
+
+    def list(self, directory: str) -> Sequence[str]:
+        return self._entries(self._path(directory))
+
+    def delete(self, name: str) -> None:
+        directory, _, plain = self._path(name).rpartition("/")
+        if plain not in self._entries(directory):
+            return
+        away = self._temporary()
+        self._files.create_dir(f"{self._root}/{STAGED}")
+        try:
+            self._files.move(self._path(name), away)
+        except OSError:
+            if plain in self._entries(directory):
+                raise
+        else:
+            self._files.delete_dir(away)
+
+    def sweep(self) -> None:
+        for name in self._entries(f"{self._root}/{STAGED}"):
+            self._files.delete_dir(f"{self._root}/{STAGED}/{name}")
+
+    def _place(self, name: str, chunks: Iterable[bytes]) -> None:
+        staged, target = self._temporary(), self._path(name)
+        self._files.create_dir(target.rpartition("/")[0])
+        self._files.create_dir(staged)
+        try:
+            with self._files.open_output_stream(f"{staged}/{_CONTENT}") as stream:
+                for chunk in chunks:
+                    stream.write(chunk)
+        except BaseException:
+            self._files.delete_dir(staged)
+            raise
+        self._rename(staged, target)
+
+    def _rename(self, staged: str, target: str) -> None:
+        """Give a staged directory its name. FileExistsError if the name is taken; OSError if nobody can tell."""
+        failure: OSError | None = None
+        try:
+            self._files.move(staged, target)
+        except OSError as error:
+            failure = error
+        still_staged = staged.rpartition("/")[2] in self._entries(f"{self._root}/{STAGED}")
+        found = self._entries(target)
+        inside = staged.rpartition("/")[2] in found
+        if _CONTENT in found and (still_staged or inside):
+            self._files.delete_dir(staged if still_staged else f"{target}/{staged.rpartition('/')[2]}")
+            raise FileExistsError(errno.EEXIST, "exists", target) from failure
+        if _CONTENT not in found:
+            raise failure or OSError(errno.EIO, "not there after a rename that was confirmed", target)
+
+    def _entries(self, directory: str) -> Sequence[str]:
+        from pyarrow.fs import FileSelector
+
+        try:
+            return [info.base_name for info in self._files.get_file_info(FileSelector(directory))]
+        except FileNotFoundError:
+            return []
+
+    def _temporary(self) -> str:
+        return f"{self._root}/{STAGED}/{secrets.token_hex(16)}"
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"

@@ -1,0 +1,44 @@
+"""From ``checkpoint_dir`` to a storage. Rule: nobody else chooses between kinds of storage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from kafka_eos.checkpoints import arrow, objects, paths
+from kafka_eos.checkpoints.remote import RemoteStorage
+from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
+
+_MARKS = (paths.TERMS, paths.MANIFESTS)
+"""A job that was ever started has something in one of these."""
+
+
+def open_storage(where: str | Path) -> JobStorage:
+    """The storage of one job: a directory (a path or ``file://…``), an object store or a pyarrow file system.
+
+    A directory is made if it is not there; elsewhere opening makes no request, except that pyarrow connects.
+    ConfigError if the address is wrong or what it needs is not installed.
+    """
+    directory = _directory(where)
+    return _remote(str(where)) if directory is None else LocalStorage(directory)
+
+
+def find_storage(where: str | Path) -> JobStorage | None:
+    """As ``open_storage``, of a job that was ever started; None if there is none. Looking leaves no trace."""
+    directory = _directory(where)
+    if directory is not None and not any((directory / kind).is_dir() for kind in _MARKS):
+        return None
+    storage = open_storage(where)
+    return storage if any(storage.list(kind) for kind in _MARKS) else None
+
+
+def _directory(where: str | Path) -> Path | None:
+    """The local directory that is meant; None if it is elsewhere."""
+    if isinstance(where, str) and "://" in where:
+        parts = urlsplit(where)
+        return Path(unquote(parts.path)) if parts.scheme == "file" else None
+    return Path(where)
+
+
+def _remote(uri: str) -> RemoteStorage:
+    return RemoteStorage((objects if urlsplit(uri).scheme in objects.SCHEMES else arrow).connect(uri))

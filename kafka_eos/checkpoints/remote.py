@@ -1,0 +1,199 @@
+"""The durable objects of one job in a store elsewhere: an object store, or a file system that pyarrow reaches.
+
+What differs between stores is a ``Store``, which holds named bytes; what a checkpoint storage promises is made of
+that here. Rule: a name appears once and whole. Nothing is ever written into an object that somebody may read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from kafka_eos import failpoints
+from kafka_eos.checkpoints import files, paths
+from kafka_eos.checkpoints.storage import altered, complete_lines, expect
+from kafka_eos.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.interfaces import FileRef
+
+SEGMENT_LINES = 200
+"""Lines of a log in one object. Each line writes its object anew, so this bounds what a line costs."""
+
+
+class Store(Protocol):
+    """Named bytes in one place. What is listed is complete; a call sees everything that ended before it began.
+
+    Errors of the network and of the store are OSError, of rights PermissionError, of the address ConfigError.
+    """
+
+    def create(self, name: str, data: bytes) -> None:
+        """All or nothing. FileExistsError if the name exists, whoever made it; OSError leaves open whether it does."""
+
+    def put(self, name: str, chunks: Iterable[bytes], size: int) -> None:
+        """As ``create``, for a name that stands for its content: it may exist. Whatever ``chunks`` raises ends it."""
+
+    def read(self, name: str) -> Iterator[bytes]:
+        """In pieces. FileNotFoundError, at once or at the first piece, if absent."""
+
+    def size(self, name: str) -> int | None:
+        """In bytes; None if absent, or perhaps if the store does not answer."""
+
+    def list(self, directory: str) -> Sequence[str]:
+        """Plain names in a directory, in any order. Of an absent one: none."""
+
+    def delete(self, name: str) -> None:
+        """At once and whole. Absent is fine."""
+
+    def sweep(self) -> None:
+        """Remove what killed writers left, which nothing lists."""
+
+
+class RemoteStorage:
+    """A checkpoint storage made of a ``Store``. Opening one makes no request. May be used from threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._segment = _Segment(store)
+
+    def tidy(self) -> None:
+        """As ``JobStorage``. Proves that this store never replaces a name: some accept the demand and ignore it."""
+        try:
+            self._store.sweep()
+            if not (self._refuses_probe() or self._refuses_probe()):
+                raise ConfigError(
+                    f"the checkpoint store replaces {paths.PROBE!r} though it was told not to, so it cannot decide "
+                    "which of two supervisors goes on: keep checkpoints in another store; see docs/storage.md"
+                )
+        except PermissionError as error:
+            raise ConfigError(f"no right to write checkpoints: {error}") from error
+
+    def _refuses_probe(self) -> bool:
+        try:
+            self._store.create(paths.PROBE, b"")
+        except FileExistsError:
+            return True
+        return False
+
+    def publish(self, name: str, data: bytes) -> None:
+        observed = paths.is_manifest(paths.inside(name))
+        if observed:
+            failpoints.hit("manifest.staged")
+        self._store.create(name, data)
+        if observed:
+            failpoints.hit("manifest.published")
+
+    def read(self, name: str) -> bytes:
+        return b"".join(self._store.read(paths.inside(name)))
+
+    def list(self, prefix: str) -> Sequence[str]:
+        return sorted(f"{prefix}/{name}" for name in self._store.list(prefix))
+
+    def delete(self, name: str) -> None:
+        self._store.delete(paths.inside(name))
+
+    def upload(self, path: Path, name: str) -> FileRef:
+        with files.opened(path) as fd:
+            sha256, size = files.digest(fd)
+        ref = FileRef(paths.plain_file_name(name), sha256, size)
+        target = paths.shared_name(sha256)
+        stored = self._store.size(target)
+        if stored is None:
+            self._store.put(target, _unchanged(path, ref), size)
+        elif stored != size:
+            raise altered(ref, f"{stored} bytes, not {size}")
+        return ref
+
+    def fetch(self, ref: FileRef, target: Path) -> None:
+        with files.created(target) as out:
+            expect(ref, files.write_chunks(out, self._stored(ref)))
+
+    def check(self, ref: FileRef) -> None:
+        expect(ref, files.digest_of(self._stored(ref)))
+
+    def append(self, name: str, line: str) -> None:
+        if name != paths.HISTORY:
+            raise CorruptCheckpoint(f"{name!r} is not a log")
+        self._segment.append(line)
+
+    def lines(self, name: str) -> Sequence[str]:
+        """Those of a log that was copied from a local directory, then those written here, by start of writer."""
+        try:
+            copied = complete_lines(self.read(name))
+        except FileNotFoundError:
+            copied = []
+        return [*copied, *self._segment.lines()]
+
+    def _stored(self, ref: FileRef) -> Iterator[bytes]:
+        """The pieces of a stored file, no more than one past its length."""
+        name, left = paths.shared_name(ref.sha256), ref.size
+        try:
+            for piece in self._store.read(name):
+                yield piece
+                left -= len(piece)
+                if left < 0:
+                    return
+        except FileNotFoundError as error:
+            raise CorruptCheckpoint(f"{name} ({ref.name}): the file is missing") from error
+
+
+class _Segment:
+    """A log where nothing can be appended to: every line makes the next, longer version of one object.
+
+    Readers take the longest version of each segment, so a crash between writing one and deleting the one before
+    neither loses nor doubles a line.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._lock = store, threading.Lock()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._segment = f"{time.time_ns() // 1_000_000:013d}-{secrets.token_hex(8)}"
+        self._lines: list[str] = []
+        self._written = 0
+
+    def append(self, line: str) -> None:
+        with self._lock:
+            if len(self._lines) >= SEGMENT_LINES:
+                self._begin()
+            self._lines.append(line)
+            before, self._written = self._written, self._write(len(self._lines))
+            if before:
+                self._store.delete(paths.segment_name(self._segment, before))
+
+    def _write(self, count: int) -> int:
+        self._store.create(paths.segment_name(self._segment, count), "".join(f"{x}\n" for x in self._lines).encode())
+        return count
+
+    def lines(self) -> list[str]:
+        return [line for segment in sorted(self._longest()) for line in self._read(segment)]
+
+    def _longest(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for name in self._store.list(paths.SEGMENTS):
+            segment, count = paths.parse_segment_name(f"{paths.SEGMENTS}/{name}")
+            found[segment] = max(count, found.get(segment, 0))
+        return found
+
+    def _read(self, segment: str) -> list[str]:
+        while count := self._longest().get(segment):
+            try:
+                return complete_lines(b"".join(self._store.read(paths.segment_name(segment, count))))
+            except FileNotFoundError:
+                continue  # its writer has just replaced it by a longer one
+        return []
+
+
+def _unchanged(path: Path, ref: FileRef) -> Iterator[bytes]:
+    """The content of a file; CorruptCheckpoint at its end if that is no longer what ``ref`` says."""
+    sha256, size = hashlib.sha256(), 0
+    with files.opened(path) as fd:
+        for chunk in files.chunks(fd):
+            sha256.update(chunk)
+            size += len(chunk)
+            yield chunk
+    expect(ref, (sha256.hexdigest(), size))

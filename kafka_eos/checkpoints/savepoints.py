@@ -1,0 +1,300 @@
+"""Savepoints: one directory with everything that a job needs to go on, wherever it is copied to.
+
+    savepoint.json     what the job was: where it had read to, and its state, by operator
+    files/<sha256>     the state: rows in key order, the same whatever backend and parallelism they came from
+
+Rule: a savepoint is there whole or not at all, and never changes. It is made beside its place and renamed; what a
+crash leaves of one is a hidden directory that the next one made there removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from kafka_eos import failpoints
+from kafka_eos.checkpoints import files, manifest, paths, retention
+from kafka_eos.checkpoints.manifest import Manifest, Record
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.interfaces import CheckpointStorage, FileRef, InFlight, Positions, StateHandle
+
+_STAGE = f"{files.TEMPORARY}savepoint-"
+
+
+class Savepoint(Record, frozen=True, kw_only=True):
+    """What ``savepoint.json`` holds. ``id`` is random: it tells two savepoints apart wherever they are copied."""
+
+    FORMAT: ClassVar[str] = "savepoint"
+
+    id: str
+    epoch: int
+    """The epoch that it was made of; 0 if it was not made of one."""
+    term: int
+    created_at: int
+    """Milliseconds since the Unix epoch."""
+    plan: str
+    """Fingerprint of the plan that made the epoch."""
+    max_key_groups: int
+    sources: dict[str, Positions]
+    """Where to read next, by source operator."""
+    operators: tuple[StateHandle, ...]
+    """The state, in the memory backend's row format; large state is several handles of an operator."""
+    in_flight: tuple[InFlight, ...] = ()
+    """Rows between subtasks that belong to the epoch."""
+
+    @property
+    def name(self) -> str:
+        return paths.SAVEPOINT
+
+    @property
+    def files(self) -> tuple[FileRef, ...]:
+        """Every file, once."""
+        of_state = [file for handle in self.operators for file in handle.files]
+        under_way = [file for rows in self.in_flight for file in rows.files]
+        return tuple({ref.sha256: ref for ref in of_state + under_way}.values())
+
+
+class Origin(Record, frozen=True, kw_only=True):
+    """Which savepoint a job began with; kept in the job's directory for as long as the job lives."""
+
+    FORMAT: ClassVar[str] = "origin"
+
+    savepoint: str
+    """Its id."""
+    path: str
+    """Where it was then, for people."""
+    at: int
+    """Milliseconds since the Unix epoch."""
+
+    @property
+    def name(self) -> str:
+        return paths.ORIGIN
+
+
+class SavepointFiles(LocalStorage):
+    """The files of a savepoint as a storage: state is stored into it while it is made, and restored from it.
+
+    ``ordered`` says that files of rows are in key order, as in every savepoint.
+    """
+
+    def __init__(self, root: Path, *, ordered: bool = True) -> None:
+        # Not the parent's: it would make the directories of a job.
+        self.root, self.ordered = root, ordered
+
+    def path_of(self, ref: FileRef) -> Path:
+        """Where the content of a file is."""
+        return self._path(paths.shared_name(ref.sha256))
+
+    def _path(self, name: str) -> Path:
+        if name == paths.SHARED:
+            return self.root / paths.SAVEPOINT_FILES
+        if name == paths.SAVEPOINT:
+            return self.root / name
+        return self.root / paths.SAVEPOINT_FILES / paths.parse_shared_name(name)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read(path: Path) -> Savepoint:
+    """What the savepoint in directory ``path`` holds; its files are not looked at.
+
+    Raises ConfigError if it is no savepoint, or one of a newer kafka-eos; CorruptCheckpoint if it is damaged.
+    """
+    try:
+        data = SavepointFiles(path).read(paths.SAVEPOINT)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(f"{path} is not a savepoint: it has no {paths.SAVEPOINT}") from None
+    try:
+        found = manifest.decode(Savepoint, paths.SAVEPOINT, data)
+    except CorruptCheckpoint as error:
+        raise CorruptCheckpoint(f"savepoint {path}: {error}") from error
+    for ref in found.files:
+        paths.plain_file_name(ref.name)
+        paths.shared_name(ref.sha256)
+    return found
+
+
+def verify(path: Path) -> list[str]:
+    """What is wrong with a savepoint, one line a damaged file; empty if it can be restored. Raises as ``read``."""
+    storage, problems = SavepointFiles(path), []
+    for ref in read(path).files:
+        try:
+            storage.check(ref)
+        except CorruptCheckpoint as error:
+            problems.append(f"{path}: {error}")
+    return problems
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A savepoint in a directory of savepoints: what it holds, or why that cannot be read."""
+
+    path: Path
+    savepoint: Savepoint | None
+    problem: str = ""
+
+
+def listed(directory: Path) -> Sequence[Listed]:
+    """The savepoints right below ``directory``, oldest name first; [] if it does not exist."""
+    names = sorted(os.listdir(directory)) if directory.is_dir() else []
+    found = (directory / name for name in names if not name.startswith(files.TEMPORARY))
+    return [_look(path) for path in found if (path / paths.SAVEPOINT).exists()]
+
+
+def _look(path: Path) -> Listed:
+    try:
+        return Listed(path, read(path))
+    except (ConfigError, CorruptCheckpoint) as error:
+        return Listed(path, None, str(error))
+
+
+# ---------------------------------------------------------------- what one is made of
+
+
+def newest_committed(storage: CheckpointStorage, job: str, *, settled: bool = True) -> Manifest:
+    """The newest epoch of a job whose output is committed. ConfigError if there is none.
+
+    With ``settled``, also if a newer one is decided: the next start commits its output, and a job that begins with
+    the older one would make that output again.
+    """
+    facts = retention.gather(storage, job)
+    counted = retention.history(facts.manifests, facts.bases)
+    committed = [epoch for epoch in counted if epoch in facts.receipts]
+    if not committed:
+        raise ConfigError(f"job {job!r} has no committed checkpoint yet")
+    if settled and counted[0] != committed[0]:
+        raise ConfigError(
+            f"epoch {counted[0]} of job {job!r} is decided, and its output not committed yet: finish it first, with "
+            "kafka-eos doctor --end or by starting the job"
+        )
+    return manifest.load(storage, Manifest, paths.manifest_name(committed[0]), job)
+
+
+# ---------------------------------------------------------------- making
+
+
+class Stage:
+    """A savepoint in the making. ``files`` takes its files; ``work`` is for whatever else is needed meanwhile."""
+
+    def __init__(self, root: Path, target: Path) -> None:
+        self._root, self._target = root, target
+        self.work = root / "work"
+        self.content = root / "content"
+        for directory in (self.work, self.content, self.content / paths.SAVEPOINT_FILES):
+            directory.mkdir(mode=0o700)
+        self.files = SavepointFiles(self.content)
+
+    def publish(self, savepoint: Savepoint) -> None:
+        """Give it its name. The files must be stored already; durable on return."""
+        manifest.publish(self.files, savepoint)
+        files.sync_directory(self.content)
+        failpoints.hit("savepoint.staged")
+        try:
+            os.rename(self.content, self._target)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise _taken(self._target) from error
+            raise
+        files.sync_directory(self._target.parent)
+        failpoints.hit("savepoint.written")
+
+
+@contextmanager
+def staged(target: Path) -> Iterator[Stage]:
+    """Make a savepoint that will be ``target``, an absent or empty directory; ConfigError if it is taken."""
+    check_free(target)
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _remove_dead(target.parent)
+    root = target.parent / f"{_STAGE}{secrets.token_hex(8)}"
+    lock = _make_locked(root)
+    try:
+        yield Stage(root, target)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+        os.close(lock)
+
+
+def check_free(target: Path) -> None:
+    """ConfigError if ``target`` exists and is anything but an empty directory."""
+    if target.is_symlink() or (target.exists() and not (target.is_dir() and not any(target.iterdir()))):
+        raise _taken(target)
+
+
+def new_id() -> str:
+    return secrets.token_hex(8)
+
+
+def now_ms() -> int:
+    """Milliseconds since the Unix epoch, for people to read."""
+    return time.time_ns() // 1_000_000
+
+
+def default_target(job_directory: Path) -> Path:
+    """A fresh name for a savepoint of the job in that directory: ``<job>.savepoints/<utc time>-<random>``."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    return paths.savepoints_of(job_directory) / f"{stamp}-{secrets.token_hex(4)}"
+
+
+def drop(path: Path) -> None:
+    """Remove a savepoint, damaged or not. ConfigError for anything that is not a savepoint, or more than one."""
+    if path.is_symlink() or not path.is_dir() or not _looks_like_one(path):
+        raise ConfigError(f"{path} is not a savepoint directory: nothing was removed")
+    strange = [entry for entry in path.iterdir() if entry.name not in (paths.SAVEPOINT, paths.SAVEPOINT_FILES)]
+    if strange:
+        raise ConfigError(f"{path} holds {strange[0].name}, which is no part of a savepoint: nothing was removed")
+    # Renamed first: half a savepoint is never seen under its name.
+    gone = path.absolute().parent / f"{_STAGE}{secrets.token_hex(8)}"
+    os.rename(path, gone)
+    shutil.rmtree(gone)
+
+
+def _looks_like_one(path: Path) -> bool:
+    try:
+        head = SavepointFiles(path).read(paths.SAVEPOINT)[:64]
+    except (OSError, CorruptCheckpoint):
+        return False
+    return head.startswith(f"kafka-eos {Savepoint.FORMAT} ".encode())
+
+
+def _taken(target: Path) -> ConfigError:
+    return ConfigError(f"{target} exists already; give the savepoint a directory that does not")
+
+
+def _make_locked(root: Path) -> int:
+    """Make the directory and hold a lock on it as long as this process lives. Returns the descriptor."""
+    while True:
+        root.mkdir(mode=0o700, exist_ok=True)
+        fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            # Between the two calls somebody else may have taken it for the rest of a dead process.
+            if os.path.exists(root) and os.path.samestat(os.fstat(fd), os.stat(root)):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _remove_dead(parent: Path) -> None:
+    """Remove what processes that died here have left; a stage that somebody works on is locked."""
+    for stage in parent.glob(f"{_STAGE}*"):
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):
+            fd = os.open(stage, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(stage)
+            finally:
+                os.close(fd)

@@ -1,0 +1,139 @@
+"""``kafka-eos state``: look into the state of a savepoint or a checkpoint, without the job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal
+
+import msgspec
+import typer
+from rich.table import Table
+
+from kafka_eos.cli.output import show
+from kafka_eos.errors import ConfigError
+from kafka_eos.state.reader import Snapshot
+
+app = typer.Typer(help="List and read the state of a savepoint or checkpoint; the job need not run.",
+                  no_args_is_help=True)  # fmt: skip
+Where = Annotated[
+    str,
+    typer.Argument(
+        help="Directory of a savepoint, or of a job: its newest committed epoch, or with `DIRECTORY@42` that one."
+    ),
+]
+
+
+@app.command("list")
+def list_(
+    where: Where, as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False
+) -> None:
+    """The operators that have state, their states, and how those are stored.
+
+    Example: `kafka-eos state list .kafka-eos/orders`
+    """
+    snapshot = open_snapshot(where)
+    states = [state for operator in snapshot.operators() for state in snapshot.states(operator).values()]
+    if as_json:
+        for state in states:
+            typer.echo(msgspec.json.encode(state).decode())
+        return
+    typer.echo(f"job {snapshot.job}, epoch {snapshot.epoch}, {snapshot.max_key_groups} key groups")
+    for source, splits in snapshot.sources.items():
+        typer.echo(f"source {source}: {', '.join(f'{split} {at}' for split, at in sorted(splits.items()))}")
+    table = Table("operator", "state", "kind", "key", "value", "bytes")
+    for state in states:
+        codecs = [state.description[part]["name"] for part in ("key", "value")]  # type: ignore[index,call-overload]
+        table.add_row(state.operator, state.name, state.kind, *map(str, codecs), f"{state.bytes:,}")
+    show(table)
+
+
+@app.command()
+def read(
+    where: Where,
+    operator: Annotated[str, typer.Option(help="Name of the operator.")],
+    state: Annotated[str | None, typer.Option(help="Name of the state, if the operator has several.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help='Only this key: text, or JSON (`42`, `["a", 7]`; `"42"` for the text).')
+    ] = None,
+    form: Annotated[Literal["json", "parquet"], typer.Option("--format", help="Parquet needs pyarrow.")] = "json",
+    output: Annotated[
+        Path | None, typer.Option(help="File to write, which must not exist. Default: the screen.")
+    ] = None,
+) -> None:
+    """Print keys and values, a JSON object a line, or write them to a Parquet file.
+
+    Example: `kafka-eos state read .kafka-eos/orders --operator total --key a7`
+    """
+    snapshot = open_snapshot(where)
+    if form == "parquet":
+        _parquet(snapshot, operator, state, key, output)
+        return
+    with _target(output) as target:
+        for found in _rows(snapshot, operator, state, key):
+            target.write(msgspec.json.encode({"key": found[0], "value": found[1]}, enc_hook=str) + b"\n")
+
+
+def open_snapshot(where: str) -> Snapshot:
+    """``DIRECTORY`` or ``DIRECTORY@EPOCH``."""
+    path, at, epoch = where.rpartition("@")
+    if at and epoch.isdigit() and not Path(where).exists():
+        return Snapshot.open(path, int(epoch))
+    return Snapshot.open(where)
+
+
+def _rows(snapshot: Snapshot, operator: str, state: str | None, key: str | None) -> Iterable[tuple[Any, Any]]:
+    if key is None:
+        return snapshot.read(operator, state)
+    for candidate in _keys(key):
+        if found := snapshot.find(operator, state, candidate):
+            return found
+    raise ConfigError(f"operator {operator!r} has nothing for key {key!r} in {snapshot.path}")
+
+
+def _keys(text: str) -> list[Any]:
+    """What the text may stand for: the JSON value, if it is one that can be a key, and the text itself."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return [text]
+    value = _tuples(value)
+    return [value, text] if type(value) in (int, str, tuple) and value != text else [text]
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+@contextmanager
+def _target(output: Path | None) -> Iterator[BinaryIO]:
+    if output is None:
+        yield typer.get_binary_stream("stdout")
+        return
+    try:
+        with output.open("xb") as file:
+            yield file
+    except FileExistsError:
+        raise ConfigError(f"{output} exists already") from None
+    typer.echo(f"wrote {output}", err=True)
+
+
+def _parquet(snapshot: Snapshot, operator: str, state: str | None, key: str | None, output: Path | None) -> None:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ConfigError("--format parquet needs pyarrow: pip install pyarrow") from None
+    if output is None or key is not None:
+        raise ConfigError("--format parquet writes a whole state to a file: give --output, and no --key")
+    tables = snapshot.batches(operator, state)
+    first = next(tables, None)
+    schema = pyarrow.schema([("key", pyarrow.null()), ("value", pyarrow.null())]) if first is None else first.schema
+    with _target(output) as target, pyarrow.parquet.ParquetWriter(target, schema) as writer:
+        try:
+            for table in () if first is None else (first, *tables):
+                writer.write_table(table.cast(schema))
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, ValueError) as error:
+            raise ConfigError(f"the values are of different shapes, which Parquet cannot hold: {error}") from error

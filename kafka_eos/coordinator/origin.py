@@ -1,0 +1,103 @@
+"""Begin a job with a savepoint: its positions and its state become epoch 0.
+
+Rule: a job begins once. ``origin.json`` says with which savepoint, so that the same command line, given again after a
+crash or a stop, goes on where the job is; with another savepoint, or none, it is another job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints import paths, savepoints
+from kafka_eos.checkpoints.savepoints import Origin, Savepoint, SavepointFiles
+from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.coordinator.term import now_ms
+from kafka_eos.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.failpoints import hit
+from kafka_eos.interfaces import InFlight, StateHandle
+from kafka_eos.plan import Plan
+from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The savepoint in directory ``path``, as the beginning of a job."""
+
+    path: Path
+    savepoint: Savepoint
+
+    @classmethod
+    def read(cls, path: Path) -> Start:
+        """Raises ConfigError if there is no savepoint that can be used, CorruptCheckpoint if it is damaged."""
+        found = savepoints.read(path)
+        if found.max_key_groups != MAX_KEY_GROUPS:
+            raise ConfigError(
+                f"savepoint {path} has {found.max_key_groups} key groups and this kafka-eos {MAX_KEY_GROUPS}: keys "
+                "would be looked for in the wrong place"
+            )
+        return cls(path.absolute(), found)
+
+    def unclaimed(self, plan: Plan) -> list[str]:
+        """Names of operators, sources and exchanges that it holds something of and that the plan does not have."""
+        nodes = {node.name for node in plan.nodes}
+        under_way = {rows.exchange for rows in self.savepoint.in_flight}
+        lost = (set(self.savepoint.sources) | under_way) - nodes
+        return sorted(lost.union(dropped(plan, self.savepoint.operators)))
+
+    def bring(self, storage: JobStorage, plan: Plan) -> tuple[tuple[StateHandle, ...], tuple[InFlight, ...]]:
+        """Store what the plan has use for with the job's files, and note the origin; returns state and rows under way.
+
+        Raises CorruptCheckpoint, naming the file, if one is not what was written.
+        """
+        source, nodes = SavepointFiles(self.path), {node.name for node in plan.nodes}
+        gone = frozenset(dropped(plan, self.savepoint.operators))
+        states = tuple(handle for handle in self.savepoint.operators if handle.operator not in gone)
+        in_flight = tuple(rows for rows in self.savepoint.in_flight if rows.exchange in nodes)
+        of_state = [file for handle in states for file in handle.files]
+        under_way = [file for rows in in_flight for file in rows.files]
+        for ref in {file.sha256: file for file in of_state + under_way}.values():
+            found = None
+            with suppress(FileNotFoundError):
+                found = storage.upload(source.path_of(ref), ref.name)
+            if found != ref:
+                source.check(ref)  # says what is wrong with it
+                raise CorruptCheckpoint(f"{ref.sha256} ({ref.name}) of savepoint {self.path} changed while it was read")
+        hit("savepoint.restored")
+        storage.delete(paths.ORIGIN)  # of a start that decided nothing
+        records.publish(storage, Origin(job=plan.name, savepoint=self.savepoint.id, path=str(self.path), at=now_ms()))
+        return states, in_flight
+
+
+def ensure_same(storage: JobStorage, job: str, start_from: Path) -> None:
+    """ConfigError if a job that has begun already began with something else than this savepoint."""
+    try:
+        origin = records.load(storage, Origin, paths.ORIGIN, job)
+    except FileNotFoundError:
+        origin = None
+    wanted = savepoints.read(start_from)
+    if origin is None or origin.savepoint != wanted.id:
+        began = "without a savepoint" if origin is None else f"with savepoint {origin.savepoint} ({origin.path})"
+        raise ConfigError(
+            f"job {job!r} has begun already, {began}, and cannot begin again with {start_from} ({wanted.id}). To start "
+            "from that savepoint, give the job another checkpoint_dir (or the pipeline another name); to go on where "
+            "the job is, leave the savepoint out"
+        )
+
+
+def dropped(plan: Plan, states: Iterable[StateHandle]) -> list[str]:
+    """Names of operators that have state and that the plan does not have."""
+    stateful = {node.name for node in plan.nodes if node.stateful}
+    return sorted({handle.operator for handle in states} - stateful)
+
+
+def refusal(what: str, names: Iterable[str]) -> ConfigError:
+    """Says how to keep what is stored of ``names``, and how to drop it."""
+    return ConfigError(
+        f"{what} holds state of {', '.join(map(repr, names))}, but the pipeline has no stateful operator or source "
+        "of that name. Give it its old name back, or drop its state for good with --allow-dropped-state "
+        "(setting allow_dropped_state)"
+    )

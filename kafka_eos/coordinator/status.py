@@ -1,0 +1,61 @@
+"""What a running job shows of itself: events to observers, and a small file that others may read.
+
+Rule: showing never changes the job. The file is replaced atomically and is not durable; it is no source of truth.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+STATUS = "status.json"
+_EVERY = 0.2
+
+
+class Observer(Protocol):
+    """Hears every event of a job: its name and facts (JSON values)."""
+
+    def __call__(self, event: str, facts: Mapping[str, object]) -> None: ...
+
+
+class StatusFile:
+    """Keeps ``status.json`` in the job directory: the latest facts of each kind of event.
+
+    Shape: ``{"pid": …, "at": ms, "counts": {event: how often}, "last": {event: facts}}``. Rewritten at most five
+    times a second, and at once for everything but progress.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / STATUS
+        self._counts: dict[str, int] = {}
+        self._last: dict[str, Mapping[str, object]] = {}
+        self._written = 0.0
+
+    def __call__(self, event: str, facts: Mapping[str, object]) -> None:
+        self._counts[event] = self._counts.get(event, 0) + 1
+        self._last[event] = dict(facts)
+        now = time.monotonic()
+        if event in ("progress", "decided") and now - self._written < _EVERY:
+            return
+        self._written = now
+        staged = self._path.with_suffix(".tmp")
+        staged.write_text(
+            json.dumps(
+                {"pid": os.getpid(), "at": time.time_ns() // 1_000_000, "counts": self._counts, "last": self._last}
+            )
+        )
+        staged.replace(self._path)
+
+
+def read_status(directory: Path) -> dict[str, object] | None:
+    """The latest status of the job in ``directory``, or None if it never ran."""
+    try:
+        status = json.loads((directory / STATUS).read_text())
+    except FileNotFoundError:
+        return None
+    assert isinstance(status, dict)
+    return status

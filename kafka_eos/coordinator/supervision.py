@@ -1,0 +1,228 @@
+"""Keeps a job running on any engine: one attempt after another, until it ends cleanly or must not go on.
+
+The engine brings ``attempt`` (one term: recover, run epochs) and ``release`` (nothing of a failed attempt runs any
+more); lock, signals, observers, failures in a row and the clean end are here.
+
+Rule: what ends an attempt decides what happens next, by its place in ``kafka_eos.errors``. A user's error or a fatal
+one ends the job at once; everything else goes back to the last decided epoch, a bounded number of times in a row.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from types import FrameType
+
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.coordinator.coordinator import Coordinator
+from kafka_eos.coordinator.history import History
+from kafka_eos.coordinator.lock import job_lock
+from kafka_eos.coordinator.patience import Patience
+from kafka_eos.coordinator.status import Observer, StatusFile
+from kafka_eos.errors import (
+    CommittableLost,
+    ConfigError,
+    CorruptCheckpoint,
+    Fatal,
+    KafkaEosError,
+    RestartFromCheckpoint,
+    Retryable,
+    UserError,
+)
+from kafka_eos.plan import Plan
+from kafka_eos.protocol.checkpoint import Failures
+from kafka_eos.settings import Settings
+
+_NAP = 0.05
+
+
+class Supervision:
+    """Runs one job to its end. One instance a run."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        settings: Settings,
+        observers: tuple[Observer, ...],
+        attempt: Callable[[Coordinator], None],
+        release: Callable[[], None],
+    ) -> None:
+        self._plan, self._settings, self._observers = plan, settings, observers
+        self._attempt, self._release = attempt, release
+        self._directory = settings.job_dir(plan.name)
+        self._patience = Patience(threading.Event(), self.notice)
+        self._failures = Failures(settings.tolerated_checkpoint_failures)
+        self._mute: set[Observer] = set()
+        self._recovered = self._asked = False
+        self.stopping = threading.Event()
+        """A clean end was asked for: finish the epoch at hand, start no other."""
+        self.expired = threading.Event()
+        """The time for a clean end is over."""
+
+    def run(self) -> None:
+        """Returns when the job has drained and everything is committed. Raises what made it stop otherwise."""
+        with job_lock(self._directory / paths.LOCK, self._plan.name), self._signals():
+            storage = LocalStorage(self._directory)
+            storage.tidy()
+            history = History(storage)
+            self._observers = (*self._observers, StatusFile(self._directory), _Diary(history))
+            self.observe("started", job=self._plan.name)
+            try:
+                self._supervise(storage, history)
+            except BaseException as error:
+                self.observe("failed", error=type(error).__name__, reason=str(error))
+                if self._recovered and isinstance(error, UserError | Fatal):
+                    self._leave_nothing_open(storage, history, error)
+                raise
+            self.observe("stopped")
+
+    def recovered(self) -> None:
+        """To be told by the attempt: the term is taken, so that this run has something to leave in order."""
+        self._recovered = True
+
+    def observe(self, event: str, **facts: object) -> None:
+        """Tell all observers."""
+        if event == "committed":
+            self._failures = self._failures.succeeded()
+        for observer in self._observers:
+            try:
+                observer(event, facts)
+            except OSError as error:
+                self._cannot_show(observer, error)
+
+    def notice(self, text: str) -> None:
+        self.observe("notice", text=text)
+
+    # ------------------------------------------------------------ attempts
+
+    def _supervise(self, storage: LocalStorage, history: History) -> None:
+        checked = False
+        while True:
+            with closing(self._coordinator(storage, history)) as coordinator:
+                try:
+                    if not checked:
+                        self._check(coordinator)
+                        checked = True
+                    return self._attempt(coordinator)
+                except (RestartFromCheckpoint, OSError) as error:
+                    self._release()
+                    coordinator.ensure_owner()
+                    self._after(error)
+                except BaseException:
+                    self._release()
+                    raise
+
+    def _coordinator(self, storage: LocalStorage, history: History) -> Coordinator:
+        """A coordinator for one attempt, with a patience of its own."""
+        self._patience = Patience(threading.Event(), self.notice)
+        if self.expired.is_set():
+            self._patience.interrupt()
+        return Coordinator(
+            self._plan,
+            storage,
+            history,
+            self._patience,
+            self._settings.for_connectors(),
+            self._settings.retained_checkpoints,
+            start_from=self._settings.start_from,
+            allow_dropped_state=self._settings.allow_dropped_state,
+        )
+
+    def _check(self, coordinator: Coordinator) -> None:
+        try:
+            notices = coordinator.check()
+        except Retryable as error:
+            raise ConfigError(
+                f"Kafka does not answer: {error}. Check bootstrap_servers ({self._settings.bootstrap_servers}, from "
+                f"{self._settings.origin_of('bootstrap_servers')}); for a local broker: kafka-eos broker start"
+            ) from error
+        for notice in notices:
+            self.notice(notice)
+
+    def _after(self, error: RestartFromCheckpoint | OSError) -> None:
+        """Count the failure, wait, and let the next attempt begin; or give up."""
+        self._failures = self._failures.failed()
+        seen = self._failures.seen
+        self.observe("restarting", what="attempt failed", reason=str(error), in_a_row=seen)
+        if self._failures.too_many:
+            raise Fatal(
+                f"{seen} times in a row without a committed checkpoint: {error}. Nothing is lost; the job continues "
+                "from its last checkpoint when started again. "
+                f"(tolerated_checkpoint_failures={self._failures.tolerated})"
+            ) from error
+        if seen > 1:
+            first, most = self._settings.restart_backoff_initial, self._settings.restart_backoff_max
+            until = time.monotonic() + min(first * 2 ** (seen - 2), most)
+            while not self.stopping.is_set() and time.monotonic() < until:
+                time.sleep(_NAP)
+
+    def _leave_nothing_open(self, storage: LocalStorage, history: History, why: Exception) -> None:
+        """Finish what was decided, abort the rest: an open transaction would hide what others write behind it."""
+        if isinstance(why, CommittableLost | CorruptCheckpoint):
+            return  # only a person may touch what is left
+        with closing(self._coordinator(storage, history)) as coordinator:
+            timer = threading.Timer(self._settings.stop_timeout, coordinator.interrupt)
+            timer.start()
+            try:
+                coordinator.recover()
+            except Fatal as worse:
+                raise worse from why
+            except (KafkaEosError, OSError) as error:
+                self.notice(f"what is open may still be: {error}. Later: kafka-eos doctor --end")
+            finally:
+                timer.cancel()
+
+    # ------------------------------------------------------------ around it
+
+    def _cannot_show(self, observer: Observer, error: OSError) -> None:
+        """Showing never changes the job: a full disk is said once to those who still hear, and the job goes on."""
+        if observer not in self._mute:
+            self._mute.add(observer)
+            for other in self._observers:
+                if other not in self._mute:
+                    other("notice", {"text": f"{type(observer).__name__} cannot be written: {error}"})
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT drain the job; after ``stop_timeout``, or at the second one, it ends as it is."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        # On threads of their own: a handler must not take locks, and setting an event does.
+        if self._asked:
+            threading.Timer(0, self._expire).start()
+            return
+        self._asked = True
+        threading.Timer(0, self.stopping.set).start()
+        timer = threading.Timer(self._settings.stop_timeout, self._expire)
+        timer.daemon = True
+        timer.start()
+
+    def _expire(self) -> None:
+        self.expired.set()
+        self._patience.interrupt()
+
+
+class _Diary:
+    """Keeps the events that reports and the audit want in the job's history."""
+
+    _KEPT = frozenset({"started", "running", "restarting", "failed", "stopped", "decided"})
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def __call__(self, event: str, facts: Mapping[str, object]) -> None:
+        if event in self._KEPT:
+            self._history.write(event, **facts)  # type: ignore[arg-type]

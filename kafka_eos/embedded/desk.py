@@ -1,0 +1,98 @@
+"""Where a running job serves what other processes ask of it: checkpoints, savepoints, a stop.
+
+Rule: a request is answered when what it asks for is durable. One that an attempt could not serve stays where it is, and
+the next attempt takes it up.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.embedded import requests
+from kafka_eos.embedded.requests import Answer, Request, Stop, TakeSavepoint
+from kafka_eos.state import savepoints
+
+_EVERY = 0.2
+
+
+class Desk:
+    """The requests of one attempt. ``directory`` is the job's on this machine."""
+
+    def __init__(self, directory: Path, storage: JobStorage) -> None:
+        self._directory, self._storage = directory, storage
+        self._looked = 0.0
+        self._waiting: dict[str, Request] = {}
+        self._served: dict[str, Request] = {}
+        self._writing = ThreadPoolExecutor(1, thread_name_prefix="savepoint")
+
+    def look(self, now: float) -> None:
+        """See what is asked, a few times a second."""
+        if now - self._looked > _EVERY:
+            self._looked = now
+            for token, request in requests.pending(self._directory):
+                if token not in self._served:
+                    self._waiting.setdefault(token, request)
+
+    @property
+    def wants_epoch(self) -> bool:
+        """Is anybody waiting for a checkpoint?"""
+        return bool(self._waiting)
+
+    @property
+    def wants_stop(self) -> bool:
+        """Is the next checkpoint to be the last?"""
+        return any(isinstance(r, Stop) or (isinstance(r, TakeSavepoint) and r.stop) for r in self._waiting.values())
+
+    @property
+    def wants_savepoint(self) -> bool:
+        """Is the next checkpoint to leave nothing under way?"""
+        return any(isinstance(request, TakeSavepoint) for request in self._waiting.values())
+
+    @property
+    def wants_end(self) -> bool:
+        """Is the job to end as it is?"""
+        return any(isinstance(request, Stop) and not request.drain for request in self._waiting.values())
+
+    def begun(self) -> None:
+        """An epoch begins that serves all who wait."""
+        self._served, self._waiting = self._waiting, {}
+
+    def committed(self, manifest: Manifest) -> None:
+        """The epoch that was begun is committed: answer, and make savepoints of it beside the work."""
+        for token, request in self._served.items():
+            if isinstance(request, TakeSavepoint):
+                self._savepoint(token, request, manifest)
+            else:
+                requests.answer(self._directory, token, Answer(epoch=manifest.epoch))
+        self._served = {}
+
+    def ended(self) -> None:
+        """The job ends without another epoch: tell those who asked for that."""
+        for token in self._waiting:
+            requests.answer(self._directory, token, Answer())
+        self._waiting = {}
+
+    def close(self) -> None:
+        """Wait until the savepoints that were begun are written."""
+        self._writing.shutdown(wait=True)
+
+    def _savepoint(self, token: str, request: TakeSavepoint, manifest: Manifest) -> None:
+        target = Path(request.path)
+        try:
+            pinned = savepoints.pin(self._storage, manifest, target)
+        except Exception as error:  # noqa: BLE001 - the answer says what was wrong; the job goes on
+            requests.answer(self._directory, token, requests.failed(error))
+            return
+
+        def write() -> None:
+            try:
+                pinned.write()
+            except Exception as error:  # noqa: BLE001 - as above
+                requests.answer(self._directory, token, requests.failed(error))
+            else:
+                requests.answer(self._directory, token, Answer(epoch=manifest.epoch, path=str(target)))
+
+        self._writing.submit(write)

@@ -1,0 +1,209 @@
+"""The handles of keyed state: what ``ProcessContext`` gives out, bound to the key at hand.
+
+    Writes       what the record at hand has written so far, over one state
+    Value … Aggregating    the handles; see the protocols in ``functions``
+
+Rule: a handle writes to ``Writes`` only, and reads what it wrote. The state changes when the record's call returned.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Self
+
+from kafka_eos.errors import PlanError
+from kafka_eos.interfaces import ValueState
+from kafka_eos.schemas import KeyCodec
+from kafka_eos.state.entries import NumberCodec
+
+NAMESPACE_CODEC = ENTRY_CODEC = KeyCodec()
+_NUMBERS = NumberCodec()
+_UNWRITTEN: Any = object()
+
+
+class Writes:
+    """Pending writes to one state, by place. None stands for "no value", in both directions."""
+
+    def __init__(self, state: ValueState[Any]) -> None:
+        self.state = state
+        self.key: Any = None
+        self._written: dict[Any, Any] = {}
+
+    def begin(self, key: Any) -> None:
+        """The next record has this key. What was written and not applied is forgotten."""
+        self.key = key
+        if self._written:
+            self._written = {}
+
+    def apply(self) -> None:
+        for place, value in self._written.items():
+            if value is None:
+                self.state.delete(place)
+            else:
+                self.state.put(place, value)
+
+    def read(self, place: Any) -> Any:
+        value = self._written.get(place, _UNWRITTEN)
+        return self.state.get(place) if value is _UNWRITTEN else value
+
+    def write(self, place: Any, value: Any) -> None:
+        self._written[place] = value
+
+    def within(self, parts: tuple[Any, ...], encode: Callable[[Any], bytes]) -> Iterator[tuple[Any, Any]]:
+        """Places that begin with ``parts``, which is all but the last part, in the order of that part's bytes."""
+        stored = self.state.within(*parts)
+        written = {place: value for place, value in self._written.items() if place[:-1] == parts}
+        if not written:
+            return iter(stored)
+        merged = {**dict(stored), **written}
+        places = sorted(merged, key=lambda place: encode(place[-1]))
+        return ((place, merged[place]) for place in places if merged[place] is not None)
+
+
+class _Handle:
+    """A state with the key at hand, and with a namespace if it has them."""
+
+    def __init__(self, writes: Writes, namespaced: bool) -> None:
+        self._writes, self._namespaced = writes, namespaced
+        self._namespace: Any = None
+
+    def of(self, namespace: Any) -> Self:
+        """The same state in a namespace of the key at hand. None is where the state itself reads and writes."""
+        if not self._namespaced:
+            raise PlanError("this state has no namespaces: declare it with namespaced=True")
+        if namespace is not None:
+            NAMESPACE_CODEC.check(namespace)
+        other = copy.copy(self)
+        other._namespace = namespace
+        return other
+
+    def _parts(self) -> tuple[Any, ...]:
+        return (self._writes.key, self._namespace) if self._namespaced else (self._writes.key,)
+
+
+class _Single(_Handle):
+    """One value a key and namespace."""
+
+    def _read(self) -> Any:
+        return self._writes.read(self._place())
+
+    def _write(self, value: Any) -> None:
+        self._writes.write(self._place(), value)
+
+    def clear(self) -> None:
+        self._write(None)
+
+    def _place(self) -> Any:
+        return (self._writes.key, self._namespace) if self._namespaced else self._writes.key
+
+
+class Value(_Single):
+    """See ``functions.KeyState``."""
+
+    def __init__(self, writes: Writes, namespaced: bool, default: Any) -> None:
+        super().__init__(writes, namespaced)
+        self._default = default
+
+    def get(self) -> Any:
+        value = self._read()
+        return self._default if value is None else value
+
+    def put(self, value: Any) -> None:
+        self._write(value)
+
+
+class Reducing(_Single):
+    """See ``functions.ReducingState``."""
+
+    def __init__(self, writes: Writes, namespaced: bool, fn: Callable[[Any, Any], Any]) -> None:
+        super().__init__(writes, namespaced)
+        self._fn = fn
+
+    def add(self, value: Any) -> None:
+        before = self._read()
+        self._write(value if before is None else self._fn(before, value))
+
+    def get(self) -> Any:
+        return self._read()
+
+
+class Aggregating(_Single):
+    """See ``functions.AggregatingState``. What is stored is the accumulator."""
+
+    def __init__(
+        self,
+        writes: Writes,
+        namespaced: bool,
+        create: Callable[[], Any],
+        add: Callable[[Any, Any], Any],
+        result: Callable[[Any], Any],
+    ) -> None:
+        super().__init__(writes, namespaced)
+        self._create, self._add, self._result = create, add, result
+
+    def add(self, value: Any) -> None:
+        acc = self._read()
+        self._write(self._add(self._create() if acc is None else acc, value))
+
+    def get(self) -> Any:
+        acc = self._read()
+        return None if acc is None else self._result(acc)
+
+
+class Map(_Handle):
+    """See ``functions.MapState``."""
+
+    def get(self, key: Any) -> Any:
+        return self._writes.read((*self._parts(), key))
+
+    def put(self, key: Any, value: Any) -> None:
+        ENTRY_CODEC.check(key)
+        self._writes.write((*self._parts(), key), value)
+
+    def remove(self, key: Any) -> None:
+        self._writes.write((*self._parts(), key), None)
+
+    def contains(self, key: Any) -> bool:
+        return self.get(key) is not None
+
+    __contains__ = contains
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        return ((place[-1], value) for place, value in self._writes.within(self._parts(), ENTRY_CODEC.encode))
+
+    def keys(self) -> Iterator[Any]:
+        return (key for key, _ in self.items())
+
+    def values(self) -> Iterator[Any]:
+        return (value for _, value in self.items())
+
+    def clear(self) -> None:
+        for key in list(self.keys()):
+            self.remove(key)
+
+
+class List(_Handle):
+    """See ``functions.ListState``. An element's place ends with its number."""
+
+    def add(self, value: Any) -> None:
+        if value is None:
+            raise ValueError("None cannot be an element of a list state")
+        self._writes.write((*self._parts(), self._writes.state.next_entry()), value)
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        for value in values:
+            self.add(value)
+
+    def get(self) -> list[Any]:
+        return list(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (value for _, value in self._places())
+
+    def clear(self) -> None:
+        for place, _ in list(self._places()):
+            self._writes.write(place, None)
+
+    def _places(self) -> Iterator[tuple[Any, Any]]:
+        return self._writes.within(self._parts(), _NUMBERS.encode)

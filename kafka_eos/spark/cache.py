@@ -1,0 +1,88 @@
+"""The executor's copy of state files: a cache of the checkpoint storage, by content.
+
+A task opens its state from files that it links into a directory of its own attempt. What an attempt wrote there is
+never read again under that name; its files are, if a decided manifest names their content.
+Rule: only files that RocksDB never writes again are kept, under their SHA-256, so it does not matter whose they were.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from kafka_eos.checkpoints import files, paths
+from kafka_eos.interfaces import CheckpointStorage, FileRef
+
+_KEPT = "cache"
+_YOUNG = 60.0
+"""Seconds for which a file may belong to an epoch that is not decided yet."""
+
+
+class CachedStorage:
+    """A ``CheckpointStorage`` that remembers what it uploads and fetches, in ``directory`` of one term."""
+
+    def __init__(self, storage: CheckpointStorage, directory: Path) -> None:
+        self._storage, self._kept = storage, directory / _KEPT
+        self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def publish(self, name: str, data: bytes) -> None:
+        self._storage.publish(name, data)
+
+    def read(self, name: str) -> bytes:
+        return self._storage.read(name)
+
+    def list(self, prefix: str) -> Sequence[str]:
+        return self._storage.list(prefix)
+
+    def delete(self, name: str) -> None:
+        self._storage.delete(name)
+
+    def upload(self, path: Path, name: str) -> FileRef:
+        ref = self._storage.upload(path, name)
+        self._keep(ref, path)
+        return ref
+
+    def fetch(self, ref: FileRef, target: Path) -> None:
+        if ref.name.endswith(paths.IMMUTABLE_SUFFIX):
+            # Another task of this machine may drop it between any two steps: then it comes from the storage.
+            with suppress(FileNotFoundError):
+                kept = self._kept / ref.sha256
+                if kept.stat().st_size == ref.size and files.link(kept, target):
+                    return
+        self._storage.fetch(ref, target)
+        self._keep(ref, target)
+
+    def tidy(self, needed: Collection[str]) -> None:
+        """Forget files that are not ``needed`` (SHA-256) by the newest epoch, unless they came just now."""
+        young = time.time() - _YOUNG
+        for kept in self._kept.iterdir():
+            with suppress(FileNotFoundError):
+                if kept.name not in needed and kept.stat().st_ctime < young:
+                    kept.unlink()
+
+    def _keep(self, ref: FileRef, path: Path) -> None:
+        if ref.name.endswith(paths.IMMUTABLE_SUFFIX):
+            with suppress(FileExistsError):
+                files.link(path, self._kept / ref.sha256)
+
+
+def own_directory(root: Path, term: int) -> Path:
+    """The directory of the term on this machine. Removes those of older terms: nobody works there any more."""
+    directory = root / str(term)
+    if not directory.exists():
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for old in root.iterdir():
+            if old.name.isdigit() and int(old.name) < term:
+                shutil.rmtree(old, ignore_errors=True)  # another task of this machine may be removing it too
+    return directory
+
+
+def attempt_directory(directory: Path, attempt: int) -> Path:
+    """A new directory of one attempt."""
+    path = directory / f"attempt-{attempt}-{os.getpid()}"
+    path.mkdir(mode=0o700)
+    return path

@@ -1,0 +1,87 @@
+"""What Spark calls for each micro-batch: prepare in the tasks, promise in the driver, and nothing else.
+
+Rule: exactly one action on the batch, so that Spark's state is computed once; and no transaction is ended here,
+because the batch is not decided before this function has returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafka_eos.connectors.kafka.transactions import Transaction
+from kafka_eos.coordinator.term import now_ms
+from kafka_eos.errors import Fenced
+from kafka_eos.failpoints import hit
+from kafka_eos.spark.door import task
+from kafka_eos.spark.door.finaliser import Finaliser
+from kafka_eos.spark.door.ledger import Promise
+from kafka_eos.spark.door.settling import Settling, log, lost_decision
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+
+class Batch:
+    """The function for ``foreachBatch``. ``failure`` is what it raised last, before Spark made text of it."""
+
+    def __init__(self, assignment: Callable[[int], task.Assignment], settling: Settling, finaliser: Finaliser) -> None:
+        self._assignment, self._settling, self._finaliser = assignment, settling, finaliser
+        self.failure: BaseException | None = None
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        try:
+            self._deliver(rows, batch)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _deliver(self, rows: DataFrame, batch: int) -> None:
+        self._finaliser.gate()
+        replayed = self._settling.ledger.replayed(batch)
+        if replayed is not None:
+            self._compare(rows, replayed)
+            return
+        prepared = rows.mapInArrow(partial(task.deliver, self._assignment(batch)), task.RESULT).collect()
+        hit("door.collected")
+        if self._settling.decided(batch):
+            raise Fenced(f"batch {batch} is already in Spark's commits: another driver runs this query")
+        promise = self._promised(batch, prepared)
+        self._settling.ledger.promise(promise)
+        hit("door.promised")
+        # After publishing: a driver that claims the query later lists promises after its claim, so one of us sees it.
+        self._settling.check_term()
+        self._finaliser.hand_over(promise)
+        hit("door.returned")
+
+    def _promised(self, batch: int, prepared: list[Row]) -> Promise:
+        ctx = self._settling.ctx
+        return Promise(
+            job=ctx.job,
+            batch=batch,
+            term=ctx.term.n,
+            created_at=now_ms(),
+            scope=self._assignment(batch).cluster.scope,
+            records=sum(row.records for row in prepared),
+            digest=_sum(prepared),
+            transactions=tuple(map(Transaction.from_payload, task.transactions(row.asDict() for row in prepared))),
+        )
+
+    def _compare(self, rows: DataFrame, committed: Promise) -> None:
+        """The batch is visible, and Spark computes it again because its commit file is gone.
+
+        Spark's state comes from this replay. If the replay would write the very same records, then the visible output
+        is this attempt's as well, and there is nothing to write. If not, output and state have come apart.
+        """
+        counted = rows.mapInArrow(task.recount, task.RESULT).collect()
+        found = (sum(row.records for row in counted), _sum(counted))
+        if found != (committed.records, committed.digest):
+            raise lost_decision(self._settling.checkpoint, committed, found)
+        log.warning("batch %d was committed before; its replay is the same and was not written again", committed.batch)
+
+
+def _sum(rows: list[Row]) -> int:
+    """Of the tasks' digests, in 64 bits."""
+    total: int = sum(row.digest for row in rows)
+    return (total + 2**63) % 2**64 - 2**63

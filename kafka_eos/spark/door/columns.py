@@ -1,0 +1,66 @@
+"""The columns that a query writes to Kafka: those of Spark's own Kafka sink, checked before the query starts.
+
+    key        string or binary       optional
+    value      string or binary       required; null is a tombstone
+    topic      string                 required unless the sink has a topic, which then counts
+    partition  int                    optional; null leaves the choice to the partitioner
+    headers    array<struct<key: string, value: binary>>    optional
+    timestamp  timestamp              optional; null means now
+
+Rule: other columns are ignored, as Spark does; a column of a wrong type is refused with the cast that helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from kafka_eos.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_BYTES: Final = ("string", "binary")
+_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
+    "key": _BYTES,
+    "value": _BYTES,
+    "topic": ("string",),
+    "partition": ("int",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "timestamp": ("timestamp",),
+}
+
+
+def projected(df: DataFrame, topic: str | None) -> DataFrame:
+    """Key and value as bytes, what else is written, and ``digest``, a hash of the row. ConfigError if it cannot be."""
+    from pyspark.sql import functions as F
+
+    columns = {name: df[name] for name in _TYPES if name in df.columns}
+    if topic is not None:
+        columns.pop("topic", None)
+    _check(df, columns, topic)
+    columns["value"] = columns["value"].cast("binary")
+    columns["key"] = columns["key"].cast("binary") if "key" in columns else F.lit(None).cast("binary")
+    if "timestamp" in columns:
+        columns["timestamp"] = F.unix_millis(columns["timestamp"])
+    # A null leaves the hash as it is: without its mark, (null, x) and (x, null) would be the same row.
+    marked = [part for column in columns.values() for part in (F.isnull(column), column)]
+    return df.select(*(column.alias(name) for name, column in columns.items()), F.xxhash64(*marked).alias("digest"))
+
+
+def _check(df: DataFrame, columns: Mapping[str, Column], topic: str | None) -> None:
+    if "value" not in columns:
+        raise ConfigError(
+            f"the query has no column 'value' (it has: {', '.join(df.columns)}). Kafka records are made of the columns "
+            "key, value, topic, partition, headers, timestamp; for example: "
+            "df.select(F.to_json(F.struct('*')).alias('value'))."
+        )
+    if topic is None and "topic" not in columns:
+        raise ConfigError("where to? Pass topic=…, or give the query a column 'topic'.")
+    for name in columns:
+        found = df.schema[name].dataType.simpleString()
+        if found not in _TYPES[name]:
+            raise ConfigError(
+                f"the column {name!r} is {found}; it must be {' or '.join(_TYPES[name])}: cast it, or make text of it "
+                "with F.to_json."
+            )

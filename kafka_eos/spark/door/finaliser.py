@@ -1,0 +1,128 @@
+"""The thread that ends the transactions of each batch once Spark has decided it.
+
+    foreachBatch(N)    promise(N) is durable, then returns
+    Spark              writes commits/N: the decision
+    this thread        sees it, commits promise(N), aborts other open transactions, writes the receipt
+    foreachBatch(N+1)  waits at the gate until then
+
+Rule: at the gate nothing of the query is open. A failure here stops the query: no batch passes the gate again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from kafka_eos.coordinator.patience import Interrupted
+from kafka_eos.errors import Bug
+from kafka_eos.spark.door.ledger import Promise
+from kafka_eos.spark.door.settling import Settling, log
+
+
+class Finaliser:
+    """Ends transactions behind the query's back, in the order of the batches."""
+
+    def __init__(self, settling: Settling, newest: int | None, close: Callable[[], None]) -> None:
+        """``newest``: the last batch that is finalised already. ``close`` is called when all is done."""
+        self._settling, self._close = settling, close
+        self._changed = threading.Condition()
+        self._pending: Promise | None = None
+        self._finalised = newest
+        self._failure: BaseException | None = None
+        self._stop: Callable[[], None] = lambda: None
+        self._stopping = False
+        self._over = threading.Event()
+        self._done = threading.Event()
+
+    def start(self, stop: Callable[[], None]) -> None:
+        """``stop`` ends the query; called if a batch cannot be finalised."""
+        self._stop = stop
+        threading.Thread(target=self._run, name="kafka-eos-finaliser", daemon=True).start()
+
+    @property
+    def finalised(self) -> int | None:
+        """The last batch whose output is visible."""
+        return self._finalised
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self._failure
+
+    def gate(self) -> None:
+        """Wait until everything before is finalised; raises what made that impossible, Interrupted on the way out."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending is None or self._failure is not None or self._stopping)
+            if self._failure is not None:
+                raise self._failure
+            if self._pending is not None:
+                raise Interrupted(f"the query was stopped before batch {self._pending.batch} was finalised")
+
+    def open_gate(self) -> None:
+        """The query is about to be stopped: no batch waits here any more, and none begins that would have to."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def hand_over(self, promise: Promise) -> None:
+        """The promise is durable and Spark may decide it from now on."""
+        with self._changed:
+            if self._pending is not None:
+                raise Bug(f"batch {promise.batch} was promised before batch {self._pending.batch} was finalised")
+            self._pending = promise
+            self._changed.notify_all()
+
+    def query_is_over(self) -> None:
+        """Spark decides nothing any more."""
+        self._over.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Until the query is over and all it decided is visible. False if ``seconds`` pass before."""
+        return self._done.wait(seconds)
+
+    def _run(self) -> None:
+        try:
+            while (promise := self._next()) is not None:
+                if self._decided(promise):
+                    self._settling.finish(promise)
+                    self._settling.abort_others(promise.ids)
+                    self._finalised = promise.batch
+                self._settle()
+            self._over.wait()
+            self._settling.check_term()
+            self._settling.abort_others()
+        except BaseException as error:  # noqa: BLE001 - kept for whoever waits, and the query is stopped
+            self._fail(error)
+        finally:
+            self._close()
+            self._done.set()
+
+    def _next(self) -> Promise | None:
+        """The next promise; None once the query is over and there is none."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending is not None or self._over.is_set())
+            return self._pending
+
+    def _settle(self) -> None:
+        with self._changed:
+            self._pending = None
+            self._changed.notify_all()
+
+    def _decided(self, promise: Promise) -> bool:
+        """Wait for Spark's decision. False if the query ended without it."""
+        settling = self._settling
+        while not settling.decided(promise.batch):
+            if self._over.wait(settling.decisions.pause):
+                return settling.decided(promise.batch)
+        return True
+
+    def _fail(self, error: BaseException) -> None:
+        log.error("the query cannot go on: %s", error)
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+        try:
+            self._stop()
+        except Exception:  # noqa: BLE001 - said in the log; the failure that brought us here is what counts
+            log.exception("the query could not be stopped; no batch of it passes the gate")

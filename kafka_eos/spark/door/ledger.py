@@ -1,0 +1,158 @@
+"""What the door writes down: which transactions each batch promised, and that they are committed.
+
+A promise is published before Spark can decide the batch; the decision itself is Spark's ``commits/<batch>``. Each
+attempt of a batch is of another term, so attempts never share a name.
+
+Rule: a promise is not a decision. A receipt is written only after every transaction of the promise is committed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+import msgspec
+
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints import paths
+from kafka_eos.connectors.kafka.transactions import Transaction
+from kafka_eos.coordinator import term as terms
+from kafka_eos.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.failpoints import hit
+from kafka_eos.ids import Epoch, EpochId, Term, token
+from kafka_eos.interfaces import CheckpointStorage, Committable, Outcome
+
+RETAINED: Final = 100
+"""Batches whose promises and receipts are kept; Spark keeps as many of its own."""
+
+
+class Promise(records.Record, frozen=True, kw_only=True):
+    """One attempt at a batch: all its transactions are prepared. Spark decides whether they are committed."""
+
+    FORMAT: ClassVar[str] = "promise"
+
+    batch: int
+    term: int
+    created_at: int
+    """Milliseconds since the Unix epoch."""
+    scope: str
+    """The cluster that holds the transactions."""
+    records: int
+    digest: int
+    """Sum of the hashes of all records, in 64 bits: tells whether a replay writes the same."""
+    transactions: tuple[Transaction, ...]
+
+    @property
+    def id(self) -> EpochId:
+        return EpochId(Epoch(self.batch), Term(self.term))
+
+    @property
+    def name(self) -> str:
+        return paths.manifest_name(self.id)
+
+    @property
+    def committables(self) -> tuple[Committable, ...]:
+        return tuple(Committable(self.scope, t.payload(), 0) for t in self.transactions)
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Its transactional ids."""
+        return frozenset(t.transactional_id for t in self.transactions)
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    job: str
+
+
+class Ledger:
+    """The door's records of one query, in one checkpoint. Used by one driver at a time; terms see to that."""
+
+    def __init__(self, storage: CheckpointStorage, name: str) -> None:
+        """Raises ConfigError if the checkpoint belongs to a query of another ``name``."""
+        self.storage = storage
+        self.job = _identity(storage, name)
+        self._promises = _ids(storage, paths.MANIFESTS)
+        self._receipts = set(_ids(storage, paths.RECEIPTS))
+
+    def newest(self, batch: int) -> EpochId | None:
+        """The last attempt at ``batch`` that promised something; earlier ones never counted."""
+        return max((i for i in self._promises if i.epoch.n == batch), default=None)
+
+    def after(self, batch: int) -> list[EpochId]:
+        """The last attempt at each batch after ``batch``."""
+        batches = sorted({i.epoch.n for i in self._promises if i.epoch.n > batch})
+        return [found for n in batches if (found := self.newest(n)) is not None]
+
+    def settled(self, attempt: EpochId) -> bool:
+        """Whether it has a receipt."""
+        return attempt in self._receipts
+
+    def replayed(self, batch: int) -> Promise | None:
+        """The attempt at ``batch`` whose output is committed, if there is one."""
+        done = max((i for i in self._receipts if i.epoch.n == batch), default=None)
+        return None if done is None else self.load(done)
+
+    def load(self, attempt: EpochId) -> Promise:
+        """Raises CorruptCheckpoint if it is gone or is not what was written."""
+        name = paths.manifest_name(attempt)
+        try:
+            return records.load(self.storage, Promise, name, self.job)
+        except FileNotFoundError as error:
+            raise CorruptCheckpoint(f"{name} is missing, but its receipt is there") from error
+
+    def promise(self, promise: Promise) -> None:
+        """Durable on return."""
+        records.publish(self.storage, promise)
+        self._promises.append(promise.id)
+
+    def receipt(self, promise: Promise, outcomes: Sequence[Outcome]) -> None:
+        """All of ``promise`` is committed. A receipt that another driver wrote says the same."""
+        hit("receipt.before")
+        made = records.Receipt(
+            job=self.job, epoch=promise.batch, term=promise.term, created_at=terms.now_ms(), outcomes=tuple(outcomes)
+        )
+        try:
+            records.publish(self.storage, made)
+        except FileExistsError:
+            records.load(self.storage, records.Receipt, made.name, self.job)
+        self._receipts.add(promise.id)
+        hit("receipt.after")
+
+    def prune(self, newest: int) -> None:
+        """Forget batches that are long settled."""
+        old = [i for i in self._promises if i.epoch.n <= newest - RETAINED]
+        for attempt in old:
+            # The receipt last: an attempt without one would look undecided.
+            self.storage.delete(paths.manifest_name(attempt))
+            self.storage.delete(paths.receipt_name(attempt))
+            self._promises.remove(attempt)
+            self._receipts.discard(attempt)
+
+
+def _ids(storage: CheckpointStorage, directory: str) -> list[EpochId]:
+    parse = paths.parse_manifest_name if directory == paths.MANIFESTS else paths.parse_receipt_name
+    return sorted(map(parse, storage.list(directory)))
+
+
+def _identity(storage: CheckpointStorage, name: str) -> str:
+    """The name under which the query is known to Kafka: unique to this checkpoint, the same at every start."""
+    job = f"{token(name, 'the name of the query')}-{secrets.token_hex(4)}"
+    token(job, "the name of the query, with its suffix of nine characters,")
+    try:
+        storage.publish(paths.IDENTITY, msgspec.json.encode(_Identity(job)))
+    except FileExistsError:
+        job = _stored_identity(storage)
+    if job.rpartition("-")[0] != name:
+        raise ConfigError(
+            f"this checkpoint belongs to the query {job.rpartition('-')[0]!r}, not to {name!r}: its transactions carry "
+            "that name. Give the query its name back, or a checkpoint of its own."
+        )
+    return job
+
+
+def _stored_identity(storage: CheckpointStorage) -> str:
+    try:
+        return msgspec.json.decode(storage.read(paths.IDENTITY), type=_Identity).job
+    except msgspec.DecodeError as error:
+        raise CorruptCheckpoint(f"{paths.IDENTITY} is not what was written: {error}") from error

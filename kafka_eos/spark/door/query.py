@@ -1,0 +1,92 @@
+"""The running query, as its user sees it: Spark's StreamingQuery, and when its output is visible.
+
+Rule: what ends here has been finalised: ``stop``, ``awaitTermination`` and ``processAllAvailable`` return when all
+that Spark decided is visible and nothing of the query is open in Kafka.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from kafka_eos.coordinator.patience import Interrupted
+from kafka_eos.spark.door.batch import Batch
+from kafka_eos.spark.door.finaliser import Finaliser
+from kafka_eos.spark.door.settling import log
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class ExactlyOnceQuery:
+    """A query that ``exactly_once_kafka`` started. As a context manager it stops at the end of the block.
+
+    ``query`` is Spark's own handle (progress, status, explain …); ``name`` is under which its transactions are known
+    to Kafka; ``notices`` are worth reading once.
+    """
+
+    def __init__(
+        self, query: StreamingQuery, name: str, notices: tuple[str, ...], batch: Batch, finaliser: Finaliser
+    ) -> None:
+        self.query, self.name, self.notices = query, name, notices
+        self._batch, self._finaliser = batch, finaliser
+        finaliser.start(stop=query.stop)
+        threading.Thread(target=self._watch, name="kafka-eos-watch", daemon=True).start()
+
+    def _watch(self) -> None:
+        """Tell the finaliser when the query is over, however it ended."""
+        try:
+            self.query.awaitTermination()
+        except Exception as error:  # noqa: BLE001 - Spark keeps it; ``exception`` and ``awaitTermination`` give it
+            log.info("query %s ended: %s", self.name, error)
+        finally:
+            self._finaliser.query_is_over()
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - as StreamingQuery has it
+        """Whether the query runs, or its last output is not visible yet."""
+        return not self._finaliser.wait(0)
+
+    @property
+    def finalised(self) -> int | None:
+        """The last batch whose output is visible; None if there is none yet."""
+        return self._finaliser.finalised
+
+    def exception(self) -> BaseException | None:
+        """What ended the query: an error of ours as it was raised, else Spark's; None if it was stopped or is done."""
+        theirs = None if isinstance(self._batch.failure, Interrupted) else self.query.exception()
+        return self._finaliser.failure or (theirs and (self._batch.failure or theirs))
+
+    def finish(self, timeout: float | None = None) -> bool:
+        """Wait until the query has ended and all it decided is visible; False after ``timeout`` seconds.
+
+        While no broker answers this waits. The next start of the query finishes what is left.
+        """
+        return self._finaliser.wait(timeout)
+
+    def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802 - as StreamingQuery has it
+        """``finish``, then raise what ended the query, if something did."""
+        if not self.finish(timeout):
+            return False
+        error = self.exception()
+        if error is not None:
+            raise error
+        return True
+
+    def processAllAvailable(self) -> None:  # noqa: N802 - as StreamingQuery has it
+        """Until all input that is there now is processed and its output visible. For tests."""
+        self.query.processAllAvailable()
+        self._finaliser.gate()
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Stop the query, then ``finish``."""
+        self._finaliser.open_gate()
+        self.query.stop()
+        return self.finish(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()

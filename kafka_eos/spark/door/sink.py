@@ -1,0 +1,138 @@
+"""``exactly_once_kafka``: any Structured Streaming query, written to Kafka exactly once.
+
+Rule: what could break the promise is refused before the query starts, with what to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kafka_eos.checkpoints import paths
+from kafka_eos.connectors.kafka.committer import KafkaCommitter
+from kafka_eos.connectors.kafka.limits import check_topic, check_transactions, transaction_timeout_ms
+from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
+from kafka_eos.connectors.kafka.sink import milliseconds, topic_name
+from kafka_eos.coordinator.lock import job_lock
+from kafka_eos.errors import ConfigError
+from kafka_eos.ids import Term
+from kafka_eos.interfaces import JobContext
+from kafka_eos.spark.door.batch import Batch
+from kafka_eos.spark.door.columns import projected
+from kafka_eos.spark.door.finaliser import Finaliser
+from kafka_eos.spark.door.hadoop import OURS, local_path, opened
+from kafka_eos.spark.door.ledger import Ledger
+from kafka_eos.spark.door.query import ExactlyOnceQuery
+from kafka_eos.spark.door.settling import Settling, claimed, log, recover
+from kafka_eos.spark.door.task import Assignment
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NAME: Final = "spark"
+_TRIGGERS: Final = ("processingTime", "availableNow", "once")
+
+
+def exactly_once_kafka(
+    df: DataFrame,
+    *,
+    topic: str | None = None,
+    bootstrap_servers: str,
+    checkpoint: str | Path,
+    name: str | None = None,
+    output_mode: str = "append",
+    trigger: Mapping[str, Any] | None = None,
+    transaction_timeout: float | timedelta | None = None,
+    config: Mapping[str, Any] | None = None,
+    adopt: bool = False,
+) -> ExactlyOnceQuery:
+    """Start the streaming query ``df`` and write its rows to Kafka, each exactly once. Returns when it runs.
+
+    ``df``          a streaming DataFrame with the columns of Spark's Kafka sink: value, and optionally key, topic,
+                    partition, headers, and timestamp
+    ``topic``       where to; None takes each row's column ``topic``
+    ``checkpoint``  Spark's checkpointLocation, any path that Spark takes; the door keeps its records in it
+    ``name``        of the query: what its transactional ids begin with (letters, digits, ``-``, ``_``); default "spark"
+    ``output_mode`` append, update or complete
+    ``trigger``     as for ``DataStreamWriter.trigger``, e.g. {"processingTime": "1 second"}, {"availableNow": True}
+    ``transaction_timeout``  the longest outage of the driver that loses nothing, seconds or timedelta; default: one
+                    hour, or the brokers' ``transaction.max.timeout.ms`` if that is less
+    ``config``      librdkafka settings of the producers: SASL, TLS, compression …
+    ``adopt``       go on after a batch that another sink wrote into this checkpoint
+
+    Raises ConfigError for what cannot be exactly once, JobLocked if another process of this host runs the query,
+    CommittableLost if output that Spark decided before is gone. The executors need kafka-eos installed.
+    """
+    spark = df.sparkSession
+    _check(df, checkpoint, trigger)
+    rows = projected(df, None if topic is None else topic_name(topic))
+    where = cluster(bootstrap_servers, checked(config), JobContext(name or _NAME, Term(0), {}))
+    notices, timeout_ms = _limits(where, topic, milliseconds(transaction_timeout))
+    with ExitStack() as opening:
+        settling, newest = _settled(spark, opening, str(checkpoint), name or _NAME, where, adopt)
+        held = opening.pop_all()
+    finaliser = Finaliser(settling, newest, held.close)
+    job, term = settling.ctx.job, settling.ctx.term.n
+    batch = Batch(lambda n: Assignment(job, term, n, where, timeout_ms, topic), settling, finaliser)
+    writer = rows.writeStream.foreachBatch(batch).outputMode(output_mode)
+    writer = writer.option("checkpointLocation", str(checkpoint)).queryName(name or job)
+    try:
+        query = (writer.trigger(**trigger) if trigger else writer).start()
+    except BaseException:
+        held.close()
+        raise
+    for notice in notices:
+        log.info("query %s: %s", job, notice)
+    return ExactlyOnceQuery(query, job, notices, batch, finaliser)
+
+
+def _check(df: DataFrame, checkpoint: str | Path, trigger: Mapping[str, Any] | None) -> None:
+    """Raise ConfigError for what would break the promise."""
+    if not df.isStreaming:
+        raise ConfigError("the DataFrame is not a stream: begin with spark.readStream.")
+    if not str(checkpoint).strip():
+        raise ConfigError("checkpoint=… is needed: without Spark's checkpoint there is no decision to recover.")
+    for kind in trigger or {}:
+        if kind not in _TRIGGERS:
+            raise ConfigError(
+                f"trigger={{{kind!r}: …}} is not possible: only micro-batches are decided one by one. Use "
+                "processingTime or availableNow."
+            )
+    if df.sparkSession.sparkContext.getConf().get("spark.speculation", "false") == "true":
+        raise ConfigError(
+            "spark.speculation=true runs tasks twice on purpose: each copy would prepare a transaction and may replace "
+            "state that another copy's output came from. Set spark.speculation=false for this application."
+        )
+
+
+def _limits(where: Cluster, topic: str | None, wanted: int | None) -> tuple[tuple[str, ...], int]:
+    """What is worth knowing about topic and transactions, and the transaction timeout in milliseconds."""
+    with Coordinators(where) as rpc:
+        notices = [] if topic is None else check_topic(rpc, topic)
+        notices += check_transactions(rpc, wanted)
+        return tuple(notices), transaction_timeout_ms(rpc, wanted)
+
+
+def _settled(
+    spark: SparkSession, opening: ExitStack, checkpoint: str, name: str, where: Cluster, adopt: bool
+) -> tuple[Settling, int | None]:
+    """Everything that earlier drivers left is ended; this one owns the query. What it holds goes to ``opening``."""
+    local = local_path(spark, checkpoint)
+    storage, decisions = opened(spark, checkpoint, local)
+    if local is not None:
+        opening.enter_context(job_lock(local / OURS / paths.LOCK, name))
+    ledger = Ledger(storage, name)
+    first = JobContext(ledger.job, Term(0), {})
+    with closing(KafkaCommitter(where, first)) as looking:
+        term = claimed(ledger, looking)
+    ctx = JobContext(ledger.job, term, {})
+    committer = KafkaCommitter(where, ctx)
+    opening.callback(committer.close)
+    settling = Settling(ctx, ledger, decisions, committer, checkpoint)
+    newest = recover(settling, adopt=adopt)
+    log.info("query %s: term %s begins after batch %s", ctx.job, term, newest)
+    return settling, newest

@@ -1,0 +1,205 @@
+"""What runs in Spark's Python workers: one task's rows into one prepared Kafka transaction.
+
+A worker process keeps warm producers for all the tasks it will run. A transactional id names job, term, process (a
+random number) and slot, and each transaction has its own marker group: the id itself.
+
+Rule: a task never ends a transaction. It returns the committable, or leaves an orphan that the driver aborts: two
+attempts of a task never share a (producer id, epoch), so the one that Spark does not accept can be told apart.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_eos.connectors.kafka.client import Consumer, kafka_errors
+from kafka_eos.connectors.kafka.encoding import Columns
+from kafka_eos.connectors.kafka.pool import Warm, WarmPool
+from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.connectors.kafka.sink import producer_config
+from kafka_eos.connectors.kafka.staging import EpochOutput, Terms
+from kafka_eos.connectors.kafka.writer import produce_all
+from kafka_eos.errors import UserError
+from kafka_eos.failpoints import hit
+from kafka_eos.ids import Epoch, EpochId, Term
+
+RESULT: Final = "records long, digest long, transaction string"
+"""Schema of the one row that a task returns; ``transaction`` is null if it had nothing to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What the driver tells every task of one batch."""
+
+    job: str
+    term: int
+    batch: int
+    cluster: Cluster
+    timeout_ms: int
+    topic: str | None
+    """None: each row names its topic."""
+
+
+def deliver(assignment: Assignment, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write all rows of a partition, prepare, and return the committable. For ``mapInArrow``."""
+    output: _Output | None = None
+    counted = _Count()
+    for batch in batches:
+        if batch.num_rows:
+            output = output or _outlet(assignment).begin(assignment, batch)
+            output.write(batch)
+            counted.add(batch)
+    text = None if output is None else output.prepare()
+    hit("door.prepared")
+    yield counted.row(text)
+
+
+def recount(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same row for a batch whose output is committed already: what would be written, and nothing written."""
+    counted = _Count()
+    for batch in batches:
+        counted.add(batch)
+    yield counted.row(None)
+
+
+class _Count:
+    """Number of rows, and the sum of their hashes modulo 2**64, which does not depend on their order."""
+
+    def __init__(self) -> None:
+        self._records = self._digest = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._records += batch.num_rows
+        self._digest += pc.sum(batch.column("digest")).as_py() or 0  # wraps around in 64 bits
+
+    def row(self, transaction: str | None) -> pa.RecordBatch:
+        digest = (self._digest + 2**63) % 2**64 - 2**63
+        columns = {"records": pa.array([self._records], pa.int64()), "digest": pa.array([digest], pa.int64())}
+        return pa.RecordBatch.from_pydict({**columns, "transaction": pa.array([transaction], pa.string())})
+
+
+class _Output:
+    """One task's transaction."""
+
+    def __init__(self, staged: EpochOutput, group: object, rpc: Coordinators, topic: str | None) -> None:
+        self._staged, self._group, self._rpc, self._topic = staged, group, rpc, topic
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        for topic, rows in _by_topic(batch, self._topic):
+            self._staged.records += produce_all(self._staged.warm.producer, topic, columns_of(rows), None, _refuse)
+        self._staged.check()
+
+    def prepare(self) -> str:
+        """The committable, as JSON."""
+        return msgspec.json.encode(self._staged.prepare(self._rpc, self._group).payload).decode()
+
+
+def _refuse(index: int, error: Exception) -> None:
+    raise UserError(f"row {index} of an Arrow batch can never be sent to Kafka: {error}. Nothing was skipped.")
+
+
+def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    if topic is not None:
+        yield topic, batch
+        return
+    topics = batch.column("topic")
+    if topics.null_count:
+        raise UserError("the column 'topic' is null in a row: give every row a topic, or pass topic=…")
+    for name in pc.unique(topics).to_pylist():
+        yield name, batch.filter(pc.equal(topics, name))
+
+
+def columns_of(batch: pa.RecordBatch) -> Columns:
+    """What to produce for these rows, whose columns are those of ``columns.projected``."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    times = columns["timestamp"].to_pylist() if "timestamp" in columns else itertools.repeat(0)
+    places = columns["partition"].to_pylist() if "partition" in columns else None
+    headers = columns["headers"].to_pylist() if "headers" in columns else None
+    return Columns(
+        values=columns["value"].to_pylist(),
+        keys=columns["key"].to_pylist(),
+        timestamps=[max(0, time or 0) for time in times] if "timestamp" in columns else times,
+        headers=None if headers is None else [[(h["key"], h["value"]) for h in row or ()] for row in headers],
+        partitions=None if places is None else [-1 if place is None else place for place in places],
+    )
+
+
+# ---------------------------------------------------------------- one a worker process
+
+
+class Outlet:
+    """The warm producers of this worker process for one job and term."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self._cluster, self.term = assignment.cluster, assignment.term
+        self._rpc = Coordinators(self._cluster)
+        config = producer_config(self._cluster, assignment.timeout_ms)
+        self._deadline = config["message.timeout.ms"] / 1000
+        process = secrets.randbits(62)
+        self._pool = WarmPool(
+            lambda slot: f"{assignment.job}.{assignment.term}.{process}.{slot}",
+            itertools.count().__next__,
+            {**config, "transaction.timeout.ms": assignment.timeout_ms},
+        )
+        self._used: list[tuple[int, Warm]] = []
+        self._groups: dict[str, object] = {}
+
+    def begin(self, assignment: Assignment, first: pa.RecordBatch) -> _Output:
+        """Open the transaction of one task, whose first rows are ``first``."""
+        self._release(assignment.batch)
+        warm = self._pool.take(self._deadline)
+        self._used.append((assignment.batch, warm))
+        warm.begin()
+        name = warm.transactional_id
+        terms = Terms(self._cluster.scope, assignment.term, name, assignment.timeout_ms, self._deadline)
+        topic, _ = next(_by_topic(first, assignment.topic))
+        staged = EpochOutput(warm, topic, terms, epoch=EpochId(Epoch(assignment.batch), Term(assignment.term)))
+        return _Output(staged, self._group(name), self._rpc, assignment.topic)
+
+    def _release(self, batch: int) -> None:
+        """Slots of earlier batches may serve again: a batch begins when the one before it is finalised."""
+        for used, warm in self._used:
+            if used < batch:
+                self._pool.release(warm)
+        self._used = [(used, warm) for used, warm in self._used if used >= batch]
+
+    def _group(self, name: str) -> object:
+        """librdkafka's form of a group's name comes from a consumer only; none is kept."""
+        if name not in self._groups:
+            with kafka_errors("consumer group"):
+                consumer = Consumer(self._cluster.client({}, {"group.id": name, "enable.auto.commit": False}))
+                self._groups[name] = consumer.consumer_group_metadata()
+                consumer.close()
+        return self._groups[name]
+
+    def close(self) -> None:
+        """Let go of the producers; what they prepared stays prepared."""
+        self._used.clear()
+        self._pool.close()
+        self._rpc.close()
+
+
+_outlets: dict[str, Outlet] = {}
+"""By job. A worker process runs one task at a time."""
+
+
+def _outlet(assignment: Assignment) -> Outlet:
+    found = _outlets.get(assignment.job)
+    if found is None or found.term != assignment.term:
+        if found is not None:
+            found.close()
+        found = _outlets[assignment.job] = Outlet(assignment)
+    return found
+
+
+def transactions(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The committables in the rows that the tasks of a batch returned."""
+    return [msgspec.json.decode(row["transaction"]) for row in rows if row["transaction"] is not None]

@@ -1,0 +1,133 @@
+"""The front door of the Spark engine: a job's epochs as Spark jobs, under the supervision both engines share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kafka_eos.coordinator import Coordinator
+from kafka_eos.coordinator.status import Observer
+from kafka_eos.coordinator.supervision import Supervision
+from kafka_eos.errors import ConfigError
+from kafka_eos.ids import AppRef
+from kafka_eos.interfaces import Positions
+from kafka_eos.plan import Plan
+from kafka_eos.settings import Settings
+from kafka_eos.spark import session as sessions
+from kafka_eos.spark.driver import Driver, Pace, Watch
+from kafka_eos.spark.epochs import EpochRunner
+from kafka_eos.spark.levels import levels
+from kafka_eos.spark.messages import Spec
+from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkEngine:
+    """Runs pipelines on Spark; one object may run several, one after the other.
+
+    ``session``  a session of yours, which is left open; default: one of our own for each run, on ``master``
+    ``master``   e.g. ``local[2,4]`` (two cores, four attempts a task) or ``spark://host:7077``
+    """
+
+    def __init__(self, session: SparkSession | None = None, *, master: str | None = None) -> None:
+        if session is not None and master is not None:
+            raise ConfigError("give SparkEngine a session or a master, not both")
+        self._session, self._master = session, master or sessions.DEFAULT_MASTER
+
+    def run(
+        self,
+        plan: Plan,
+        app: AppRef,
+        settings: Settings,
+        *,
+        observers: tuple[Observer, ...] = (),
+        until_caught_up: bool = False,
+    ) -> None:
+        """Run ``plan``, which tasks load from ``app``, until it is stopped (SIGTERM, SIGINT).
+
+        With ``until_caught_up`` it ends by itself when the input that was there at the start is processed. Raises as
+        ``kafka_eos.embedded.run``, and ConfigError for what the engine or the session cannot do.
+        """
+        levels(plan)
+        session = self._session or sessions.open_session(self._master, plan.name)
+        try:
+            _Run(plan, app, settings, session, observers, until_caught_up).run()
+        finally:
+            if self._session is None:
+                session.stop()
+
+
+class _Run:
+    """One run of one job in one session."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        app: AppRef,
+        settings: Settings,
+        session: SparkSession,
+        observers: tuple[Observer, ...],
+        until_caught_up: bool,
+    ) -> None:
+        self._plan, self._settings, self._until_caught_up = plan, settings, until_caught_up
+        self._session = sessions.prepared(session)
+        self._depth = len(levels(plan))
+        self._runner = EpochRunner(self._session, plan.name, self._depth)
+        self._template = self._spec(app)
+        self._goal: Mapping[str, Positions] | None = None
+        self._supervision = Supervision(plan, settings, observers, self._attempt, self._runner.cancel)
+
+    def run(self) -> None:
+        self._supervision.run()
+
+    def _attempt(self, coordinator: Coordinator) -> None:
+        supervision, settings = self._supervision, self._settings
+        resumed = coordinator.recover()
+        supervision.recovered()
+        if self._until_caught_up and self._goal is None:
+            self._goal = coordinator.ends()
+        supervision.observe(
+            "running", term=resumed.term.n, base=resumed.base.epoch.n, master=self._session.sparkContext.master,
+            parallelism=self._template.parallelism,
+        )  # fmt: skip
+        template = _with_term(self._template, resumed.term.n)
+        pace = Pace(settings.checkpoint_interval, settings.checkpoint_timeout, settings.max_records_per_epoch)
+        watch = Watch(supervision.stopping.is_set, supervision.expired.is_set, supervision.observe)
+        Driver(coordinator, resumed, self._runner, template, pace, watch, self._goal).run()
+
+    def _spec(self, app: AppRef) -> Spec:
+        context = self._session.sparkContext
+        shipped = not (context.master or "").startswith("local")
+        if shipped:
+            context.addFile(str(app.path))
+        return Spec(
+            app=str(app.path),
+            pipeline=app.pipeline,
+            shipped=shipped,
+            settings=json.dumps(self._settings.as_json()),
+            term=0,
+            epoch=0,
+            finished=-1,
+            generation=0,
+            parallelism=self._parallelism(context.defaultParallelism),
+            level=0,
+            last=False,
+            positions={},
+            ends={},
+            quota=1,
+            states=(),
+        )
+
+    def _parallelism(self, cores: int) -> int:
+        """The setting if it was given, else one subtask a core of the cluster."""
+        given = self._settings.origin_of("parallelism") != "default"
+        return self._settings.parallelism if given else min(cores, MAX_KEY_GROUPS)
+
+
+def _with_term(template: Spec, term: int) -> Spec:
+    return msgspec.structs.replace(template, term=term)

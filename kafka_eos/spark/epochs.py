@@ -1,0 +1,171 @@
+"""One epoch as one Spark job: a chain of stages, a shuffle between two of them, one report a task.
+
+Rule: an epoch's outcome is put together only from attempts that fit: each task's report must say that it read the
+rows of exactly those attempts whose reports are at hand. After a lost executor Spark may run a task a second time
+with other results (the user's functions need not be deterministic); such a mixture is thrown away, never decided.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from kafka_eos.coordinator import Acked
+from kafka_eos.errors import Fatal, RestartFromCheckpoint, UserError
+from kafka_eos.ids import SplitId
+from kafka_eos.interfaces import Position
+from kafka_eos.spark.messages import Report, Spec, decode_report, encode
+from kafka_eos.spark.rows import SPARK_SCHEMA
+from kafka_eos.spark.tasks import EpochTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CAUSES = 600
+"""Most characters of a Spark error that are shown."""
+
+
+class TaskRefused(UserError):
+    """What a task says the user must change. ``error`` is the class of the original, e.g. ``PoisonRecord``."""
+
+    def __init__(self, error: str, reason: str) -> None:
+        super().__init__(reason)
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the tasks of an epoch did, put together. ``retried``: an attempt failed and may have left something."""
+
+    acked: Acked
+    reached: bool
+    records_in: Mapping[str, int]
+    records_out: Mapping[str, int]
+    lag: int
+    seconds: Mapping[str, float]
+    retried: bool
+
+
+class EpochRunner:
+    """Runs epochs in a session, one at a time. ``cancel`` may be called from another thread."""
+
+    def __init__(self, session: SparkSession, job: str, depth: int) -> None:
+        self._session, self._job, self._depth = session, job, depth
+        self._group = ""
+
+    def run(self, spec: Spec) -> Outcome:
+        """The epoch's outcome, not decided yet.
+
+        Raises TaskRefused and Fatal as a task reports them, RestartFromCheckpoint if the job failed.
+        """
+        context = self._session.sparkContext
+        self._group = f"{self._job}-{spec.term}-{spec.epoch}"
+        context.setJobGroup(self._group, f"{self._job}: epoch {spec.epoch} of term {spec.term}", True)
+        try:
+            rows = self._plan(spec).select("frame").collect()
+        except (PySparkException, Py4JError, OSError) as error:
+            raise _as_ours(error) from error
+        reports = [decode_report(bytes(row[0])) for row in rows]
+        fitting(reports, self._depth, spec.parallelism)
+        return _outcome(reports, self._retried())
+
+    def cancel(self) -> None:
+        """End what runs of the current epoch."""
+        self._session.sparkContext.cancelJobGroup(self._group)
+
+    def _plan(self, spec: Spec) -> DataFrame:
+        rows = self._session.range(0, spec.parallelism, 1, spec.parallelism).mapInArrow(
+            EpochTask(_at(spec, 0, self._depth)), SPARK_SCHEMA
+        )
+        for level in range(1, self._depth):
+            rows = (
+                rows.repartitionById(spec.parallelism, "target")
+                .sortWithinPartitions("origin", "seq")
+                .mapInArrow(EpochTask(_at(spec, level, self._depth)), SPARK_SCHEMA)
+            )
+        return rows
+
+    def _retried(self) -> bool:
+        """Did an attempt fail, or a stage run again? Spark keeps the figures of finished jobs."""
+        tracker = self._session.sparkContext.statusTracker()
+        jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group))
+        stages = itertools.chain.from_iterable(job.stageIds for job in jobs if job is not None)
+        found = [tracker.getStageInfo(stage) for stage in stages]
+        return any(info is None or info.numFailedTasks or info.currentAttemptId for info in found)
+
+
+def fitting(reports: Sequence[Report], depth: int, parallelism: int) -> None:
+    """Raise unless there is one report a task, and they tell of one and the same run of each task."""
+    failures = [report.failure for report in reports if report.failure is not None]
+    for failure in failures:
+        if failure.kind == "user":
+            raise TaskRefused(failure.error, failure.reason)
+        raise Fatal(f"{failure.error}: {failure.reason}\n{failure.details}")
+    attempts = {(report.level, report.subtask): report.attempt for report in reports}
+    if len(reports) != depth * parallelism or len(attempts) != len(reports):
+        raise RestartFromCheckpoint(f"the job has {len(reports)} reports of {depth * parallelism} tasks")
+    for report in reports:
+        sent = {subtask: attempts[report.level - 1, subtask] for subtask in range(parallelism) if report.level}
+        if report.inputs != sent:
+            raise RestartFromCheckpoint(
+                f"task {report.subtask} of level {report.level} has read rows of attempts that were replaced: "
+                "Spark ran a stage again after it was read (a lost executor)"
+            )
+
+
+def _outcome(reports: Sequence[Report], retried: bool) -> Outcome:
+    ordered = sorted(reports, key=lambda report: (report.level, report.subtask))
+    positions: dict[str, dict[SplitId, Position]] = {}
+    for report in ordered:
+        for source, splits in report.positions.items():
+            positions.setdefault(source, {}).update(splits)
+    return Outcome(
+        Acked(
+            positions,
+            tuple(handle for report in ordered for handle in report.states),
+            tuple(committable for report in ordered for committable in report.committables),
+        ),
+        reached=all(all(report.reached.values()) for report in ordered),
+        records_in=_sums(report.records_in for report in ordered),
+        records_out=_sums(report.records_out for report in ordered),
+        lag=sum(report.lag for report in ordered),
+        seconds=_longest(report.seconds for report in ordered),
+        retried=retried,
+    )
+
+
+def _at(spec: Spec, level: int, depth: int) -> bytes:
+    return encode(msgspec.structs.replace(spec, level=level, last=level == depth - 1))
+
+
+def _sums(counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(total)
+
+
+def _longest(times: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
+    longest: dict[str, float] = {}
+    for each in times:
+        for name, seconds in each.items():
+            longest[name] = max(longest.get(name, 0.0), seconds)
+    return longest
+
+
+def _as_ours(error: Exception) -> Exception:
+    """A failed job throws the attempt away; a session that is gone cannot run another."""
+    text = str(error)
+    if isinstance(error, OSError) or (isinstance(error, Py4JError) and "JVM" in text):
+        return Fatal(
+            "the Spark session has ended. Nothing is lost: start the job again, it goes on from its last epoch"
+        )
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "File "))]
+    return RestartFromCheckpoint(f"the Spark job failed: {' | '.join(lines)[:_CAUSES]}")

@@ -1,0 +1,72 @@
+"""The plan as the stages of one Spark job: segments that work at the same depth behind the exchanges.
+
+Pure. A job is a chain of stages with one shuffle between two of them, so that each stage runs exactly once whatever
+the shape of the plan; rows for a deeper stage pass through those before it.
+Rule: an exchange leads to a deeper level than the one it starts from. Edges that lead back cannot be run in an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kafka_eos.errors import PlanError
+from kafka_eos.plan import Plan, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What one stage of the job does. ``heads``: exchanges whose rows are read here; ``sources``: read here."""
+
+    index: int
+    nodes: frozenset[str]
+    heads: frozenset[str]
+    sources: tuple[str, ...]
+
+
+def levels(plan: Plan) -> tuple[Level, ...]:
+    """The levels, in the order in which they run. PlanError if rows flow in a circle."""
+    depths = _depths(plan)
+    return tuple(_level(plan, depth, depths) for depth in range(max(depths.values()) + 1))
+
+
+def destinations(stages: tuple[Level, ...]) -> Mapping[str, int]:
+    """The level that reads each exchange, by its name."""
+    return {head: level.index for level in stages for head in level.heads}
+
+
+def _level(plan: Plan, depth: int, depths: Mapping[int, int]) -> Level:
+    here = [segment for segment in plan.segments if depths[segment.index] == depth]
+    sources = {source.name for source in plan.sources}
+    heads = [head for segment in here for head in segment.heads]
+    return Level(
+        depth,
+        frozenset(name for segment in here for name in segment.nodes),
+        frozenset(head for head in heads if head not in sources),
+        tuple(head for head in heads if head in sources),
+    )
+
+
+def _depths(plan: Plan) -> dict[int, int]:
+    """How many exchanges lie before each segment, by its index."""
+    from_segment = {tail: segment for segment in plan.segments for tail in segment.tails}
+    depths: dict[int, int] = {}
+
+    def depth(segment: Segment, above: tuple[int, ...]) -> int:
+        if segment.index in above:
+            raise PlanError(
+                f"pipeline {plan.name!r} feeds rows back ({', '.join(segment.heads)}): an epoch on Spark is one job, "
+                f"which cannot run in a circle. Run it on the embedded engine, or loop through a topic.\n  {plan.where}"
+            )
+        if segment.index not in depths:
+            before = [from_segment[head] for head in segment.heads if head in from_segment]
+            depths[segment.index] = max((depth(s, (*above, segment.index)) + 1 for s in _distinct(before)), default=0)
+        return depths[segment.index]
+
+    for segment in plan.segments:
+        depth(segment, ())
+    return depths
+
+
+def _distinct(segments: list[Segment]) -> Iterator[Segment]:
+    yield from {segment.index: segment for segment in segments}.values()

@@ -1,0 +1,88 @@
+"""What the driver tells the tasks of an epoch, and what each of them reports.
+
+Rule: plain data in MessagePack. No function and no object of ours is pickled; tasks load the user's file themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """One level of one epoch, for every task of its stage."""
+
+    app: str
+    pipeline: str | None
+    shipped: bool
+    """The file was sent with the job (``sc.addFile``); else its path holds on every machine."""
+    settings: str
+    """``Settings.as_json`` as text."""
+    term: int
+    epoch: int
+    finished: int
+    """The newest epoch that is finished for good; -1 if there is none in this term."""
+    generation: int
+    """Counts how often the term's producers were fenced: those of an older generation are of no use."""
+    parallelism: int
+    level: int
+    last: bool
+    positions: dict[str, Positions]
+    ends: dict[str, Positions]
+    """Where each source may stop in this epoch; a task may stop anywhere before or after."""
+    quota: int
+    """Most records that a task reads."""
+    states: tuple[StateHandle, ...]
+    in_flight: tuple[InFlight, ...] = ()
+    """Rows that the restored snapshot holds on their way; read at the first level."""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """What no retry of the task can change; see ``kafka_eos.errors``."""
+
+    kind: Literal["user", "fatal"]
+    error: str
+    """Class name of the exception."""
+    reason: str
+    details: str
+    """Traceback."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What one attempt of one task did. It counts only if all who read its rows have read this attempt's."""
+
+    level: int
+    subtask: int
+    attempt: int
+    """Spark's number of the attempt, unique in the application."""
+    inputs: dict[int, int] = {}
+    """The attempt whose rows were read, by subtask of the level before."""
+    positions: dict[str, Positions] = {}
+    reached: dict[str, bool] = {}
+    """By source read here: was everything up to the epoch's ends read?"""
+    states: tuple[StateHandle, ...] = ()
+    committables: tuple[Committable, ...] = ()
+    records_in: dict[str, int] = {}
+    records_out: dict[str, int] = {}
+    lag: int = 0
+    seconds: dict[str, float] = {}
+    """Where the time went: open, work, prepare."""
+    failure: Failure | None = None
+
+
+class End(msgspec.Struct, frozen=True, array_like=True):
+    """The last row that a task sends to each task of the next level."""
+
+    subtask: int
+    attempt: int
+    rows: int
+    """How many rows it has sent there before this one."""
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_spec = msgspec.msgpack.Decoder(Spec).decode
+decode_report = msgspec.msgpack.Decoder(Report).decode
+decode_end = msgspec.msgpack.Decoder(End).decode

@@ -1,0 +1,114 @@
+"""Spark sessions for epochs: open one, or check one that the user brought.
+
+Rule: what would break the guarantee, or cannot work, is a ConfigError before anything is read, with what to change.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafka_eos.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_MASTER = "local[*,4]"
+"""All cores; a task that fails is tried again three times."""
+_OLDEST = (4, 1)
+"""Spark's first version with ``repartitionById``."""
+_JAVA = 17
+_PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
+
+
+def open_session(master: str, name: str) -> SparkSession:
+    """A session of our own. Raises ConfigError if pyspark or Java is missing or too old."""
+    _require_pyspark()
+    _require_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    path = os.pathsep.join(part for part in (_PACKAGE_ROOT, os.environ.get("PYTHONPATH", "")) if part)
+    builder = SparkSession.builder.master(master).appName(f"kafka-eos {name}")
+    defaults = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.executorEnv.PYTHONPATH": path,
+        "spark.log.level": "ERROR",
+    }
+    if master.startswith("local"):
+        defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    for key, value in defaults.items():
+        if key not in _submitted():
+            builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def prepared(session: SparkSession) -> SparkSession:
+    """A session for epochs on the same cluster, with SQL settings of its own. ConfigError for unsafe settings."""
+    check(session)
+    own = session.newSession()
+    for key, value in _SETTINGS.items():
+        own.conf.set(key, value)
+    return own
+
+
+_SETTINGS = {
+    # A stage has as many tasks as the plan says, and task i is subtask i.
+    "spark.sql.adaptive.enabled": "false",
+    # Rows are frames of many records: few of them are a batch.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "32",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+}
+
+
+def check(session: SparkSession) -> None:
+    """ConfigError if epochs cannot be run safely in this session."""
+    if not hasattr(session, "_jsc"):
+        raise ConfigError("this is a Spark Connect session; the engine needs a classic one (job groups, task retries)")
+    conf = session.sparkContext.getConf()
+    if (conf.get("spark.speculation", "false") or "").lower() == "true":
+        raise ConfigError(
+            "spark.speculation=true: two attempts of a task would run side by side, each with a transaction of its own "
+            "open in the output, which hides what others write behind it. Set spark.speculation=false."
+        )
+    version = tuple(int(part) for part in session.version.split(".")[:2])
+    import pyspark
+
+    if version < _OLDEST:
+        raise ConfigError(
+            f"Spark {session.version} is too old: the engine needs {'.'.join(map(str, _OLDEST))} or newer"
+        )
+    if session.version.split("-")[0] != pyspark.__version__.split("-")[0].replace(".dev0", ""):
+        raise ConfigError(
+            f"the cluster runs Spark {session.version}, this program pyspark {pyspark.__version__}: "
+            f"pip install 'pyspark=={session.version}', the same on driver and executors"
+        )
+
+
+def _require_pyspark() -> None:
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise ConfigError("the Spark engine needs pyspark and pyarrow: pip install 'kafka-eos[spark]'")
+
+
+def _require_java() -> None:
+    """pyspark's own message for a missing or old Java is a stack trace."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
+    if java is None:
+        raise ConfigError(f"Spark needs Java {_JAVA} or newer, and there is none (JAVA_HOME={home or 'unset'})")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found is None or int(found[1]) < _JAVA:
+        raise ConfigError(f"Spark needs Java {_JAVA} or newer; {java} says: {said.strip().splitlines()[:1]}")
+
+
+def _submitted() -> set[str]:
+    """Settings that spark-submit has set already; they win."""
+    return {key for key in os.environ.get("PYSPARK_SUBMIT_ARGS", "").split() if "=" in key}

@@ -1,0 +1,270 @@
+"""The open parts of one task: readers, operators, state and writers of one level, wired by the plan.
+
+As a session of the embedded engine, for one epoch only: what is opened here is closed when the epoch's part is done.
+Rule: opening is all or nothing for the caller, and ``close`` lets go of everything without undoing anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kafka_eos.errors import PlanError
+from kafka_eos.exchange import in_flight, wire
+from kafka_eos.exchange.routing import router
+from kafka_eos.failpoints import hit
+from kafka_eos.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.interfaces import (
+    CheckpointStorage,
+    JobContext,
+    Lasting,
+    Positions,
+    Reader,
+    StateBackend,
+    StateHandle,
+    TaskContext,
+    Writer,
+)
+from kafka_eos.operators.chain import Chain
+from kafka_eos.plan import KeyBy, Node, Plan, Sink
+from kafka_eos.records import Batch
+from kafka_eos.settings import Settings
+from kafka_eos.spark.levels import destinations, levels
+from kafka_eos.spark.messages import Report, Spec
+from kafka_eos.spark.rows import Outbox
+from kafka_eos.state.backends import open_backend
+from kafka_eos.state.keygroups import key_group_range
+
+_POLL = 0.05
+"""Seconds to wait for input when there is none."""
+_PATIENCE = 10.0
+"""Seconds without a record after which a task stops before the epoch's end; the next epoch goes on there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a stage works with besides its spec. ``attempt`` is unique in the application."""
+
+    plan: Plan
+    settings: Settings
+    storage: CheckpointStorage
+    local: Path
+    subtask: int
+    attempt: int
+    lasting: MutableMapping[str, Lasting]
+
+
+class LevelStage:
+    """One task's share of one level of one epoch."""
+
+    _chain: Chain
+
+    def __init__(self, spec: Spec, around: Surroundings, outbox: Outbox) -> None:
+        stages = levels(around.plan)
+        self._spec, self._around, self._outbox = spec, around, outbox
+        self._plan, self._level = around.plan, stages[spec.level]
+        self._destinations = destinations(stages)
+        self._epoch = EpochId(Epoch(spec.epoch), Term(spec.term))
+        self._job = JobContext(self._plan.name, self._epoch.term, around.settings.for_connectors())
+        self._shared: dict[str, Any] = {}
+        self._readers: dict[str, Reader[Any]] = {}
+        self._writers: dict[str, Writer[Any]] = {}
+        self._backends: dict[str, StateBackend] = {}
+        self._in: Counter[str] = Counter()
+        self._out: Counter[str] = Counter()
+        self._closing = ExitStack()
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            self._open()
+            undo.pop_all()
+
+    # ------------------------------------------------------------ opening
+
+    def _open(self) -> None:
+        nodes = [node for node in self._plan.nodes if node.name in self._level.nodes]
+        for node in nodes:
+            if node.stateful:
+                self._backends[node.name] = self._restore(node.name)
+                self._closing.callback(self._backends[node.name].close)
+        hit("recovery.restored")
+        self._shared["reject-row"] = lambda *refused: self._chain.refuse_row(*refused)
+        for node in nodes:
+            if isinstance(node, Sink):
+                self._writers[node.name] = node.sink.writer(self._context(node.name))
+                self._closing.callback(self._writers[node.name].discard)
+        outputs = {name: self._output(name, writer) for name, writer in self._writers.items()}
+        senders = {node.name: self._sender(node) for node in self._plan.exchanges}
+        self._chain = Chain(self._plan, self._backends, outputs, senders, self._level.nodes)
+        self._closing.callback(self._chain.close)
+        hit("recovery.opened")
+
+    def _restore(self, operator: str) -> StateBackend:
+        around = self._around
+        groups = key_group_range(around.subtask, self._spec.parallelism)
+        handles = [handle for handle in self._spec.states if handle.operator == operator and _overlaps(handle, groups)]
+        return open_backend(
+            around.settings.state_backend,
+            operator,
+            around.local / operator,
+            groups,
+            handles,
+            around.storage,
+            around.settings.state_cache_entries,
+        )
+
+    def _context(self, operator: str) -> TaskContext:
+        around, spec = self._around, self._spec
+        return TaskContext(
+            self._job,
+            # Two levels of one subtask are two writers; and no other writer of the epoch has this number.
+            spec.level * spec.parallelism + around.subtask,
+            spec.parallelism,
+            operator,
+            self._shared,
+            self._epoch.epoch,
+            around.attempt,
+            around.lasting,
+        )
+
+    def _output(self, name: str, writer: Writer[Any]) -> Callable[[Batch[Any]], None]:
+        def write(batch: Batch[Any]) -> None:
+            self._out[name] += len(batch)
+            writer.write(batch)
+
+        return write
+
+    def _sender(self, node: Node) -> Callable[[Batch[Any]], None]:
+        split = router(node, self._around.subtask, self._spec.parallelism)
+        level = self._destinations[node.name]
+
+        def send(batch: Batch[Any]) -> None:
+            for target, part in split(batch):
+                self._outbox.frame(target, level, node.name, self._encoded(node, part))
+
+        return send
+
+    def _encoded(self, node: Node, batch: Batch[Any]) -> bytes:
+        assert node.wire is not None  # every exchange has one
+        try:
+            return wire.encode(batch, node.wire, self._plan.dead_letters(batch.origin.source) is not None)
+        except ValueError as error:
+            raise PlanError(
+                f"values cannot pass {node.kind} {node.name!r} to another task: {error}\n  {node.where}"
+            ) from error
+
+    # ------------------------------------------------------------ work
+
+    def read(self) -> Iterator[None]:
+        """Read what is there, up to the epoch's ends or the quota, and push it. Yields between batches."""
+        self._open_readers()
+        batch_size, left = self._around.settings.batch_size, self._spec.quota
+        reading = dict(self._readers)
+        until = time.monotonic() + _PATIENCE
+        while reading and left > 0 and time.monotonic() < until:
+            for name, reader in list(reading.items()):
+                if reader.reached(self._ends(name)):
+                    del reading[name]
+                    continue
+                batch = reader.poll(max(1, min(batch_size, left)), _POLL / len(reading))
+                if batch is None:
+                    self._chain.flush_rejected(name)
+                    continue
+                until = time.monotonic() + _PATIENCE
+                left -= len(batch)
+                self._in[name] += len(batch)
+                self._chain.push(name, batch)
+            yield
+
+    def _open_readers(self) -> None:
+        """Only for sources that have something to read: connecting takes longer than reading little."""
+        for name in self._level.sources:
+            positions = self._positions(name)
+            if positions and positions != self._ends(name):
+                source = next(node for node in self._plan.sources if node.name == name)
+                self._shared[f"reject:{name}"] = self._chain.rejector(name)
+                self._readers[name] = source.source.reader(self._context(name), positions)
+                self._closing.callback(self._readers[name].close)
+
+    def push(self, exchange: str, frame: bytes) -> None:
+        """Rows that came through an exchange to this task."""
+        codec = self._plan.node(exchange).wire
+        assert codec is not None
+        self._chain.push(exchange, wire.decode(frame, codec))
+
+    def replay(self) -> None:
+        """Send on the rows that the snapshot holds on their way: each task its share, in front of all others."""
+        spec, around = self._spec, self._around
+        kept = spec.in_flight
+        nodes = {node.name: node for node in self._plan.exchanges}
+        for part in kept:
+            if part.exchange not in nodes:
+                raise PlanError(f"the checkpoint holds rows on their way through {part.exchange!r}, which is gone")
+            in_flight.check_codec(part, _wire(nodes[part.exchange]))
+        frames = in_flight.load(around.storage, around.local / "in-flight", kept)
+        for number, (name, frame) in enumerate(frames):
+            if number % spec.parallelism != around.subtask:
+                continue
+            node, level = nodes[name], self._destinations[name]
+            if not isinstance(node, KeyBy):
+                self._outbox.earlier(around.subtask, level, name, frame, number)
+                continue
+            for target, part_ in router(node, around.subtask, spec.parallelism)(wire.decode(frame, _wire(node))):
+                self._outbox.earlier(target, level, name, self._encoded(node, part_), number)
+
+    def finish(self) -> Report:
+        """The barrier: snapshot, prepare, report."""
+        hit("source.capture.before")
+        positions = {name: self._positions(name) for name in self._level.sources}
+        reached = dict.fromkeys(self._level.sources, True)
+        for name, reader in self._readers.items():
+            positions[name], reached[name] = reader.positions(), reader.reached(self._ends(name))
+        hit("source.capture.after")
+        uploads = [backend.snapshot(self._epoch.epoch) for backend in self._backends.values()]
+        hit("sink.seal")
+        precommits = [writer.seal(self._epoch) for writer in self._writers.values()]
+        committables = tuple(c for prepare in precommits for c in prepare())
+        states = tuple(upload(self._around.storage) for upload in uploads)
+        hit("worker.ack.before")
+        return Report(
+            level=self._spec.level,
+            subtask=self._around.subtask,
+            attempt=self._around.attempt,
+            positions=positions,
+            reached=reached,
+            states=states,
+            committables=committables,
+            records_in=dict(self._in),
+            records_out=dict(self._out),
+            lag=sum(reader.lag() for reader in self._readers.values()),
+        )
+
+    def close(self) -> None:
+        self._closing.close()
+
+    # ------------------------------------------------------------ splits
+
+    def _positions(self, source: str) -> Positions:
+        return {split: at for split, at in self._spec.positions[source].items() if self._is_mine(source, split)}
+
+    def _ends(self, source: str) -> Positions:
+        """Where this task may stop. A split that was found after the positions were known is not its concern."""
+        known = self._positions(source)
+        return {split: at for split, at in self._spec.ends[source].items() if split in known}
+
+    def _is_mine(self, source: str, split: SplitId) -> bool:
+        """Splits are dealt out in turn; the next source begins with the next task."""
+        turn = list(self._spec.positions).index(source) + sorted(self._spec.positions[source]).index(split)
+        return turn % self._spec.parallelism == self._around.subtask
+
+
+def _wire(node: Node) -> Any:
+    return node.wire
+
+
+def _overlaps(handle: StateHandle, groups: range) -> bool:
+    return handle.key_groups[0] < groups.stop and groups.start <= handle.key_groups[1]

@@ -1,0 +1,171 @@
+"""What Spark runs: one task of one level of one epoch, as a function over Arrow batches.
+
+Spark ships ``EpochTask``, which is plain data; the user's file is loaded here, once a term and process. Clients that
+take long to start (transactional producers) last as long.
+
+Rule: what a retry may change is raised, so that Spark tries again; what it cannot (the user's mistake, lost data)
+goes to the driver as a report, at once.
+"""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark import SparkFiles
+from pyspark import TaskContext as SparkTask
+
+from kafka_eos.app import load
+from kafka_eos.checkpoints.opening import open_storage
+from kafka_eos.errors import Bug, Fatal, UserError
+from kafka_eos.ids import AppRef, Epoch
+from kafka_eos.interfaces import Lasting
+from kafka_eos.settings import Settings
+from kafka_eos.spark.cache import CachedStorage, attempt_directory, own_directory
+from kafka_eos.spark.messages import Failure, Report, Spec, decode_spec, encode
+from kafka_eos.spark.rows import FRAME, Inbox, Outbox
+from kafka_eos.spark.stage import LevelStage, Surroundings
+
+_YOUNG_OBJECTS = 200_000
+"""More new objects than some batches have alive at once: looking for cycles among rows costs time and finds none."""
+
+
+class EpochTask:
+    """One level of one epoch, for ``mapInArrow``."""
+
+    def __init__(self, spec: bytes) -> None:
+        self._spec = spec
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spec = decode_spec(self._spec)
+        task = SparkTask.get()
+        if task is None:
+            raise Bug("an epoch's task runs outside Spark")
+        return _run(spec, batches, task.partitionId(), task.taskAttemptId())
+
+
+def _run(spec: Spec, batches: Iterable[pa.RecordBatch], subtask: int, attempt: int) -> Iterator[pa.RecordBatch]:
+    outbox = Outbox(spec.level, subtask, spec.parallelism, attempt)
+    inbox = Inbox(batches, spec.parallelism)
+    if spec.level == 0:
+        deque(batches, maxlen=0)  # a Python worker whose input is not read to its end is not used again
+    began = time.monotonic()
+    try:
+        with closing(_Work(spec, subtask, attempt, outbox)) as work:
+            opened = time.monotonic()
+            for _ in work.process(inbox):
+                yield from outbox.full()
+            worked = time.monotonic()
+            report = work.stage.finish()
+        times = {"open": opened - began, "work": worked - opened, "prepare": time.monotonic() - worked}
+        report = msgspec.structs.replace(report, inputs=inbox.inputs, seconds=times)
+    except (UserError, Fatal) as error:
+        report = Report(level=spec.level, subtask=subtask, attempt=attempt, failure=_failure(error))
+    outbox.report(encode(report))
+    if not spec.last:
+        outbox.ends()
+    yield from outbox.rest()
+
+
+class _Work:
+    """One attempt's directory and stage."""
+
+    def __init__(self, spec: Spec, subtask: int, attempt: int, outbox: Outbox) -> None:
+        self._spec, self._outbox = spec, outbox
+        process = _process(spec, attempt)
+        self._directory = attempt_directory(process.directory, attempt)
+        around = Surroundings(
+            process.plan, process.settings, process.storage, self._directory, subtask, attempt, process.lasting
+        )
+        try:
+            self.stage = LevelStage(spec, around, outbox)
+        except BaseException:
+            shutil.rmtree(self._directory)
+            raise
+
+    def process(self, inbox: Inbox) -> Iterator[None]:
+        """All rows of this level; yields when there may be something to send."""
+        if self._spec.level == 0:
+            self.stage.replay()
+        yield from self.stage.read()
+        if self._spec.level == 0:
+            return
+        for row in inbox:
+            if row[1] == self._spec.level and row[2] == FRAME:
+                self.stage.push(row[5], row[6])
+            else:
+                self._outbox.pass_on(row)
+            yield
+
+    def close(self) -> None:
+        self.stage.close()
+        shutil.rmtree(self._directory)
+
+
+# ---------------------------------------------------------------- what lasts in the process
+
+
+class _Process:
+    """What this process keeps for one generation of one term."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.key = _key(spec)
+        path = Path(SparkFiles.get(Path(spec.app).name)) if spec.shipped else Path(spec.app)
+        self.plan = load(AppRef(path, spec.pipeline)).plan()
+        self.settings = Settings.from_json(spec.settings)
+        self.directory = own_directory(self.settings.local_dir(self.plan.name) / "spark", spec.term)
+        self.storage = CachedStorage(open_storage(self.settings.checkpoints_of(self.plan.name)), self.directory)
+        self.lasting: dict[str, Lasting] = {}
+        self._epoch = -1
+
+    def begin(self, spec: Spec) -> None:
+        """A task begins; with the first one of an epoch, let go of what earlier ones needed."""
+        if spec.epoch != self._epoch:
+            self._epoch = spec.epoch
+            self.storage.tidy({file.sha256 for handle in spec.states for file in handle.files})
+            for resource in self.lasting.values():
+                resource.committed(Epoch(spec.finished))
+
+    def close(self) -> None:
+        for resource in self.lasting.values():
+            resource.close()
+
+
+_processes: list[_Process] = []
+"""One at most: an older one is closed when a newer term or generation comes."""
+
+
+def _process(spec: Spec, attempt: int) -> _Process:
+    if not _processes or _processes[0].key != _key(spec):
+        for old in _processes:
+            old.close()
+        _processes[:] = [_Process(spec)]
+        _spare_the_collector()
+    process = _processes[0]
+    process.begin(spec)
+    return process
+
+
+def _key(spec: Spec) -> Sequence[Any]:
+    return spec.app, spec.pipeline, spec.settings, spec.term, spec.generation
+
+
+def _spare_the_collector() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
+
+
+def _failure(error: UserError | Fatal) -> Failure:
+    kind = "user" if isinstance(error, UserError) else "fatal"
+    details = "".join(traceback.format_exception(error))
+    return Failure(kind, type(error).__name__, str(error) or type(error).__name__, details)  # type: ignore[arg-type]

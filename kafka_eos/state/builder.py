@@ -1,0 +1,262 @@
+"""Make a savepoint with other content: fix a value, drop an operator, or give a new job its first state.
+
+    builder = SavepointBuilder.new("orders")
+    builder.bootstrap("total", "accumulator", rows, value=Counted(state_codec(Total)))
+    builder.write("first-state")
+
+Rule: values pass through the codec that is stored with the state, so whatever is written can be read by the job; what
+it cannot read is refused here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from kafka_eos.checkpoints import savepoints
+from kafka_eos.checkpoints.savepoints import Savepoint
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.errors import ConfigError
+from kafka_eos.ids import Epoch, token
+from kafka_eos.interfaces import Codec, InFlight, Positions, StateBackend, StateDescriptor, StateHandle, ValueState
+from kafka_eos.schemas import Counted, KeyCodec, state_codec
+from kafka_eos.state.backends import open_backend
+from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.state.savepoints import canonical, carry
+from kafka_eos.state.snapshot import Snapshot, descriptor_of
+
+_CACHE = 100_000
+"""Written values of a state that are kept in memory; the rest is on disk."""
+
+
+class SavepointBuilder:
+    """Edits wait in a scratch directory until ``write``; use it in a ``with`` block, or ``close`` it.
+
+    ``sources`` may be changed: positions to begin at, by source operator and split; a source that is not in it begins
+    where its own start rule says.
+    """
+
+    def __init__(self, job: str, sources: Mapping[str, Positions], base: Snapshot | None) -> None:
+        self.job, self.sources, self._base = token(job, "the job name"), dict(sources), base
+        self._scratch = tempfile.TemporaryDirectory(prefix="kafka-eos-")
+        self._directory = Path(self._scratch.name)
+        self._store = LocalStorage(self._directory / "store")
+        self._opened: dict[str, StateBackend] = {}
+        self._states: dict[tuple[str, str], ValueState[Any]] = {}
+        self._descriptors: dict[tuple[str, str], StateDescriptor[Any]] = {}
+        self._dropped: set[str] = set()
+        self._serial = itertools.count()
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Snapshot) -> SavepointBuilder:
+        """Begin with all that a savepoint or a checkpoint holds."""
+        return cls(snapshot.job, snapshot.sources, snapshot)
+
+    @classmethod
+    def new(cls, job: str, sources: Mapping[str, Positions] | None = None) -> SavepointBuilder:
+        """Begin with no state, for the pipeline named ``job``."""
+        return cls(job, sources or {}, None)
+
+    # ------------------------------------------------------------ edits
+
+    def put(self, operator: str, state: str, key: Any, value: Any) -> None:
+        """Set the value of a key (of a place, where a key has several). ConfigError if it cannot be stored."""
+        self._check(operator, state, key, value)
+        self._state(operator, state).put(key, value)
+
+    def delete(self, operator: str, state: str, key: Any) -> None:
+        """Forget a key (a place)."""
+        self._state(operator, state).delete(key)
+
+    def drop(self, operator: str) -> None:
+        """Leave out all state of an operator that the base has, and edits of it so far."""
+        if self._base is not None and operator not in self._opened:
+            self._base.handles_of(operator)
+        if operator in self._opened:
+            self._opened.pop(operator).close()
+            self._states = {place: state for place, state in self._states.items() if place[0] != operator}
+        self._dropped.add(operator)
+
+    def bootstrap(
+        self,
+        operator: str,
+        state: str,
+        items: Any,
+        *,
+        value: Any,
+        key: str | Sequence[str] | None = None,
+        key_codec: Codec[Any] | None = None,
+    ) -> int:
+        """Give an operator a state: (key, value) pairs, or a DataFrame or pyarrow Table. Returns how many rows.
+
+        ``value`` is the type that the job declares for the state, or its codec. Of a table, ``key`` names the column
+        (or columns, for keys that are tuples) of the key, and the other columns are the fields of the value.
+        """
+        codec = state_codec(value)
+        place = (operator, token(state, "state name"))
+        if place in self._states:
+            raise ConfigError(
+                f"state {state!r} of operator {operator!r} is open already: bootstrap it before other edits"
+            )
+        self._declare(operator, StateDescriptor(state, key_codec or KeyCodec(), codec))
+        count = 0
+        for count, (of, found) in enumerate(pairs(items, key, codec), start=1):  # noqa: B007
+            self.put(operator, state, of, found)
+        return count
+
+    def bootstrap_fold(
+        self, operator: str, items: Any, *, accumulator: Any = None, key: str | Sequence[str] | None = None
+    ) -> int:
+        """As ``bootstrap``, for a fold or reduce: items are keys and accumulators of that type."""
+        return self.bootstrap(operator, "accumulator", items, value=Counted(state_codec(accumulator)), key=key)
+
+    # ------------------------------------------------------------ the result
+
+    def write(self, path: str | Path) -> Savepoint:
+        """Write the savepoint to a directory that does not exist yet, and close. ConfigError if it is taken."""
+        with self, savepoints.staged(Path(path)) as stage:
+            base = None if self._base is None else self._base.content
+            groups = MAX_KEY_GROUPS if base is None else base.max_key_groups
+            handles = [backend.snapshot(Epoch(0))(self._store) for backend in self._opened.values()]
+            operators = canonical(handles, self._store, stage, groups)
+            in_flight: tuple[InFlight, ...] = ()
+            if self._base is not None:
+                operators += canonical(self._untouched(), self._base.storage, stage, groups)
+                in_flight = self._base.content.in_flight
+                carry(in_flight, self._base.storage, stage)
+            savepoint = Savepoint(
+                job=self.job,
+                id=savepoints.new_id(),
+                epoch=0 if base is None else base.epoch,
+                term=0 if base is None else base.term,
+                created_at=savepoints.now_ms(),
+                plan="" if base is None else base.plan,
+                max_key_groups=groups,
+                sources=self.sources,
+                operators=tuple(sorted(operators, key=lambda handle: (handle.operator, handle.key_groups))),
+                in_flight=in_flight,
+            )
+            stage.publish(savepoint)
+        return savepoint
+
+    def close(self) -> None:
+        """Forget all edits."""
+        for backend in self._opened.values():
+            backend.close()
+        self._opened.clear()
+        self._scratch.cleanup()
+
+    def __enter__(self) -> SavepointBuilder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------ inside
+
+    def _untouched(self) -> list[StateHandle]:
+        assert self._base is not None
+        return [h for h in self._base.handles if h.operator not in self._opened and h.operator not in self._dropped]
+
+    def _state(self, operator: str, state: str) -> ValueState[Any]:
+        if (operator, state) not in self._states:
+            if self._base is None or operator in self._dropped:
+                raise ConfigError(f"operator {operator!r} has no state {state!r} yet: bootstrap it")
+            states = self._base.states(operator)
+            if state not in states:
+                raise ConfigError(f"operator {operator!r} has no state {state!r}; it has: {', '.join(states)}")
+            self._declare(operator, descriptor_of(states[state].description))
+        return self._states[operator, state]
+
+    def _declare(self, operator: str, descriptor: StateDescriptor[Any]) -> None:
+        if operator not in self._opened:
+            groups = range(MAX_KEY_GROUPS if self._base is None else self._base.max_key_groups)
+            directory = self._directory / f"operator-{next(self._serial)}"
+            self._opened[operator] = open_backend(
+                "rocksdb", operator, directory, groups, self._brought(operator), self._store, _CACHE, groups.stop
+            )
+        self._states[operator, descriptor.name] = self._opened[operator].value(descriptor)
+        self._descriptors[operator, descriptor.name] = descriptor
+
+    def _brought(self, operator: str) -> list[StateHandle]:
+        """What is there of an operator, with its files in the scratch store: a snapshot refers to them there."""
+        base = None if operator in self._dropped else self._base
+        handles = [] if base is None else [handle for handle in base.handles if handle.operator == operator]
+        for ref in {file.sha256: file for handle in handles for file in handle.files}.values():
+            assert base is not None
+            path = self._directory / "brought"
+            base.storage.fetch(ref, path)
+            self._store.upload(path, ref.name)
+            path.unlink()
+        return handles
+
+    def _check(self, operator: str, state: str, key: Any, value: Any) -> None:
+        """Refuse at once what the flush would refuse much later."""
+        self._state(operator, state)
+        descriptor = self._descriptors[operator, state]
+        codec = descriptor.key
+        several = descriptor.entry is not None or descriptor.namespace is not None
+        try:
+            if isinstance(codec, KeyCodec):
+                codec.check(key[0] if several else key)
+            descriptor.value.encode(value)
+        except (ValueError, TypeError, LookupError) as error:
+            raise ConfigError(f"state {state!r} of operator {operator!r}, key {key!r}: {error}") from error
+
+
+# ---------------------------------------------------------------- tables
+
+
+def pairs(items: Any, key: str | Sequence[str] | None, codec: Codec[Any]) -> Iterator[tuple[Any, Any]]:
+    """Keys and values of an iterable of pairs, a pandas DataFrame or a pyarrow Table."""
+    if hasattr(items, "to_batches"):
+        rows = (row for batch in items.to_batches() for row in batch.to_pylist())
+    elif hasattr(items, "itertuples"):
+        rows = (dict(zip(items.columns, row, strict=True)) for row in items.itertuples(index=False, name=None))
+    else:
+        yield from ((of, typed(codec, value)) for of, value in items)
+        return
+    if key is None:
+        raise ConfigError('say which column of the table is the key: key="name", or a list of names')
+    names = [key] if isinstance(key, str) else list(key)
+    for row in rows:
+        found = [_builtin(row.pop(name)) for name in names]
+        fields = {name: _builtin(value) for name, value in row.items()}
+        yield found[0] if isinstance(key, str) else tuple(found), _value(codec, fields)
+
+
+def typed(codec: Codec[Any], value: Any) -> Any:
+    """A value of the codec's type made of plain values; one that is an instance already stays as it is."""
+    if isinstance(codec, Counted):
+        pair = value if isinstance(value, tuple) and len(value) == 2 and type(value[0]) is int else (0, value)
+        return pair[0], typed(codec.inner, pair[1])
+    tp = getattr(codec, "type", Any)
+    if tp is Any or (isinstance(tp, type) and isinstance(value, tp)):
+        return value
+    try:
+        return tp.model_validate(value) if hasattr(tp, "model_validate") else msgspec.convert(value, tp)
+    except ValueError as error:
+        raise ConfigError(f"{value!r} is not a valid {tp}: {error}") from error
+
+
+def _value(codec: Codec[Any], fields: dict[str, Any]) -> Any:
+    """A row without its key: the fields of a record, or the only column itself."""
+    inner = codec.inner if isinstance(codec, Counted) else codec
+    tp = getattr(inner, "type", Any)
+    record = isinstance(tp, type) and (hasattr(tp, "model_validate") or hasattr(tp, "__struct_fields__"))
+    record = record or hasattr(tp, "__dataclass_fields__")
+    only = len(fields) == 1 and not record
+    return typed(codec, next(iter(fields.values())) if only else fields)
+
+
+def _builtin(value: Any) -> Any:
+    """NumPy scalars as Python's own."""
+    return value.item() if hasattr(value, "item") and hasattr(value, "dtype") else value

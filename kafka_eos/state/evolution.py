@@ -1,0 +1,144 @@
+"""What is stored about a state, and how its rows come to be as the job declares them.
+
+    unchanged                    nothing to do; seconds and refresh of a time to live may differ
+    another value codec          rewritten, if today's codec can read the old schema
+    time to live on, off, other clock    rewritten with, or without, the time of the last write
+    anything else                refused: ConfigError shows what is stored and what is declared
+
+Rule: rows are rewritten before the state is used, or the job does not start.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from kafka_eos.errors import ConfigError, UserError
+from kafka_eos.interfaces import Codec, Json, StateDescriptor
+from kafka_eos.state.rows import Row, Rows
+from kafka_eos.state.ttl import UNKNOWN, expired, stamped, unstamped
+
+_REWRITE = 8192
+"""Rows that are rewritten at once."""
+MARKS = "marks"
+
+
+@runtime_checkable
+class ResolvingCodec(Protocol):
+    """A value codec that can read what an older schema wrote, e.g. Avro."""
+
+    def reader_of(self, writer_schema: Json) -> Codec[Any]:
+        """A codec that decodes ``writer_schema`` into today's values. UserError if they are incompatible."""
+
+
+def describe(descriptor: StateDescriptor[Any]) -> dict[str, Json]:
+    """What is stored about a state. A value state without more is described as in the first release."""
+    stored: dict[str, Json] = {
+        "name": descriptor.name,
+        "key": _codec(descriptor.key),
+        "value": _codec(descriptor.value),
+    }
+    if descriptor.kind != "value":
+        stored["kind"] = descriptor.kind
+    for part, codec in (("namespace", descriptor.namespace), ("entry", descriptor.entry)):
+        if codec is not None:
+            stored[part] = _codec(codec)
+    if (ttl := descriptor.ttl) is not None:
+        stored["ttl"] = {"seconds": ttl.seconds, "clock": ttl.clock, "refresh": ttl.refresh}
+    return stored
+
+
+def split(stored: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, int]]:
+    """A description of a handle without its marks, and the marks."""
+    plain = dict(stored)
+    marks: Any = plain.pop(MARKS, {})
+    return plain, dict(marks)
+
+
+class Evolution:
+    """From ``stored`` to what is declared.
+
+    ``where`` names the state. Times are in ms: ``now``, and ``stored_at`` by the clock of the stored time to live.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        descriptor: StateDescriptor[Any],
+        stored: Mapping[str, Json],
+        stored_at: int,
+        now: int,
+    ) -> None:
+        self._where, self._descriptor, self._stored = where, descriptor, stored
+        self._declared = describe(descriptor)
+        self._stored_at, self._now = stored_at, now
+
+    def apply(self, rows: Rows) -> None:
+        """Rewrite the rows if they must be. ConfigError if they cannot."""
+        if any(self._stored.get(part) != self._declared.get(part) for part in ("key", "kind", "namespace", "entry")):
+            raise self._refusal()
+        same_value = self._stored["value"] == self._declared["value"]
+        before, today = _clock(self._stored), _clock(self._declared)
+        if same_value and before == today:
+            return
+        value = _same if same_value else self._value()
+        try:
+            for block in _blocks(rows.scan()):
+                kept = [(key, new) for key, data in block if (new := self._rewritten(data, value)) is not None]
+                gone = {key for key, _ in block}.difference(key for key, _ in kept)
+                rows.write([key for key, _ in kept], [data for _, data in kept], gone)
+        except ValueError as error:
+            raise ConfigError(
+                f"{self._where}: a value written with {self._stored} cannot be read as {self._declared}: {error}"
+            ) from error
+
+    def _rewritten(self, data: bytes, value: Callable[[bytes], bytes]) -> bytes | None:
+        """The row's new data; None if it has expired."""
+        before, today = _clock(self._stored), _clock(self._declared)
+        stamp = self._now if today == "processing" else UNKNOWN
+        if before is not None:
+            written, data = unstamped(data)
+            now = max(self._stored_at, self._now) if before == "processing" else self._stored_at
+            if expired(written, now, _seconds(self._stored)):
+                return None
+            stamp = written if before == today else stamp
+        return value(data) if today is None else stamped(stamp, value(data))
+
+    def _value(self) -> Callable[[bytes], bytes]:
+        codec, stored = self._descriptor.value, self._stored["value"]
+        if not (isinstance(stored, dict) and stored["name"] == codec.name and isinstance(codec, ResolvingCodec)):
+            raise self._refusal()
+        try:
+            decode = codec.reader_of(stored["schema"]).decode
+        except UserError as error:
+            raise self._refusal(f" ({error})") from error
+        return lambda data: codec.encode(decode(data))
+
+    def _refusal(self, reason: str = "") -> ConfigError:
+        return ConfigError(
+            f"{self._where} was written with {self._stored}, and the job declares {self._declared}{reason}. "
+            "Declare the old one, or give the state a new name to start it empty."
+        )
+
+
+def _codec(codec: Codec[Any]) -> dict[str, Json]:
+    return {"name": codec.name, "schema": codec.schema}
+
+
+def _clock(stored: Mapping[str, Json]) -> Json:
+    ttl = stored.get("ttl")
+    return ttl["clock"] if isinstance(ttl, dict) else None
+
+
+def _seconds(stored: Mapping[str, Any]) -> float:
+    return float(stored["ttl"]["seconds"])
+
+
+def _same(data: bytes) -> bytes:
+    return data
+
+
+def _blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    while block := list(itertools.islice(rows, _REWRITE)):
+        yield block

@@ -1,0 +1,85 @@
+"""How places of a state become row keys, and back.
+
+    value                        group | key
+    value with namespace         group | size key | namespace
+    map, list                    group | size key | entry
+    map, list with namespace     group | size key | size namespace | entry
+
+``group`` is two bytes, ``size`` one byte, or ff and four bytes for parts of 255 bytes and more; every part is encoded.
+Rule: part of the durable format. A part in front of another one tells its size, so no two places share a row key, and
+all rows of one key (and of one namespace of it) are neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from kafka_eos.interfaces import Codec, StateDescriptor
+from kafka_eos.state.keygroups import GROUP_BYTES, group_prefix, key_group, row_keys
+
+_LONG = 255
+_LONG_BYTES = 4
+
+
+class Layout:
+    """The row keys of one state. Encodes parts with the state's codecs: raises what they raise."""
+
+    def __init__(self, descriptor: StateDescriptor[Any], max_key_groups: int) -> None:
+        rest = [codec for codec in (descriptor.namespace, descriptor.entry) if codec is not None]
+        self.codecs: tuple[Codec[Any], ...] = (descriptor.key, *rest)
+        self.plain = not rest
+        """Places are keys, not tuples."""
+        self._max_key_groups = max_key_groups
+        self.encode: Callable[[Any], bytes] = descriptor.key.encode if self.plain else self._encode
+        """The first half of the way to a row key, a place at a time, for whoever must know which place fails."""
+
+    def row_keys(self, places: Iterable[Any]) -> list[bytes]:
+        """Row keys of places, in order."""
+        return self.finish(list(map(self.encode, places)))
+
+    def finish(self, encoded: list[bytes]) -> list[bytes]:
+        """The second half, for many at once."""
+        return row_keys(encoded, self._max_key_groups) if self.plain else encoded
+
+    def prefix(self, parts: Sequence[Any]) -> bytes:
+        """What all row keys begin with whose places begin with ``parts``, fewer than a place has."""
+        encoded = [codec.encode(part) for codec, part in zip(self.codecs, parts, strict=False)]
+        return group_prefix(key_group(encoded[0], self._max_key_groups)) + b"".join(map(_sized, encoded))
+
+    def place(self, row_key: bytes) -> Any:
+        """The place of a row key: a key, or a tuple of key, namespace, entry. ValueError if it is not one."""
+        *front, last = self.codecs
+        at, parts = GROUP_BYTES, []
+        for codec in front:
+            start, at = _span(row_key, at)
+            parts.append(codec.decode(row_key[start:at]))
+        end = last.decode(row_key[at:])
+        return (*parts, end) if parts else end
+
+    def _encode(self, place: Any) -> bytes:
+        *front, last = [codec.encode(part) for codec, part in zip(self.codecs, place, strict=True)]
+        return group_prefix(key_group(front[0], self._max_key_groups)) + b"".join(map(_sized, front)) + last
+
+
+def after(prefix: bytes) -> bytes:
+    """The least bytes that are greater than everything that begins with ``prefix``, which begins with a group."""
+    short = prefix.rstrip(b"\xff")
+    return short[:-1] + bytes([short[-1] + 1])
+
+
+def _sized(part: bytes) -> bytes:
+    size = len(part)
+    head = size.to_bytes(1, "big") if size < _LONG else b"\xff" + size.to_bytes(_LONG_BYTES, "big")
+    return head + part
+
+
+def _span(row_key: bytes, at: int) -> tuple[int, int]:
+    """Start and end of the sized part at ``at``."""
+    size, start = row_key[at : at + 1], at + 1
+    if size == b"\xff":
+        size, start = row_key[start : start + _LONG_BYTES], start + _LONG_BYTES
+    end = start + int.from_bytes(size, "big")
+    if not size or end > len(row_key):
+        raise ValueError(f"row key {row_key!r} ends within a part")
+    return start, end

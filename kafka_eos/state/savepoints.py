@@ -1,0 +1,172 @@
+"""Make a savepoint of a decided epoch: the same rows in one format, whatever backend and parallelism wrote them.
+
+    pinned = pin(storage, manifest, target)    at once: retention cannot take the files away any more
+    pinned.write()                             reads, converts and publishes; may take long, on any thread
+
+Rule: only an epoch whose output is committed becomes a savepoint, or that output would be made again from it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+
+from kafka_eos import failpoints
+from kafka_eos.checkpoints import files, paths, savepoints
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.savepoints import Savepoint, SavepointFiles, Stage
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.ids import KeyGroup
+from kafka_eos.interfaces import CheckpointStorage, FileRef, InFlight, Json, StateHandle
+from kafka_eos.state import memory
+from kafka_eos.state.evolution import MARKS, split
+from kafka_eos.state.handles import StoredRows, opened
+from kafka_eos.state.keygroups import GROUP_BYTES, key_group_range, subtask_of
+from kafka_eos.state.rows import Row
+
+PART_BYTES = 256 << 20
+"""State of an operator that is larger than this is stored as several handles, each for a range of key groups."""
+
+
+def write(storage: CheckpointStorage, manifest: Manifest, target: Path) -> Savepoint:
+    """Make the savepoint ``target`` of a committed epoch of a job. ConfigError if ``target`` is taken."""
+    return pin(storage, manifest, target).write()
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """A savepoint that is begun. ``write`` or ``close`` it: until then its parts lie beside ``target``."""
+
+    manifest: Manifest
+    stage: Stage
+    _cleanup: ExitStack
+
+    def write(self) -> Savepoint:
+        """Finish it; durable on return. Raises CorruptCheckpoint, OSError; then there is no savepoint."""
+        with self._cleanup:
+            source = SavepointFiles(self.stage.work, ordered=False)
+            operators = canonical(self.manifest.states, source, self.stage, self.manifest.max_key_groups)
+            carry(self.manifest.in_flight, source, self.stage)
+            savepoint = Savepoint(
+                job=self.manifest.job,
+                id=savepoints.new_id(),
+                epoch=self.manifest.epoch,
+                term=self.manifest.term,
+                created_at=savepoints.now_ms(),
+                plan=self.manifest.plan,
+                max_key_groups=self.manifest.max_key_groups,
+                sources=self.manifest.sources,
+                operators=operators,
+                in_flight=self.manifest.in_flight,
+            )
+            self.stage.publish(savepoint)
+        return savepoint
+
+    def close(self) -> None:
+        """Give it up."""
+        self._cleanup.close()
+
+
+def pin(storage: CheckpointStorage, manifest: Manifest, target: Path) -> Pinned:
+    """Begin a savepoint: give the files of the epoch second names beside ``target``. ConfigError if it is taken.
+
+    Call it while the epoch is retained. Quick where files can be linked; elsewhere they are copied.
+    """
+    with ExitStack() as stack:
+        stage = stack.enter_context(savepoints.staged(target))
+        keep = stage.work / paths.SAVEPOINT_FILES
+        keep.mkdir(mode=0o700)
+        of_state = [file for handle in manifest.states for file in handle.files]
+        under_way = [file for rows in manifest.in_flight for file in rows.files]
+        for sha256, ref in {file.sha256: file for file in of_state + under_way}.items():
+            _keep(storage, ref, keep / sha256)
+        failpoints.hit("savepoint.pinned")
+        return Pinned(manifest, stage, stack.pop_all())
+
+
+def _keep(storage: CheckpointStorage, ref: FileRef, target: Path) -> None:
+    if isinstance(storage, LocalStorage):
+        try:
+            if files.link(storage.root / paths.shared_name(ref.sha256), target):
+                return
+        except FileNotFoundError:
+            pass  # ``fetch`` names it
+    storage.fetch(ref, target)
+
+
+# ---------------------------------------------------------------- the one format
+
+
+def carry(in_flight: Iterable[InFlight], source: CheckpointStorage, stage: Stage) -> None:
+    """Store rows that are under way between subtasks into the stage, as they are."""
+    for ref in (file for rows in in_flight for file in rows.files):
+        path = stage.work / "frames"
+        source.fetch(ref, path)
+        stage.files.upload(path, ref.name)
+        path.unlink()
+
+
+def canonical(
+    handles: Iterable[StateHandle], source: CheckpointStorage, stage: Stage, max_key_groups: int
+) -> tuple[StateHandle, ...]:
+    """Store the rows of ``handles``, all in ``source``, into the stage; returns handles for them, sorted."""
+    by_operator = itertools.groupby(sorted(handles, key=attrgetter("operator")), key=attrgetter("operator"))
+    return tuple(
+        handle
+        for operator, found in by_operator
+        for handle in _operator(operator, list(found), source, stage, max_key_groups)
+    )
+
+
+def _operator(
+    operator: str, handles: Sequence[StateHandle], source: CheckpointStorage, stage: Stage, max_key_groups: int
+) -> Iterator[StateHandle]:
+    size = sum(file.size for handle in handles for file in handle.files)
+    parts = min(max(1, -(-size // PART_BYTES)), max_key_groups)
+    described = _described(handles)
+    stored: list[list[FileRef]] = [[] for _ in range(parts)]
+    with opened(handles, source, stage.work) as rows:
+        for state in sorted(described):
+            for part, ref in _state(state, rows, stage, parts, max_key_groups):
+                stored[part].append(ref)
+    states = tuple(described[name] for name in sorted(described))
+    for part, refs in enumerate(stored):
+        groups = key_group_range(part, parts, max_key_groups)
+        yield StateHandle(operator, memory.KIND, (groups.start, groups.stop - 1), tuple(refs), states)
+
+
+def _described(handles: Iterable[StateHandle]) -> dict[str, Mapping[str, Json]]:
+    """What is stored of each state, by name, with the highest of the subtasks' marks."""
+    found: dict[str, Mapping[str, Json]] = {}
+    highest: dict[str, dict[str, int]] = {}
+    for state, marks in (split(state) for handle in handles for state in handle.states):
+        name = str(state["name"])
+        known = highest.setdefault(name, {})
+        known.update({mark: max(value, known.get(mark, value)) for mark, value in marks.items()})
+        found[name] = {**state, MARKS: dict[str, Json](known)} if known else state
+    return found
+
+
+def _state(
+    state: str, sources: Iterable[StoredRows], stage: Stage, parts: int, max_key_groups: int
+) -> Iterator[tuple[int, FileRef]]:
+    """Store the rows of one state, a file a part that has rows."""
+
+    def part_of(row: Row) -> int:
+        return 0 if parts == 1 else subtask_of(_group(row), parts, max_key_groups)
+
+    rows = itertools.chain.from_iterable(source.scan(state) for source in sources)
+    for part, found in itertools.groupby(rows, key=part_of):
+        path = stage.work / memory.rows_file(state)
+        with path.open("xb") as target:
+            memory.write_rows(target, found)
+        yield part, stage.files.upload(path, path.name)
+        path.unlink()
+
+
+def _group(row: Row) -> KeyGroup:
+    return KeyGroup(int.from_bytes(row[0][:GROUP_BYTES], "big"))

@@ -1,0 +1,258 @@
+"""The state that a savepoint or a checkpoint holds, decoded.
+
+Values come out as the stored codecs and schemas say (see ``schemas.stored``), keys as what they were. A place of a
+state with namespaces or entries (maps, lists) is a tuple that begins with the key.
+
+Rule: reading changes nothing that is stored. Rows are streamed; only checkpoints of the memory backend are sorted in
+memory, a state at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints import paths, savepoints
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.opening import open_storage
+from kafka_eos.checkpoints.savepoints import Savepoint, SavepointFiles
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.errors import ConfigError
+from kafka_eos.interfaces import CheckpointStorage, Json, Positions, StateDescriptor, StateHandle, Ttl
+from kafka_eos.schemas.stored import stored_codec
+from kafka_eos.state.entries import NumberCodec
+from kafka_eos.state.evolution import split
+from kafka_eos.state.handles import Scan, opened
+from kafka_eos.state.keygroups import key_group
+from kafka_eos.state.layout import Layout
+from kafka_eos.state.rows import Row
+from kafka_eos.state.ttl import TIME, UNKNOWN, Timed, expired
+
+_BATCH = 8192
+"""Rows of a table that are converted at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateInfo:
+    """One state of an operator. ``description`` is what is stored about it: codecs, schemas, kind, time to live."""
+
+    operator: str
+    name: str
+    kind: str
+    bytes: int
+    """Size of the operator's files that this state is in; with RocksDB states share files."""
+    description: Mapping[str, Json]
+
+
+class Snapshot:
+    """Positions and state of one savepoint, or of one committed epoch of a job. Make it with ``open``."""
+
+    def __init__(self, path: Path | str, storage: CheckpointStorage, content: Savepoint | Manifest) -> None:
+        self.path, self.storage, self.content = path, storage, content
+        self.handles: tuple[StateHandle, ...] = content.operators if isinstance(content, Savepoint) else content.states
+
+    @classmethod
+    def open(cls, path: str | Path, epoch: int | None = None) -> Snapshot:
+        """A savepoint's directory; or a job's, and then its newest committed epoch, or the decided one given.
+
+        The job's may be the address of a store as well. Raises ConfigError if it is neither, CorruptCheckpoint if it
+        is damaged.
+        """
+        if isinstance(path, str) and "://" in path:
+            remote = open_storage(path)
+            return cls(path, remote, _manifest(remote, path, epoch))
+        path = Path(path)
+        if (path / paths.SAVEPOINT).exists():
+            if epoch is not None:
+                raise ConfigError(f"{path} is a savepoint: it holds one epoch, and none can be chosen")
+            return cls(path, SavepointFiles(path), savepoints.read(path))
+        if (path / paths.MANIFESTS).is_dir():
+            storage = _JobFiles(path)
+            return cls(path, storage, _manifest(storage, path, epoch))
+        raise ConfigError(f"{path} is neither a savepoint nor the directory of a job")
+
+    @property
+    def job(self) -> str:
+        return self.content.job
+
+    @property
+    def epoch(self) -> int:
+        return self.content.epoch
+
+    @property
+    def max_key_groups(self) -> int:
+        return self.content.max_key_groups
+
+    @property
+    def sources(self) -> dict[str, Positions]:
+        """Where to read next, by source operator and split."""
+        return self.content.sources
+
+    def operators(self) -> list[str]:
+        """Names of the operators that have state."""
+        return sorted({handle.operator for handle in self.handles})
+
+    def states(self, operator: str) -> dict[str, StateInfo]:
+        """The states of an operator, by name. ConfigError if there is no such operator."""
+        found: dict[str, StateInfo] = {}
+        for handle in self.handles_of(operator):
+            for described in handle.states:
+                name, kind = str(described["name"]), str(described.get("kind", "value"))
+                size = sum(file.size for file in handle.files if file.name.partition(".")[0] == name or _shared(handle))
+                before = found[name].bytes if name in found else 0
+                found[name] = StateInfo(operator, name, kind, before + size, described)
+        return found
+
+    def handles_of(self, operator: str) -> tuple[StateHandle, ...]:
+        """The handles of an operator; ConfigError, naming those that there are, if it has none."""
+        found = tuple(handle for handle in self.handles if handle.operator == operator)
+        if not found:
+            known = ", ".join(self.operators()) or "none"
+            raise ConfigError(f"{self.path} holds no state of an operator {operator!r}; it holds that of: {known}")
+        return found
+
+    # ------------------------------------------------------------ reading
+
+    def read(self, operator: str, state: str | None = None) -> Iterator[tuple[Any, Any]]:
+        """Keys (places) and values, in the order of key groups. ``state`` may be left out if there is only one.
+
+        ValueError if a row cannot be decoded, CorruptCheckpoint if a file is not what was stored.
+        """
+        info = self._info(operator, state)
+        decode = _Decoder(info, self.max_key_groups)
+        with self._rows(info, self.handles_of(operator)) as rows:
+            yield from (decoded for row in rows if (decoded := decode(row)) is not None)
+
+    def get(self, operator: str, state: str | None, key: Any) -> Any:
+        """The value of a key, or None; of a state with namespaces or entries, a dict of them (of tuples, if both)."""
+        found = dict(self.find(operator, state, key))
+        if _Decoder(self._info(operator, state), self.max_key_groups).layout.plain:
+            return found.get(key)
+        return {place[1] if len(place) == 2 else place[1:]: value for place, value in found.items()}
+
+    def find(self, operator: str, state: str | None, key: Any) -> list[tuple[Any, Any]]:
+        """What ``read`` gives for one key. ValueError if the state cannot have such a key."""
+        info = self._info(operator, state)
+        decode = _Decoder(info, self.max_key_groups)
+        layout = decode.layout
+        group = key_group(layout.codecs[0].encode(key), self.max_key_groups)
+        first = layout.row_keys([key])[0] if layout.plain else layout.prefix((key,))
+        owners = [h for h in self.handles_of(operator) if h.key_groups[0] <= group <= h.key_groups[1]]
+        with self._rows(info, owners) as rows:
+            near = itertools.takewhile(lambda row: row[0].startswith(first), _from(first, rows))
+            mine = (row for row in near if row[0] == first or not layout.plain)
+            return [decoded for row in mine if (decoded := decode(row)) is not None]
+
+    def to_arrow(self, operator: str, state: str | None = None) -> Any:
+        """A pyarrow Table with the columns ``key`` and ``value``. ImportError without pyarrow."""
+        import pyarrow
+
+        batches = list(self.batches(operator, state))
+        return pyarrow.concat_tables(batches, promote_options="default") if batches else pyarrow.table({})
+
+    def to_pandas(self, operator: str, state: str | None = None) -> Any:
+        """A pandas DataFrame with the columns ``key`` and ``value``. ImportError without pandas."""
+        import pandas
+
+        rows = [{"key": key, "value": value} for key, value in self.read(operator, state)]
+        return pandas.DataFrame(rows, columns=["key", "value"])
+
+    def batches(self, operator: str, state: str | None = None) -> Iterator[Any]:
+        """The same as pyarrow Tables, some thousand rows each."""
+        import pyarrow
+
+        rows = ({"key": key, "value": value} for key, value in self.read(operator, state))
+        while batch := list(itertools.islice(rows, _BATCH)):
+            yield pyarrow.Table.from_pylist(batch)
+
+    @contextmanager
+    def _rows(self, info: StateInfo, handles: Sequence[StateHandle]) -> Iterator[Scan]:
+        with (
+            tempfile.TemporaryDirectory(prefix="kafka-eos-") as scratch,
+            opened(handles, self.storage, Path(scratch)) as sources,
+            closing(_chained(source.scan(info.name) for source in sources)) as rows,
+        ):
+            yield rows
+
+    def _info(self, operator: str, state: str | None) -> StateInfo:
+        states = self.states(operator)
+        if state is None and len(states) == 1:
+            return next(iter(states.values()))
+        if state is None or state not in states:
+            what = "say which of its states" if state is None else f"it has no state {state!r}, but"
+            raise ConfigError(f"operator {operator!r} of {self.path}: {what}: {', '.join(states) or 'none'}")
+        return states[state]
+
+
+def descriptor_of(description: Mapping[str, Json]) -> StateDescriptor[Any]:
+    """The descriptor of a state as it is stored, with codecs for plain values."""
+    stored: Any = split(description)[0]
+    parts = {part: _codec(stored[part]) for part in ("namespace", "entry") if part in stored}
+    ttl = Ttl(**stored["ttl"]) if "ttl" in stored else None
+    key, value = _codec(stored["key"]), _codec(stored["value"])
+    return StateDescriptor(stored["name"], key, value, kind=stored.get("kind", "value"), ttl=ttl, **parts)
+
+
+class _Decoder:
+    """Rows to places and values; None for what has expired when it was stored."""
+
+    def __init__(self, info: StateInfo, max_key_groups: int) -> None:
+        descriptor, self._marks = descriptor_of(info.description), split(info.description)[1]
+        self.layout = Layout(descriptor, max_key_groups)
+        self._ttl = descriptor.ttl
+        self._value = descriptor.value if descriptor.ttl is None else Timed(descriptor.value)
+
+    def __call__(self, row: Row) -> tuple[Any, Any] | None:
+        place, value = self.layout.place(row[0]), self._value.decode(row[1])
+        if self._ttl is None:
+            return place, value
+        stamp, value = value
+        gone = expired(stamp, self._marks.get(TIME, UNKNOWN), self._ttl.seconds)
+        return None if gone else (place, value)
+
+
+class _JobFiles(LocalStorage):
+    """The directory of a job, only to read: makes nothing in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+
+def _manifest(storage: CheckpointStorage, path: Path | str, epoch: int | None) -> Manifest:
+    names = storage.list(paths.MANIFESTS)
+    if not names:
+        raise ConfigError(f"{path} holds no checkpoint")
+    if epoch is None:
+        job = records.decode(Manifest, names[-1], storage.read(names[-1])).job
+        return savepoints.newest_committed(storage, job, settled=False)
+    named = [name for name in names if paths.parse_manifest_name(name).epoch.n == epoch]
+    if not named:
+        kept = sorted({paths.parse_manifest_name(name).epoch.n for name in names})
+        raise ConfigError(f"{path} holds no epoch {epoch}; it holds {', '.join(map(str, kept))}")
+    return records.decode(Manifest, named[-1], storage.read(named[-1]))
+
+
+def _codec(stored: Any) -> Any:
+    if stored["name"] == NumberCodec.name:
+        return NumberCodec()
+    return stored_codec(stored["name"], stored["schema"])
+
+
+def _shared(handle: StateHandle) -> bool:
+    """Are the states of the handle in the same files?"""
+    return not any(file.name.endswith(".rows") for file in handle.files)
+
+
+def _chained(scans: Iterator[Scan]) -> Scan:
+    for scan in scans:
+        yield from scan  # closing this one closes that one
+
+
+def _from(first: bytes, rows: Scan) -> Iterator[Row]:
+    return itertools.dropwhile(lambda row: row[0] < first, rows)

@@ -1,0 +1,151 @@
+"""Codecs for stored data by name and schema alone, for tools that do not have the program that wrote it.
+
+    msgpack, json      plain values: dicts, lists, text, numbers
+    avro               dicts, by the stored schema
+    counted-…          ``{"updates": how many outputs the key has had, "accumulator": the value}``
+    key, raw, utf-8    as ever
+    anything else      the bytes
+
+Rule: they have the names and schemas of the codecs that they stand for, so what they write is read as if those had
+written it. What a plain value does not tell (a date from text) is kept as it was stored.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import fastavro
+import msgspec
+from fastavro.schema import SchemaParseException
+
+from kafka_eos.errors import ConfigError
+from kafka_eos.interfaces import Codec, Json
+from kafka_eos.schemas.counted import Counted
+from kafka_eos.schemas.msgpack import KeyCodec
+from kafka_eos.schemas.raw import BytesCodec, StrCodec
+
+_COUNTED = "counted-"
+_BAD = (ValueError, TypeError, LookupError, EOFError, OverflowError, RecursionError, msgspec.MsgspecError)
+
+
+def stored_codec(name: str, schema: Json) -> Codec[Any]:
+    """The codec for data that was written by the codec ``name`` with ``schema``. ConfigError for a bad schema."""
+    if name.startswith(_COUNTED):
+        return _PlainCounted(stored_codec(name.removeprefix(_COUNTED), schema))
+    match name:
+        case "msgpack" | "json":
+            return _Plain(name, schema)
+        case "avro":
+            return _Avro(schema)
+        case "key":
+            return KeyCodec()
+        case "raw":
+            return BytesCodec()
+        case "utf-8":
+            return StrCodec()
+        case _:
+            return _Opaque(name, schema)
+
+
+class _Plain:
+    """Builtin values as MessagePack or JSON, whatever class they came from."""
+
+    def __init__(self, name: str, schema: Json) -> None:
+        self.name, self.schema = name, schema
+        if name == "msgpack":
+            self._encode = msgspec.msgpack.Encoder(order="deterministic").encode
+            self._decode = msgspec.msgpack.Decoder().decode
+        else:
+            self._encode = msgspec.json.Encoder(order="deterministic").encode
+            self._decode = msgspec.json.Decoder().decode
+
+    def encode(self, value: Any) -> bytes:
+        check_fields(value, self.schema)
+        try:
+            return self._encode(value)
+        except _BAD as error:
+            raise ValueError(f"cannot be stored as {self.name}: {error}") from error
+
+    def decode(self, data: bytes) -> Any:
+        return self._decode(data)
+
+
+class _Avro:
+    """Dicts as Avro without a header."""
+
+    name = "avro"
+
+    def __init__(self, schema: Json) -> None:
+        self.schema = schema
+        try:
+            self._parsed = fastavro.parse_schema(json.loads(json.dumps(schema)))
+        except (SchemaParseException, *_BAD) as error:
+            raise ConfigError(f"the stored Avro schema is not usable: {error}") from error
+
+    def encode(self, value: Any) -> bytes:
+        out = io.BytesIO()
+        try:
+            fastavro.schemaless_writer(out, self._parsed, value, strict=True)
+        except _BAD as error:
+            raise ValueError(f"does not fit the Avro schema: {error}") from error
+        return out.getvalue()
+
+    def decode(self, data: bytes) -> Any:
+        try:
+            return fastavro.schemaless_reader(io.BytesIO(data), self._parsed, None)
+        except _BAD as error:
+            raise ValueError(f"does not fit the Avro schema: {error}") from error
+
+
+class _PlainCounted:
+    """What ``Counted`` stores, as a dict."""
+
+    def __init__(self, inner: Codec[Any]) -> None:
+        self._pair = Counted(inner)
+        self.name, self.schema = self._pair.name, self._pair.schema
+
+    def encode(self, value: Any) -> bytes:
+        if not (isinstance(value, Mapping) and value.keys() == {"updates", "accumulator"}):
+            raise ValueError('expected {"updates": a number, "accumulator": a value}')
+        if type(value["updates"]) is not int or value["updates"] < 0:
+            raise ValueError(f"updates is a number from 0, not {value['updates']!r}")
+        return self._pair.encode((value["updates"], value["accumulator"]))
+
+    def decode(self, data: bytes) -> dict[str, Any]:
+        updates, accumulator = self._pair.decode(data)
+        return {"updates": updates, "accumulator": accumulator}
+
+
+class _Opaque(BytesCodec):
+    """A codec that is not known here: bytes, unchanged."""
+
+    def __init__(self, name: str, schema: Json) -> None:
+        self.name, self.schema = name, schema
+
+
+def check_fields(value: Any, schema: Json) -> None:
+    """ValueError if the JSON schema lists an object's fields, and ``value`` lacks one or has another one."""
+    described = _resolved(schema)
+    properties = described.get("properties")
+    if not isinstance(properties, dict) or not isinstance(value, Mapping):
+        return
+    required = described.get("required")
+    missing = {str(name) for name in (required if isinstance(required, list) else ())} - value.keys()
+    unknown = value.keys() - properties.keys()
+    if missing or unknown:
+        wrong = [f"lacks {name!r}" for name in sorted(missing)] + [f"has {name!r}" for name in sorted(unknown)]
+        raise ValueError(f"the stored type has the fields {sorted(properties)}, and the value {', '.join(wrong)}")
+
+
+def _resolved(schema: Json) -> Mapping[str, Json]:
+    """The schema itself, or what its reference at the top stands for."""
+    if not isinstance(schema, dict):
+        return {}
+    reference, definitions = schema.get("$ref"), schema.get("$defs")
+    if isinstance(reference, str) and isinstance(definitions, dict):
+        found = definitions.get(reference.rpartition("/")[2])
+        return found if isinstance(found, dict) else {}
+    return schema

@@ -1,0 +1,259 @@
+"""The auditor audited: every corruption of the catalogue is found and named, and nothing else is.
+
+One pipeline writes the same totals to a sink for each corruption; its outputs are spoiled one sink at a time, and one
+audit judges them all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafka_eos.audit import Check, Outcome, Verdict
+from kafka_eos.ids import SplitId
+from tests.audit.corruptions import CORRUPTIONS, Outs, nth, without
+from tests.audit.job import Job, Out, epoch, out
+
+pytestmark = pytest.mark.timeout(300)
+
+PIPELINE = """
+from pydantic import BaseModel
+from kafka_eos import Pipeline
+from kafka_eos.connectors.files import FileSink
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
+
+class Order(BaseModel):
+    user: str
+    amount: int
+
+class Total(BaseModel):
+    user: str
+    total: int
+
+def picky(total):
+    if total.total == {refused}:
+        raise ValueError("not this one")
+    return total.user
+
+def user(total):
+    return [("user", total.user.encode())]
+
+pipeline = Pipeline("{name}")
+totals = (
+    pipeline.source("orders", KafkaSource("{input}", value=Order), on_error=dead_letter("{letters}"))
+    .filter(lambda order: order.amount > 0)
+    .key_by(lambda order: order.user)
+    .fold("total", init=lambda: 0, step=lambda total, order: total + order.amount,
+          emit=lambda user, total: Total(user=user, total=total))
+)
+for sink, topic in {topics}.items():
+    totals.sink(sink, KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user))
+for sink, topic in {plain}.items():
+    totals.sink(sink, KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user, provenance=False))
+for sink, directory in {files}.items():
+    totals.sink(sink, FileSink(directory, value=Total, envelope=not sink.startswith("plain")))
+totals.sink("picky", KafkaSink("{picky}", value=Total, key=picky))
+"""
+USERS = ("ann", "bob", "cid", "dee")
+REFUSED = 27  # ann's total after her third order
+
+FILES: dict[str, dict[Check, int]] = {
+    "lines-clean": {},
+    "lines-doubled": {Check.DUPLICATE: 1},
+    "lines-lost": {Check.LOST: 1, Check.UPDATE_GAP: 1},
+    "lines-torn": {Check.TORN: 1, Check.LOST: 1, Check.WRONG_TOTAL: 1},
+    "lines-joined": {Check.TORN: 1, Check.LOST: 2, Check.UPDATE_GAP: 2},
+    "lines-altered": {Check.WRONG_VALUE: 1},
+    "lines-swapped": {Check.REORDERED: 1},
+    "a-file-lost": {Check.LOST: 8, Check.WRONG_TOTAL: 4},
+    "plain-lines-clean": {},
+    "plain-lines-lost": {Check.LOST: 1},
+    "plain-lines-altered": {Check.LOST: 1, Check.UNEXPECTED: 1},
+}
+PLAIN: dict[str, dict[Check, int]] = {
+    "plain-clean": {},
+    "plain-lost": {Check.LOST: 1},
+    "plain-doubled": {Check.DUPLICATE: 1},
+    "plain-cancelling": {Check.LOST: 1, Check.DUPLICATE: 1},
+    "plain-header-altered": {Check.LOST: 1, Check.UNEXPECTED: 1},
+}
+LETTERS = {Check.LOST: 1, Check.DUPLICATE: 1, Check.WRONG_VALUE: 1}
+
+
+class World:
+    """Topics and files with everything that is wrong with them, and what an audit says of it."""
+
+    def __init__(self, bootstrap: str, directory: Path, names: Sequence[str]) -> None:
+        self.directory, self.topics = (
+            directory,
+            dict(zip((*_sinks(), "orders", "letters", "picky"), names, strict=True)),
+        )
+        self.input, self.letters = self.topics.pop("orders"), self.topics.pop("letters")
+        self.files = {sink: str(directory / sink) for sink in FILES}
+        plain = {sink: self.topics[sink] for sink in PLAIN}
+        marked = {c.name: self.topics[c.name] for c in CORRUPTIONS}
+        self.job = Job(bootstrap, directory, directory / "app.py", f"corrupted-{uuid4().hex[:8]}")
+        self.job.app.write_text(
+            PIPELINE.format(name=self.job.name, input=self.input, letters=self.letters, refused=REFUSED, topics=marked,
+                            plain=plain, files=self.files, picky=self.topics["picky"])
+        )  # fmt: skip
+        self.outs = self._feed()
+        self._write_topics()
+        self._write_letters()
+        for sink in FILES:
+            self._write_files(sink)
+        splits = {SplitId(f"{self.input}/{p}"): end for p, end in enumerate(self.ends)}
+        self.job.commits(epoch(1, 0), epoch(1, 1), epoch(2, 2), positions={"orders": splits}, counts={})
+
+    def _feed(self) -> Outs:
+        """Write the input; the right outputs."""
+        inputs: list[tuple[int, str | None, bytes]] = []
+        outs, sums, updates = [], dict.fromkeys(USERS, 0), dict.fromkeys(USERS, 0)
+        for i in range(20):
+            user, partition, amount = USERS[i % 4], i % 2, 0 if i >= 16 else i + 1
+            inputs.append((partition, user, json.dumps({"user": user, "amount": amount}).encode()))
+            if amount:
+                sums[user] += amount
+                updates[user] += 1
+                written_by = (1, 1) if i < 8 else (2, 2)
+                made = out((partition, i // 2), user, _total(user, sums[user]), update=updates[user],
+                           topic=self.input, epoch=written_by, target=partition)  # fmt: skip
+                outs.append(replace(made, headers=(("user", user.encode()),)))
+        bad: list[tuple[int, str | None, bytes]] = [(0, None, b"bad %d" % i) for i in range(3)]
+        self.job.feed(self.input, [*inputs, *bad])
+        self.ends = (13, 10)
+        return outs
+
+    def _write_topics(self) -> None:
+        visible = {self.topics[c.name]: c.spoil(self.outs) for c in CORRUPTIONS}
+        visible |= {self.topics[sink]: _plain(sink, self.outs) for sink in PLAIN}
+        visible[self.topics["picky"]] = [
+            replace(o, headers=()) for o in self.outs if o.value != _total("ann", REFUSED)
+        ]  # fmt: skip
+        self.job.write_all(visible)
+        self.job.write_all({self.topics[c.name]: c.hide(self.outs) for c in CORRUPTIONS}, commit=False)
+
+    def _write_letters(self) -> None:
+        """One is lost, one is doubled, one has another header; the one that a sink refused is right."""
+        refused = self.outs[nth(self.outs, "ann", 3)]
+        where = f"2.2/orders/{self.input}/0/"
+        first = Out(None, b"bad 1", f"{where}11/0.0", 0, _why(self.input, 11))
+        altered = Out(None, b"bad 2", f"{where}12/0.0", 0, _why(self.input, 21))
+        raw = json.dumps({"user": "ann", "amount": 9}).encode()
+        offset = int((refused.text or "").split("/")[4])
+        picked = Out("ann", raw, f"{where}{offset}/0.0", 0, _why(self.input, offset))
+        self.job.write(self.letters, [first, first, altered, picked])
+
+    def _write_files(self, sink: str) -> None:
+        directory = Path(self.files[sink])
+        directory.mkdir()
+        plain = sink.startswith("plain")
+        for number, outs in ((1, self.outs[:8]), (2, self.outs[8:])):
+            lines = [o.value if plain else b'{"provenance":"%b","value":%b}' % ((o.text or "").encode(), o.value or b"")
+                     for o in outs]  # fmt: skip
+            data = b"".join((line or b"") + b"\n" for line in lines)
+            if number == 2:
+                data = _spoilt(sink, data)
+            if data:
+                (directory / f"part-{number:012d}-0000-{self.job.name}.{sink}.jsonl").write_bytes(data)
+
+
+def _total(user: str, total: int) -> bytes:
+    return json.dumps({"user": user, "total": total}, separators=(",", ":")).encode()
+
+
+def _sinks() -> list[str]:
+    return [*(c.name for c in CORRUPTIONS), *PLAIN]
+
+
+def _why(topic: str, offset: int) -> tuple[tuple[str, bytes], ...]:
+    told = {"topic": topic, "partition": 0, "offset": offset, "timestamp": 1_700_000_000_000, "message": "whatever"}
+    return tuple((f"dead_letter.{name}", str(value).encode()) for name, value in told.items())
+
+
+def _plain(sink: str, outs: Outs) -> Outs:
+    spoilt = outs
+    if sink in ("plain-lost", "plain-cancelling"):
+        spoilt = without(spoilt, nth(outs, "cid", 2))
+    if sink in ("plain-doubled", "plain-cancelling"):
+        spoilt = [*spoilt, outs[nth(outs, "bob", 2)]]
+    if sink == "plain-header-altered":
+        spoilt = [*without(outs, 5), replace(outs[5], headers=(("user", b"eve"),))]
+    return [replace(o, text=None) for o in spoilt]
+
+
+def _spoilt(sink: str, data: bytes) -> bytes:
+    """What is left of the second file: two lines a user, ann, bob, cid, dee, ann …"""
+    lines = data.splitlines(keepends=True)
+    spoilt = {
+        "doubled": [*lines, lines[3]],
+        "lost": lines[1:],
+        "torn": [*lines[:-1], lines[-1][:-9]],
+        "joined": [lines[0][:-1] + lines[1], *lines[2:]],
+        "altered": [lines[0].replace(b'"total":15', b'"total":51').replace(b'"total":27', b'"total":72'), *lines[1:]],
+        "swapped": [lines[4], *lines[1:4], lines[0], *lines[5:]],
+    }
+    return b"".join(spoilt.get(sink.rpartition("-")[2], [] if sink == "a-file-lost" else lines))
+
+
+@pytest.fixture(scope="module")
+def world(bootstrap: str, admin: AdminClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    names = [f"corrupted-{uuid4().hex[:12]}" for _ in (*_sinks(), "orders", "letters", "picky")]
+    made = admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1) for name in names])
+    for future in made.values():
+        future.result(30)
+    yield World(bootstrap, tmp_path_factory.mktemp("corrupted"), names)
+    for future in admin.delete_topics(names).values():
+        future.result(30)
+
+
+@pytest.fixture(scope="module")
+def verdict(world: World, spark: Any) -> Verdict:
+    return world.job.audit(spark)
+
+
+def found(verdict: Verdict, sink: str) -> dict[Check, int]:
+    return {f.check: f.by_sink[sink] for f in verdict.findings if sink in f.by_sink}
+
+
+@pytest.mark.parametrize("corrupted", CORRUPTIONS, ids=lambda c: c.name)
+def test_a_corruption_of_a_topic_is_named_and_nothing_else_is(verdict: Verdict, corrupted: Any) -> None:
+    assert corrupted.finds == found(verdict, corrupted.name)
+
+
+@pytest.mark.parametrize(("sink", "finds"), [*FILES.items(), *PLAIN.items()])
+def test_a_corruption_of_files_and_of_outputs_without_provenance(
+    verdict: Verdict, sink: str, finds: dict[Check, int]
+) -> None:
+    assert finds == found(verdict, sink)
+
+
+def test_dead_letters_are_audited_and_rows_that_a_sink_refuses_are_expected_there(verdict: Verdict) -> None:
+    letters = next(sink for f in verdict.findings for sink in f.by_sink if "letter" in sink)
+
+    assert LETTERS == found(verdict, letters)
+    assert {} == found(verdict, "picky")
+
+
+def test_the_verdict_of_all_is_fail_and_says_what_was_not_judged(verdict: Verdict) -> None:
+    assert Outcome.FAIL is verdict.outcome, verdict.headline
+    assert 25 <= sum(bool(c.finds) for c in CORRUPTIONS)
+    assert {Check.WRONG_COUNT} == set(verdict.not_possible)
+    notes = [note for note in verdict.facts.notes if "not audited by provenance" in note]
+    assert len([sink for sink in (*PLAIN, *FILES) if sink.startswith("plain")]) == len(notes)
+
+
+def test_an_audit_leaves_no_job_directory_behind(world: World, spark: Any) -> None:
+    elsewhere = Job(world.job.bootstrap, world.directory / "elsewhere", world.job.app, world.job.name)
+
+    verdict = elsewhere.audit(spark)
+
+    assert Outcome.INVALID is verdict.outcome
+    assert not elsewhere.directory.exists()

@@ -1,0 +1,145 @@
+"""Plans whose rows change subtasks in every way that there is; TEST_ROUTE chooses one.
+
+Every output row names the payment that it came from, so that a test can say what is lost, doubled or out of order.
+"""
+
+import os
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from kafka_eos import Pipeline, Stream
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
+
+
+class Payment(msgspec.Struct):
+    id: int
+    account: str
+    amount: int
+
+
+class Item(msgspec.Struct):
+    account: str
+    id: int
+    number: int
+
+
+class Total(msgspec.Struct):
+    account: str
+    id: int
+    number: int
+    count: int
+
+
+class Branch(msgspec.Struct):
+    branch: str
+    id: int
+    count: int
+
+
+PAUSE = float(os.environ.get("TEST_PAUSE", "0"))
+LETTERS = os.environ.get("TEST_LETTERS")
+BRANCHES = 4
+
+
+def slowly(payment: Payment) -> Payment:
+    time.sleep(PAUSE)
+    return payment
+
+
+def items(payment: Payment) -> Iterable[Item]:
+    """Some payments have none, some several; the items of one payment go to several subtasks."""
+    return [Item(f"{payment.account}-{n}", payment.id, n) for n in range(payment.amount % 4)]
+
+
+def counted(total: Total, item: Item) -> Total:
+    return Total(item.account, item.id, item.number, total.count + 1)
+
+
+def nothing() -> Total:
+    return Total("", 0, 0, 0)
+
+
+def shown(_: object, total: Any) -> Any:
+    return total
+
+
+def refusing(total: Total, item: Item) -> Total:
+    if item.id % 50 == 3:
+        raise ArithmeticError("an id of 3")
+    return counted(total, item)
+
+
+def branch_of(total: Total) -> str:
+    return f"b{int(total.account.partition('-')[0][1:]) % BRANCHES}"
+
+
+def by_branch(branch: Branch, total: Total) -> Branch:
+    return Branch(branch_of(total), total.id, branch.count + 1)
+
+
+def twice(item: Item) -> Iterable[Item]:
+    """The second flat_map: items again, each to another subtask."""
+    return [Item(f"{item.account}-{n}", item.id, item.number * 2 + n) for n in range(2)]
+
+
+def fan_out(payments: Stream[Payment]) -> Stream[Any]:
+    """flat_map before key_by, and again."""
+    once = payments.flat_map(items, name="items").key_by(lambda item: item.account, name="first", values=Item)
+    again = once.fold("passed", init=nothing, step=counted, emit=shown, state=Total).map(
+        lambda total: Item(total.account, total.id, total.number), name="item"
+    )
+    second = again.flat_map(twice, name="twice").key_by(lambda item: item.account, name="second", values=Item)
+    return second.fold("total", init=nothing, step=counted, emit=shown, state=Total)
+
+
+def stages(payments: Stream[Payment]) -> Stream[Any]:
+    """Two exchanges in a row, state behind each."""
+    single = payments.map(lambda p: Item(p.account, p.id, 0), name="single")
+    first = single.key_by(lambda item: item.account, name="first", values=Item)
+    totals = first.fold("total", init=nothing, step=counted, emit=shown, state=Total)
+    second = totals.key_by(branch_of, name="second", values=Total)
+    return second.fold("branch", init=lambda: Branch("", 0, 0), step=by_branch, emit=shown, state=Branch)
+
+
+def letters(payments: Stream[Payment]) -> Stream[Any]:
+    """The fold behind the exchange refuses some records."""
+    keyed = payments.map(lambda p: Item(p.account, p.id, 0), name="single").key_by(lambda i: i.account, values=Item)
+    return keyed.fold("total", init=nothing, step=refusing, emit=shown, state=Total)
+
+
+def spread(payments: Stream[Payment]) -> Stream[Any]:
+    """Without keys, so without state."""
+    return payments.rebalance("spread", values=Payment).map(lambda p: Item(p.account, p.id, 0), name="single")
+
+
+def everywhere(payments: Stream[Payment]) -> Stream[Any]:
+    return payments.broadcast("everywhere", values=Payment).map(lambda p: Item(p.account, p.id, 0), name="single")
+
+
+def straight(payments: Stream[Payment]) -> Stream[Any]:
+    """No exchange at all."""
+    return payments.map(lambda p: Item(p.account, p.id, 0), name="single")
+
+
+pipeline = Pipeline(
+    os.environ["TEST_JOB"],
+    checkpoint_dir=os.environ["TEST_CHECKPOINTS"],
+    checkpoint_interval=0.1,
+    batch_size=50,
+    restart_backoff_initial=0.05,
+)
+payments = pipeline.source(
+    "payments",
+    KafkaSource(os.environ["TEST_INPUT"], value=Payment),
+    on_error=dead_letter(LETTERS) if LETTERS else "stop",
+).map(slowly, name="slowly")
+routes = {route.__name__: route for route in (fan_out, stages, letters, spread, everywhere, straight)}
+routes[os.environ["TEST_ROUTE"]](payments).sink(
+    "to-kafka", KafkaSink(os.environ["TEST_OUTPUT"], key=lambda row: getattr(row, "account", None) or row.branch)
+)
+
+if __name__ == "__main__":
+    pipeline.run()

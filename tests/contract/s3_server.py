@@ -1,0 +1,114 @@
+"""A real S3-compatible server for tests: versitygw on a directory, or one that is named in KAFKA_EOS_TEST_S3."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "kafka-eos-test", "AWS_SECRET_ACCESS_KEY": "kafka-eos-test-secret"}
+BUCKET = "checkpoints"
+
+
+def binary() -> str | None:
+    """Where versitygw is, if it is installed."""
+    found = [shutil.which("versitygw"), Path.home() / "go" / "bin" / "versitygw"]
+    return next((str(path) for path in found if path and Path(path).is_file()), None)
+
+
+@contextmanager
+def serving(directory: Path) -> Iterator[int]:
+    """Run versitygw with one bucket below ``directory``; its port on the loopback address."""
+    server, port = binary(), free_port()
+    assert server is not None
+    (directory / BUCKET).mkdir(parents=True)
+    environment = {**os.environ, "ROOT_ACCESS_KEY": CREDENTIALS["AWS_ACCESS_KEY_ID"],
+                   "ROOT_SECRET_KEY": CREDENTIALS["AWS_SECRET_ACCESS_KEY"]}  # fmt: skip
+    process = subprocess.Popen(
+        [server, "--quiet", "--port", f"127.0.0.1:{port}", "posix", str(directory)], env=environment,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        _wait_for(port, process)
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def address(port: int, prefix: str) -> str:
+    return f"s3://{BUCKET}/{prefix}?endpoint=http://127.0.0.1:{port}&region=us-east-1"
+
+
+class Cutter:
+    """A proxy in front of a server: passes requests on and, while ``cut``, drops the answer to each PUT."""
+
+    def __init__(self, port: int) -> None:
+        self._port, self.cut, self.dropped = port, False, 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._port))
+                state = {"put": False}
+                threading.Thread(target=self._up, args=(client, server, state), daemon=True).start()
+                threading.Thread(target=self._down, args=(client, server, state), daemon=True).start()
+
+    @staticmethod
+    def _up(client: socket.socket, server: socket.socket, state: dict[str, bool]) -> None:
+        with suppress(OSError):
+            while data := client.recv(65536):
+                method = data.split(b" ", 1)[0]
+                if method in (b"PUT", b"GET", b"HEAD"):
+                    state["put"] = method == b"PUT"
+                server.sendall(data)
+            server.shutdown(socket.SHUT_WR)
+
+    def _down(self, client: socket.socket, server: socket.socket, state: dict[str, bool]) -> None:
+        with suppress(OSError):
+            while data := server.recv(65536):
+                if self.cut and state["put"]:
+                    self.dropped += 1
+                    break
+                client.sendall(data)
+        for end in (client, server):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
+def free_port() -> int:
+    """A port of the loopback address at which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        assert process.poll() is None, "versitygw ended at once"
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"versitygw does not listen on {port}")
+
+
+def given() -> str | None:
+    """An address that the user gives to test against, with credentials in the environment."""
+    uri = os.environ.get("KAFKA_EOS_TEST_S3")
+    assert uri is None or urlsplit(uri).scheme, f"KAFKA_EOS_TEST_S3={uri} is not an address like s3://bucket/prefix?…"
+    return uri

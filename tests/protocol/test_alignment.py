@@ -1,0 +1,290 @@
+"""The gate, event by event: Algorithm 1, Algorithm 2, unaligned, at least once, and everything that comes late."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_eos.errors import Bug
+from kafka_eos.protocol.alignment import Abandon, Action, Complete, Gate, Mode, Snapshot
+
+A, B, C, LOOP = "a", "b", "c", "loop"
+THREE = frozenset({A, B, C})
+CYCLIC = frozenset({A, B, LOOP})
+
+
+def gate(mode: Mode = Mode.ALIGNED, channels: frozenset[str] = THREE, timeout: float = 0.0, loop: bool = False) -> Gate:
+    feedback = frozenset({LOOP}) if loop else frozenset[str]()
+    return Gate(channels=channels, mode=mode, aligned_timeout=timeout, feedback=feedback)
+
+
+def play(start: Gate, *events: tuple[str, int] | tuple[str, int, float]) -> tuple[Gate, list[Action]]:
+    """Barriers in order: (channel, epoch) or (channel, epoch, now)."""
+    actions: list[Action] = []
+    for channel, epoch, *now in events:
+        start, new = start.barrier(channel, epoch, now[0] if now else 0.0)
+        actions += new
+    return start, actions
+
+
+class TestAligned:
+    def test_channels_wait_from_their_barrier_to_the_last_one(self) -> None:
+        after_one, nothing = play(gate(), (A, 1))
+        after_two, still_nothing = play(after_one, (C, 1))
+        after_all, actions = play(after_two, (B, 1))
+
+        assert (nothing, still_nothing) == ([], [])
+        assert [g.blocked for g in (after_one, after_two, after_all)] == [{A}, {A, C}, frozenset()]
+        assert actions == [Snapshot(1, unaligned=False), Complete(1)]
+
+    def test_nothing_is_ever_logged(self) -> None:
+        assert play(gate(), (A, 1), (B, 1))[0].logging == frozenset()
+
+    def test_a_single_channel_never_waits(self) -> None:
+        alone, actions = play(gate(channels=frozenset({A})), (A, 1), (A, 2))
+
+        assert actions == [Snapshot(1, False), Complete(1), Snapshot(2, False), Complete(2)]
+        assert alone.pending == ()
+
+    def test_time_changes_nothing(self) -> None:
+        waiting, _ = play(gate(), (A, 1))
+
+        assert waiting.tick(math.inf) == (waiting, ())
+        assert waiting.deadline is None
+
+    def test_reading_on_behind_a_barrier_is_a_bug(self) -> None:
+        waiting, _ = play(gate(), (A, 1))
+
+        with pytest.raises(Bug, match="blocked"):
+            waiting.barrier(A, 2, 0.0)
+
+
+class TestUnaligned:
+    def test_the_first_barrier_takes_the_snapshot_and_the_others_end_the_logs(self) -> None:
+        first, captured = play(gate(Mode.UNALIGNED), (B, 1))
+        second, nothing = play(first, (A, 1))
+        last, complete = play(second, (C, 1))
+
+        assert captured == [Snapshot(1, unaligned=True)]
+        assert nothing == []
+        assert complete == [Complete(1)]
+        assert [g.logging for g in (first, second, last)] == [{A, C}, {C}, frozenset()]
+        assert [g.blocked for g in (first, second, last)] == [frozenset()] * 3
+
+    def test_alignment_that_is_quick_enough_stores_nothing(self) -> None:
+        done, actions = play(gate(Mode.UNALIGNED, timeout=1.0), (A, 1, 10.0), (B, 1, 10.5), (C, 1, 10.9))
+
+        assert actions == [Snapshot(1, unaligned=False), Complete(1)]
+        assert done.pending == ()
+
+    def test_alignment_that_drags_is_switched_over(self) -> None:
+        waiting, _ = play(gate(Mode.UNALIGNED, timeout=1.0), (A, 1, 10.0))
+        early, nothing = waiting.tick(10.9)
+        switched, actions = early.tick(11.0)
+
+        assert (waiting.blocked, waiting.deadline) == ({A}, 11.0)
+        assert (early, nothing) == (waiting, ())
+        assert actions == (Snapshot(1, unaligned=True),)
+        assert (switched.blocked, switched.logging, switched.deadline) == (frozenset(), {B, C}, None)
+
+    def test_a_barrier_after_the_timeout_switches_over_without_a_tick(self) -> None:
+        assert play(gate(Mode.UNALIGNED, timeout=1.0), (A, 1, 10.0), (B, 1, 11.0))[1] == [Snapshot(1, unaligned=True)]
+
+    def test_an_infinite_timeout_never_switches(self) -> None:
+        waiting, _ = play(gate(Mode.UNALIGNED, timeout=math.inf), (A, 1))
+
+        assert waiting.deadline is None
+        assert waiting.tick(1e9) == (waiting, ())
+
+    def test_the_next_epoch_may_begin_before_the_last_barrier_of_this_one(self) -> None:
+        both, actions = play(gate(Mode.UNALIGNED), (A, 1), (A, 2))
+        older, complete = play(both, (B, 1), (C, 1))
+
+        assert actions == [Snapshot(1, True), Snapshot(2, True)]
+        assert [both.logged_by(c) for c in (A, B, C)] == [(), (1, 2), (1, 2)]
+        assert complete == [Complete(1)]
+        assert [older.logged_by(c) for c in (A, B, C)] == [(), (2,), (2,)]
+
+
+class TestAtLeastOnce:
+    def test_nobody_waits_and_the_last_barrier_takes_the_snapshot(self) -> None:
+        two, nothing = play(gate(Mode.AT_LEAST_ONCE), (A, 1), (B, 1))
+
+        assert (nothing, two.blocked, two.logging) == ([], frozenset(), frozenset())
+        assert play(two, (C, 1))[1] == [Snapshot(1, False), Complete(1)]
+
+    def test_epochs_overlap(self) -> None:
+        overlapping, nothing = play(gate(Mode.AT_LEAST_ONCE), (A, 1), (A, 2), (B, 1), (B, 2))
+        _, actions = play(overlapping, (C, 1), (C, 2))
+
+        assert nothing == []
+        assert actions == [Snapshot(1, False), Complete(1), Snapshot(2, False), Complete(2)]
+
+
+class TestCycles:
+    def test_back_edges_are_not_waited_for_but_logged_until_their_barrier_returns(self) -> None:
+        captured, actions = play(gate(channels=CYCLIC, loop=True), (A, 1), (B, 1))
+        returned, complete = play(captured, (LOOP, 1))
+
+        assert actions == [Snapshot(1, unaligned=False)]
+        assert (captured.blocked, captured.logging) == (frozenset(), {LOOP})
+        assert complete == [Complete(1)]
+        assert returned.logging == frozenset()
+
+    def test_a_back_edge_whose_barrier_is_early_waits_like_any_other(self) -> None:
+        """Another subtask of the loop was faster: what follows on its channel is of the next epoch."""
+        early, _ = play(gate(channels=CYCLIC, loop=True), (LOOP, 1))
+
+        assert early.blocked == {LOOP}
+        assert play(early, (A, 1), (B, 1))[1] == [Snapshot(1, False), Complete(1)]
+
+    def test_two_epochs_go_round_at_once(self) -> None:
+        both, actions = play(gate(channels=CYCLIC, loop=True), (A, 1), (B, 1), (A, 2), (B, 2))
+        older, complete = play(both, (LOOP, 1))
+
+        assert actions == [Snapshot(1, False), Snapshot(2, False)]
+        assert both.logged_by(LOOP) == (1, 2)
+        assert complete == [Complete(1)]
+        assert older.logged_by(LOOP) == (2,)
+
+    def test_unaligned_treats_back_edges_like_all_others(self) -> None:
+        captured, actions = play(gate(Mode.UNALIGNED, channels=CYCLIC, loop=True), (A, 1))
+
+        assert actions == [Snapshot(1, True)]
+        assert captured.logging == {B, LOOP}
+
+    def test_at_least_once_still_logs_the_loop(self) -> None:
+        captured, _ = play(gate(Mode.AT_LEAST_ONCE, channels=CYCLIC, loop=True), (A, 1), (B, 1))
+
+        assert captured.logging == {LOOP}
+
+    def test_a_back_edge_must_be_an_input(self) -> None:
+        with pytest.raises(Bug, match="no inputs"):
+            Gate(channels=frozenset({A}), feedback=frozenset({B}))
+
+
+class TestEndOfInput:
+    def test_an_ended_channel_counts_as_having_brought_every_barrier(self) -> None:
+        ended, nothing = gate().ended(C, 0.0)
+
+        assert nothing == ()
+        assert play(ended, (A, 1), (B, 1))[1] == [Snapshot(1, False), Complete(1)]
+        assert play(ended, (A, 1))[0].blocked == {A}
+
+    def test_the_end_may_be_what_an_epoch_was_waiting_for(self) -> None:
+        waiting, _ = play(gate(), (A, 1), (B, 1))
+        done, actions = waiting.ended(C, 0.0)
+
+        assert actions == (Snapshot(1, False), Complete(1))
+        assert done.blocked == frozenset()
+
+    def test_the_end_ends_the_logs_of_all_epochs_oldest_first(self) -> None:
+        both, _ = play(gate(Mode.UNALIGNED, channels=frozenset({A, B})), (A, 1), (A, 2))
+
+        assert both.ended(B, 0.0)[1] == (Complete(1), Complete(2))
+
+    def test_where_all_have_ended_the_engine_begins_the_epoch_on_any_of_them(self) -> None:
+        over = gate()
+        for channel in (A, B, C):
+            over, _ = over.ended(channel, 0.0)
+
+        assert play(over, (B, 7))[1] == [Snapshot(7, False), Complete(7)]
+
+    def test_an_ended_channel_has_skipped_nothing(self) -> None:
+        ended, _ = gate(Mode.AT_LEAST_ONCE).ended(C, 0.0)
+        overlapping, actions = play(ended, (A, 1), (C, 2), (B, 1))
+
+        assert actions == [Snapshot(1, False), Complete(1)]
+        assert [a.epoch for a in overlapping.pending] == [2]
+
+
+class TestLateAndRepeated:
+    @pytest.mark.parametrize("mode", Mode)
+    def test_a_repeated_barrier_changes_nothing(self, mode: Mode) -> None:
+        once, _ = play(gate(mode), (A, 1))
+
+        assert once.barrier(A, 1, 5.0) == (once, ())
+
+    @pytest.mark.parametrize("mode", Mode)
+    def test_a_barrier_of_a_finished_epoch_changes_nothing(self, mode: Mode) -> None:
+        done, _ = play(gate(mode), (A, 3), (B, 3), (C, 3))
+
+        assert done.barrier(A, 3, 5.0) == (done, ())
+        assert done.barrier(B, 2, 5.0) == (done, ())
+
+    @pytest.mark.parametrize("mode", Mode)
+    def test_abort_frees_everything_and_late_barriers_of_it_change_nothing(self, mode: Mode) -> None:
+        waiting, _ = play(gate(mode), (A, 1))
+        aborted, nothing = waiting.abort(1)
+
+        assert nothing == ()
+        assert (aborted.blocked, aborted.logging, aborted.pending) == (frozenset(), frozenset(), ())
+        assert play(aborted, (B, 1), (C, 1)) == (aborted, [])
+
+    def test_an_epoch_may_be_aborted_before_its_first_barrier_comes(self) -> None:
+        aborted, _ = gate().abort(2)
+
+        assert aborted.barrier(A, 2, 0.0) == (aborted, ())
+        assert play(aborted, (A, 1))[0].blocked == {A}
+        assert play(aborted, (A, 3), (B, 3), (C, 3))[1] == [Snapshot(3, False), Complete(3)]
+
+    def test_what_is_remembered_of_aborted_epochs_does_not_grow(self) -> None:
+        busy = gate()
+        for epoch in range(100):
+            busy, _ = play(busy.abort(2 * epoch)[0], (A, 2 * epoch + 1), (B, 2 * epoch + 1), (C, 2 * epoch + 1))
+
+        assert len(busy.aborted) <= 1
+
+    def test_aborting_one_epoch_leaves_the_others(self) -> None:
+        both, _ = play(gate(Mode.UNALIGNED), (A, 1), (A, 2))
+        left, _ = both.abort(1)
+
+        assert left.logged_by(B) == (2,)
+        assert play(left, (B, 1), (C, 1), (B, 2), (C, 2))[1] == [Complete(2)]
+
+    @pytest.mark.parametrize("mode", Mode)
+    def test_a_newer_epoch_on_a_channel_that_skipped_an_older_one_takes_its_place(self, mode: Mode) -> None:
+        """First in, first out: the older barrier will not come there any more; it was given up elsewhere."""
+        waiting, before = play(gate(mode), (A, 1))
+        newer, actions = waiting.barrier(B, 2, 0.0)
+
+        assert actions[0] == Abandon(1)
+        assert [a.epoch for a in newer.pending] == [2]
+        assert play(newer, (A, 2), (C, 2))[1][-1] == Complete(2)
+        assert play(newer, (C, 1)) == (newer, [])
+        assert Complete(1) not in before
+
+    def test_a_stranger_is_a_bug(self) -> None:
+        with pytest.raises(Bug, match="not an input"):
+            gate().barrier("d", 1, 0.0)
+        with pytest.raises(Bug, match="not an input"):
+            gate().ended("d", 0.0)
+
+
+BARRIERS = st.lists(st.tuples(st.sampled_from([A, B, LOOP]), st.integers(1, 4), st.integers(0, 3)), max_size=40)
+
+
+@given(BARRIERS, st.sampled_from(Mode), st.sampled_from([0.0, 2.0, math.inf]), st.booleans())
+def test_whatever_comes_an_epoch_is_captured_once_then_completed_once(
+    barriers: list[tuple[str, int, int]], mode: Mode, timeout: float, loop: bool
+) -> None:
+    """Any order of barriers and aborts, as long as blocked channels are left alone."""
+    busy = gate(mode, channels=CYCLIC, timeout=timeout, loop=loop)
+    actions: list[Action] = []
+    for now, (channel, epoch, kind) in enumerate(barriers):
+        if kind == 0:
+            busy, new = busy.abort(epoch)
+        elif channel in busy.blocked:
+            busy, new = busy.tick(float(now))
+        else:
+            busy, new = busy.barrier(channel, epoch, float(now))
+        actions += new
+
+    captured = [a.epoch for a in actions if isinstance(a, Snapshot)]
+    completed = [a.epoch for a in actions if isinstance(a, Complete)]
+    assert captured == sorted(set(captured))
+    assert completed == sorted(set(completed))
+    assert set(completed) <= set(captured)
+    if mode is Mode.AT_LEAST_ONCE:
+        assert busy.blocked == frozenset()

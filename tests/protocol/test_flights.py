@@ -1,0 +1,102 @@
+"""Several epochs in flight: decided in order, one at a time, and what an aborted one leaves to the next."""
+
+import pytest
+
+from kafka_eos.errors import Bug
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.protocol.checkpoint import Cadence, Flights
+
+BOTH = frozenset({0, 1})
+
+
+def epoch(n: int, term: int = 1) -> EpochId:
+    return EpochId(Epoch(n), Term(term))
+
+
+def in_flight(*numbers: int, limit: int = 3) -> Flights:
+    flights = Flights(limit, last=epoch(0))
+    for n in numbers:
+        flights = flights.trigger(epoch(n), BOTH, now=float(n))
+    return flights
+
+
+def answered(flights: Flights, *numbers: int) -> Flights:
+    for n in numbers:
+        for subtask in BOTH:
+            flights = flights.ack(epoch(n), subtask)
+    return flights
+
+
+def test_nothing_is_ready_before_every_subtask_has_answered() -> None:
+    half = in_flight(1).ack(epoch(1), 0)
+
+    assert half.ready() is None
+    assert half.ack(epoch(1), 0).ready() is None
+    assert half.ack(epoch(1), 1).ready() == epoch(1)
+
+
+def test_a_complete_epoch_waits_for_the_older_ones() -> None:
+    assert answered(in_flight(1, 2), 2).ready() is None
+    assert answered(in_flight(1, 2), 2, 1).ready() == epoch(1)
+
+
+def test_it_waits_no_longer_for_one_that_is_aborted() -> None:
+    assert answered(in_flight(1, 2), 2).abort(epoch(1)).ready() == epoch(2)
+
+
+def test_the_next_is_decided_only_when_the_last_is_committed() -> None:
+    deciding = answered(in_flight(1, 2), 1, 2).decided(epoch(1))
+
+    assert deciding.ready() is None
+    assert deciding.committed(epoch(0)).ready() is None
+    assert deciding.committed(epoch(1)).ready() == epoch(2)
+
+
+def test_one_that_is_being_committed_counts_as_in_flight() -> None:
+    deciding = answered(in_flight(1, 2, limit=2), 1).decided(epoch(1))
+
+    assert deciding.full
+    assert not deciding.committed(epoch(1)).full
+
+
+def test_with_a_limit_of_one_nothing_overlaps() -> None:
+    with pytest.raises(Bug, match="cannot be triggered"):
+        in_flight(1, 2, limit=1)
+
+
+def test_numbers_only_grow() -> None:
+    with pytest.raises(Bug, match="cannot be triggered"):
+        in_flight(2, 1)
+    with pytest.raises(Bug, match="cannot be triggered"):
+        in_flight(0)
+
+
+def test_only_what_is_ready_can_be_decided() -> None:
+    with pytest.raises(Bug, match="was due"):
+        in_flight(1).decided(epoch(1))
+
+
+def test_late_and_foreign_answers_change_nothing() -> None:
+    aborted = in_flight(1, 2).abort(epoch(1))
+
+    assert answered(aborted, 1) == aborted
+    assert aborted.ack(epoch(2, term=9), 0) == aborted
+    assert aborted.ack(epoch(2), 7) == aborted
+
+
+def test_a_subtask_that_declines_aborts_the_epoch_and_no_other() -> None:
+    assert [p.id for p in in_flight(1, 2).decline(epoch(1), 0).pending] == [epoch(2)]
+    assert in_flight(1).decline(epoch(1), 7) == in_flight(1)
+
+
+def test_each_has_its_own_timeout() -> None:
+    cadence = Cadence(interval=1.0, min_pause=0.0, timeout=10.0)
+
+    assert in_flight(1, 2).expired(cadence, 11.5) == (epoch(1),)
+    assert in_flight(1, 2).expired(cadence, 13.0) == (epoch(1), epoch(2))
+
+
+def test_the_next_decided_epoch_takes_what_aborted_ones_have_sealed_and_nothing_twice() -> None:
+    flights = answered(in_flight(1, 2, 3), 1).decided(epoch(1)).committed(epoch(1)).abort(epoch(2))
+
+    assert [flights.takes(epoch(n)) for n in (1, 2, 3)] == [False, True, True]

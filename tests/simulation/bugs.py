@@ -1,0 +1,242 @@
+"""Mistakes in the protocol, made on purpose: what the simulation must find, and within how many seeds.
+
+Rule: a bug is one small change of one decision, in the machine that decides it or in the step that obeys it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import pytest
+
+from kafka_eos.ids import Epoch, EpochId
+from kafka_eos.interfaces import CommitPermit
+from kafka_eos.protocol import commit, recovery
+from kafka_eos.protocol.alignment import Action, Channel, Gate, Mode
+from kafka_eos.protocol.checkpoint import Flights, Pending
+from tests.simulation.coordinator import Coordinator, Program
+from tests.simulation.durable import Manifest, Refused, State
+from tests.simulation.worker import Answer, Capture, Copy, Segment, Worker
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedBug:
+    """``within``: the first seed that finds it is smaller."""
+
+    name: str
+    plant: Plant
+    within: int
+
+
+# ---------------------------------------------------------------- barriers
+
+
+def _no_blocking(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Gate, "blocked", property(lambda gate: frozenset()))
+
+
+def _no_logging(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Gate, "logged_by", lambda gate, channel: ())
+
+
+def _early_back_edge_runs_on(patch: pytest.MonkeyPatch) -> None:
+    blocked = Gate.blocked.fget  # type: ignore[attr-defined]
+    patch.setattr(Gate, "blocked", property(lambda gate: blocked(gate) - gate.feedback))
+
+
+def _first_barrier_captures(patch: pytest.MonkeyPatch) -> None:
+    due = Gate._due
+    patch.setattr(Gate, "_due", lambda gate, a, now: gate.mode is Mode.ALIGNED or due(gate, a, now))
+    patch.setattr(Gate, "logged_by", lambda gate, channel: ())
+
+
+def _end_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Gate, "ended", lambda gate, channel, now: (gate, ()))
+
+
+def _aborted_epoch_goes_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Gate, "abort", lambda gate, epoch: (gate, ()))
+
+
+def _skipped_epoch_completes(patch: pytest.MonkeyPatch) -> None:
+    """A channel that has brought a newer barrier counts as having brought the older one."""
+    barrier = Gate.barrier
+
+    def lenient(gate: Gate, channel: Channel, epoch: int, now: float) -> tuple[Gate, tuple[Action, ...]]:
+        pending = tuple(
+            replace(a, arrived=a.arrived | {channel}) if a.epoch < epoch else a for a in gate.pending
+        )
+        return barrier(replace(gate, pending=pending), channel, epoch, now)
+
+    patch.setattr(Gate, "barrier", lenient)
+
+
+# ---------------------------------------------------------------- snapshots
+
+
+def _overtaken_rows_are_not_stored(patch: pytest.MonkeyPatch) -> None:
+    forward = Worker._forward
+
+    def forgetful(worker: Worker, *args: object) -> list[Copy]:
+        forward(worker, *args)  # type: ignore[arg-type]
+        return []
+
+    patch.setattr(Worker, "_forward", forgetful)
+
+
+def _nothing_is_replayed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Worker, "replay", lambda worker, copies: None)
+
+
+def _loops_are_not_replayed(patch: pytest.MonkeyPatch) -> None:
+    replay = Worker.replay
+
+    def without_loops(worker: Worker, copies: Sequence[Copy]) -> None:
+        straight = [(row, at) for row, at in copies if (path := worker._scenario.path(row.rounds))[at] > path[at - 1]]
+        replay(worker, straight)
+
+    patch.setattr(Worker, "replay", without_loops)
+
+
+def _offsets_of_the_answer(patch: pytest.MonkeyPatch) -> None:
+    answer = Worker._answer
+
+    def late(worker: Worker, epoch: EpochId, captures: dict[int, Capture]) -> Answer:
+        return replace(answer(worker, epoch, captures), offsets=dict(worker._offsets))
+
+    patch.setattr(Worker, "_answer", late)
+
+
+def _state_of_the_answer(patch: pytest.MonkeyPatch) -> None:
+    answer = Worker._answer
+
+    def late(worker: Worker, epoch: EpochId, captures: dict[int, Capture]) -> Answer:
+        state: State = {place: list(v) for segment in worker.segments for place, v in segment.state.items()}
+        return replace(answer(worker, epoch, captures), state=state)
+
+    patch.setattr(Worker, "_answer", late)
+
+
+def _sealed_when_complete(patch: pytest.MonkeyPatch) -> None:
+    """The writer goes on until the epoch is complete, not until its snapshot."""
+    seal, complete = Worker._seal, Worker._complete
+
+    def late(worker: Worker, segment: Segment, epoch: int) -> None:
+        if segment.index == worker._scenario.segments - 1:
+            seal(worker, EpochId(Epoch(epoch), worker.term))
+        complete(worker, segment, epoch)
+
+    patch.setattr(Worker, "_seal", lambda worker, epoch: None)
+    patch.setattr(Worker, "_complete", late)
+
+
+# ---------------------------------------------------------------- decisions
+
+
+def _late_answer_counts(patch: pytest.MonkeyPatch) -> None:
+    answered = Coordinator._answered
+
+    def lenient(coordinator: Coordinator, epoch: EpochId, worker: int, answer: Answer) -> None:
+        pending = coordinator._flights.pending
+        answered(coordinator, pending[0].id if pending else epoch, worker, answer)
+
+    patch.setattr(Coordinator, "_answered", lenient)
+
+
+def _repeated_answer_counts(patch: pytest.MonkeyPatch) -> None:
+    def counted(pending: Pending, epoch: EpochId, subtask: int) -> Pending:
+        if epoch != pending.id:
+            return pending
+        free = sorted(pending.expected - pending.acked)
+        return replace(pending, acked=pending.acked | set(free[:1]))
+
+    patch.setattr(Pending, "ack", counted)
+
+
+def _output_of_aborted_epochs_is_dropped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Flights, "takes", lambda flights, sealed: sealed == flights.ready())
+
+
+def _decided_before_the_last_is_committed(patch: pytest.MonkeyPatch) -> None:
+    ready = Flights.ready
+    patch.setattr(Flights, "ready", lambda flights: ready(replace(flights, committing=False)))
+
+
+def _committed_before_the_manifest(patch: pytest.MonkeyPatch) -> None:
+    def hasty(coordinator: Coordinator, epoch: EpochId) -> Manifest:
+        manifest = coordinator._manifest(epoch)
+        with suppress(Refused):
+            for transaction in manifest.committables:
+                coordinator._sink.commit(CommitPermit(epoch), transaction)
+        coordinator._flights = coordinator._flights.decided(epoch)
+        return manifest
+
+    finish = Coordinator._finish
+
+    def then_published(coordinator: Coordinator, manifest: Manifest) -> Program:
+        coordinator._job.publish(manifest)
+        yield from finish(coordinator, manifest)
+
+    patch.setattr(Coordinator, "_decide", hasty)
+    patch.setattr(Coordinator, "_finish", then_published)
+
+
+def _no_fencing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Coordinator, "_check", lambda coordinator: None)
+
+
+def _every_manifest_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "lineage", lambda facts: sorted(facts.manifests) if facts.bases else [])
+
+
+def _unfinished_epoch_is_skipped(patch: pytest.MonkeyPatch) -> None:
+    def skipped(coordinator: Coordinator, unfinished: recovery.Unfinished, base: list[Manifest]) -> Program:
+        coordinator._job.base(coordinator.term, unfinished.newest)
+        base.append(coordinator._job.manifests[unfinished.newest])
+        yield
+
+    patch.setattr(Coordinator, "_unfinished", skipped)
+
+
+def _what_can_be_committed_is(patch: pytest.MonkeyPatch) -> None:
+    """An epoch of which something is lost is committed as far as possible, and revoked then."""
+
+    def partial(coordinator: Coordinator, manifest: Manifest, decision: commit.Commit) -> Program:
+        for index in decision.order[:1]:
+            with suppress(Refused):
+                coordinator._sink.commit(decision.permit, manifest.committables[index])
+        yield
+        coordinator._job.receipt(manifest.id)
+        yield
+
+    patch.setattr(Coordinator, "_commit", partial)
+
+
+BUGS = [
+    PlantedBug("channels do not wait for the last barrier", _no_blocking, 50),
+    PlantedBug("rows before a late barrier are not logged", _no_logging, 50),
+    PlantedBug("the first barrier takes an aligned snapshot", _first_barrier_captures, 50),
+    PlantedBug("a back-edge runs on behind its early barrier", _early_back_edge_runs_on, 200),
+    PlantedBug("the end of a channel does not count as a barrier", _end_is_forgotten, 50),
+    PlantedBug("an aborted epoch goes on in the workers", _aborted_epoch_goes_on, 200),
+    PlantedBug("a skipped barrier counts as delivered", _skipped_epoch_completes, 200),
+    PlantedBug("overtaken rows are not stored", _overtaken_rows_are_not_stored, 50),
+    PlantedBug("rows in flight are not replayed", _nothing_is_replayed, 200),
+    PlantedBug("the log of a loop is not replayed", _loops_are_not_replayed, 200),
+    PlantedBug("offsets are those of the answer", _offsets_of_the_answer, 50),
+    PlantedBug("state is that of the answer", _state_of_the_answer, 50),
+    PlantedBug("the writer is sealed when the epoch is complete", _sealed_when_complete, 50),
+    PlantedBug("a late answer counts for the next epoch", _late_answer_counts, 50),
+    PlantedBug("a repeated answer counts twice", _repeated_answer_counts, 50),
+    PlantedBug("output of aborted epochs is dropped", _output_of_aborted_epochs_is_dropped, 50),
+    PlantedBug("an epoch is decided before the last is committed", _decided_before_the_last_is_committed, 200),
+    PlantedBug("output is committed before the manifest", _committed_before_the_manifest, 50),
+    PlantedBug("a replaced coordinator goes on", _no_fencing, 200),
+    PlantedBug("manifests of replaced terms count", _every_manifest_counts, 200),
+    PlantedBug("an unfinished epoch is skipped", _unfinished_epoch_is_skipped, 200),
+    PlantedBug("an epoch is committed in part", _what_can_be_committed_is, 50),
+]

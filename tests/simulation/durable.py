@@ -1,0 +1,140 @@
+"""What survives every process: the job's records, and a sink with transactions that are visible when committed.
+
+Rule: each method is one atomic step, as a server would do it; whoever holds the object may call it, zombies too.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from dataclasses import dataclass, field
+
+from kafka_eos.ids import EpochId, Term
+from kafka_eos.interfaces import CommitPermit, Probe, Standing
+from kafka_eos.protocol.recovery import Facts
+
+State = dict[tuple[int, int], list[tuple[tuple[int, int], int]]]
+"""(segment, key) -> visits in order, each (row id, how many visits of that row came before)."""
+
+
+class Refused(Exception):
+    """The durable side did not do it: the name is taken, or the transaction is gone."""
+
+
+class Violation(AssertionError):
+    """An invariant of the protocol does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A decided epoch. ``in_flight`` holds rows with the number of visits behind them, in the order of replay."""
+
+    id: EpochId
+    offsets: dict[int, int]
+    state: State
+    in_flight: tuple[tuple[tuple[int, int], int], ...]
+    committables: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Job:
+    """Claims, bases, manifests and receipts. Nothing is ever overwritten."""
+
+    claims: set[Term] = field(default_factory=set)
+    bases: dict[Term, EpochId | None] = field(default_factory=dict)
+    manifests: dict[EpochId, Manifest] = field(default_factory=dict)
+    receipts: set[EpochId] = field(default_factory=set)
+    version: int = 0
+    """Grows with every change, so that invariants are checked when something has changed."""
+    seen: Counter[str] = field(default_factory=Counter)
+    """What has happened in this run, for the report: no part of the world."""
+
+    def claim(self) -> Term:
+        term = max(self.claims, default=Term(0)).next()
+        self.claims.add(term)
+        self.version += 1
+        return term
+
+    def base(self, term: Term, epoch: EpochId | None) -> None:
+        self.bases[term] = epoch
+        self.version += 1
+
+    def publish(self, manifest: Manifest) -> None:
+        if manifest.id in self.manifests:
+            raise Refused(f"manifest {manifest.id} exists")
+        self.manifests[manifest.id] = manifest
+        self.version += 1
+
+    def receipt(self, epoch: EpochId) -> None:
+        self.receipts.add(epoch)
+        self.version += 1
+
+    def facts(self) -> Facts:
+        return Facts(
+            frozenset(self.claims), dict(self.bases), frozenset(self.manifests), frozenset(self.receipts)
+        )
+
+    def history(self) -> list[EpochId]:
+        """The lineage back to the first epoch: the newest base's owner, what it continues, and so on."""
+        chain: list[EpochId] = []
+        term = max(self.bases, default=None)
+        limit: EpochId | None = None
+        while term is not None:
+            own = sorted(m for m in self.manifests if m.term == term and (limit is None or m <= limit))
+            chain = own + chain
+            limit = self.bases[term]
+            term = limit.term if limit is not None else None
+        return chain
+
+
+class Transaction(enum.Enum):
+    OPEN = "open"
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(slots=True)
+class Sink:
+    """A log of outputs in the order of their writing; an output is visible once its transaction is committed."""
+
+    log: list[tuple[int, tuple[int, int], tuple[int, int]]] = field(default_factory=list)
+    """(transaction, (key, number of the output of this key), row id)."""
+    state: list[Transaction] = field(default_factory=list)
+    terms: list[Term] = field(default_factory=list)
+    version: int = 0
+
+    def begin(self, term: Term) -> int:
+        self.state.append(Transaction.OPEN)
+        self.terms.append(term)
+        return len(self.state) - 1
+
+    def write(self, transaction: int, key: int, number: int, row: tuple[int, int]) -> None:
+        """Writes to a transaction that was aborted go nowhere."""
+        self.log.append((transaction, (key, number), row))
+
+    def prepare(self, transaction: int) -> None:
+        if self.state[transaction] is not Transaction.OPEN:
+            raise Refused(f"transaction {transaction} is {self.state[transaction].value}")
+        self.state[transaction] = Transaction.PREPARED
+
+    def probe(self, transaction: int) -> Probe:
+        standing = {Transaction.PREPARED: Standing.PREPARED, Transaction.COMMITTED: Standing.COMMITTED}
+        return Probe(standing.get(self.state[transaction], Standing.LOST), f"transaction {transaction}")
+
+    def commit(self, permit: CommitPermit, transaction: int) -> None:
+        if self.state[transaction] not in (Transaction.PREPARED, Transaction.COMMITTED):
+            raise Refused(f"transaction {transaction} of {permit.epoch} is {self.state[transaction].value}")
+        self.state[transaction] = Transaction.COMMITTED
+        self.version += 1
+
+    def abort_orphans(self, below: Term) -> None:
+        """End whatever terms before ``below`` have left open."""
+        for number, state in enumerate(self.state):
+            if self.terms[number] < below and state in (Transaction.OPEN, Transaction.PREPARED):
+                self.state[number] = Transaction.ABORTED
+
+    def expire(self, transaction: int) -> None:
+        """The server's timeout ends a prepared transaction by itself."""
+        if self.state[transaction] is Transaction.PREPARED:
+            self.state[transaction] = Transaction.ABORTED

@@ -1,0 +1,141 @@
+"""What one run of the simulation is made of: everything that a seed decides, as a value that can be shrunk.
+
+Rule: a scenario and nothing else determines a run, step by step. Dropping a fault leaves the schedule before it as
+it was.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import cache
+
+from kafka_eos.protocol.alignment import Mode
+from kafka_eos.protocol.cycles import back_edges
+
+SPLITS = 3
+KEYS = 4
+LAST_FAULT = 900
+"""No fault comes after this step; until then there is always input left to damage."""
+
+FAULTS = (
+    "crash worker",
+    "crash coordinator",
+    "pause coordinator",
+    "stall worker",
+    "slow channel",
+    "abort epoch",
+    "lose trigger",
+    "expire output",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong at step ``at``; ``pick`` chooses the victim."""
+
+    at: int
+    kind: str
+    pick: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A record of the input. ``keys`` holds its key in each segment; ``rounds`` is how often it takes the loop."""
+
+    split: int
+    offset: int
+    keys: tuple[int, ...]
+    rounds: int
+
+    @property
+    def id(self) -> tuple[int, int]:
+        return self.split, self.offset
+
+
+Input = tuple[tuple[Row, ...], ...]
+"""The rows of each split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """``parallelism`` holds that of the first session, of the second, and so on, over and over (rescaling).
+
+    ``loop`` is (tail, head): segments of a feedback edge. ``interval`` and ``timeout`` are in steps.
+    """
+
+    seed: int
+    parallelism: tuple[int, ...]
+    exchanges: int
+    loop: tuple[int, int] | None
+    mode: Mode
+    aligned_timeout: float
+    concurrent: int
+    ends: bool
+    interval: int
+    rows: int
+    faults: tuple[Fault, ...]
+
+    @property
+    def segments(self) -> int:
+        return self.exchanges + 1
+
+    @property
+    def exact(self) -> bool:
+        return self.mode is not Mode.AT_LEAST_ONCE
+
+    @property
+    def feedback(self) -> frozenset[tuple[int, int]]:
+        """The back-edges, as the engine would find them."""
+        forward = [(n, n + 1) for n in range(self.exchanges)]
+        return back_edges(range(self.segments), [*forward, *([self.loop] if self.loop else [])])
+
+    def input(self) -> Input:
+        """The same for every session."""
+        chance = random.Random(f"{self.seed} input")
+        return tuple(tuple(self._row(chance, split, n) for n in range(self.rows)) for split in range(SPLITS))
+
+    def _row(self, chance: random.Random, split: int, offset: int) -> Row:
+        keys = tuple(int(chance.random() * KEYS) for _ in range(4))
+        rounds = int(chance.random() * 3)
+        return Row(split, offset, keys[: self.segments], rounds if self.loop else 0)
+
+    def path(self, rounds: int) -> tuple[int, ...]:
+        """The segments that a row visits, in order."""
+        return _path(self.segments, self.loop, rounds)
+
+
+@cache
+def _path(segments: int, loop: tuple[int, int] | None, rounds: int) -> tuple[int, ...]:
+    if loop is None:
+        return tuple(range(segments))
+    tail, head = loop
+    return (*range(tail + 1), *(tuple(range(head, tail + 1)) * rounds), *range(tail + 1, segments))
+
+
+def generate(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    chance = random.Random(f"{seed} scenario")
+    exchanges = chance.randint(1, 3)
+    loop = None
+    if chance.random() < 0.35:
+        tail = chance.randint(1, exchanges)
+        loop = (tail, chance.randint(1, tail))
+    mode = chance.choice([Mode.ALIGNED, Mode.ALIGNED, Mode.UNALIGNED, Mode.UNALIGNED, Mode.AT_LEAST_ONCE])
+    return Scenario(
+        seed=seed,
+        parallelism=tuple(chance.randint(1, 3) for _ in range(3)),
+        exchanges=exchanges,
+        loop=loop,
+        mode=mode,
+        aligned_timeout=chance.choice([0.0, 0.0, 40.0, 150.0]),
+        concurrent=chance.randint(1, 3),
+        ends=loop is None and chance.random() < 0.5,
+        interval=chance.randint(20, 120),
+        rows=chance.randint(4, 16),
+        faults=tuple(sorted((_fault(chance) for _ in range(chance.randint(0, 6))), key=lambda f: f.at)),
+    )
+
+
+def _fault(chance: random.Random) -> Fault:
+    return Fault(chance.randint(20, LAST_FAULT), chance.choice(FAULTS), chance.randrange(1000))

@@ -1,0 +1,55 @@
+"""Make a failing scenario small: drop faults and turn off what is not needed, as long as it still fails.
+
+Rule: every candidate is a complete scenario that is run from its beginning; the answer fails by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from kafka_eos.protocol.alignment import Mode
+from tests.simulation.scenario import Scenario
+
+RUNS = 200
+"""At most so many tries: a scenario that fails by standing still is slow to run."""
+
+
+def shrink(scenario: Scenario, fails: Callable[[Scenario], object]) -> Scenario:
+    """The smallest scenario found that ``fails`` still calls true. Repeats until nothing more can be left out."""
+    left = RUNS
+    while True:
+        for candidate in _smaller(scenario):
+            if left == 0:
+                return scenario
+            left -= 1
+            if fails(candidate):
+                scenario = candidate
+                break
+        else:
+            return scenario
+
+
+def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+    """Every scenario that is one piece smaller, the largest pieces first."""
+    if len(scenario.faults) > 1:
+        yield replace(scenario, faults=())
+    for n in range(len(scenario.faults)):
+        yield replace(scenario, faults=scenario.faults[:n] + scenario.faults[n + 1 :])
+    if scenario.rows > 1:
+        yield replace(scenario, rows=scenario.rows // 2)
+        yield replace(scenario, rows=scenario.rows - 1)
+    if scenario.loop:
+        yield replace(scenario, loop=None)
+    if scenario.exchanges > 1 and (scenario.loop is None or scenario.loop[0] < scenario.exchanges):
+        yield replace(scenario, exchanges=scenario.exchanges - 1)
+    if len(set(scenario.parallelism)) > 1:
+        yield from (replace(scenario, parallelism=(n,)) for n in sorted(set(scenario.parallelism)))
+    if scenario.concurrent > 1:
+        yield replace(scenario, concurrent=1)
+    if scenario.ends:
+        yield replace(scenario, ends=False)
+    if scenario.mode is Mode.UNALIGNED:
+        yield replace(scenario, mode=Mode.ALIGNED)
+        if scenario.aligned_timeout:
+            yield replace(scenario, aligned_timeout=0.0)

@@ -1,0 +1,232 @@
+"""What the door's tests share: input, drivers to kill, and the claims about the output.
+
+Rule: output is read as a read_committed consumer sees it, and is complete only if nothing is open below its end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from kafka_eos.checkpoints import paths
+from kafka_eos.connectors.kafka.committer import KafkaCommitter
+from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.ids import Term
+from kafka_eos.interfaces import JobContext
+from kafka_eos.spark import ExactlyOnceQuery, exactly_once_kafka
+from tests.spark.door import driver
+
+USERS = 6
+ROWS = 100
+"""Of ``driver.PER_BATCH`` each: three batches."""
+
+
+def eventually(holds: Callable[[], Any], what: str, seconds: float = 90.0) -> Any:
+    """The first true answer of ``holds``."""
+    deadline = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.02)
+    return found
+
+
+def feed(bootstrap: str, topic: str, ids: range) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    for n in ids:
+        producer.produce(topic, str(n), f"u{n % USERS}")
+    assert producer.flush(30) == 0
+
+
+def messages(bootstrap: str, topic: str) -> list[Any]:
+    """Every message that a read_committed consumer sees, up to the end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"door-{uuid4().hex}",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    left = set(consumer.list_topics(topic, 10).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, p, 0) for p in left])
+    found, deadline = [], time.monotonic() + 60
+    while left:
+        assert time.monotonic() < deadline, f"{topic} could not be read to its end: {left}"
+        for message in consumer.consume(500, 0.2):
+            if message.error() is None:
+                found.append(message)
+            else:
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                left.discard(message.partition())
+    consumer.close()
+    return found
+
+
+def nothing_is_open(bootstrap: str, topic: str) -> None:
+    """The last stable offset of every partition is its end."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    partitions = admin.list_topics(topic, 10).topics[topic].partitions
+    asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}
+
+    def ends(level: Any) -> list[int]:
+        return [found.result(10).offset for found in admin.list_offsets(asked, isolation_level=level).values()]
+
+    # Markers follow an EndTxn by milliseconds.
+    eventually(
+        lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED), "all is ended", 20.0
+    )
+
+
+@dataclass
+class Totals:
+    """One query of ``driver``: its topics, its checkpoint, and what its output must be."""
+
+    bootstrap: str
+    source: str
+    target: str
+    checkpoint: Path
+    fired: Path
+    kind: str = "random"
+    fed: int = 0
+
+    def feed(self, rows: int = ROWS) -> None:
+        feed(self.bootstrap, self.source, range(self.fed, self.fed + rows))
+        self.fed += rows
+
+    # ------------------------------------------------------------ drivers
+
+    def launch(self, failpoints: str = "", checkpoint: str | None = None) -> subprocess.Popen[bytes]:
+        """A driver process in a process group of its own."""
+        environment = {**os.environ, "PYTHONPATH": str(driver.ROOT)}
+        if failpoints:
+            environment |= {"KAFKA_EOS_FAILPOINTS": failpoints, "KAFKA_EOS_FAILPOINT_LOG": str(self.fired)}
+        arguments = [self.kind, self.bootstrap, self.source, self.target, checkpoint or str(self.checkpoint)]
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.door.driver", *arguments],
+            cwd=driver.ROOT,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=self.log.open("ab"),
+            start_new_session=True,
+        )
+
+    def killed_at(self, failpoint: str) -> None:
+        """Run a driver until it kills itself there; its JVM and its Python workers die with it."""
+        process = self.launch(f"{failpoint}=kill@2")
+        ended(process)
+        assert process.returncode == -signal.SIGKILL, self.tail()
+        assert self.fired.read_text().startswith(f"{failpoint} kill"), "the fault did not fire"
+
+    @property
+    def log(self) -> Path:
+        return self.fired.with_suffix(".log")
+
+    def tail(self) -> str:
+        return self.log.read_text(errors="replace")[-4000:]
+
+    def start(self, spark: Any, **options: Any) -> ExactlyOnceQuery:
+        """The same query in this process."""
+        return exactly_once_kafka(
+            driver.query(spark, self.kind, self.bootstrap, self.source),
+            topic=self.target,
+            bootstrap_servers=self.bootstrap,
+            **{
+                "checkpoint": self.checkpoint,
+                "name": "totals",
+                "output_mode": "update",
+                "trigger": {"availableNow": True},
+            }
+            | options,
+        )
+
+    def run(self, spark: Any, **options: Any) -> ExactlyOnceQuery:
+        """The same query in this process, to the end of the input."""
+        query = self.start(spark, **options)
+        query.awaitTermination()
+        return query
+
+    # ------------------------------------------------------------ Spark's checkpoint
+
+    @property
+    def commits(self) -> Path:
+        return self.checkpoint / "commits"
+
+    def decided(self) -> int:
+        """The newest batch in Spark's commit log."""
+        return max(int(path.name) for path in self.commits.iterdir() if path.name.isdecimal())
+
+    def forget(self, batch: int) -> None:
+        """Delete Spark's decision."""
+        (self.commits / str(batch)).unlink()
+        (self.commits / f".{batch}.crc").unlink(missing_ok=True)
+
+    # ------------------------------------------------------------ claims
+
+    def outputs(self) -> dict[str, list[dict[str, list[int]]]]:
+        """By user, in the order of the log."""
+        found: dict[str, list[dict[str, list[int]]]] = defaultdict(list)
+        for message in messages(self.bootstrap, self.target):
+            found[message.key().decode()].append(json.loads(message.value()))
+        return found
+
+    def exact(self) -> None:
+        """Each batch's output is there once, fits the one before it, and the last ones hold every row once."""
+        nothing_is_open(self.bootstrap, self.target)
+        self.none_staged()
+        outputs = self.outputs()
+        assert sum((Counter(lists[-1]["ids"]) for lists in outputs.values()), Counter()) == Counter(range(self.fed))
+        for user, lists in outputs.items():
+            for before, after in pairwise(lists):
+                assert len(before["ids"]) < len(after["ids"]), f"{user}: an output is there twice"
+                assert Counter(before["ids"]) <= Counter(after["ids"])
+                assert Counter(before["tokens"]) <= Counter(after["tokens"]), f"{user}: not from the same attempt"
+
+    def agrees_with_state(self, spark: Any) -> None:
+        """The last output of every user is what Spark's state holds."""
+        state = spark.read.format("statestore").load(str(self.checkpoint)).collect()
+        held = {row.key.asDict()["user"]: row.value.asDict(recursive=True) for row in state}
+        last = {user: lists[-1] for user, lists in self.outputs().items()}
+        assert held.keys() == last.keys()
+
+    def none_staged(self) -> None:
+        """No transaction of the query is open, of whatever term."""
+        assert self.staged() == []
+
+    def staged(self) -> list[str]:
+        ctx = JobContext(self.job, Term(1_000_000), {})
+        committer = KafkaCommitter(Cluster(self.bootstrap), ctx)
+        try:
+            return [staged.name for staged in committer.staged(ctx) if "Prepare" not in staged.detail]
+        finally:
+            committer.close()
+
+    @property
+    def job(self) -> str:
+        name: str = json.loads((self.checkpoint / "kafka_eos" / paths.IDENTITY).read_bytes())["job"]
+        return name
+
+
+def ended(process: subprocess.Popen[bytes], seconds: float = 120.0) -> None:
+    """Wait for the driver, then end what is left of its group: the host has crashed."""
+    try:
+        process.wait(seconds)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

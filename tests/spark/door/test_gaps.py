@@ -1,0 +1,106 @@
+"""The driver dies in every gap of the protocol; a new one goes on. User code is random in every attempt."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.errors import CommittableLost, Fatal
+from tests.spark.door.kit import Totals, ended, eventually
+
+GAPS = (
+    "door.collected",  # all tasks have prepared
+    "manifest.synced",  # the promise has its content, but no name yet
+    "door.promised",  # the promise is durable
+    "door.returned",  # foreachBatch is over, as far as Python is concerned
+    "door.decided",  # commits/N is written, no EndTxn is sent
+    "commit.between",  # one transaction is committed, another is not
+    "receipt.before",  # all are committed
+    "receipt.after",
+)
+
+
+@pytest.mark.parametrize("gap", GAPS)
+def test_a_driver_killed_in_a_gap_loses_and_doubles_nothing(gap: str, totals: Totals, spark: Any) -> None:
+    totals.killed_at(gap)
+
+    totals.run(spark)
+
+    totals.exact()
+
+
+def test_spark_fails_to_write_its_decision(totals: Totals, spark: Any) -> None:
+    """foreachBatch has returned, commits/1 was never written, and the driver lives to clear up."""
+    process = totals.launch("door.promised=stop@2")
+    eventually(lambda: totals.fired.exists(), "the driver stops")
+    aside = totals.checkpoint / "commits.aside"
+    totals.commits.rename(aside)
+    totals.commits.write_text("no directory")
+    os.kill(process.pid, signal.SIGCONT)
+    ended(process)
+
+    assert process.returncode == 1, totals.tail()
+    totals.none_staged()
+    totals.commits.unlink()
+    aside.rename(totals.commits)
+    totals.run(spark)
+    totals.exact()
+
+
+@pytest.mark.parametrize("action", ["error", "kill"])
+def test_a_task_that_fails_after_it_prepared_leaves_an_orphan_that_is_aborted(action: str, totals: Totals) -> None:
+    process = totals.launch(f"door.prepared={action}@2")
+    ended(process)
+
+    assert process.returncode == 0, totals.tail()
+    assert totals.fired.read_text().startswith(f"door.prepared {action}")
+    totals.exact()
+
+
+# ---------------------------------------------------------------- what is gone
+
+
+def test_a_decided_output_that_is_lost_stops_loudly_and_can_be_replayed(totals: Totals, spark: Any) -> None:
+    totals.killed_at("door.decided")
+    lost = totals.staged()
+    with Coordinators(Cluster(totals.bootstrap)) as rpc:
+        for name in lost:
+            rpc.fence(name, 60_000)
+
+    with pytest.raises(CommittableLost, match=r"delete .*/commits/1 and start"):
+        totals.run(spark)
+
+    totals.forget(1)
+    totals.run(spark)
+    totals.exact()
+
+
+def test_a_decided_output_that_is_half_lost_stops_for_good(totals: Totals, spark: Any) -> None:
+    totals.killed_at("commit.between")
+    (left,) = totals.staged()
+    with Coordinators(Cluster(totals.bootstrap)) as rpc:
+        rpc.fence(left, 60_000)
+
+    with pytest.raises(CommittableLost, match="Part of the batch may be visible"):
+        totals.run(spark)
+
+
+@pytest.mark.parametrize("kind", ["certain", "random"])
+def test_a_half_committed_batch_is_finished_though_its_decision_is_gone(kind: str, totals: Totals, spark: Any) -> None:
+    """One committed transaction proves that Spark had decided. The replay must then write the very same."""
+    totals.kind = kind
+    totals.killed_at("commit.between")
+    totals.forget(1)
+
+    if kind == "random":
+        with pytest.raises(Fatal, match="different attempts"):
+            totals.run(spark)
+        totals.none_staged()
+    else:
+        totals.run(spark)
+        totals.exact()

@@ -1,0 +1,188 @@
+"""Spark's own operators behind the door: all that Structured Streaming offers, written exactly once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_eos.spark import ExactlyOnceQuery, exactly_once_kafka
+from tests.spark.door.kit import feed, messages, nothing_is_open
+
+Run = Callable[..., ExactlyOnceQuery]
+
+
+@pytest.fixture
+def rows(bootstrap: str, topic: Callable[..., str], spark: Any) -> Callable[[], Any]:
+    """``rows()``: a stream of (user, id, at), 40 rows a batch, of a topic with 100 rows."""
+    source = topic(2)
+    feed(bootstrap, source, range(100))
+
+    def stream() -> Any:
+        return (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", bootstrap)
+            .option("subscribe", source)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", 40)
+            .load()
+            .selectExpr(
+                "string(key) AS user", "int(string(value)) AS id", "timestamp_seconds(int(string(value))) AS at"
+            )
+        )
+
+    return stream
+
+
+@pytest.fixture
+def run(bootstrap: str, tmp_path: Path) -> Run:
+    """Run a query to the end of its input."""
+
+    def go(df: Any, **options: Any) -> ExactlyOnceQuery:
+        query = exactly_once_kafka(
+            df,
+            bootstrap_servers=bootstrap,
+            **{"checkpoint": tmp_path / "checkpoint", "trigger": {"availableNow": True}} | options,
+        )
+        query.awaitTermination()
+        return query
+
+    return go
+
+
+@pytest.fixture
+def rocksdb(spark: Any) -> Iterator[None]:
+    """transformWithState needs it."""
+    name = "spark.sql.streaming.stateStore.providerClass"
+    spark.conf.set(name, "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
+    yield
+    spark.conf.unset(name)
+
+
+def test_all_columns_of_the_kafka_sink(rows: Any, run: Run, topic: Any, bootstrap: str) -> None:
+    even, odd = topic(3), topic(3)
+    df = rows().selectExpr(
+        "binary(user) AS key",
+        "IF(id = 7, NULL, string(id)) AS value",
+        f"IF(id % 2 = 0, '{even}', '{odd}') AS topic",
+        "IF(id < 50, 2, NULL) AS partition",
+        "IF(id = 9, NULL, array(struct('id' AS key, binary(string(id)) AS value))) AS headers",
+        "at AS timestamp",
+    )
+
+    run(df)
+
+    found = messages(bootstrap, even) + messages(bootstrap, odd)
+    assert Counter(m.value() for m in found) == Counter([None if n == 7 else str(n).encode() for n in range(100)])
+    assert all(m.topic() == (even if m.timestamp()[1] % 2000 == 0 else odd) for m in found)
+    assert all(m.partition() == 2 for m in found if m.timestamp()[1] < 50_000)
+    assert all(m.key() == f"u{m.timestamp()[1] // 1000 % 6}".encode() for m in found)
+    assert [m.value() for m in found if m.headers() is None] == [b"9"]
+    assert all(m.headers() == [("id", str(m.timestamp()[1] // 1000).encode())] for m in found if m.headers())
+    nothing_is_open(bootstrap, even)
+
+
+def test_complete_mode_writes_all_groups_each_batch(rows: Any, run: Run, topic: Any, bootstrap: str) -> None:
+    target = topic(2)
+    df = rows().groupBy("user").count().selectExpr("user AS key", "string(count) AS value")
+
+    query = run(df, topic=target, output_mode="complete")
+
+    found = messages(bootstrap, target)
+    assert query.finalised is not None
+    assert len(found) == 6 * (query.finalised + 1)
+    last = {m.key().decode(): int(m.value()) for m in found}
+    assert last == Counter(f"u{n % 6}" for n in range(100))
+
+
+def test_windows_with_a_watermark_append_each_window_once(rows: Any, run: Run, topic: Any, bootstrap: str) -> None:
+    from pyspark.sql import functions as F
+
+    target = topic(1)
+    df = (
+        rows()
+        .withWatermark("at", "1 second")
+        .groupBy(F.window("at", "10 seconds"))
+        .count()
+        .selectExpr("string(unix_seconds(window.start)) AS key", "string(count) AS value")
+    )
+
+    run(df, topic=target)
+
+    closed = {int(m.key()): int(m.value()) for m in messages(bootstrap, target)}
+    assert closed == dict.fromkeys(range(0, 90, 10), 10)
+    assert len(messages(bootstrap, target)) == 9
+
+
+def test_a_join_of_two_streams(rows: Any, run: Run, topic: Any, bootstrap: str) -> None:
+    target = topic(2)
+    left, right = rows().selectExpr("id", "user"), rows().selectExpr("id AS other", "user AS theirs")
+    df = left.join(right, left.id == right.other + 1).selectExpr("user AS key", "concat(id, '-', other) AS value")
+
+    run(df, topic=target)
+
+    found = Counter(m.value().decode() for m in messages(bootstrap, target))
+    assert found == Counter(f"{n}-{n - 1}" for n in range(1, 100))
+
+
+def test_transform_with_state(rows: Any, run: Run, topic: Any, bootstrap: str, rocksdb: None) -> None:
+    from pyspark.sql import Row
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class Count(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self._seen = handle.getValueState("seen", "n int")
+
+        def handleInputRows(self, key: Any, rows: Any, timers: Any) -> Any:  # noqa: N802 - Spark's name
+            n = self._seen.get()[0] if self._seen.exists() else 0
+            for row in rows:
+                n += 1
+                yield Row(key=key[0], value=json.dumps({"id": row.id, "n": n}))
+            self._seen.update((n,))
+
+        def close(self) -> None:
+            pass
+
+    target = topic(2)
+    df = rows().groupBy("user").transformWithState(Count(), "key string, value string", "Append", "None")
+
+    run(df, topic=target)
+
+    found = [(m.key().decode(), json.loads(m.value())) for m in messages(bootstrap, target)]
+    assert Counter(value["id"] for _, value in found) == Counter(range(100))
+    for user in {key for key, _ in found}:
+        numbers = [value["n"] for key, value in found if key == user]
+        assert sorted(numbers) == list(range(1, len(numbers) + 1))
+
+
+def test_a_running_query_is_followed_and_stopped(
+    rows: Any, topic: Any, bootstrap: str, spark: Any, tmp_path: Path
+) -> None:
+    target = topic(1)
+    df = rows().selectExpr("string(id) AS value")
+
+    query = exactly_once_kafka(df, topic=target, bootstrap_servers=bootstrap, checkpoint=tmp_path.as_uri())
+    query.processAllAvailable()
+
+    assert len(messages(bootstrap, target)) == 100
+    assert query.finalised == query.query.lastProgress["batchId"]
+    assert query.isActive
+    assert query.stop()
+    assert not query.isActive
+    assert query.exception() is None
+    nothing_is_open(bootstrap, target)
+
+
+def test_a_row_that_can_never_be_sent_stops_the_query(rows: Any, run: Run, topic: Any, bootstrap: str) -> None:
+    target = topic(1)
+    df = rows().selectExpr("IF(id = 3, repeat('x', 3000000), string(id)) AS value")
+
+    with pytest.raises(Exception, match="larger than the producer's message.max.bytes"):
+        run(df, topic=target)
+
+    assert messages(bootstrap, target) == []
+    nothing_is_open(bootstrap, target)

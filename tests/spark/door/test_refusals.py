@@ -1,0 +1,85 @@
+"""What could break the promise is refused before the query starts, with what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_eos.errors import ConfigError
+from kafka_eos.spark import exactly_once_kafka
+
+
+@pytest.fixture
+def start(bootstrap: str, tmp_path: Path) -> Callable[..., None]:
+    def refused(df: Any, **options: Any) -> None:
+        given = {"topic": "t", "bootstrap_servers": bootstrap, "checkpoint": tmp_path / "checkpoint"} | options
+        exactly_once_kafka(df, **given)
+
+    return refused
+
+
+@pytest.fixture
+def rows(spark: Any) -> Any:
+    return spark.readStream.format("rate").load().selectExpr("string(value) AS value")
+
+
+@pytest.fixture
+def speculation(spark: Any) -> Iterator[None]:
+    conf = spark.sparkContext._jsc.sc().conf()
+    conf.set("spark.speculation", "true")
+    yield
+    conf.remove("spark.speculation")
+
+
+def test_speculation(start: Any, rows: Any, speculation: None) -> None:
+    with pytest.raises(ConfigError, match=r"Set spark\.speculation=false"):
+        start(rows)
+
+
+@pytest.mark.parametrize("trigger", [{"continuous": "1 second"}, {"realTime": "5 minutes"}])
+def test_a_trigger_without_micro_batches(start: Any, rows: Any, trigger: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="only micro-batches"):
+        start(rows, trigger=trigger)
+
+
+def test_no_checkpoint(start: Any, rows: Any) -> None:
+    with pytest.raises(ConfigError, match="checkpoint=… is needed"):
+        start(rows, checkpoint="")
+
+
+def test_a_batch_dataframe(start: Any, spark: Any) -> None:
+    with pytest.raises(ConfigError, match=r"spark\.readStream"):
+        start(spark.range(3).selectExpr("string(id) AS value"))
+
+
+def test_a_timeout_that_the_broker_refuses(start: Any, rows: Any, topic: Callable[..., str]) -> None:
+    with pytest.raises(ConfigError, match="more than the broker allows|accepts at most"):
+        start(rows, topic=topic(), transaction_timeout=30 * 24 * 3600)
+
+
+def test_a_topic_that_does_not_exist(start: Any, rows: Any) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        start(rows, topic="no-such-topic-here")
+
+
+def test_settings_that_the_guarantee_depends_on(start: Any, rows: Any) -> None:
+    with pytest.raises(ConfigError, match="needs acks=all"):
+        start(rows, config={"acks": "1"})
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "reason"),
+    [
+        ("value AS other", "t", r"no column 'value' \(it has: other\)"),
+        ("value", None, "where to"),
+        ("1 AS value", "t", "'value' is int; it must be string or binary"),
+        ("value, '3' AS partition", "t", "'partition' is string; it must be int"),
+        ("value, map('a', 'b') AS headers", "t", "'headers' is map"),
+    ],
+)
+def test_columns(start: Any, rows: Any, columns: str, topic: str | None, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        start(rows.selectExpr(*columns.split(", ", 1 if "map" in columns else -1)), topic=topic)

@@ -1,0 +1,89 @@
+"""The door's records in a file system that only Spark reaches keep the contract of local ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.interfaces import CheckpointStorage
+from kafka_eos.spark.door.hadoop import OURS, LocalDecisions, SparkDecisions, local_path, opened
+
+NAME = "manifests/000000000001-00000001.json"
+
+
+@pytest.fixture(params=["local", "viewfs"])
+def place(request: Any, spark: Any, tmp_path: Path, viewfs: Callable[[Path], str]) -> tuple[str, Path | None]:
+    checkpoint = str(tmp_path) if request.param == "local" else viewfs(tmp_path)
+    return checkpoint, local_path(spark, checkpoint)
+
+
+@pytest.fixture
+def storage(place: Any, spark: Any) -> CheckpointStorage:
+    return opened(spark, *place)[0]
+
+
+def test_what_is_published_is_read_and_listed(storage: CheckpointStorage, tmp_path: Path) -> None:
+    storage.publish(NAME, b"one\x00\xff")
+
+    assert storage.read(NAME) == b"one\x00\xff"
+    assert storage.list("manifests") == [NAME]
+    assert (tmp_path / OURS / NAME).read_bytes() == b"one\x00\xff"
+
+
+def test_nothing_is_published_twice(storage: CheckpointStorage) -> None:
+    storage.publish(NAME, b"one")
+
+    with pytest.raises(FileExistsError):
+        storage.publish(NAME, b"two")
+    assert storage.read(NAME) == b"one"
+
+
+def test_what_is_absent(storage: CheckpointStorage) -> None:
+    with pytest.raises(FileNotFoundError):
+        storage.read(NAME)
+    storage.delete(NAME)
+    assert storage.list("receipts") == []
+
+
+def test_files_by_content(storage: CheckpointStorage, tmp_path: Path) -> None:
+    source, back = tmp_path / "source", tmp_path / "back"
+    source.write_bytes(b"content")
+
+    ref = storage.upload(source, "state.bin")
+    storage.fetch(storage.upload(source, "state.bin"), back)
+
+    assert back.read_bytes() == b"content"
+    (tmp_path / OURS / "shared" / ref.sha256).write_bytes(b"altered")
+    (tmp_path / OURS / "shared" / f".{ref.sha256}.crc").unlink(missing_ok=True)
+    with pytest.raises(CorruptCheckpoint):
+        storage.fetch(ref, tmp_path / "again")
+
+
+def test_decisions(place: Any, spark: Any, tmp_path: Path) -> None:
+    decisions = opened(spark, *place)[1]
+    assert decisions.newest() is None
+    assert not decisions.has(0)
+
+    (tmp_path / "commits").mkdir()
+    for name in ("9", "10", ".10.crc", ".11.tmp"):
+        (tmp_path / "commits" / name).touch()
+
+    assert decisions.has(9)
+    assert not decisions.has(11)
+    assert decisions.newest() == 10
+
+
+def test_where_a_checkpoint_is(spark: Any, tmp_path: Path, viewfs: Callable[[Path], str]) -> None:
+    assert local_path(spark, str(tmp_path)) == tmp_path
+    assert local_path(spark, tmp_path.as_uri()) == tmp_path
+    assert local_path(spark, f"file:{tmp_path}") == tmp_path
+    assert local_path(spark, viewfs(tmp_path)) is None
+    assert isinstance(opened(spark, str(tmp_path), tmp_path), tuple)
+    assert isinstance(opened(spark, str(tmp_path), tmp_path)[1], LocalDecisions)
+    assert isinstance(opened(spark, viewfs(tmp_path), None)[1], SparkDecisions)
+    assert isinstance(opened(spark, str(tmp_path), tmp_path)[0], LocalStorage)

@@ -1,0 +1,59 @@
+"""Two drivers run one query: the second is refused, or the first is fenced; never do both write."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.coordinator import term as terms
+from kafka_eos.errors import Fenced, JobLocked
+from kafka_eos.ids import Term
+from tests.spark.door.kit import Totals, ended, eventually
+
+
+def test_the_second_on_a_host_is_refused(totals: Totals, spark: Any) -> None:
+    with totals.start(spark, trigger={"processingTime": "200 milliseconds"}) as first:
+        with pytest.raises(JobLocked, match="already run by process"):
+            totals.start(spark)
+        first.processAllAvailable()
+
+    totals.exact()
+
+
+def test_whoever_claims_the_query_fences_its_driver(totals: Totals, spark: Any) -> None:
+    """As a driver on another host would, where locks do not reach."""
+    first = totals.start(spark, trigger={"processingTime": "200 milliseconds"})
+    first.processAllAvailable()
+    terms.claim(LocalStorage(totals.checkpoint / "kafka_eos"), totals.job, Term(0))
+    totals.feed()
+
+    with pytest.raises(Fenced, match="term 1 was replaced by term 2"):
+        first.awaitTermination()
+
+    totals.run(spark)
+    totals.exact()
+
+
+def test_a_driver_that_was_taken_over_while_it_slept_decides_nothing(
+    totals: Totals, spark: Any, viewfs: Callable[[Path], str]
+) -> None:
+    """The checkpoint is on a file system without locks; the first driver sleeps between promise and decision."""
+    place = viewfs(totals.checkpoint)
+    first = totals.launch("door.promised=stop@2", place)
+    eventually(lambda: totals.fired.exists(), "the first driver sleeps")
+
+    totals.run(spark, checkpoint=place)
+    totals.exact()
+    decided = totals.decided()
+    os.kill(first.pid, signal.SIGCONT)
+    ended(first)
+
+    assert "Fenced" in totals.tail()
+    assert totals.decided() == decided
+    totals.exact()

@@ -1,0 +1,346 @@
+"""A savepoint is one directory: whole or not there, checked to the last byte, and never mistaken for another thing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from checkpoint_samples import JOB, MANIFEST
+
+import kafka_eos
+from kafka_eos.checkpoints import paths, savepoints
+from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, publish
+from kafka_eos.checkpoints.savepoints import Savepoint, SavepointFiles
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.ids import Epoch, token
+from kafka_eos.interfaces import InFlight, Outcome, StateDescriptor
+from kafka_eos.schemas import KeyCodec, MsgpackCodec
+from kafka_eos.state import savepoints as making
+from kafka_eos.state.backends import open_backend
+
+TOTAL: StateDescriptor[int] = StateDescriptor("sum", KeyCodec(), MsgpackCodec(int))
+ROWS = {f"key-{n}": n for n in range(500)}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> tuple[LocalStorage, Manifest]:
+    """A job with one committed epoch: state of RocksDB, and rows between subtasks."""
+    storage = LocalStorage(tmp_path / JOB)
+    backend = open_backend("rocksdb", "total", tmp_path / "local", range(128), (), storage)
+    state = backend.value(TOTAL)
+    for key, value in ROWS.items():
+        state.put(key, value)
+    handle = backend.snapshot(Epoch(7))(storage)
+    backend.close()
+    frames = tmp_path / "frames"
+    frames.write_bytes(b"rows under way")
+    in_flight = InFlight("by-key", {"name": "msgpack"}, (storage.upload(frames, "0.frames"),), overtaken=True)
+    made = {name: getattr(MANIFEST, name) for name in MANIFEST.__struct_fields__}
+    manifest = Manifest(**{**made, "states": (handle,), "in_flight": (in_flight,)})
+    publish(storage, Claim(job=JOB, term=3, host="h", pid=1, at=0))
+    publish(storage, Base(job=JOB, term=3, resumed=None, reason="first start", at=0))
+    publish(storage, manifest)
+    publish(storage, Receipt(job=JOB, epoch=7, term=3, created_at=0, outcomes=(Outcome.COMMITTED,)))
+    return storage, manifest
+
+
+@pytest.fixture
+def made(job: tuple[LocalStorage, Manifest], tmp_path: Path) -> Path:
+    making.write(*job, tmp_path / "backup" / "one")
+    return tmp_path / "backup" / "one"
+
+
+def restored(path: Path, scratch: Path) -> dict[str, int]:
+    found = savepoints.read(path)
+    backend = open_backend("memory", "total", scratch, range(128), found.operators, SavepointFiles(path))
+    rows = dict(backend.value(TOTAL).items())
+    backend.close()
+    return rows
+
+
+def test_a_copy_holds_everything(made: Path, job: tuple[LocalStorage, Manifest], tmp_path: Path) -> None:
+    elsewhere = Path(shutil.copytree(made, tmp_path / "elsewhere"))
+    shutil.rmtree(made)
+    shutil.rmtree(job[0].root)
+
+    assert savepoints.verify(elsewhere) == []
+    assert restored(elsewhere, tmp_path / "scratch") == ROWS
+    found = savepoints.read(elsewhere)
+    assert (found.job, found.epoch, found.term, found.sources) == (JOB, 7, 3, MANIFEST.sources)
+    (ref,) = found.in_flight[0].files
+    assert SavepointFiles(elsewhere).path_of(ref).read_bytes() == b"rows under way"
+
+
+def test_it_is_there_alone(made: Path) -> None:
+    assert [entry.name for entry in made.parent.iterdir()] == [made.name]
+    assert sorted(entry.name for entry in made.iterdir()) == ["files", "savepoint.json"]
+    assert {entry.name for entry in (made / "files").iterdir()} == {ref.sha256 for ref in savepoints.read(made).files}
+
+
+def test_two_of_the_same_epoch_differ_in_their_id_only(made: Path, job: tuple[LocalStorage, Manifest]) -> None:
+    again = making.write(*job, made.parent / "two")
+
+    assert again.id != savepoints.read(made).id
+    assert again.operators == savepoints.read(made).operators
+
+
+def test_retention_cannot_take_the_files_from_one_that_is_begun(
+    job: tuple[LocalStorage, Manifest], tmp_path: Path
+) -> None:
+    pinned = making.pin(*job, tmp_path / "later")
+    for stored in (job[0].root / paths.SHARED).iterdir():
+        stored.unlink()
+
+    pinned.write()
+
+    assert restored(tmp_path / "later", tmp_path / "scratch") == ROWS
+
+
+def test_one_that_is_given_up_leaves_nothing(job: tuple[LocalStorage, Manifest], tmp_path: Path) -> None:
+    making.pin(*job, tmp_path / "backup" / "never").close()
+
+    assert list((tmp_path / "backup").iterdir()) == []
+
+
+def test_a_damaged_checkpoint_makes_no_savepoint(job: tuple[LocalStorage, Manifest], tmp_path: Path) -> None:
+    (sst,) = (file for file in job[1].states[0].files if file.name.endswith(".sst"))
+    damaged = job[0].root / paths.shared_name(sst.sha256)
+    data = bytearray(damaged.read_bytes())
+    data[100] ^= 1
+    damaged.write_bytes(data)
+
+    with pytest.raises(CorruptCheckpoint, match=sst.name):
+        making.write(*job, tmp_path / "backup" / "one")
+
+    assert list((tmp_path / "backup").iterdir()) == []
+
+
+# ---------------------------------------------------------------- damage
+
+
+def _torn(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _longer(data: bytes) -> bytes:
+    return data + b"\0"
+
+
+def _flipped(data: bytes) -> bytes:
+    return data[:40] + bytes([data[40] ^ 1]) + data[41:]
+
+
+@pytest.mark.parametrize("damage", [_torn, _longer, _flipped])
+def test_a_damaged_file_is_named(made: Path, damage: Callable[[bytes], bytes]) -> None:
+    (ref,) = savepoints.read(made).operators[0].files
+    file = made / "files" / ref.sha256
+    file.write_bytes(damage(file.read_bytes()))
+
+    (problem,) = savepoints.verify(made)
+
+    assert ref.sha256 in problem and "sum.rows" in problem and str(made) in problem
+
+
+def test_a_missing_file_is_named(made: Path) -> None:
+    (ref,) = savepoints.read(made).operators[0].files
+    (made / "files" / ref.sha256).unlink()
+
+    (problem,) = savepoints.verify(made)
+
+    assert ref.sha256 in problem and "missing" in problem
+
+
+@pytest.mark.parametrize("damage", [_torn, _longer, _flipped, lambda data: b""])
+def test_a_damaged_record_is_refused(made: Path, damage: Callable[[bytes], bytes]) -> None:
+    record = made / paths.SAVEPOINT
+    record.write_bytes(damage(record.read_bytes()))
+
+    with pytest.raises(CorruptCheckpoint, match=str(made)):
+        savepoints.read(made)
+
+
+def test_a_name_cannot_lead_out_of_it(made: Path, tmp_path: Path) -> None:
+    found = savepoints.read(made)
+    handle = found.operators[0]
+    evil = type(handle.files[0])("../../evil", handle.files[0].sha256, handle.files[0].size)
+    values = {name: getattr(found, name) for name in found.__struct_fields__}
+    record = Savepoint(**{**values, "operators": (type(handle)("total", "memory", (0, 127), (evil,), handle.states),)})
+    (made / paths.SAVEPOINT).unlink()
+    publish(SavepointFiles(made), record)
+
+    with pytest.raises(CorruptCheckpoint, match="not a plain file name"):
+        savepoints.read(made)
+
+
+def test_a_newer_format_says_so(made: Path) -> None:
+    class Later(Savepoint, frozen=True, kw_only=True):
+        VERSION = 2
+
+    found = savepoints.read(made)
+    (made / paths.SAVEPOINT).unlink()
+    publish(SavepointFiles(made), Later(**{name: getattr(found, name) for name in found.__struct_fields__}))
+
+    with pytest.raises(ConfigError, match="Upgrade kafka-eos"):
+        savepoints.read(made)
+
+
+# ---------------------------------------------------------------- its place
+
+
+@pytest.mark.parametrize("taken", ["savepoint", "directory", "file", "link"])
+def test_a_taken_place_is_refused(made: Path, job: tuple[LocalStorage, Manifest], taken: str) -> None:
+    place = {"savepoint": made}.get(taken, made.parent / taken)
+    if taken == "directory":
+        place.mkdir()
+        (place / "mine").touch()
+    elif taken == "file":
+        place.touch()
+    elif taken == "link":
+        place.symlink_to(made.parent / "nowhere")
+
+    with pytest.raises(ConfigError, match="exists already"):
+        making.write(*job, place)
+
+
+def test_a_place_taken_meanwhile_is_left_alone(job: tuple[LocalStorage, Manifest], tmp_path: Path) -> None:
+    pinned = making.pin(*job, tmp_path / "late")
+    (tmp_path / "late").mkdir()
+    (tmp_path / "late" / "mine").touch()
+
+    with pytest.raises(ConfigError, match="exists already"):
+        pinned.write()
+
+    assert [entry.name for entry in (tmp_path / "late").iterdir()] == ["mine"]
+
+
+def test_an_empty_directory_is_a_place(job: tuple[LocalStorage, Manifest], tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+
+    making.write(*job, tmp_path / "empty")
+
+    assert savepoints.verify(tmp_path / "empty") == []
+
+
+def test_those_of_a_job_are_listed_and_a_damaged_one_hides_no_other(
+    made: Path, job: tuple[LocalStorage, Manifest]
+) -> None:
+    making.write(*job, made.parent / "two")
+    (made.parent / "something-else").mkdir()
+    (made / paths.SAVEPOINT).write_bytes(b"")
+
+    first, second = savepoints.listed(made.parent)
+
+    assert (first.path, first.savepoint) == (made, None) and "torn" in first.problem
+    assert second.savepoint is not None and second.savepoint.job == JOB
+    assert savepoints.listed(made.parent / "nowhere") == []
+
+
+def test_no_job_can_have_the_name_of_the_place_of_savepoints(tmp_path: Path) -> None:
+    target = savepoints.default_target(tmp_path / "orders")
+
+    assert target.parent == tmp_path / "orders.savepoints"
+    with pytest.raises(ConfigError):
+        token(target.parent.name, "the pipeline name")
+
+
+def test_drop_removes_a_savepoint_even_if_it_is_damaged(made: Path) -> None:
+    (made / "files").rename(made / "gone")
+    shutil.rmtree(made / "gone")
+
+    savepoints.drop(made)
+
+    assert list(made.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["job", "home", "absent", "link", "more", "lookalike"])
+def test_drop_refuses_what_is_not_a_savepoint(
+    made: Path, job: tuple[LocalStorage, Manifest], tmp_path: Path, what: str
+) -> None:
+    place = {"job": job[0].root, "home": tmp_path, "more": made}.get(what, tmp_path / what)
+    if what == "link":
+        place.symlink_to(made)
+    elif what == "more":
+        (made / "thesis.txt").touch()
+    elif what == "lookalike":
+        place.mkdir()
+        (place / paths.SAVEPOINT).write_text("{}")
+    before = sorted(tmp_path.rglob("*"))
+
+    with pytest.raises(ConfigError, match="nothing was removed"):
+        savepoints.drop(place)
+
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+# ---------------------------------------------------------------- what it may be made of
+
+
+def test_the_newest_committed_epoch_is_found(job: tuple[LocalStorage, Manifest]) -> None:
+    assert savepoints.newest_committed(job[0], JOB) == job[1]
+
+
+def test_an_epoch_that_is_decided_only_must_be_finished_first(job: tuple[LocalStorage, Manifest]) -> None:
+    values = {name: getattr(job[1], name) for name in job[1].__struct_fields__}
+    publish(job[0], Manifest(**{**values, "epoch": 8}))
+
+    with pytest.raises(ConfigError, match=r"epoch 8/3 .* not committed yet.*doctor --end"):
+        savepoints.newest_committed(job[0], JOB)
+    assert savepoints.newest_committed(job[0], JOB, settled=False) == job[1]
+
+
+def test_a_job_without_a_committed_epoch_has_none(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / JOB)
+    publish(storage, Base(job=JOB, term=3, resumed=None, reason="first start", at=0))
+    publish(storage, MANIFEST)
+
+    with pytest.raises(ConfigError, match="no committed checkpoint"):
+        savepoints.newest_committed(storage, JOB)
+
+
+# ---------------------------------------------------------------- crashes
+
+MAKE = """
+import sys
+from pathlib import Path
+from kafka_eos.checkpoints import savepoints
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.state.savepoints import write
+storage = LocalStorage(Path(sys.argv[1]))
+write(storage, savepoints.newest_committed(storage, sys.argv[2]), Path(sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize("point", ["savepoint.pinned", "savepoint.staged", "savepoint.written"])
+def test_a_crash_leaves_all_or_nothing_and_the_next_cleans_up(
+    job: tuple[LocalStorage, Manifest], tmp_path: Path, point: str
+) -> None:
+    target = tmp_path / "backup" / "one"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(kafka_eos.__file__).parents[1]),
+        "KAFKA_EOS_FAILPOINTS": f"{point}=kill",
+        "KAFKA_EOS_FAILPOINT_LOG": str(tmp_path / "fired"),
+    }
+    command = [sys.executable, "-c", MAKE, str(job[0].root), JOB, str(target)]
+    done = subprocess.run(command, env=environment, check=False, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+    assert target.exists() == (point == "savepoint.written")
+    left = [entry.name for entry in target.parent.iterdir() if entry != target]
+    assert len(left) == 1 and left[0].startswith(".tmp-savepoint-")
+    assert [found.path for found in savepoints.listed(target.parent)] == ([target] if target.exists() else [])
+
+    busy = making.pin(*job, target.parent / "busy")
+    making.write(*job, target.parent / "two")
+    busy.write()
+
+    whole = sorted(target.parent.iterdir())
+    assert [entry.name for entry in whole] == (["busy", "one", "two"] if target.exists() else ["busy", "two"])
+    assert [problem for entry in whole for problem in savepoints.verify(entry)] == []

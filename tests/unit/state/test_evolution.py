@@ -1,0 +1,147 @@
+"""What happens when the job declares another state than the one that is stored; for every kind of state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from state_codecs import KEY, JsonText
+from state_world import World, snapshot
+
+from kafka_eos.errors import ConfigError
+from kafka_eos.interfaces import StateDescriptor, Ttl
+from kafka_eos.schemas import AvroCodec, Counted
+from kafka_eos.state.entries import NumberCodec
+from kafka_eos.state.evolution import describe
+
+
+def model(**fields: Any) -> Any:
+    """A pydantic model named Item, as another release of a job would declare it."""
+    annotations = {name: tp if not isinstance(tp, tuple) else tp[0] for name, tp in fields.items()}
+    defaults = {name: tp[1] for name, tp in fields.items() if isinstance(tp, tuple)}
+    return type("Item", (BaseModel,), {"__annotations__": annotations, "__module__": __name__, **defaults})
+
+
+OLD = model(count=int, note=str)
+NEWER = model(count=float, label=(str, "none"))
+"""A promotion, a removed field, and a new one with a default."""
+INCOMPATIBLE = model(count=int, must=str)
+
+KINDS: dict[str, dict[str, Any]] = {
+    "value": {},
+    "reducing": {"kind": "reducing"},
+    "aggregating": {"kind": "aggregating"},
+    "map": {"kind": "map", "entry": KEY},
+    "list": {"kind": "list", "entry": NumberCodec()},
+    "value with namespace": {"namespace": KEY},
+    "value with ttl": {"ttl": Ttl(1000)},
+    "list with ttl": {"kind": "list", "entry": NumberCodec(), "ttl": Ttl(1000, clock="event")},
+    "map with all": {"kind": "map", "namespace": KEY, "entry": KEY, "ttl": Ttl(1000)},
+}
+
+
+def descriptor(kind: str, codec: Any) -> StateDescriptor[Any]:
+    return StateDescriptor("state", KEY, codec, **KINDS[kind])
+
+
+def place(of: StateDescriptor[Any], key: str) -> Any:
+    rest = [0] * sum(codec is not None for codec in (of.namespace, of.entry))
+    return (key, *rest) if rest else key
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_avro_values_are_resolved_in_every_kind_of_state(world: World, kind: str) -> None:
+    old, newer = descriptor(kind, AvroCodec(OLD)), descriptor(kind, AvroCodec(NEWER))
+    backend = world.open()
+    backend.value(old).put(place(old, "k"), OLD(count=3, note="gone"))
+    upgraded = world.open([snapshot(world, backend)])
+    state = upgraded.value(newer)
+
+    assert state.get(place(newer, "k")) == NEWER(count=3.0, label="none")
+
+    state.put(place(newer, "new"), NEWER(count=0.5, label="x"))
+    again = world.open([snapshot(world, upgraded)])
+
+    assert {value.label for _, value in again.value(newer).items()} == {"none", "x"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_cannot_be_resolved_is_refused_with_both_schemas(world: World, kind: str) -> None:
+    old, newer = descriptor(kind, AvroCodec(OLD)), descriptor(kind, AvroCodec(INCOMPATIBLE))
+    backend = world.open()
+    backend.value(old).put(place(old, "k"), OLD(count=3, note="x"))
+    restored = world.open([snapshot(world, backend)])
+    with pytest.raises(ConfigError, match=r"state 'state' of operator 'total'.*'note'.*'must'"):
+        restored.value(newer)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "reducing"},
+        {"namespace": KEY},
+        {"kind": "map", "entry": KEY},
+        {"key": JsonText("another key")},
+        {"value": JsonText("another value")},
+    ],
+)
+def test_other_changes_are_refused_and_both_are_shown(world: World, change: dict[str, Any]) -> None:
+    before: StateDescriptor[Any] = StateDescriptor("state", KEY, JsonText("value"))
+    backend = world.open()
+    backend.value(before).put("k", 1)
+    restored = world.open([snapshot(world, backend)])
+    with pytest.raises(ConfigError) as refused:
+        restored.value(replace(before, **change))
+
+    assert str(describe(before)) in str(refused.value)
+    assert str(describe(replace(before, **change))) in str(refused.value)
+
+
+def test_the_codec_of_entries_is_part_of_the_format(world: World) -> None:
+    before: StateDescriptor[Any] = StateDescriptor("state", KEY, KEY, "map", entry=KEY)
+    backend = world.open()
+    backend.value(before).put(("k", 1), 1)
+    restored = world.open([snapshot(world, backend)])
+    with pytest.raises(ConfigError, match=r"'entry'.*'number'"):
+        restored.value(replace(before, entry=NumberCodec()))
+
+
+def test_a_time_to_live_and_another_schema_at_once(world: World) -> None:
+    old = descriptor("value", Counted(AvroCodec(OLD)))
+    newer = replace(descriptor("value", Counted(AvroCodec(NEWER))), ttl=Ttl(1000))
+    backend = world.open()
+    backend.value(old).put("k", (7, OLD(count=3, note="x")))
+    state = world.open([snapshot(world, backend)]).value(newer)
+
+    assert state.get("k") == (7, NEWER(count=3.0, label="none"))
+
+
+def test_a_value_state_is_described_and_stored_as_in_the_first_release(world: World) -> None:
+    """Checkpoints of format 1 hold exactly this."""
+    backend = world.open()
+    value: StateDescriptor[Any] = StateDescriptor("sum", KEY, JsonText("number"))
+    backend.value(value).put("user-1", 42)
+    handle = snapshot(world, backend)
+    store: Any = world.open([handle])
+
+    assert [dict(state) for state in handle.states] == [
+        {
+            "name": "sum",
+            "key": {"name": "json-text", "schema": "key"},
+            "value": {"name": "json-text", "schema": "number"},
+        }
+    ]
+    assert list(store._store.rows("sum").scan()) == [(b'\x00\x6e"user-1"', b"42")]
+
+
+def test_what_else_decides_how_rows_are_read_is_stored() -> None:
+    state = descriptor("map with all", JsonText("v"))
+
+    assert {k: v for k, v in describe(state).items() if k not in ("name", "key", "value")} == {
+        "kind": "map",
+        "namespace": {"name": "json-text", "schema": "key"},
+        "entry": {"name": "json-text", "schema": "key"},
+        "ttl": {"seconds": 1000, "clock": "processing", "refresh": "write"},
+    }

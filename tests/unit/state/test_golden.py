@@ -1,0 +1,143 @@
+"""What earlier versions have stored is read, and continued, by today's code.
+
+``tests/golden`` holds what each version of a format has written: job directories by the version of their manifests, and
+savepoints. ``job.py`` beside them is the job that wrote them, from sixty payments. Rule: they are never written again;
+a new version of a format adds a directory.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pydantic
+import pytest
+from state_world import Kind
+
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints import paths, savepoints
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.interfaces import Codec, StateDescriptor
+from kafka_eos.schemas import Counted, KeyCodec, MsgpackCodec, state_codec
+from kafka_eos.state.backends import open_backend
+from kafka_eos.state.keygroups import key_group_range
+from kafka_eos.state.reader import Snapshot
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+class Total(msgspec.Struct):
+    total: int
+    last: int
+
+
+class Largest(pydantic.BaseModel):
+    account: str
+    amount: int
+
+
+STATES: dict[tuple[str, str], Codec[Any]] = {
+    ("total", "accumulator"): Counted(state_codec(Total)),
+    ("largest", "accumulator"): Counted(state_codec(Largest)),
+    ("seen", "count"): MsgpackCodec(int),
+    ("seen", "ids"): MsgpackCodec(list[int]),
+    ("seen", "updates"): MsgpackCodec(int),
+}
+
+
+def jobs() -> list[Path]:
+    return sorted(path for version in GOLDEN.glob("manifest-*") for path in version.iterdir() if path.is_dir())
+
+
+def snapshots() -> Iterator[Any]:
+    """Every manifest and every savepoint; the last epoch of a job has all payments."""
+    for path in jobs():
+        names = sorted((path / paths.MANIFESTS).iterdir())
+        for name in names:
+            epoch = paths.parse_manifest_name(f"{paths.MANIFESTS}/{name.name}").epoch.n
+            last = name == names[-1]
+            yield pytest.param(path, epoch, last, id=f"{path.parent.name}-{path.name}-{epoch}")
+    for path in sorted(GOLDEN.glob("savepoint-*")):
+        yield pytest.param(path, None, True, id=path.name)
+
+
+def expected() -> dict[tuple[str, str], dict[str, Any]]:
+    """The state after all payments: sixty, of amount n % 13 + 1, or 0 if n ends in seven, by account n % 20."""
+    totals: Counter[str] = Counter()
+    ids: dict[str, list[int]] = defaultdict(list)
+    largest: dict[str, int] = defaultdict(int)
+    for n in range(60):
+        account, amount = f"a{n % 20}", 0 if n % 10 == 7 else n % 13 + 1
+        totals[account] += amount
+        ids[account].append(n)
+        largest[account] = max(largest[account], amount)
+    return {
+        ("total", "accumulator"): {a: (3, Total(totals[a], ids[a][-1])) for a in ids},
+        ("largest", "accumulator"): {a: (3, Largest(account=a, amount=largest[a])) for a in ids},
+        ("seen", "count"): dict.fromkeys(ids, 3),
+        ("seen", "ids"): dict(ids),
+        ("seen", "updates"): dict.fromkeys(ids, 3),
+    }
+
+
+@pytest.mark.parametrize(("path", "epoch", "last"), list(snapshots()))
+@pytest.mark.parametrize(("kind", "parallelism"), [("rocksdb", 1), ("memory", 3)])
+def test_state_is_restored(
+    path: Path, epoch: int | None, last: bool, kind: Kind, parallelism: int, tmp_path: Path
+) -> None:
+    snapshot = Snapshot.open(path, epoch)
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for (operator, states), subtask in itertools.product(_by_operator().items(), range(parallelism)):
+        handles, groups = snapshot.handles_of(operator), key_group_range(subtask, parallelism)
+        directory = tmp_path / f"{operator}-{subtask}"
+        backend = open_backend(kind, operator, directory, groups, handles, snapshot.storage)
+        for name, codec in states.items():
+            state = backend.value(StateDescriptor(name, KeyCodec(), codec))
+            found.setdefault((operator, name), {}).update(state.items())
+        backend.close()
+
+    whole = expected()
+    if last:
+        assert found == whole
+    else:
+        assert all(found[place].keys() <= whole[place].keys() for place in whole)
+        assert all(ids == whole["seen", "ids"][account][: len(ids)] for account, ids in found["seen", "ids"].items())
+
+
+@pytest.mark.parametrize(("path", "epoch", "last"), list(snapshots()))
+def test_state_is_read_without_the_classes(path: Path, epoch: int | None, last: bool) -> None:
+    snapshot = Snapshot.open(path, epoch)
+
+    found = {place: dict(snapshot.read(*place)) for place in STATES}
+
+    assert snapshot.operators() == ["largest", "seen", "total"]
+    if last:
+        assert found["total", "accumulator"]["a3"] == {"updates": 3, "accumulator": {"total": 20, "last": 43}}
+        assert found["largest", "accumulator"]["a3"]["accumulator"] == {"account": "a3", "amount": 11}
+        assert found["seen", "ids"] == expected()["seen", "ids"]
+
+
+@pytest.mark.parametrize("path", jobs(), ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_every_record_says_the_version_that_it_stands_for(path: Path) -> None:
+    stored = Snapshot.open(path).storage
+    version = path.parent.name.removeprefix("manifest-")
+
+    for name in stored.list(paths.MANIFESTS):
+        data = stored.read(name)
+        assert data.split(maxsplit=3)[:3] == [b"kafka-eos", b"manifest", version.encode()]
+        assert records.decode(Manifest, name, data, path.name).states
+
+
+def test_today_has_its_golden_ones() -> None:
+    assert (GOLDEN / f"savepoint-{savepoints.Savepoint.VERSION}").is_dir()
+
+
+def _by_operator() -> dict[str, dict[str, Codec[Any]]]:
+    found: dict[str, dict[str, Codec[Any]]] = defaultdict(dict)
+    for (operator, name), codec in STATES.items():
+        found[operator][name] = codec
+    return found

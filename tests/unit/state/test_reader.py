@@ -1,0 +1,382 @@
+"""Stored state is read and rewritten without the job, and comes out the same whoever wrote it."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pandas
+import pyarrow
+import pydantic
+import pytest
+from state_world import Kind
+
+from kafka_eos.checkpoints import savepoints
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.ids import Epoch, SplitId
+from kafka_eos.interfaces import StateDescriptor, StateHandle, Ttl
+from kafka_eos.schemas import AvroCodec, Counted, KeyCodec, MsgpackCodec, StrCodec, state_codec
+from kafka_eos.state import savepoints as making
+from kafka_eos.state.backends import open_backend
+from kafka_eos.state.entries import NumberCodec
+from kafka_eos.state.keygroups import key_group, key_group_range
+from kafka_eos.state.reader import SavepointBuilder, Snapshot
+
+JOB = "orders"
+
+
+class Total(msgspec.Struct):
+    total: int
+    last: int = 0
+
+
+class Largest(pydantic.BaseModel):
+    account: str
+    amount: int
+
+
+KEY = KeyCodec()
+SUM: StateDescriptor[Any] = StateDescriptor("sum", KEY, MsgpackCodec(int))
+FOLD: StateDescriptor[Any] = StateDescriptor("accumulator", KEY, Counted(state_codec(Total)))
+AVRO: StateDescriptor[Any] = StateDescriptor("largest", KEY, AvroCodec(Largest))
+TEXT: StateDescriptor[Any] = StateDescriptor("text", KEY, StrCodec())
+MAP: StateDescriptor[Any] = StateDescriptor("map", KEY, MsgpackCodec(int), "map", entry=KEY)
+LIST: StateDescriptor[Any] = StateDescriptor("list", KEY, MsgpackCodec(int), "list", entry=NumberCodec())
+WINDOWS: StateDescriptor[Any] = StateDescriptor("windows", KEY, MsgpackCodec(int), namespace=KEY)
+BOTH: StateDescriptor[Any] = StateDescriptor("both", KEY, MsgpackCodec(int), "map", namespace=KEY, entry=KEY)
+EXPIRING: StateDescriptor[Any] = StateDescriptor("expiring", KEY, MsgpackCodec(int), ttl=Ttl(10.0, "event"))
+
+
+class Job:
+    """A job's storage, and epochs made of states written at any parallelism by any backend."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.storage = root, LocalStorage(root / JOB)
+        self._serial = itertools.count()
+
+    def manifest(self, kind: Kind, parallelism: int, operators: dict[str, dict[StateDescriptor[Any], Any]]) -> Manifest:
+        states = tuple(
+            self._handle(kind, key_group_range(subtask, parallelism), operator, states)
+            for operator, states in operators.items()
+            for subtask in range(parallelism)
+        )
+        return Manifest(
+            job=JOB, epoch=4, term=2, created_at=0, plan="p", max_key_groups=128, parallelism=parallelism,
+            sources={"in": {SplitId("in/0"): {"offset": 7}}}, states=states, committables=(),
+        )  # fmt: skip
+
+    def _handle(self, kind: Kind, groups: range, operator: str, states: dict[Any, Any]) -> StateHandle:
+        backend = open_backend(kind, operator, self.root / f"local-{next(self._serial)}", groups, (), self.storage)
+        for descriptor, content in states.items():
+            state = backend.value(descriptor)
+            for place, value in content.items():
+                key = place[0] if descriptor.entry or descriptor.namespace else place
+                if key_group(descriptor.key.encode(key)) in groups:
+                    state.put(place, value)
+        handle = backend.snapshot(Epoch(4))(self.storage)
+        backend.close()
+        return handle
+
+    def savepoint(self, *args: Any) -> Snapshot:
+        path = self.root / f"savepoint-{next(self._serial)}"
+        making.write(self.storage, self.manifest(*args), path)
+        return Snapshot.open(path)
+
+    def restored(
+        self, snapshot: Snapshot, kind: Kind, operator: str, descriptor: StateDescriptor[Any]
+    ) -> dict[Any, Any]:
+        """What a job that begins with the snapshot has, in three subtasks."""
+        found: dict[Any, Any] = {}
+        for subtask in range(3):
+            groups, directory = key_group_range(subtask, 3), self.root / f"local-{next(self._serial)}"
+            handles = snapshot.handles_of(operator)
+            own = [h for h in handles if h.key_groups[0] < groups.stop and h.key_groups[1] >= groups.start]
+            backend = open_backend(kind, operator, directory, groups, own, snapshot.storage)
+            found.update(backend.value(descriptor).items())
+            backend.close()
+        return found
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+SUMS = {f"a{n}": n for n in range(1000)}
+OPERATORS: dict[str, dict[StateDescriptor[Any], Any]] = {
+    "total": {SUM: SUMS, TEXT: {"k": "v"}},
+    "fold": {FOLD: {("x", 1): (3, Total(12, 5)), 7: (1, Total(1))}},
+}
+
+
+# ---------------------------------------------------------------- one format
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("kind", ["memory", "rocksdb"])
+def test_the_same_state_is_the_same_bytes_whatever_wrote_it(job: Job, kind: Kind, parallelism: int) -> None:
+    reference = job.savepoint("memory", 1, OPERATORS)
+
+    assert job.savepoint(kind, parallelism, OPERATORS).handles == reference.handles
+
+
+@pytest.mark.parametrize("target", ["memory", "rocksdb"])
+@pytest.mark.parametrize("source", ["memory", "rocksdb"])
+def test_state_moves_between_backends_and_parallelisms(job: Job, source: Kind, target: Kind) -> None:
+    snapshot = job.savepoint(source, 2, OPERATORS)
+
+    assert job.restored(snapshot, target, "total", SUM) == SUMS
+    assert job.restored(snapshot, target, "fold", FOLD) == OPERATORS["fold"][FOLD]
+
+
+@pytest.mark.parametrize("kind", ["memory", "rocksdb"])
+def test_large_state_is_stored_in_parts(job: Job, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "PART_BYTES", 1000)
+
+    snapshot = job.savepoint(kind, 2, OPERATORS)
+
+    handles = snapshot.handles_of("total")
+    assert len(handles) > 2
+    assert [group for h in handles for group in range(h.key_groups[0], h.key_groups[1] + 1)] == list(range(128))
+    assert dict(snapshot.read("total", "sum")) == SUMS
+    assert job.restored(snapshot, "rocksdb", "total", SUM) == SUMS
+    assert snapshot.get("total", "sum", "a77") == 77
+
+
+def test_the_marks_of_all_subtasks_count(job: Job) -> None:
+    manifest = job.manifest("memory", 2, {"total": {LIST: {}}})
+    first, second = manifest.states
+    marked = [
+        StateHandle(h.operator, h.backend, h.key_groups, h.files, ({**h.states[0], "marks": {"next": mark}},))
+        for h, mark in ((first, 4), (second, 9))
+    ]
+    values = {name: getattr(manifest, name) for name in manifest.__struct_fields__}
+    making.write(job.storage, Manifest(**{**values, "states": tuple(marked)}), job.root / "sp")
+
+    assert Snapshot.open(job.root / "sp").states("total")["list"].description["marks"] == {"next": 9}
+
+
+# ---------------------------------------------------------------- reading
+
+
+@pytest.mark.parametrize("stored", ["savepoint", "memory", "rocksdb"])
+def test_values_come_out_as_plain_ones(job: Job, stored: str) -> None:
+    total: dict[StateDescriptor[Any], Any] = {
+        SUM: SUMS,
+        AVRO: {"k": Largest(account="k", amount=5)},
+        TEXT: {"k": "ü"},
+    }
+    operators = {**OPERATORS, "total": total}
+    snapshot = (
+        job.savepoint("rocksdb", 2, operators)
+        if stored == "savepoint"
+        else Snapshot(job.root, job.storage, job.manifest(stored, 2, operators))  # type: ignore[arg-type]
+    )
+
+    assert snapshot.operators() == ["fold", "total"]
+    assert list(snapshot.states("total")) == ["largest", "sum", "text"]
+    assert dict(snapshot.read("total", "sum")) == SUMS
+    assert dict(snapshot.read("total", "largest")) == {"k": {"account": "k", "amount": 5}}
+    assert dict(snapshot.read("total", "text")) == {"k": "ü"}
+    assert dict(snapshot.read("fold")) == {
+        ("x", 1): {"updates": 3, "accumulator": {"total": 12, "last": 5}},
+        7: {"updates": 1, "accumulator": {"total": 1, "last": 0}},
+    }
+    assert snapshot.get("fold", None, ("x", 1)) == {"updates": 3, "accumulator": {"total": 12, "last": 5}}
+    assert [snapshot.get("total", "sum", f"a{n}") for n in range(0, 1000, 111)] == list(range(0, 1000, 111))
+    assert snapshot.get("total", "sum", "nobody") is None
+    assert (snapshot.job, snapshot.epoch, snapshot.sources) == (JOB, 4, {"in": {"in/0": {"offset": 7}}})
+
+
+@pytest.mark.parametrize("kind", ["memory", "rocksdb"])
+def test_every_kind_of_state_is_read(job: Job, kind: Kind) -> None:
+    content: dict[StateDescriptor[Any], Any] = {
+        MAP: {("a", "x"): 1, ("a", "y"): 2, ("ab", "x"): 3},
+        LIST: {("a", 0): 5, ("a", 1): 6},
+        WINDOWS: {("a", 10): 1, ("a", 20): 2},
+        BOTH: {("a", 10, "x"): 1, ("b", 10, "x"): 2},
+    }
+    snapshot = job.savepoint(kind, 2, {"op": content})
+
+    for descriptor, places in content.items():
+        assert dict(snapshot.read("op", descriptor.name)) == places
+    assert snapshot.get("op", "map", "a") == {"x": 1, "y": 2}
+    assert snapshot.get("op", "map", "nobody") == {}
+    assert snapshot.get("op", "list", "a") == {0: 5, 1: 6}
+    assert snapshot.get("op", "both", "a") == {(10, "x"): 1}
+    assert {name: info.kind for name, info in snapshot.states("op").items()} == {
+        "map": "map", "list": "list", "windows": "value", "both": "map",
+    }  # fmt: skip
+
+
+def test_what_has_expired_is_left_out(job: Job) -> None:
+    backend = open_backend("memory", "op", job.root / "local", range(128), (), job.storage)
+    state = backend.value(EXPIRING)
+    for time, key in ((1_000, "old"), (20_000, "young")):
+        state.advance(time)
+        state.put(key, time)
+    handle = backend.snapshot(Epoch(4))(job.storage)
+    values = {n: getattr(m, n) for m in [job.manifest("memory", 1, {})] for n in m.__struct_fields__}
+    making.write(job.storage, Manifest(**{**values, "states": (handle,)}), job.root / "sp")
+
+    assert dict(Snapshot.open(job.root / "sp").read("op")) == {"young": 20_000}
+
+
+def test_an_unknown_codec_gives_bytes(job: Job) -> None:
+    class Own:
+        name, schema = "our-own", None
+
+        def encode(self, value: int) -> bytes:
+            return bytes([value])
+
+        def decode(self, data: bytes) -> int:
+            return data[0]
+
+    snapshot = job.savepoint("memory", 1, {"op": {StateDescriptor("s", KEY, Own()): {"a": 65}}})
+
+    assert dict(snapshot.read("op")) == {"a": b"A"}
+
+
+def test_tables(job: Job) -> None:
+    snapshot = job.savepoint("rocksdb", 1, OPERATORS)
+
+    table = snapshot.to_arrow("total", "sum")
+    frame = snapshot.to_pandas("total", "sum")
+
+    assert dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)) == SUMS
+    assert dict(zip(frame["key"], frame["value"], strict=True)) == SUMS
+
+
+def test_what_is_not_there_is_named_beside_what_is(job: Job) -> None:
+    snapshot = job.savepoint("memory", 1, OPERATORS)
+
+    with pytest.raises(ConfigError, match="'tutal'; it holds that of: fold, total"):
+        snapshot.states("tutal")
+    with pytest.raises(ConfigError, match="say which of its states: sum, text"):
+        list(snapshot.read("total"))
+    with pytest.raises(ConfigError, match="no state 'som', but: sum, text"):
+        snapshot.get("total", "som", "a")
+    with pytest.raises(ConfigError, match="neither a savepoint nor"):
+        Snapshot.open(job.root)
+
+
+def test_damage_is_found_while_reading(job: Job) -> None:
+    snapshot = job.savepoint("memory", 1, OPERATORS)
+    (file,) = (file for file in snapshot.handles_of("total")[0].files if file.name == "sum.rows")
+    path = Path(snapshot.path) / "files" / file.sha256
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+
+    with pytest.raises(CorruptCheckpoint, match=file.sha256):
+        list(snapshot.read("total", "sum"))
+
+
+# ---------------------------------------------------------------- writing
+
+
+def test_a_value_is_fixed_and_the_rest_stays(job: Job) -> None:
+    old = job.savepoint("rocksdb", 2, OPERATORS)
+    with SavepointBuilder.from_snapshot(old) as builder:
+        builder.put("fold", "accumulator", 7, {"updates": 1, "accumulator": {"total": 100, "last": 9}})
+        builder.put("total", "sum", "new", -1)
+        builder.delete("total", "sum", "a0")
+        builder.sources["in"] = {SplitId("in/0"): {"offset": 3}}
+        builder.write(job.root / "fixed")
+
+    fixed = Snapshot.open(job.root / "fixed")
+    assert job.restored(fixed, "rocksdb", "fold", FOLD) == {("x", 1): (3, Total(12, 5)), 7: (1, Total(100, 9))}
+    assert job.restored(fixed, "memory", "total", SUM) == {**{k: v for k, v in SUMS.items() if k != "a0"}, "new": -1}
+    assert job.restored(fixed, "memory", "total", TEXT) == {"k": "v"}
+    assert (fixed.job, fixed.epoch, fixed.sources) == (JOB, 4, {"in": {"in/0": {"offset": 3}}})
+    assert dict(old.read("total", "sum")) == SUMS
+    assert savepoints.read(job.root / "fixed").id != savepoints.read(Path(old.path)).id
+
+
+def test_nothing_edited_is_the_same_state(job: Job) -> None:
+    old = job.savepoint("rocksdb", 2, OPERATORS)
+
+    SavepointBuilder.from_snapshot(old).write(job.root / "same")
+
+    assert Snapshot.open(job.root / "same").handles == old.handles
+
+
+@pytest.mark.parametrize("form", ["pairs", "plain pairs", "pandas", "arrow"])
+def test_a_new_job_gets_its_first_state(job: Job, form: str) -> None:
+    rows = [{"account": f"a{n}", "total": n, "last": -n} for n in range(100)]
+    items: Any = {
+        "pairs": [(r["account"], (0, Total(r["total"], r["last"]))) for r in rows],  # type: ignore[arg-type]
+        "plain pairs": ((r["account"], {"total": r["total"], "last": r["last"]}) for r in rows),
+        "pandas": pandas.DataFrame(rows),
+        "arrow": pyarrow.Table.from_pylist(rows),
+    }[form]
+    key = "account" if form in ("pandas", "arrow") else None
+    with SavepointBuilder.new(JOB) as builder:
+        assert builder.bootstrap_fold("fold", items, accumulator=Total, key=key) == 100
+        builder.write(job.root / "first")
+
+    snapshot = Snapshot.open(job.root / "first")
+    expected = {f"a{n}": (0, Total(n, -n)) for n in range(100)}
+    assert job.restored(snapshot, "rocksdb", "fold", FOLD) == expected
+    assert (snapshot.job, snapshot.epoch, snapshot.sources) == (JOB, 0, {})
+
+
+def test_columns_become_keys_and_values(job: Job) -> None:
+    table = pandas.DataFrame({"shop": ["s", "t"], "n": [1, 2], "amount": [10, 20]})
+    with SavepointBuilder.new(JOB) as builder:
+        builder.bootstrap("total", "sum", table, value=int, key=["shop", "n"])
+        builder.bootstrap("avro", "largest", pandas.DataFrame({"k": [1], "account": ["x"], "amount": [5]}),
+                          value=Largest, key="k")  # fmt: skip
+        builder.write(job.root / "first")
+
+    snapshot = Snapshot.open(job.root / "first")
+    assert job.restored(snapshot, "memory", "total", SUM) == {("s", 1): 10, ("t", 2): 20}
+    assert job.restored(snapshot, "memory", "avro", AVRO) == {1: Largest(account="x", amount=5)}
+
+
+def test_an_operator_is_left_out_or_begun_anew(job: Job) -> None:
+    old = job.savepoint("memory", 1, OPERATORS)
+    with SavepointBuilder.from_snapshot(old) as builder:
+        builder.put("total", "sum", "a1", 5)
+        builder.drop("total")
+        builder.drop("fold")
+        builder.bootstrap("fold", "sum", [("k", 1)], value=int)
+        builder.write(job.root / "less")
+
+    less = Snapshot.open(job.root / "less")
+    assert less.operators() == ["fold"]
+    assert {name: dict(less.read("fold", name)) for name in less.states("fold")} == {"sum": {"k": 1}}
+
+
+@pytest.mark.parametrize(
+    ("operator", "state", "key", "value", "message"),
+    [
+        ("fold", "accumulator", 7, {"updates": 1, "accumulator": {"totl": 1}}, "lacks 'total'.*has 'totl'"),
+        ("fold", "accumulator", 7, {"total": 1}, "expected .*updates.*accumulator"),
+        ("total", "sum", 1.5, 1, "a key must be"),
+        ("total", "som", "a", 1, "no state 'som'; it has: sum, text"),
+        ("tutal", "sum", "a", 1, "no state of an operator 'tutal'"),
+        ("total", "text", "a", 1, "expected str"),
+    ],
+)
+def test_what_the_job_could_not_read_is_refused(
+    job: Job, operator: str, state: str, key: Any, value: Any, message: str
+) -> None:
+    with (
+        SavepointBuilder.from_snapshot(job.savepoint("memory", 1, OPERATORS)) as builder,
+        pytest.raises(ConfigError, match=message),
+    ):
+        builder.put(operator, state, key, value)
+
+
+def test_a_table_needs_the_name_of_its_key() -> None:
+    with SavepointBuilder.new(JOB) as builder, pytest.raises(ConfigError, match="which column"):
+        builder.bootstrap("total", "sum", pandas.DataFrame({"a": [1]}), value=int)
+
+
+def test_a_row_that_does_not_fit_is_shown() -> None:
+    table = pandas.DataFrame({"k": ["a"], "total": ["much"]})
+    with SavepointBuilder.new(JOB) as builder, pytest.raises(ConfigError, match=r"'total': 'much'.*Expected `int`"):
+        builder.bootstrap_fold("fold", table, accumulator=Total, key="k")

@@ -1,0 +1,312 @@
+"""State that expires: never returned late, cleaned up a bounded number of rows at a time, by a clock that tests set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from state_codecs import KEY, JsonText
+from state_world import World, snapshot
+
+from kafka_eos.interfaces import StateBackend, StateDescriptor, Ttl
+from kafka_eos.state.entries import NumberCodec
+from kafka_eos.state.options import StateOptions
+
+NUMBER: Any = JsonText("number")
+
+
+class Clock:
+    """Milliseconds, as a test sets them."""
+
+    def __init__(self, now: int = 1_000_000) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def value(ttl: Ttl | None, **more: Any) -> StateDescriptor[Any]:
+    return StateDescriptor("state", KEY, NUMBER, ttl=ttl, **more)
+
+
+def rows(backend: StateBackend) -> int:
+    """How many rows there are, expired or not."""
+    store: Any = backend
+    return len(list(store._store.rows("state").scan()))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_value_is_there_until_its_time_is_up(world: World, clock: Clock) -> None:
+    state = world.open(clock=clock).value(value(Ttl(10)))
+    state.put("k", 1)
+    clock.now += 9_999
+
+    assert (state.get("k"), dict(state.items())) == (1, {"k": 1})
+
+    clock.now += 1
+
+    assert (state.get("k"), dict(state.items())) == (None, {})
+
+
+def test_a_write_renews_and_a_read_does_only_if_it_counts(world: World, clock: Clock) -> None:
+    backend = world.open(clock=clock)
+    plain = backend.value(StateDescriptor("plain", KEY, NUMBER, ttl=Ttl(10)))
+    refreshed = backend.value(StateDescriptor("refreshed", KEY, NUMBER, ttl=Ttl(10, refresh="read-write")))
+    for state in (plain, refreshed):
+        state.put("written again", 1)
+        state.put("read", 1)
+    clock.now += 6_000
+    for state in (plain, refreshed):
+        state.put("written again", 2)
+        assert state.get("read") == 1
+    clock.now += 6_000
+
+    assert [(s.get("written again"), s.get("read")) for s in (plain, refreshed)] == [(2, None), (2, 1)]
+
+
+def test_time_that_has_passed_while_the_job_was_down_counts(world: World, clock: Clock) -> None:
+    backend = world.open(clock=clock)
+    backend.value(value(Ttl(10))).put("k", 1)
+    handle = snapshot(world, backend)
+    clock.now += 9_000
+
+    assert world.open([handle], clock=clock).value(value(Ttl(10))).get("k") == 1
+
+    clock.now += 1_000
+
+    assert world.open([handle], clock=clock).value(value(Ttl(10))).get("k") is None
+
+
+def test_a_clock_that_is_set_back_brings_nothing_back(world: World, clock: Clock) -> None:
+    backend = world.open(clock=clock)
+    state = backend.value(value(Ttl(10)))
+    state.put("k", 1)
+    clock.now += 10_000
+    view = state.view(["k"])
+
+    assert "k" not in view
+
+    clock.now -= 5_000
+
+    assert state.get("k") is None
+
+    state.put("k", 2)
+    handle = snapshot(world, backend)
+    clock.now -= 500_000
+    restored = world.open([handle], clock=clock).value(value(Ttl(10)))
+
+    assert restored.get("k") == 2
+
+
+def test_event_time_is_the_highest_timestamp_seen(world: World, clock: Clock) -> None:
+    backend = world.open(clock=clock)
+    state = backend.value(value(Ttl(10, clock="event")))
+    state.advance(5_000)
+    state.put("k", 1)
+    clock.now += 1_000_000
+    state.advance(14_999)
+    state.advance(3)
+
+    assert state.get("k") == 1
+
+    restored = world.open([snapshot(world, backend)], clock=clock).value(value(Ttl(10, clock="event")))
+
+    assert restored.get("k") == 1
+
+    restored.put("late", 2)
+    restored.advance(15_000)
+
+    assert (restored.get("k"), restored.get("late")) == (None, 2)
+
+
+def test_what_is_written_before_event_time_is_known_expires_once_it_is(world: World) -> None:
+    backend = world.open()
+    state = backend.value(value(Ttl(10, clock="event")))
+    state.put("k", 1)
+    snapshot(world, backend, 1)
+    state.advance(1_000_000)
+
+    assert state.get("k") == 1
+
+    snapshot(world, backend, 2)
+    state.advance(1_009_999)
+
+    assert state.get("k") == 1
+
+    state.advance(1_010_000)
+
+    assert state.get("k") is None
+
+
+def test_entries_and_elements_expire_one_by_one(world: World, clock: Clock) -> None:
+    backend = world.open(clock=clock)
+    maps = backend.value(StateDescriptor("map", KEY, NUMBER, "map", entry=KEY, ttl=Ttl(10)))
+    descriptor: StateDescriptor[Any] = StateDescriptor("list", KEY, NUMBER, "list", entry=NumberCodec(), ttl=Ttl(10))
+    lists = backend.value(descriptor)
+    for entry in "abc":
+        maps.put(("k", entry), entry)
+        lists.put(("k", lists.next_entry()), entry)
+        clock.now += 4_000
+
+    assert [[v for _, v in state.within("k")] for state in (maps, lists)] == [["b", "c"], ["b", "c"]]
+
+    restored = world.open([snapshot(world, backend)], clock=clock)
+    clock.now += 2_000
+
+    assert [v for _, v in restored.value(descriptor).within("k")] == ["c"]
+
+
+def test_reads_that_count_renew_what_an_iteration_returns(world: World, clock: Clock) -> None:
+    ttl = Ttl(10, refresh="read-write")
+    state = world.open(clock=clock).value(StateDescriptor("map", KEY, NUMBER, "map", entry=KEY, ttl=ttl))
+    state.put(("k", "a"), 1)
+    clock.now += 6_000
+    list(state.within("k"))
+    clock.now += 6_000
+
+    assert list(state.within("k")) == [(("k", "a"), 1)]
+
+
+def test_a_view_hides_what_has_expired_and_stamps_what_is_written(world: World, clock: Clock) -> None:
+    state = world.open(clock=clock).value(value(Ttl(10)))
+    state.put("old", 1)
+    clock.now += 10_000
+    state.put("new", 2)
+    view = state.view(["old", "new", "third"])
+    view["third"] = 3
+
+    assert {key: view[key] for key in view} == {"new": 2, "third": 3}
+    assert (len(view), view.get("old")) == (2, None)
+
+    del view["new"]
+    clock.now += 9_000
+
+    assert dict(state.items()) == {"third": 3}
+
+
+def test_the_clean_up_drops_a_bounded_number_of_rows_a_checkpoint(world: World, clock: Clock) -> None:
+    backend = world.open(clock=clock, options=StateOptions(ttl_cleanup_rows=30))
+    state = backend.value(value(Ttl(10)))
+    for key in range(100):
+        state.put(key, key)
+    snapshot(world, backend, 1)
+    clock.now += 10_000
+    state.put(7, "again")
+    left = []
+    for epoch in range(2, 7):
+        snapshot(world, backend, epoch)
+        left.append(rows(backend))
+
+    assert left == [71, 41, 11, 1, 1]
+    assert dict(state.items()) == {7: "again"}
+
+
+def test_the_clean_up_begins_again_after_the_last_row(world: World, clock: Clock) -> None:
+    backend = world.open(clock=clock, options=StateOptions(ttl_cleanup_rows=10))
+    state = backend.value(value(Ttl(10)))
+    for epoch in range(1, 31):
+        for key in range(5):
+            state.put(f"{epoch}-{key}", epoch)
+        snapshot(world, backend, epoch)
+        clock.now += 5_000
+
+        assert rows(backend) <= 40  # 15 alive, and what is added in one round of the clean-up
+
+
+def test_the_clean_up_writes_over_nothing(world: World, clock: Clock) -> None:
+    """A place that was written since the last checkpoint is decided there, not by its old row."""
+    backend = world.open(clock=clock)
+    state = backend.value(value(Ttl(10)))
+    for key in "abc":
+        state.put(key, 1)
+    snapshot(world, backend, 1)
+    clock.now += 10_000
+    state.put("a", 2)
+    state.view(["b"])["b"] = 3
+    handle = snapshot(world, backend, 2)
+
+    assert dict(world.open([handle], clock=clock).value(value(Ttl(10))).items()) == {"a": 2, "b": 3}
+    assert rows(backend) == 2
+
+
+# ---------------------------------------------------------------- switching it on and off
+
+
+@pytest.mark.parametrize("stage", ["processing", "event"])
+def test_a_time_to_live_can_be_switched_on(world: World, clock: Clock, stage: Any) -> None:
+    backend = world.open(clock=clock)
+    backend.value(value(None)).put("k", 1)
+    clock.now += 50_000
+    ttl = Ttl(10, clock=stage)
+    middle = world.open([snapshot(world, backend)], clock=clock)
+    state = middle.value(value(ttl))
+    state.advance(7_000_000)
+
+    assert state.get("k") == 1
+
+    state = world.open([snapshot(world, middle)], clock=clock).value(value(ttl))
+    clock.now += 9_999
+    state.advance(7_009_999)
+
+    assert state.get("k") == 1
+
+    clock.now += 1
+    state.advance(7_010_000)
+
+    assert state.get("k") is None
+
+
+def test_switching_it_off_keeps_what_is_alive_and_nothing_else(world: World, clock: Clock) -> None:
+    backend = world.open(clock=clock)
+    state = backend.value(value(Ttl(10)))
+    state.put("old", 1)
+    clock.now += 6_000
+    state.put("new", 2)
+    handle = snapshot(world, backend)
+    clock.now += 5_000
+    off = world.open([handle], clock=clock)
+
+    assert dict(off.value(value(None)).items()) == {"new": 2}
+    assert "ttl" not in snapshot(world, off).states[0]
+
+
+def test_switching_event_time_off_drops_what_had_expired_by_then(world: World, clock: Clock) -> None:
+    backend = world.open(clock=clock)
+    state = backend.value(value(Ttl(10, clock="event")))
+    state.advance(1_000)
+    state.put("old", 1)
+    state.advance(9_000)
+    state.put("new", 2)
+    state.advance(11_000)
+    handle = snapshot(world, backend)
+
+    assert dict(world.open([handle], clock=clock).value(value(None)).items()) == {"new": 2}
+
+
+def test_another_clock_starts_the_time_anew(world: World, clock: Clock) -> None:
+    backend = world.open(clock=clock)
+    backend.value(value(Ttl(10))).put("k", 1)
+    handle = snapshot(world, backend)
+    state = world.open([handle], clock=clock).value(value(Ttl(10, clock="event")))
+    state.advance(5)
+
+    assert state.get("k") == 1
+
+
+def test_other_seconds_count_for_what_is_stored(world: World, clock: Clock) -> None:
+    backend = world.open(clock=clock)
+    backend.value(value(Ttl(10))).put("k", 1)
+    handle = snapshot(world, backend)
+    clock.now += 15_000
+
+    assert world.open([handle], clock=clock).value(value(Ttl(20))).get("k") == 1
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_a_time_to_live_is_more_than_nothing(seconds: float) -> None:
+    with pytest.raises(ValueError, match="more than 0"):
+        Ttl(seconds)
