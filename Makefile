@@ -13,7 +13,7 @@ TESTS      ?= tests
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint format types chaos planted soak bench docs requirements clean
+.PHONY: help env demo test lint format types chaos planted soak simulation bench docs requirements clean
 
 help: ## This text
 	@echo "kafka-eos: exactly-once Kafka pipelines. New here? Run 'make demo' (needs Python 3.11+ and Java 17+), then"
@@ -53,11 +53,15 @@ soak: env ## Kill at random under load for MINUTES (15), then check every output
 planted: env ## Plant bugs in the engine; the suite must notice each one
 	@$(PYTEST) -m planted tests/planted
 
+simulation: env ## The protocol under SEEDS (10000) random schedules with crashes; `make test` runs some hundred
+	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0)
+
 bench: env ## Measure throughput and latency on this machine
 	@$(BIN)/python -m benchmarks.run
 
 docs: env ## Redraw the diagrams from the code, then compare the documents with it
 	@$(BIN)/python docs/draw_states.py
+	@$(BIN)/python docs/draw_barriers.py
 	@$(BIN)/pytest tests/test_docs.py
 
 requirements: env ## Resolve and pin the dependencies again (asks the package index)

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from kafka_eos import interfaces, plan
 from kafka_eos.errors import PlanError
@@ -28,6 +28,9 @@ from kafka_eos.plan import DerivedNameWarning, Node, OnError, Plan, Where
 from kafka_eos.schemas import Counted, KeyCodec, state_codec, wire_codec
 from kafka_eos.schemas.types import checked_class, element, returned
 
+if TYPE_CHECKING:
+    from kafka_eos.settings import Settings
+
 T = TypeVar("T")
 U = TypeVar("U")
 K = TypeVar("K")
@@ -35,6 +38,13 @@ A = TypeVar("A")
 
 _KEY = KeyCodec()
 _registry: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+
+class Engine(Protocol):
+    """What runs pipelines; see ``kafka_eos.spark.SparkEngine``."""
+
+    def run(self, plan: Plan, app: AppRef, settings: Settings, /) -> None:
+        """Run until stopped. Tasks load the pipeline from ``app``."""
 
 
 class Pipeline:
@@ -86,8 +96,10 @@ class Pipeline:
                 )
         return built
 
-    def run(self, **settings: object) -> None:
-        """Run until stopped (SIGTERM, SIGINT) on the embedded engine. Raises UserError, Fatal or JobLocked.
+    def run(self, engine: Engine | None = None, **settings: object) -> None:
+        """Run until stopped (SIGTERM, SIGINT). Raises UserError, Fatal or JobLocked.
+
+        ``engine``: where to run, e.g. ``SparkEngine(master=...)``; default is the embedded engine, on this machine.
 
         In a script (``python orders.py``) it shows what ``kafka-eos run`` shows, and an error ends the process in the
         same way: one paragraph and an exit code.
@@ -95,12 +107,17 @@ class Pipeline:
         if self._module == "__main__":
             from kafka_eos.cli.run import run_script
 
-            run_script(self, settings)
+            run_script(self, settings, engine)
             return
-        from kafka_eos.embedded import run
         from kafka_eos.settings import Settings
 
-        run(self.plan(), self.app, Settings.resolve(code={**self.code_settings, **settings}))
+        resolved = Settings.resolve(code={**self.code_settings, **settings})
+        if engine is not None:
+            engine.run(self.plan(), self.app, resolved)
+            return
+        from kafka_eos.embedded import run
+
+        run(self.plan(), self.app, resolved)
 
     def explain(self) -> str:
         """Graph, guarantee of each path with its reason, and every setting with its origin, as text."""

@@ -15,10 +15,13 @@ Rule: every name is declared here once; ``hit`` with an unknown name is a Bug. U
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kafka_eos.errors import Bug, ConfigError
@@ -116,7 +119,7 @@ class _Failpoints:
         self._lock = threading.Lock()
 
     def hit(self, name: str) -> None:
-        with self._lock:
+        with self._lock, self._alone():
             acted = self._acted()
             if acted == len(self._script) or self._script[acted].name != name:
                 return
@@ -126,6 +129,16 @@ class _Failpoints:
                 return
             self._record(entry)
         self._act(entry)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other process looks at the log or writes to it: several workers come to the same point at once."""
+        fd = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
 
     def _acted(self) -> int:
         if not os.path.exists(self._log):

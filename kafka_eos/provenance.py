@@ -7,8 +7,9 @@ after a keyed operator, how many outputs the key has had. Everything after the f
 attempt, so two visible outputs that agree there are a duplicate.
 
 The ordinal counts the outputs of one input row. Where rows change subtasks they can no longer be counted together,
-so an exchange fixes the number so far as the row's *branch*: the second output there becomes ``1-``, and what follows
-from it counts as ``1-0``, ``1-1`` …; the first output has no branch. So the text does not depend on the parallelism.
+so an exchange fixes the number so far as the row's *branch*, with its own number in the plan before it: the second
+output at exchange 0 becomes ``0-1-``, and what follows from it counts as ``0-1-0``, ``0-1-1`` …; the first output has
+no branch, unless it is copied or goes round a loop. So the text does not depend on the parallelism.
 A row that goes back to the head of a loop as output k gets ``0-k-``: every round has names of its own.
 
 Pure. Rule: this file is the only one that knows the grammar; a sink that inlines it takes the start from ``prefix``.
@@ -81,18 +82,16 @@ def fans_out(batch: Batch[Any]) -> bool:
     return len(set(batch.rows)) < len(batch.rows)
 
 
-def branched(batch: Batch[Any]) -> Batch[Any]:
-    """The batch with the number of each output so far fixed in its branch; called at every exchange."""
-    if isinstance(batch.rows, range) or not fans_out(batch):
+def branched(batch: Batch[Any], place: int, always: bool = False) -> Batch[Any]:
+    """The batch with the number of each output so far fixed in its branch; called at exchange number ``place``.
+
+    ``always``: of the first output, too; where rows are copied, and where they begin another round of a loop.
+    """
+    if not always and (isinstance(batch.rows, range) or not fans_out(batch)):
         return batch
-    so_far = batch.branch or [""] * len(batch)
-    return replace(batch, branch=[f"{b}{k}-" if k else b for b, k in zip(so_far, ordinals(batch), strict=True)])
-
-
-def returned(batch: Batch[Any]) -> Batch[Any]:
-    """The batch as it begins another round of a loop."""
-    so_far = batch.branch or [""] * len(batch)
-    return replace(batch, branch=[f"{b}0-{k}-" for b, k in zip(so_far, ordinals(batch), strict=True)])
+    so_far, numbers = batch.branch or [""] * len(batch), ordinals(batch)
+    fixed = [f"{b}{place}-{k}-" if k or always else b for b, k in zip(so_far, numbers, strict=True)]
+    return replace(batch, branch=fixed)
 
 
 def column(batch: Batch[Any], term: Term, epoch: Epoch) -> list[str]:

@@ -66,7 +66,7 @@ def directories(value: object) -> object:
     return tuple(part for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
 
 
-Directories = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(directories)]
+Directories = Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(directories)]
 
 
 def place(value: object) -> object:
@@ -101,7 +101,7 @@ class Settings(BaseSettings):
     """Durable: one directory a job below it. A path, or the address of a store, as in docs/storage.md."""
     state_dir: Path | None = None
     """Working directory of local state; may be lost. Default: ``local`` in the job's directory."""
-    state_dirs: Directories = ()
+    state_dirs: Directories = None
     """Several working directories, on several disks; operators are spread over them. Instead of ``state_dir``."""
     checkpoint_interval: Duration = 1.0
     checkpoint_min_pause: Duration = 0.0
@@ -144,6 +144,8 @@ class Settings(BaseSettings):
     """What barriers do to rows between workers; see docs/barriers.md. ``synchronous`` is for comparison only."""
     aligned_timeout: Duration = 0.0
     """Unaligned: how long barriers wait for each other before they overtake."""
+    buffer_timeout: Duration = 0.005
+    """How long rows for another worker wait for others to go with; 0 sends each batch at once."""
     exchange_memory: int = Field(64 << 20, ge=1 << 20)
     """Bytes of rows that may be on their way to and from one worker."""
 
@@ -151,7 +153,7 @@ class Settings(BaseSettings):
 
     @field_validator("state_dirs")
     @classmethod
-    def _one_or_several(cls, value: tuple[Path, ...], info: ValidationInfo) -> tuple[Path, ...]:
+    def _one_or_several(cls, value: tuple[Path, ...] | None, info: ValidationInfo) -> tuple[Path, ...] | None:
         if value and info.data.get("state_dir") is not None:
             raise ValueError("state_dir is set as well; set one of them")
         return value

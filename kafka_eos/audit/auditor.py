@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kafka_eos.audit.cluster import Cluster, Range, Ranges, java_config, unsettled
+from kafka_eos.audit.cluster import Cluster, Range, Ranges, in_flight, java_config, unsettled
 from kafka_eos.audit.ledger import Ledger, read_ledger
 from kafka_eos.audit.session import open_session
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic, cut, subject
@@ -198,12 +198,8 @@ class _Audit:
                 self._pin(found)
                 return []
             if time.monotonic() > deadline:
-                return [line for cluster, topics in busy.items() for line in self._in_flight(cluster, topics)]
+                return [line for cluster, topics in busy.items() for line in in_flight(cluster, topics)]
             time.sleep(_POLL_SECONDS)
-
-    def _in_flight(self, cluster: Cluster, topics: Any) -> list[str]:
-        names = cluster.open_transactions(topics) or ["a transaction that the cluster does not list (hanging)"]
-        return [f"transaction {name} is open in {', '.join(topics)}; stop or finish the job first" for name in names]
 
     def _pin(self, found: Mapping[Cluster, Ranges]) -> None:
         ranges = {topic: parts for clustered in found.values() for topic, parts in clustered.items()}

@@ -6,9 +6,11 @@ cannot hide in the other's. Rule: it only reads.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _REQUEST_SECONDS = 30
+_POLL_SECONDS = 0.5
 _OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PreparedTransaction")
 
 
@@ -133,6 +136,30 @@ class Cluster:
             found = self._get(self._admin.describeConfigs(self._list(resources.values())).all())
             return [t for t, r in resources.items() if "compact" in found.get(r).get("cleanup.policy").value()]
 
+    def group_offsets(self, group: str) -> dict[str, dict[int, int]]:
+        """What a consumer group has committed, by topic and partition."""
+        with _errors(f"read the offsets of group {group}"):
+            found = self._get(self._admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata())
+            offsets: dict[str, dict[int, int]] = {}
+            for entry in found.entrySet():
+                if entry.getValue() is not None:
+                    offsets.setdefault(entry.getKey().topic(), {})[entry.getKey().partition()] = (
+                        entry.getValue().offset()
+                    )
+        return offsets
+
+    def offsets_at(self, topics: Iterable[str], time: datetime) -> dict[str, dict[int, int]]:
+        """First offset of every partition whose record is not older than ``time``; the end where none is."""
+        ranges = self.ranges(topics)
+        spec, level = self._kafka.clients.admin.OffsetSpec, self._kafka.common.IsolationLevel
+        moment = spec.forTimestamp(int(time.timestamp() * 1000))
+        with _errors("look up offsets by time"):
+            found = self._offsets({t: len(parts) for t, parts in ranges.items()}, moment, level.READ_UNCOMMITTED)
+        return {
+            topic: {p: at.end if found[topic, p] < 0 else found[topic, p] for p, at in parts.items()}
+            for topic, parts in ranges.items()
+        }
+
     def close(self) -> None:
         self._admin.close()
 
@@ -172,3 +199,19 @@ def _errors(what: str) -> Iterator[None]:
 def unsettled(ranges: Ranges) -> Sequence[str]:
     """Topics in which a transaction is open."""
     return [topic for topic, parts in ranges.items() if any(not r.settled for r in parts.values())]
+
+
+def settle(cluster: Cluster, topics: Sequence[str], seconds: float) -> tuple[Ranges, list[str]]:
+    """Wait until no transaction is open in ``topics``: their offsets then, and what is still open if time ran out."""
+    deadline = time.monotonic() + seconds
+    while busy := unsettled(found := cluster.ranges(topics)):
+        if time.monotonic() > deadline:
+            return found, in_flight(cluster, busy)
+        time.sleep(_POLL_SECONDS)
+    return found, []
+
+
+def in_flight(cluster: Cluster, topics: Sequence[str]) -> list[str]:
+    """What is open in ``topics``, as sentences."""
+    names = cluster.open_transactions(topics) or ["a transaction that the cluster does not list (hanging)"]
+    return [f"transaction {name} is open in {', '.join(topics)}; stop or finish the job first" for name in names]

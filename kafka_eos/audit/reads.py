@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 Bounds = Mapping[int, tuple[int, int]]
 """First offset and end (exclusive) to read, by partition."""
 
-_PROVENANCE = r"^\d+\.\d+/[^/]+/[^/]+/\d+/\d+/\d+\.\d+(-\d+)*(/\d+)?$"
+PROVENANCE = r"^\d+\.\d+/[^/]+/[^/]+/\d+/\d+/\d+\.\d+(-\d+)*(/\d+)?$"
 _ERRORS = ("dead_letter.operator", "dead_letter.error", "dead_letter.message")
-_ENVELOPE = r'^\{"provenance":"([^"]*)","value":(.*)\}$'
+ENVELOPE = r'^\{"provenance":"([^"]*)","value":(.*)\}$'
 PREVIEW = 60
 """How many bytes of a value are carried along, to show in findings."""
 
@@ -107,8 +107,9 @@ def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]])
         "value", file.alias("name"), block.alias("block"), F.monotonically_increasing_id().alias("n")
     )
     of = {directory.node: F.regexp_extract("name", f"^{directory.names}$", 1) for directory, _ in found}
+    # In brackets, since a parser is content with the first value of several.
     marked = F.col("sink").isin([directory.node for directory, _ in found if directory.marked])
-    inside = F.regexp_extract("value", _ENVELOPE, 2)
+    inside = F.regexp_extract("value", ENVELOPE, 2)
     row = F.row_number().over(Window.partitionBy("name").orderBy("block", "n")) - 1
     sink = F.coalesce(*(F.when(subtask != "", F.lit(node)) for node, subtask in of.items()))
     return [
@@ -120,8 +121,10 @@ def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]])
             F.lit(None).cast("binary").alias("key"),
             F.when(marked, inside).otherwise(F.col("value")).cast("binary").alias("value"),
             F.lit(None).cast("long").alias("headers_hash"),
-            F.when(marked, F.regexp_extract("value", _ENVELOPE, 1)).alias("text"),
-            (marked & F.try_parse_json(inside).isNull()).alias("torn"),
+            F.when(marked, F.regexp_extract("value", ENVELOPE, 1)).alias("text"),
+            (marked & ((inside == "") | F.try_parse_json(F.concat(F.lit("["), inside, F.lit("]"))).isNull())).alias(
+                "torn"
+            ),
         )
     ]
 
@@ -131,7 +134,7 @@ def parsed(table: DataFrame) -> DataFrame:
 
     ``id`` names an output whatever attempt wrote it: two visible records that share it are a duplicate.
     """
-    ours = F.coalesce(F.col("text").rlike(_PROVENANCE), F.lit(False)) & ~F.col("torn")
+    ours = F.coalesce(F.col("text").rlike(PROVENANCE), F.lit(False)) & ~F.col("torn")
     part = F.split(F.when(ours, F.col("text")), "/")
     attempt, path = F.split(part[0], r"\."), F.split(part[5], r"\.")
     return table.select(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from kafka_eos.audit.timeline import timeline
+from kafka_eos.audit.timeline import partition_bars, timeline
 from kafka_eos.audit.verdict import Check, Evidence, Verdict
 
 _PACKAGES = ("confluent-kafka", "pyspark", "pyarrow")
@@ -37,6 +37,8 @@ class Context:
     events: Sequence[Mapping[str, Any]]
     """The job's history."""
     spark: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """More for the report: ``question``, ``partitions``, ``resume`` of an audit of topics."""
 
 
 def write(directory: Path, verdict: Verdict, context: Context) -> None:
@@ -74,6 +76,7 @@ def as_json(verdict: Verdict, context: Context) -> dict[str, Any]:
         "notes": list(facts.notes),
         "read": [dict(entry) for entry in context.reads],
         "versions": _versions(context),
+        **context.extra,
     }
 
 
@@ -85,7 +88,15 @@ def _check(check: Check, verdict: Verdict) -> dict[str, Any]:
     assert isinstance(evidence, Evidence)  # judge lists every other check as not possible
     status = "clean" if not evidence.count else "found"
     first = [asdict(offender) for offender in evidence.first]
-    return {**entry, "status": status, "looked_at": evidence.looked_at, "count": evidence.count, "first": first}
+    where = {"by_sink": dict(evidence.by_sink)} if evidence.by_sink else {}
+    return {
+        **entry,
+        "status": status,
+        "looked_at": evidence.looked_at,
+        "count": evidence.count,
+        "first": first,
+        **where,
+    }
 
 
 def _versions(context: Context) -> dict[str, str]:
@@ -109,8 +120,14 @@ def as_html(content: Mapping[str, Any], context: Context) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["number"] = lambda n: f"{n:,}".replace(",", "\u202f")
+    environment.filters["number"] = lambda n: "–" if n is None else f"{n:,}".replace(",", "\u202f")
     # Our own drawing from numbers and fixed words: the only markup that is not escaped.
     picture = timeline(context.events)
     page = environment.get_template("report.html.j2")
-    return page.render(**content, timeline=None if picture is None else Markup(picture))
+    filled = {"partitions": (), "question": {}, **content}
+    bars = partition_bars(filled["partitions"])
+    return page.render(
+        **filled,
+        timeline=None if picture is None else Markup(picture),
+        bars=None if bars is None else Markup(bars),
+    )

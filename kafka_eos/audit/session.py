@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A session that lives for a minute ends before the optimizing compiler has paid for itself."""
+_LOGGING = "-Dlog4j2.configurationFile="
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
-def open_session(*, threads: int = 2, partitions: int = 4, python_path: Sequence[str] = ()) -> SparkSession:
+def open_session(
+    *, threads: int = 2, partitions: int = 4, python_path: Sequence[str] = (), long: bool = False
+) -> SparkSession:
     """A local session with ``threads`` cores and ``partitions`` shuffle partitions.
 
-    ``python_path`` is added to what Python workers import from. Raises ConfigError if Java or pyspark is missing.
+    ``python_path`` is added to what Python workers import from. ``long`` prepares for minutes of work. Raises ConfigError if Java or pyspark is missing.
     """
     if find_spec("pyspark") is None:
         raise ConfigError("the audit runs on PySpark, which is not installed: pip install 'kafka-eos[spark]'")
@@ -39,7 +42,10 @@ def open_session(*, threads: int = 2, partitions: int = 4, python_path: Sequence
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(f"local[{threads}]").appName("kafka-eos audit")
-    for name, value in _options(partitions, jars, python_path).items():
+    options = _options(partitions, jars, python_path)
+    if long:
+        options["spark.driver.extraJavaOptions"] = f"-XX:+UseParallelGC {_LOGGING}{_log_settings().as_uri()}"
+    for name, value in options.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
@@ -55,7 +61,7 @@ def _options(partitions: int, jars: Sequence[Path], python_path: Sequence[str]) 
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"{_SHORT_LIVED} -Dlog4j2.configurationFile={_log_settings().as_uri()}",
+        "spark.driver.extraJavaOptions": f"{_SHORT_LIVED} {_LOGGING}{_log_settings().as_uri()}",
         "spark.executorEnv.PYTHONPATH": workers_path,
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.adaptive.enabled": "false",

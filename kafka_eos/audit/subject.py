@@ -123,8 +123,10 @@ def _sink(name: str, connector: Any, ctx: JobContext) -> Topic | Directory | Non
     if not hasattr(connector, "audit_rows"):
         return None
     if hasattr(connector, "audit_files"):
-        return Directory(name, *connector.audit_files(ctx, name), marked=connector.audit_marked)
-    return Topic(name, *connector.audit_log(ctx), marked=connector.audit_marked)
+        path, names = connector.audit_files(ctx, name)
+        return Directory(name, path, names, connector.audit_marked)
+    topic, bootstrap, config = connector.audit_log(ctx)
+    return Topic(name, topic, bootstrap, config, connector.audit_marked)
 
 
 # ---------------------------------------------------------------- cutting the plan

@@ -1,4 +1,4 @@
-"""A picture of a job's life: outputs committed over time, and what happened to the job meanwhile.
+"""Pictures: a job's life (outputs committed over time, and what happened meanwhile), and what partitions hold.
 
 Rule: it draws numbers and fixed words only; no text of the history reaches the picture.
 """
@@ -19,6 +19,8 @@ _KINDS = {
     "recovered": ("restart", "#5b6b7b"),
     "revoked": ("epoch revoked", "#7d3c98"),
 }
+
+_MOST_BARS = 64
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,37 @@ def timeline(events: Sequence[Mapping[str, Any]]) -> str | None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#b8c2cc")
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, fontsize=8.5, frameon=False, ncols=6)
+    return _svg(figure, axes)
+
+
+def partition_bars(partitions: Sequence[Mapping[str, Any]]) -> str | None:
+    """Records of each partition as an ``<svg>`` element, inputs beside outputs; None if there are none, or too many."""
+    if not 1 <= len(partitions) <= _MOST_BARS:
+        return None
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.2, 2.6), layout="constrained")
+    axes = figure.subplots()
+    for role, color in (("input", "#5b6b7b"), ("output", "#1f6f54")):
+        held = [(i, p["records"]) for i, p in enumerate(partitions) if p["role"] == role]
+        axes.bar(
+            [i for i, _ in held], [n for _, n in held], width=0.7, color=color, alpha=0.75, label=f"{role} records"
+        )
+    hidden = [(i, p["records"], p["invisible"]) for i, p in enumerate(partitions) if p.get("invisible")]
+    if hidden:
+        places, below, heights = zip(*hidden, strict=True)
+        axes.bar(places, heights, bottom=below, width=0.7, color="#c0392b", alpha=0.5, label="aborted")
+    axes.set_xticks(range(len(partitions)), [str(p["partition"]) for p in partitions])
+    axes.set_xlabel("partition, in the order of the table below", fontsize=9, color="#44505c")
+    axes.tick_params(labelsize=8.5, colors="#44505c")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}".replace(",", "\u202f"))
+    axes.grid(axis="y", color="#e3e7ea", linewidth=0.7)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, fontsize=8.5, frameon=False, ncols=3)
+    return _svg(figure, axes)
+
+
+def _svg(figure: Any, axes: Any) -> str:
     figure.patch.set_alpha(0)
     axes.patch.set_alpha(0)
     drawn = io.StringIO()

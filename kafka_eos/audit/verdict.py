@@ -64,6 +64,7 @@ _QUESTIONS: Mapping[Check, str] = {
 
 _VITAL = (Check.DUPLICATE, Check.LOST)
 """Without these there is nothing to pass."""
+_PROMISES: Mapping[Check, str] = {Check.LOST: "none lost", Check.DUPLICATE: "none doubled"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -109,8 +110,8 @@ class Finding:
 class Facts:
     """What was observed. Counts are records."""
 
-    inputs: int = 0
-    """Input records before the position of the last committed epoch."""
+    inputs: int | None = 0
+    """Input records before the position of the last committed epoch; None if no input is audited."""
     not_yet_processed: int = 0
     """Input records after it: not lost, simply not read yet."""
     outputs: int = 0
@@ -121,7 +122,8 @@ class Facts:
     """Outputs that the recompute makes."""
     keys: int = 0
     """Keys with an update number."""
-    committed_epochs: int = 0
+    committed_epochs: int | None = 0
+    """None where topics are audited, not a job."""
     kills: int = 0
     restarts: int = 0
     evidence: Mapping[Check, Evidence | NotPossible] = field(default_factory=dict)
@@ -154,8 +156,10 @@ class Verdict:
         return f"{self.outcome.value}: {'; '.join(self.reasons)}"
 
 
-def judge(facts: Facts, *, allow_foreign: bool = False, expect_faults: bool = False) -> Verdict:
-    """Turn facts into a verdict.
+def judge(
+    facts: Facts, *, allow_foreign: bool = False, expect_faults: bool = False, vital: Sequence[Check] = _VITAL
+) -> Verdict:
+    """Turn facts into a verdict. ``vital`` are the checks that a PASS rests on.
 
     INVALID if the ground is missing (an obstacle, no input, no output, no committed epoch, a vital check not
     possible), else FAIL if anything was found, else INVALID if faults were expected and none is recorded, else PASS.
@@ -167,7 +171,7 @@ def judge(facts: Facts, *, allow_foreign: bool = False, expect_faults: bool = Fa
         if isinstance(evidence := facts.evidence.get(check), Evidence) and evidence.count and check not in ignored
     )
     not_possible = {check: e.reason for check in Check if isinstance(e := _evidence(facts, check), NotPossible)}
-    outcome, reasons = _conclude(facts, found, not_possible, expect_faults)
+    outcome, reasons = _conclude(facts, found, not_possible, expect_faults, vital)
     performed = tuple(check for check in Check if check not in not_possible)
     return Verdict(outcome, reasons, found, performed, not_possible, facts)
 
@@ -177,28 +181,34 @@ def _evidence(facts: Facts, check: Check) -> Evidence | NotPossible:
 
 
 def _conclude(
-    facts: Facts, found: Sequence[Finding], not_possible: Mapping[Check, str], expect_faults: bool
+    facts: Facts,
+    found: Sequence[Finding],
+    not_possible: Mapping[Check, str],
+    expect_faults: bool,
+    vital: Sequence[Check],
 ) -> tuple[Outcome, tuple[str, ...]]:
-    if missing := _missing_ground(facts, not_possible):
+    if missing := _missing_ground(facts, not_possible, vital):
         return Outcome.INVALID, missing
     if found:
         return Outcome.FAIL, tuple(f"{f.check.value}: {f.count}" for f in found)
     if expect_faults and not facts.kills:
         return Outcome.INVALID, ("no kill is recorded in the job's history, so surviving kills is not proven",)
-    clean = f"{facts.inputs} records in, {facts.outputs} out, none lost, none doubled"
+    parts = [f"{facts.inputs} records in, {facts.outputs} out" if facts.inputs is not None else f"{facts.outputs} out"]
+    parts += [text for check, text in _PROMISES.items() if check not in not_possible]
+    clean = ", ".join(parts)
     blind = tuple(f"sink {sink} not audited: {why}" for sink, why in facts.not_audited.items())
     return Outcome.PASS, (clean, *blind)
 
 
-def _missing_ground(facts: Facts, not_possible: Mapping[Check, str]) -> tuple[str, ...]:
+def _missing_ground(facts: Facts, not_possible: Mapping[Check, str], vital: Sequence[Check]) -> tuple[str, ...]:
     missing = list(facts.obstacles)
     if not missing:
         absent = {
-            "no committed checkpoint": not facts.committed_epochs,
-            "no input records before the last checkpoint": not facts.inputs,
+            "no committed checkpoint": facts.committed_epochs == 0,
+            "no input records before the last checkpoint": facts.inputs == 0,
             "no visible output records": not facts.outputs,
         }
         missing += [what for what, is_absent in absent.items() if is_absent]
     if not missing:
-        missing += [f"{check.value} not checked: {not_possible[check]}" for check in _VITAL if check in not_possible]
+        missing += [f"{check.value} not checked: {not_possible[check]}" for check in vital if check in not_possible]
     return tuple(missing)

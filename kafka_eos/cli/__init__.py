@@ -23,7 +23,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("stop")(savepoint.stop)
 app.command("explain")(explain.explain)
-app.command("audit")(audit.audit)
+app.add_typer(audit.app, name="audit")
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.add_typer(checkpoints.app, name="checkpoints")

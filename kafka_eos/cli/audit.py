@@ -1,23 +1,54 @@
-"""``kafka-eos audit``: prove from the topics that nothing was lost or doubled, or say what was."""
+"""``kafka-eos audit``: prove from the topics that nothing was lost or doubled, or say what was.
+
+``audit APP`` judges a pipeline's job, ``audit topics`` any topics.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app, open_job
 from kafka_eos.cli.output import console, say
+from kafka_eos.errors import ConfigError
+from kafka_eos.settings import Settings
+
+if TYPE_CHECKING:
+    from kafka_eos.audit import Verdict
 
 
+class _AppByDefault(TyperGroup):
+    """``audit orders.py`` is ``audit app orders.py``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = {*self.commands, "--help"}
+        return super().parse_args(ctx, ["app", *args] if args and args[0] not in known else args)
+
+
+app = typer.Typer(
+    cls=_AppByDefault,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Prove from the topics that nothing was lost or doubled: of a pipeline (`audit APP`) or of any topics.",
+)
+
+ReportDir = Annotated[Path, typer.Option(help="Where the report is written.")]
+
+
+@app.command("app")
 def audit(
     app: App,
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
-    report_dir: Annotated[Path, typer.Option(help="Where the report is written.")] = Path(".kafka-eos/audit"),
+    report_dir: ReportDir = Path(".kafka-eos/audit"),
 ) -> None:
-    """Read the input and output topics with Spark, recompute every output, and compare.
+    """Read the input and output of a pipeline with Spark, recompute every output, and compare. The word is optional.
 
     Uses the Java client, not the one that the pipeline writes with. The job must have stopped cleanly. Exit code 0
     for PASS, 1 for FAIL (the findings name the records), 2 for INVALID (something needed for a verdict is missing).
@@ -29,6 +60,82 @@ def audit(
 
     pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
     open_job(settings, pipeline.name)
+    with _progress() as progress:
+        verdict = run_audit(pipeline, settings, report_dir=report_dir, progress=progress)
+    _show(verdict, report_dir)
+
+
+@app.command("topics")
+def topics(
+    output: Annotated[list[str], typer.Option(help="Output topic, or a directory (with a slash); repeat for more.")],
+    input: Annotated[list[str] | None, typer.Option(help="Input topic; repeat for more.")] = None,  # noqa: A002
+    id: Annotated[  # noqa: A002
+        str | None, typer.Option(help="What names a record: `provenance`, `$.json.path`, `header:NAME`, or Spark SQL.")
+    ] = None,
+    input_id: Annotated[str | None, typer.Option(help="The same of inputs, if it is another expression.")] = None,
+    where: Annotated[str | None, typer.Option(help="Spark SQL: inputs of which an output is expected.")] = None,
+    key: Annotated[str | None, typer.Option(help="Within what order holds; default: the record's key.")] = None,
+    order: Annotated[
+        str | None, typer.Option(help="What must not fall within a key; default: the inputs' order.")
+    ] = None,
+    value: Annotated[str, typer.Option(help="Of an output: what the query's `value` is compared with.")] = "value",
+    schema: Annotated[str | None, typer.Option(help="Of JSON values, e.g. `id LONG, total INT`: types `json`.")] = None,
+    sql: Annotated[
+        str | None, typer.Option(help="Query over `input`, or a .sql file: what the output should be.")
+    ] = None,
+    start: Annotated[str | None, typer.Option("--from", help="A time, JSON offsets, or @file with offsets.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="The same for the end.")] = None,
+    slack: Annotated[float, typer.Option(help="Seconds around times in which counterparts may lie.")] = 600.0,
+    group: Annotated[
+        str | None, typer.Option(help="Consumer group that tells how far the input was processed.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="report.json of an earlier audit: read only what came after.")
+    ] = None,
+    config: Annotated[list[str] | None, typer.Option(help="librdkafka setting `name=value` for TLS or SASL.")] = None,
+    allow_foreign: Annotated[bool, typer.Option(help="Outputs without an id are no finding.")] = False,
+    bootstrap_servers: Bootstrap = None,
+    report_dir: ReportDir = Path(".kafka-eos/audit"),
+) -> None:
+    """Audit any topics, whoever wrote them: duplicates, losses, order, aborted records, a recompute in SQL.
+
+    Expressions are Spark SQL over `key` and `value` (text), `raw_key`, `raw_value`, `headers`, `json`, `topic`,
+    `partition`, `offset`, `timestamp`. Exit code 0 for PASS, 1 for FAIL, 2 for INVALID. Needs Java 17 and PySpark.
+
+    Example: `kafka-eos audit topics --input orders --output totals --id '$.order_id'`
+    """
+    from kafka_eos.audit.topics import Question, audit_topics
+    from kafka_eos.audit.topics.question import moment, query
+
+    cli = {} if bootstrap_servers is None else {"bootstrap_servers": bootstrap_servers}
+    question = Question(
+        Settings.resolve(cli=cli).bootstrap_servers, tuple(input or ()), tuple(output), id, input_id, where, key, order,
+        value, schema, query(sql), moment(start), moment(end), slack, group, _earlier(resume), _settings(config),
+    )  # fmt: skip
+    with _progress() as progress:
+        verdict = audit_topics(question, report_dir=report_dir, progress=progress, allow_foreign=allow_foreign)
+    _show(verdict, report_dir)
+
+
+def _earlier(report: Path | None) -> dict[str, Any] | None:
+    if report is None:
+        return None
+    try:
+        found = json.loads(report.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{report} is not the report.json of an audit: {error}") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _settings(config: list[str] | None) -> dict[str, str]:
+    pairs = [text.partition("=") for text in config or ()]
+    if wrong := [name for name, equals, _ in pairs if not equals]:
+        raise ConfigError(f"--config takes name=value, not {wrong[0]!r}")
+    return {name: value for name, _, value in pairs}
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
     with console.status("starting Spark") as status:
 
         def progress(text: str) -> None:
@@ -36,7 +143,11 @@ def audit(
             if not console.is_terminal:
                 say(text)
 
-        verdict = run_audit(pipeline, settings, report_dir=report_dir, progress=progress)
+        yield progress
+
+
+def _show(verdict: Verdict, report_dir: Path) -> None:
+    """The verdict for people; ends the command with its exit code."""
     typer.echo(verdict.headline)
     for finding in verdict.findings:
         typer.echo(f"\n{finding.check.question} {finding.count:,} found, the first:")

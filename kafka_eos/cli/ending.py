@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from kafka_eos.cli.output import say
 from kafka_eos.coordinator import Interrupted
+from kafka_eos.coordinator.supervision import Refused
 from kafka_eos.embedded.attempt import WorkerRefused
 from kafka_eos.errors import KafkaEosError, UserError
 
@@ -23,7 +24,7 @@ def explained() -> Iterator[None]:
     try:
         yield
     except KafkaEosError as error:
-        kind = error.error if isinstance(error, WorkerRefused) else type(error).__name__
+        kind = error.error if isinstance(error, WorkerRefused | Refused) else type(error).__name__
         say((kind, "bold red"), f": {error}")
         sys.exit(exit_code(error))
 

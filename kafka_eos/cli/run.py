@@ -1,18 +1,19 @@
-"""``kafka-eos run``, and ``python orders.py``: run a pipeline on the embedded engine."""
+"""``kafka-eos run``, and ``python orders.py``: run a pipeline on the embedded engine, or on Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from kafka_eos.cli.ending import explained
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
 from kafka_eos.cli.output import LiveView, say
-from kafka_eos.dsl import Pipeline
+from kafka_eos.dsl import Engine, Pipeline
 from kafka_eos.embedded import run as run_embedded
+from kafka_eos.errors import ConfigError
 from kafka_eos.ids import Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.plan import Plan
@@ -29,6 +30,13 @@ def run(
         str | None, typer.Option(help="Time between checkpoints, e.g. `1s` or `500ms`. Output appears once each.")
     ] = None,
     state_backend: Annotated[str | None, typer.Option(help="`rocksdb` or `memory`.")] = None,
+    parallelism: Annotated[
+        int | None, typer.Option("--parallelism", "-p", help="Worker processes. May differ from the last run's.")
+    ] = None,
+    checkpoint_mode: Annotated[
+        str | None,
+        typer.Option(help="`aligned`, `unaligned` or `at-least-once`: what barriers do to rows between workers."),
+    ] = None,
     start_from: Annotated[
         Path | None, typer.Option("--from", help="Savepoint that a job without checkpoints begins with.")
     ] = None,
@@ -39,6 +47,12 @@ def run(
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="Stop when the input present at the start is processed.")
     ] = False,
+    engine: Annotated[Literal["embedded", "spark"], typer.Option(help="Where to run: here, or as Spark jobs.")] = (
+        "embedded"
+    ),
+    master: Annotated[
+        str | None, typer.Option(help="Spark's master, e.g. `local[2,4]` or `spark://host:7077`. Needs --engine spark.")
+    ] = None,
 ) -> None:
     """Run a pipeline, exactly-once, until it is stopped.
 
@@ -54,25 +68,39 @@ def run(
         checkpoint_dir=checkpoint_dir,
         checkpoint_interval=checkpoint_interval,
         state_backend=state_backend,
+        parallelism=parallelism,
+        checkpoint_mode=checkpoint_mode,
         start_from=start_from,
         allow_dropped_state=allow_dropped_state,
     )
-    _run(pipeline, settings, until_caught_up)
+    _run(pipeline, settings, _engine(engine, master), until_caught_up)
 
 
-def run_script(pipeline: Pipeline, settings: Mapping[str, object]) -> None:
+def run_script(pipeline: Pipeline, settings: Mapping[str, object], engine: Engine | None = None) -> None:
     """``pipeline.run(**settings)`` in the script itself: looks and ends like ``kafka-eos run`` of that file."""
     with explained():
-        _run(pipeline, Settings.resolve(code={**pipeline.code_settings, **settings}))
+        runs = run_embedded if engine is None else engine.run
+        _run(pipeline, Settings.resolve(code={**pipeline.code_settings, **settings}), runs)
 
 
-def _run(pipeline: Pipeline, settings: Settings, until_caught_up: bool = False) -> None:
+def _engine(name: str, master: str | None) -> Callable[..., None]:
+    """What runs a plan."""
+    if name == "spark":
+        from kafka_eos.spark import SparkEngine
+
+        return SparkEngine(master=master).run
+    if master is not None:
+        raise ConfigError("--master is for Spark; add --engine spark")
+    return run_embedded
+
+
+def _run(pipeline: Pipeline, settings: Settings, runs: Callable[..., None], until_caught_up: bool = False) -> None:
     plan = pipeline.plan()
     say("running ", (plan.name, "bold"), f", checkpoints in {settings.checkpoints_of(plan.name)}")
     if brokers := _brokers(plan, settings):
         say(f"asking Kafka at {', '.join(brokers)} …")
     with LiveView(plan.name) as view:
-        run_embedded(plan, pipeline.app, settings, observers=(view,), until_caught_up=until_caught_up)
+        runs(plan, pipeline.app, settings, observers=(view,), until_caught_up=until_caught_up)
     say("drained and committed")
 
 

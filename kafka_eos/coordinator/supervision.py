@@ -17,7 +17,8 @@ from contextlib import closing, contextmanager
 from types import FrameType
 
 from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.checkpoints.opening import open_storage
+from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.lock import job_lock
@@ -38,6 +39,14 @@ from kafka_eos.protocol.checkpoint import Failures
 from kafka_eos.settings import Settings
 
 _NAP = 0.05
+
+
+class Refused(UserError):
+    """What a task, elsewhere, says the user must change. ``error`` is the class of the original."""
+
+    def __init__(self, error: str, reason: str) -> None:
+        super().__init__(reason)
+        self.error = error
 
 
 class Supervision:
@@ -66,7 +75,7 @@ class Supervision:
     def run(self) -> None:
         """Returns when the job has drained and everything is committed. Raises what made it stop otherwise."""
         with job_lock(self._directory / paths.LOCK, self._plan.name), self._signals():
-            storage = LocalStorage(self._directory)
+            storage = open_storage(self._settings.checkpoints_of(self._plan.name))
             storage.tidy()
             history = History(storage)
             self._observers = (*self._observers, StatusFile(self._directory), _Diary(history))
@@ -99,7 +108,7 @@ class Supervision:
 
     # ------------------------------------------------------------ attempts
 
-    def _supervise(self, storage: LocalStorage, history: History) -> None:
+    def _supervise(self, storage: JobStorage, history: History) -> None:
         checked = False
         while True:
             with closing(self._coordinator(storage, history)) as coordinator:
@@ -116,7 +125,7 @@ class Supervision:
                     self._release()
                     raise
 
-    def _coordinator(self, storage: LocalStorage, history: History) -> Coordinator:
+    def _coordinator(self, storage: JobStorage, history: History) -> Coordinator:
         """A coordinator for one attempt, with a patience of its own."""
         self._patience = Patience(threading.Event(), self.notice)
         if self.expired.is_set():
@@ -160,7 +169,7 @@ class Supervision:
             while not self.stopping.is_set() and time.monotonic() < until:
                 time.sleep(_NAP)
 
-    def _leave_nothing_open(self, storage: LocalStorage, history: History, why: Exception) -> None:
+    def _leave_nothing_open(self, storage: JobStorage, history: History, why: Exception) -> None:
         """Finish what was decided, abort the rest: an open transaction would hide what others write behind it."""
         if isinstance(why, CommittableLost | CorruptCheckpoint):
             return  # only a person may touch what is left

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 from kafka_eos.embedded.control import Start
 from kafka_eos.embedded.inputs import Input, Rows
 from kafka_eos.embedded.network import BarrierArrived, Network
+from kafka_eos.embedded.outgoing import Outgoing
 from kafka_eos.embedded.task import Captured, Parts, Task
 from kafka_eos.errors import PlanError
 from kafka_eos.exchange import in_flight, wire
@@ -87,12 +89,14 @@ class Stage:
 
     def _open(self, peers: Mapping[int, socket.socket]) -> None:
         plan = self._plan
+        self._local.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._exchanges = plan.exchanges if peers else plan.feedbacks
         self._edges = {node.name: edge for edge, node in enumerate(self._exchanges)}
         self._segments = plan.segments if peers else plan.loops_only
         window = self._settings.exchange_memory // max(1, 2 * len(self._edges) * len(peers))
         self._network = Network(peers, len(self._edges), window)
         self._closing.callback(self._network.close)
+        self._outgoing = [self._outgoing_of(edge) for edge in range(len(self._exchanges))]
         self._routers: list[Router] = [router(n, self._subtask, self._parallelism) for n in self._exchanges]
         self._codecs: list[ListCodec[Any]] = [n.wire for n in self._exchanges if n.wire is not None]
         backends = {node.name: self._backend(node.name) for node in plan.nodes if node.stateful}
@@ -169,11 +173,12 @@ class Stage:
 
     def _replay(self) -> None:
         """Take the rows that were under way in the epoch before, as far as they are routed to this worker."""
-        # What the receivers had is older than what the senders still had.
-        kept = sorted(self._start.in_flight, key=lambda part: part.overtaken)
         wires = {node.name: node.wire for node in self._plan.exchanges if node.wire is not None}
-        for part in kept:
+        for part in self._start.in_flight:
             _check(part, wires)
+        # Rows further down are older; so is what the receivers had than what the senders still had.
+        places = {name: place for place, name in enumerate(wires)}
+        kept = sorted(self._start.in_flight, key=lambda part: (-places[part.exchange], part.overtaken))
         for number, (name, frame) in enumerate(in_flight.load(self._storage, self._local / "in-flight", kept)):
             batch = wire.decode(frame, wires[name])
             if name not in self._edges:  # one worker: nothing to route
@@ -196,7 +201,7 @@ class Stage:
     @property
     def idle(self) -> bool:
         """Nothing waits in this worker; on the network something may."""
-        return all(task.idle for task in self.tasks)
+        return all(task.idle for task in self.tasks) and all(outgoing.empty for outgoing in self._outgoing)
 
     def advance(self, batch_size: int, idle: float) -> None:
         """Process what has arrived and read what there is; wait at most ``idle`` seconds if there is nothing."""
@@ -220,6 +225,9 @@ class Stage:
         return records
 
     def _receive(self, timeout: float) -> None:
+        now = time.monotonic()
+        for outgoing in self._outgoing:
+            outgoing.flush_old(now)
         for arrival in self._network.pump(timeout):
             task = self._by_edge[arrival.edge]
             if isinstance(arrival, BarrierArrived):
@@ -251,7 +259,7 @@ class Stage:
 
     def _store(self, overtaken: bool, edge: int, rows: Sequence[Rows]) -> InFlight:
         scratch = self._local / f"frames-{edge}-{'overtaken' if overtaken else 'received'}"
-        frames = (self._frame(edge, part) for part in rows)
+        frames = (part if isinstance(part, bytes) else self._frame(edge, [part]) for part in rows)
         exchange, codec = self._exchanges[edge].name, self._codecs[edge]
         return in_flight.store(self._storage, scratch, exchange, codec, frames, overtaken)
 
@@ -270,6 +278,9 @@ class Stage:
     def decode(self, edge: int, rows: Rows) -> Batch[Any]:
         return wire.decode(rows, self._codecs[edge]) if isinstance(rows, bytes) else rows
 
+    def as_now(self, edge: int, rows: Rows) -> Rows:
+        return rows if isinstance(rows, bytes) else self._frame(edge, [rows])
+
     def processed(self, edge: int, sender: int, rows: Rows) -> None:
         if isinstance(rows, bytes):
             self._network.processed(edge, sender, len(rows))
@@ -282,6 +293,7 @@ class Stage:
         return local.waiting < _LOCAL_ROOM and self._network.room(edge)
 
     def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> list[Rows]:
+        self._outgoing[edge].flush()
         overtaken: list[Rows] = []
         for target in self._senders(self._exchanges[edge].name):
             if target == self._subtask:
@@ -305,17 +317,21 @@ class Stage:
                 if target == self._subtask:
                     self._by_edge[edge].rows(edge, target, part)
                 else:
-                    self._network.send(edge, target, self._frame(edge, part))
-                    self.sent += 1
+                    self._outgoing[edge].add(target, part)
 
         return send
 
-    def _frame(self, edge: int, rows: Rows) -> bytes:
-        if isinstance(rows, bytes):
-            return rows
-        keep_raw = self._plan.dead_letters(rows.origin.source) is not None
+    def _outgoing_of(self, edge: int) -> Outgoing:
+        def send(target: int, batches: Sequence[Batch[Any]]) -> None:
+            self._network.send(edge, target, self._frame(edge, batches))
+            self.sent += 1
+
+        return Outgoing(send, self._settings.batch_size, self._settings.buffer_timeout)
+
+    def _frame(self, edge: int, batches: Sequence[Batch[Any]]) -> bytes:
+        keep_raw = self._plan.dead_letters(batches[0].origin.source) is not None
         try:
-            return wire.encode(rows, self._codecs[edge], keep_raw)
+            return wire.encode_all(batches, self._codecs[edge], keep_raw)
         except ValueError as error:
             node = self._exchanges[edge]
             raise PlanError(

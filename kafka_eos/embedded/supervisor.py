@@ -16,7 +16,8 @@ from contextlib import closing, contextmanager, suppress
 from types import FrameType
 
 from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.checkpoints.opening import open_storage
+from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator import Coordinator, Patience
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.lock import job_lock
@@ -69,7 +70,7 @@ class Supervisor:
     def run(self) -> None:
         """Returns when the job has drained and everything is committed. Raises what made it stop otherwise."""
         with job_lock(self._directory / paths.LOCK, self._plan.name), self._signals():
-            storage = LocalStorage(self._directory)
+            storage = open_storage(self._settings.checkpoints_of(self._plan.name))
             storage.tidy()
             requests.clear(self._directory)
             history = History(storage)
@@ -86,7 +87,7 @@ class Supervisor:
                 self._kill_all()
             self._observe("stopped")
 
-    def _supervise(self, storage: LocalStorage, history: History) -> None:
+    def _supervise(self, storage: JobStorage, history: History) -> None:
         checked = False
         while True:
             workers = self._living_workers()
@@ -100,7 +101,7 @@ class Supervisor:
                     coordinator.ensure_owner()
                     self._after(error)
 
-    def _coordinator(self, storage: LocalStorage, history: History) -> Coordinator:
+    def _coordinator(self, storage: JobStorage, history: History) -> Coordinator:
         """A coordinator for one attempt, with a patience of its own."""
         self._patience = Patience(threading.Event(), self._notice)
         if self._expired:
@@ -117,7 +118,7 @@ class Supervisor:
             allow_dropped_state=self._settings.allow_dropped_state,
         )
 
-    def _leave_nothing_open(self, storage: LocalStorage, history: History, why: Exception) -> None:
+    def _leave_nothing_open(self, storage: JobStorage, history: History, why: Exception) -> None:
         """Finish what was decided, abort the rest: an open transaction would hide what others write behind it."""
         if isinstance(why, CommittableLost | CorruptCheckpoint):
             return  # only a person may touch what is left
@@ -134,7 +135,7 @@ class Supervisor:
             finally:
                 timer.cancel()
 
-    def _attempt(self, coordinator: Coordinator, workers: Sequence[WorkerProcess], storage: LocalStorage) -> None:
+    def _attempt(self, coordinator: Coordinator, workers: Sequence[WorkerProcess], storage: JobStorage) -> None:
         resumed = coordinator.recover()
         self._recovered = True
         if self._until_caught_up and self._ends is None:

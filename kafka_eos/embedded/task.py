@@ -52,6 +52,9 @@ class Surroundings(Protocol):
 
     def decode(self, edge: int, rows: Rows) -> Batch[Any]: ...
 
+    def as_now(self, edge: int, rows: Rows) -> Rows:
+        """The rows for a log, whatever the user's code will do to their values when they are processed."""
+
     def processed(self, edge: int, sender: int, rows: Rows) -> None:
         """The rows are processed: who sent them may send more."""
 
@@ -260,4 +263,4 @@ class Task:
                 self._log(epoch, entry.edge, entry.before(epoch))
 
     def _log(self, epoch: int, edge: int, rows: Iterable[Rows]) -> None:
-        self._open[epoch][0].received.setdefault(edge, []).extend(rows)
+        self._open[epoch][0].received.setdefault(edge, []).extend(self._around.as_now(edge, part) for part in rows)

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from kafka_eos.app import load
-from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.embedded.control import Drop, Dropped, Start, receive_as_worker
 from kafka_eos.embedded.session import Done, Inbox, Mouth, failure, run_session
 from kafka_eos.embedded.stage import Stage
@@ -63,7 +63,7 @@ def _prepare(app: AppRef, settings: str, subtask: str) -> Work:
     """Load the user's pipeline; what is returned runs one session of it."""
     plan = load(app).plan()
     resolved = Settings.from_json(settings)
-    storage = LocalStorage(resolved.job_dir(plan.name))
+    storage = open_storage(resolved.checkpoints_of(plan.name))
     local = resolved.local_dir(plan.name) / subtask
 
     def work(start: Start, peers: Mapping[int, socket.socket], mouth: Mouth, inbox: Inbox) -> None:

@@ -8,6 +8,7 @@ letter may need it.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from kafka_eos.errors import Bug, RestartFromCheckpoint
+from kafka_eos.errors import Bug, PlanError, RestartFromCheckpoint
 from kafka_eos.interfaces import ListCodec
 from kafka_eos.records import Batch, Headers, RawRecord
 
@@ -64,37 +65,58 @@ class WireOrigin:
 
 
 def encode(batch: Batch[Any], codec: ListCodec[Any], keep_raw: bool) -> bytes:
-    """The batch as one frame. Raises ValueError if a value does not fit the codec.
+    """A batch as one frame; see ``encode_all``."""
+    return encode_all([batch], codec, keep_raw)
+
+
+def encode_all(batches: Sequence[Batch[Any]], codec: ListCodec[Any], keep_raw: bool) -> bytes:
+    """Batches of one source, topic and lane, with the same columns, as one frame. ValueError if a value does not fit.
 
     ``keep_raw``: send the undecoded records along, because a later operator may have to write them aside.
     """
-    origin, rows = batch.origin, batch.rows
-    times = origin.timestamps()
-    whole = isinstance(rows, range) and len(rows) == len(origin.offsets)
+    first = batches[0]
     return _encode(
         _Frame(
-            source=origin.source,
-            topic=origin.topic,
-            lane=batch.lane,
-            partitions=_bytes(_INT, origin.partitions if whole else map(origin.partitions.__getitem__, rows)),
-            offsets=_bytes(_LONG, origin.offsets if whole else map(origin.offsets.__getitem__, rows)),
-            timestamps=_bytes(_LONG, times if whole else map(times.__getitem__, rows)),
-            values=codec.encode(batch.values),
-            keys=batch.keys,
-            updates=None if batch.updates is None else _bytes(_LONG, batch.updates),
-            branch=batch.branch,
-            raws=[_raw(origin.raw(row)) for row in rows] if keep_raw else None,
+            source=first.origin.source,
+            topic=first.origin.topic,
+            lane=first.lane,
+            partitions=_bytes(_INT, _all(_of_rows(b, b.origin.partitions) for b in batches)),
+            offsets=_bytes(_LONG, _all(_of_rows(b, b.origin.offsets) for b in batches)),
+            timestamps=_bytes(_LONG, _all(_of_rows(b, b.origin.timestamps()) for b in batches)),
+            values=codec.encode(first.values if len(batches) == 1 else list(_all(b.values for b in batches))),
+            keys=None if first.keys is None else list(_all(b.keys or () for b in batches)),
+            updates=None if first.updates is None else _bytes(_LONG, _all(b.updates or () for b in batches)),
+            branch=_branches(batches),
+            raws=[_raw(b.origin.raw(row)) for b in batches for row in b.rows] if keep_raw else None,
         )
     )
 
 
+_all = itertools.chain.from_iterable
+
+
+def _of_rows(batch: Batch[Any], column: Sequence[int]) -> Iterable[int]:
+    """The part of an origin's column that the batch has."""
+    whole = isinstance(batch.rows, range) and len(batch.rows) == len(column)
+    return column if whole else map(column.__getitem__, batch.rows)
+
+
+def _branches(batches: Sequence[Batch[Any]]) -> list[str] | None:
+    if all(batch.branch is None for batch in batches):
+        return None
+    return list(_all(batch.branch or [""] * len(batch) for batch in batches))
+
+
 def decode(data: bytes, codec: ListCodec[Any]) -> Batch[Any]:
-    """The batch of one frame. RestartFromCheckpoint if it is not what ``encode`` made."""
+    """The batch of one frame. RestartFromCheckpoint if it is torn; PlanError if values are not of the declared type."""
     try:
         frame = _decode(data)
-        values = codec.decode(frame.values)
-    except (msgspec.DecodeError, ValueError) as error:
+    except msgspec.DecodeError as error:
         raise RestartFromCheckpoint(f"rows from another subtask cannot be read: {error}") from error
+    try:
+        values = codec.decode(frame.values)
+    except ValueError as error:
+        raise PlanError(f"values are not of the type that is declared where they change subtasks: {error}") from error
     return Batch(
         values=values,
         rows=range(len(values)),

@@ -19,8 +19,8 @@ from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import StateBackend
 from kafka_eos.operators import build
 from kafka_eos.operators.base import Operator, OperatorContext
-from kafka_eos.plan import Exchange, Feedback, Loop, Node, Plan, Sink, Union, union_lane
-from kafka_eos.provenance import branched, returned
+from kafka_eos.plan import Exchange, Feedback, Loop, Node, Partitioning, Plan, Sink, Union, union_lane
+from kafka_eos.provenance import branched
 from kafka_eos.records import Batch, RawRecord, Rejected
 
 Output = Callable[[Batch[Any]], None]
@@ -40,6 +40,7 @@ class Chain:
     ) -> None:
         """``nodes``: those that work here, if not all of the plan do; rows may only be pushed to them."""
         self._plan, self._outputs, self._exchanges = plan, outputs, exchanges or {}
+        self._places = {node.name: place for place, node in enumerate(plan.exchanges)}
         self._operators: dict[str, Operator] = {}
         self._rejected: dict[str, list[Rejected]] = {
             source.name: [] for source in plan.sources if plan.dead_letters(source.name)
@@ -113,13 +114,14 @@ class Chain:
             elif isinstance(node, Loop):
                 self._forward(node.name, batch)
             elif isinstance(node, Feedback):
-                self._exchange(node.name, returned(batch))
+                self._exchange(node.name, branched(batch, self._places[node.name], always=True))
             else:
                 out = batch if isinstance(node, Exchange) else self._operators[node.name].process(batch)
                 if not len(out):
                     continue
                 if node.partitioning is not None:
-                    self._exchange(node.name, branched(out))
+                    copied = node.partitioning is Partitioning.BROADCAST
+                    self._exchange(node.name, branched(out, self._places[node.name], always=copied))
                 else:
                     self._forward(node.name, out)
 

@@ -60,7 +60,7 @@ class MapState(_Keyed, Protocol[K, V]):
     """Values by a second key: str, int, bytes, or a tuple of these. Touching one entry does not read the others.
 
     The order of ``items``, ``keys`` and ``values`` is that of the encoded second keys: not that of insertion, but the
-    same in every run. Writing while iterating is fine once the iteration is a list.
+    same in every run. What you write while you iterate does not change what the iteration returns.
     """
 
     def get(self, key: K) -> V | None: ...

@@ -19,14 +19,13 @@ from kafka_eos.state.entries import NumberCodec
 
 NAMESPACE_CODEC = ENTRY_CODEC = KeyCodec()
 _NUMBERS = NumberCodec()
-_UNWRITTEN: Any = object()
 
 
 class Writes:
     """Pending writes to one state, by place. None stands for "no value", in both directions."""
 
     def __init__(self, state: ValueState[Any]) -> None:
-        self.state = state
+        self.state, self._get = state, state.get
         self.key: Any = None
         self._written: dict[Any, Any] = {}
 
@@ -44,8 +43,7 @@ class Writes:
                 self.state.put(place, value)
 
     def read(self, place: Any) -> Any:
-        value = self._written.get(place, _UNWRITTEN)
-        return self.state.get(place) if value is _UNWRITTEN else value
+        return self._written[place] if place in self._written else self._get(place)
 
     def write(self, place: Any, value: Any) -> None:
         self._written[place] = value
@@ -85,17 +83,16 @@ class _Handle:
 class _Single(_Handle):
     """One value a key and namespace."""
 
-    def _read(self) -> Any:
-        return self._writes.read(self._place())
-
-    def _write(self, value: Any) -> None:
-        self._writes.write(self._place(), value)
-
     def clear(self) -> None:
         self._write(None)
 
-    def _place(self) -> Any:
-        return (self._writes.key, self._namespace) if self._namespaced else self._writes.key
+    def _read(self) -> Any:
+        writes = self._writes
+        return writes.read((writes.key, self._namespace) if self._namespaced else writes.key)
+
+    def _write(self, value: Any) -> None:
+        writes = self._writes
+        writes.write((writes.key, self._namespace) if self._namespaced else writes.key, value)
 
 
 class Value(_Single):

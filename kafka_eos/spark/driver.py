@@ -70,7 +70,7 @@ class Driver:
         self._pace, self._watch, self._goal = pace, watch, goal
         self._positions: dict[str, Positions] = {name: dict(splits) for name, splits in resumed.positions.items()}
         self._states: tuple[StateHandle, ...] = resumed.states
-        self._in_flight: tuple[InFlight, ...] = getattr(resumed, "in_flight", ())
+        self._in_flight: tuple[InFlight, ...] = resumed.in_flight
         self._finished, self._generation = resumed.base.epoch.n, 0
         self._read_up_to: Mapping[str, Positions] | None = None
         self._swept = False

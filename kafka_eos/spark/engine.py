@@ -31,13 +31,14 @@ class SparkEngine:
     """Runs pipelines on Spark; one object may run several, one after the other.
 
     ``session``  a session of yours, which is left open; default: one of our own for each run, on ``master``
-    ``master``   e.g. ``local[2,4]`` (two cores, four attempts a task) or ``spark://host:7077``
+    ``master``   e.g. ``local[2,4]`` (two cores, four attempts a task) or ``spark://host:7077``; default: what
+                 spark-submit was told, else this machine
     """
 
     def __init__(self, session: SparkSession | None = None, *, master: str | None = None) -> None:
         if session is not None and master is not None:
             raise ConfigError("give SparkEngine a session or a master, not both")
-        self._session, self._master = session, master or sessions.DEFAULT_MASTER
+        self._session, self._master = session, master
 
     def run(
         self,

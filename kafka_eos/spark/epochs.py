@@ -8,17 +8,19 @@ with other results (the user's functions need not be deterministic); such a mixt
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from kafka_eos.coordinator import Acked
-from kafka_eos.errors import Fatal, RestartFromCheckpoint, UserError
+from kafka_eos.coordinator.supervision import Refused
+from kafka_eos.errors import ConfigError, Fatal, RestartFromCheckpoint
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Position
 from kafka_eos.spark.messages import Report, Spec, decode_report, encode
@@ -30,14 +32,13 @@ if TYPE_CHECKING:
 
 _CAUSES = 600
 """Most characters of a Spark error that are shown."""
-
-
-class TaskRefused(UserError):
-    """What a task says the user must change. ``error`` is the class of the original, e.g. ``PoisonRecord``."""
-
-    def __init__(self, error: str, reason: str) -> None:
-        super().__init__(reason)
-        self.error = error
+_TRACE = re.compile(r"\s*(at |File |\^+|Traceback|\.\.\. \d+ more|Driver stacktrace)")
+_ENVIRONMENT = {
+    "PYTHON_VERSION_MISMATCH": "driver and executors need the same Python: set PYSPARK_PYTHON to one on every machine",
+    "No module named 'kafka_eos'": "executors cannot import kafka_eos: install it where PYSPARK_PYTHON points to",
+    "Cannot run program": "executors cannot start Python: set PYSPARK_PYTHON to one that is there on every machine",
+}
+"""What a cluster that is not set up says, and what to do about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class EpochRunner:
     def run(self, spec: Spec) -> Outcome:
         """The epoch's outcome, not decided yet.
 
-        Raises TaskRefused and Fatal as a task reports them, RestartFromCheckpoint if the job failed.
+        Raises Refused and Fatal as a task reports them, RestartFromCheckpoint if the job failed.
         """
         context = self._session.sparkContext
         self._group = f"{self._job}-{spec.term}-{spec.epoch}"
@@ -74,7 +75,7 @@ class EpochRunner:
             raise _as_ours(error) from error
         reports = [decode_report(bytes(row[0])) for row in rows]
         fitting(reports, self._depth, spec.parallelism)
-        return _outcome(reports, self._retried())
+        return _outcome(reports, spec.parallelism, self._retried())
 
     def cancel(self) -> None:
         """End what runs of the current epoch."""
@@ -106,7 +107,7 @@ def fitting(reports: Sequence[Report], depth: int, parallelism: int) -> None:
     failures = [report.failure for report in reports if report.failure is not None]
     for failure in failures:
         if failure.kind == "user":
-            raise TaskRefused(failure.error, failure.reason)
+            raise Refused(failure.error, failure.reason)
         raise Fatal(f"{failure.error}: {failure.reason}\n{failure.details}")
     attempts = {(report.level, report.subtask): report.attempt for report in reports}
     if len(reports) != depth * parallelism or len(attempts) != len(reports):
@@ -120,7 +121,7 @@ def fitting(reports: Sequence[Report], depth: int, parallelism: int) -> None:
             )
 
 
-def _outcome(reports: Sequence[Report], retried: bool) -> Outcome:
+def _outcome(reports: Sequence[Report], parallelism: int, retried: bool) -> Outcome:
     ordered = sorted(reports, key=lambda report: (report.level, report.subtask))
     positions: dict[str, dict[SplitId, Position]] = {}
     for report in ordered:
@@ -131,6 +132,7 @@ def _outcome(reports: Sequence[Report], retried: bool) -> Outcome:
             positions,
             tuple(handle for report in ordered for handle in report.states),
             tuple(committable for report in ordered for committable in report.committables),
+            parallelism=parallelism,
         ),
         reached=all(all(report.reached.values()) for report in ordered),
         records_in=_sums(report.records_in for report in ordered),
@@ -161,11 +163,17 @@ def _longest(times: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
 
 
 def _as_ours(error: Exception) -> Exception:
-    """A failed job throws the attempt away; a session that is gone cannot run another."""
+    """A failed job throws the attempt away; a session that is gone, or wrong, cannot run another."""
     text = str(error)
-    if isinstance(error, OSError) or (isinstance(error, Py4JError) and "JVM" in text):
-        return Fatal(
-            "the Spark session has ended. Nothing is lost: start the job again, it goes on from its last epoch"
-        )
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "File "))]
-    return RestartFromCheckpoint(f"the Spark job failed: {' | '.join(lines)[:_CAUSES]}")
+    if isinstance(error, OSError) or (isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)):
+        return Fatal("the Spark session has ended. Nothing is lost: start again, the job goes on from its last epoch")
+    for mark, advice in _ENVIRONMENT.items():
+        if mark in text:
+            return ConfigError(f"{advice}. Spark says: {_gist(text)}")
+    return RestartFromCheckpoint(f"the Spark job failed: {_gist(text)}")
+
+
+def _gist(text: str) -> str:
+    """The lines of a failure that are no stack trace, the innermost cause of Python last."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not _TRACE.match(line)]
+    return " | ".join(dict.fromkeys(lines))[:_CAUSES]

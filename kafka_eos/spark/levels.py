@@ -7,7 +7,7 @@ Rule: an exchange leads to a deeper level than the one it starts from. Edges tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafka_eos.errors import PlanError
@@ -26,6 +26,11 @@ class Level:
 
 def levels(plan: Plan) -> tuple[Level, ...]:
     """The levels, in the order in which they run. PlanError if rows flow in a circle."""
+    if plan.feedbacks:
+        raise PlanError(
+            f"pipeline {plan.name!r} feeds rows back, and an epoch on Spark is one job, which cannot run in a circle. "
+            f"Run it on the embedded engine, or loop through a topic.\n  {plan.feedbacks[0].where}"
+        )
     depths = _depths(plan)
     return tuple(_level(plan, depth, depths) for depth in range(max(depths.values()) + 1))
 
@@ -52,21 +57,12 @@ def _depths(plan: Plan) -> dict[int, int]:
     from_segment = {tail: segment for segment in plan.segments for tail in segment.tails}
     depths: dict[int, int] = {}
 
-    def depth(segment: Segment, above: tuple[int, ...]) -> int:
-        if segment.index in above:
-            raise PlanError(
-                f"pipeline {plan.name!r} feeds rows back ({', '.join(segment.heads)}): an epoch on Spark is one job, "
-                f"which cannot run in a circle. Run it on the embedded engine, or loop through a topic.\n  {plan.where}"
-            )
+    def depth(segment: Segment) -> int:
         if segment.index not in depths:
-            before = [from_segment[head] for head in segment.heads if head in from_segment]
-            depths[segment.index] = max((depth(s, (*above, segment.index)) + 1 for s in _distinct(before)), default=0)
+            before = {from_segment[head].index: from_segment[head] for head in segment.heads if head in from_segment}
+            depths[segment.index] = max((depth(each) + 1 for each in before.values()), default=0)
         return depths[segment.index]
 
     for segment in plan.segments:
-        depth(segment, ())
+        depth(segment)
     return depths
-
-
-def _distinct(segments: list[Segment]) -> Iterator[Segment]:
-    yield from {segment.index: segment for segment in segments}.values()

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,27 +28,37 @@ _JAVA = 17
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
-def open_session(master: str, name: str) -> SparkSession:
-    """A session of our own. Raises ConfigError if pyspark or Java is missing or too old."""
+def open_session(master: str | None, name: str) -> SparkSession:
+    """A session of our own; under spark-submit, with what was submitted. ConfigError if pyspark or Java is missing.
+
+    ``master`` None is what spark-submit says, else ``DEFAULT_MASTER``.
+    """
     _require_pyspark()
-    _require_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
+    builder = SparkSession.builder.appName(f"kafka-eos {name}")
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        _require_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        builder = builder.config(map=_defaults(master or DEFAULT_MASTER))
+    if master is not None:
+        builder = builder.master(master)
+    return builder.getOrCreate()
+
+
+def _defaults(master: str) -> dict[str, str]:
     path = os.pathsep.join(part for part in (_PACKAGE_ROOT, os.environ.get("PYTHONPATH", "")) if part)
-    builder = SparkSession.builder.master(master).appName(f"kafka-eos {name}")
     defaults = {
+        "spark.master": master,
         "spark.ui.showConsoleProgress": "false",
         "spark.executorEnv.PYTHONPATH": path,
         "spark.log.level": "ERROR",
     }
     if master.startswith("local"):
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    for key, value in defaults.items():
-        if key not in _submitted():
-            builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return defaults
 
 
 def prepared(session: SparkSession) -> SparkSession:
@@ -72,12 +83,7 @@ def check(session: SparkSession) -> None:
     """ConfigError if epochs cannot be run safely in this session."""
     if not hasattr(session, "_jsc"):
         raise ConfigError("this is a Spark Connect session; the engine needs a classic one (job groups, task retries)")
-    conf = session.sparkContext.getConf()
-    if (conf.get("spark.speculation", "false") or "").lower() == "true":
-        raise ConfigError(
-            "spark.speculation=true: two attempts of a task would run side by side, each with a transaction of its own "
-            "open in the output, which hides what others write behind it. Set spark.speculation=false."
-        )
+    refuse_unsafe(session.sparkContext.getConf().get)
     version = tuple(int(part) for part in session.version.split(".")[:2])
     import pyspark
 
@@ -89,6 +95,15 @@ def check(session: SparkSession) -> None:
         raise ConfigError(
             f"the cluster runs Spark {session.version}, this program pyspark {pyspark.__version__}: "
             f"pip install 'pyspark=={session.version}', the same on driver and executors"
+        )
+
+
+def refuse_unsafe(setting: Callable[[str], str | None]) -> None:
+    """ConfigError if a setting of the cluster would break the guarantee."""
+    if (setting("spark.speculation") or "false").lower() == "true":
+        raise ConfigError(
+            "spark.speculation=true: two attempts of a task would run side by side, each with a transaction of its own "
+            "open in the output, which hides what others write behind it. Set spark.speculation=false."
         )
 
 
@@ -107,8 +122,3 @@ def _require_java() -> None:
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     if found is None or int(found[1]) < _JAVA:
         raise ConfigError(f"Spark needs Java {_JAVA} or newer; {java} says: {said.strip().splitlines()[:1]}")
-
-
-def _submitted() -> set[str]:
-    """Settings that spark-submit has set already; they win."""
-    return {key for key in os.environ.get("PYSPARK_SUBMIT_ARGS", "").split() if "=" in key}

@@ -136,30 +136,35 @@ def open_backend(
 
     ``directory`` is private to this attempt and wiped; with ``rocksdb`` it should be on the file system of
     the checkpoints, where files are linked and not copied. ``cache_entries`` bounds the objects in memory,
-    a state. A handle of another backend or another range of key groups is converted row by row. ``clock`` gives
-    the time of state that expires, in ms since the epoch.
+    a state. ``handles`` may be those of all subtasks. One of this backend and this very range is taken as it is;
+    others are converted row by row. ``clock`` gives the time of state that expires, in ms since the epoch.
 
     Raises CorruptCheckpoint if a file is not what was stored, RestartFromCheckpoint if RocksDB fails.
     """
     token(operator, "operator name")
     _check_cover(operator, key_groups, handles)
+    handles = [h for h in handles if h.key_groups[0] < key_groups.stop and h.key_groups[1] >= key_groups.start]
     if directory.exists():
         shutil.rmtree(directory)
     directory.mkdir(mode=0o700, parents=True)
     bounds = (key_groups.start, key_groups.stop - 1)
     whole = [h for h in handles if kind == rocksdb.KIND == h.backend and h.key_groups == bounds and len(handles) == 1]
     options = options or StateOptions()
-    store: Store = (
-        rocksdb.RocksStore(directory, whole[0] if whole else None, storage, options)
-        if kind == rocksdb.KIND
-        else memory.MemoryStore(directory)
-    )
+    store = _opened(kind, directory, whole[0] if whole else None, storage, options)
     for number, handle in enumerate(handles if not whole else ()):
         _import(store, handle, key_groups, storage, directory / f"restore-{number}")
     restored = _restored(operator, handles)
     return KeyedStateBackend(
         operator, store, restored, key_groups, cache_entries, max_key_groups, clock, options.ttl_cleanup_rows
     )
+
+
+def _opened(
+    kind: str, directory: Path, handle: StateHandle | None, storage: CheckpointStorage, options: StateOptions
+) -> Store:
+    if kind == rocksdb.KIND:
+        return rocksdb.RocksStore(directory, handle, storage, options)
+    return memory.MemoryStore(directory)
 
 
 def _import(store: Store, handle: StateHandle, groups: range, storage: CheckpointStorage, scratch: Path) -> None:

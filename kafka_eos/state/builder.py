@@ -113,8 +113,10 @@ class SavepointBuilder:
     def bootstrap_fold(
         self, operator: str, items: Any, *, accumulator: Any = None, key: str | Sequence[str] | None = None
     ) -> int:
-        """As ``bootstrap``, for a fold or reduce: items are keys and accumulators of that type."""
-        return self.bootstrap(operator, "accumulator", items, value=Counted(state_codec(accumulator)), key=key)
+        """As ``bootstrap``, for a fold or reduce: keys and accumulators of that type. Updates count from 0."""
+        codec = state_codec(accumulator)
+        entries = ((of, (0, found)) for of, found in pairs(items, key, codec))
+        return self.bootstrap(operator, "accumulator", entries, value=Counted(codec))
 
     # ------------------------------------------------------------ the result
 
@@ -236,8 +238,9 @@ def pairs(items: Any, key: str | Sequence[str] | None, codec: Codec[Any]) -> Ite
 def typed(codec: Codec[Any], value: Any) -> Any:
     """A value of the codec's type made of plain values; one that is an instance already stays as it is."""
     if isinstance(codec, Counted):
-        pair = value if isinstance(value, tuple) and len(value) == 2 and type(value[0]) is int else (0, value)
-        return pair[0], typed(codec.inner, pair[1])
+        if not (isinstance(value, tuple) and len(value) == 2):
+            raise ConfigError(f"{value!r} is not a pair of updates and accumulator; see bootstrap_fold")
+        return value[0], typed(codec.inner, value[1])
     tp = getattr(codec, "type", Any)
     if tp is Any or (isinstance(tp, type) and isinstance(value, tp)):
         return value
@@ -249,12 +252,9 @@ def typed(codec: Codec[Any], value: Any) -> Any:
 
 def _value(codec: Codec[Any], fields: dict[str, Any]) -> Any:
     """A row without its key: the fields of a record, or the only column itself."""
-    inner = codec.inner if isinstance(codec, Counted) else codec
-    tp = getattr(inner, "type", Any)
-    record = isinstance(tp, type) and (hasattr(tp, "model_validate") or hasattr(tp, "__struct_fields__"))
-    record = record or hasattr(tp, "__dataclass_fields__")
-    only = len(fields) == 1 and not record
-    return typed(codec, next(iter(fields.values())) if only else fields)
+    tp = getattr(codec, "type", Any)
+    record = any(hasattr(tp, mark) for mark in ("model_validate", "__struct_fields__", "__dataclass_fields__"))
+    return typed(codec, next(iter(fields.values())) if len(fields) == 1 and not record else fields)
 
 
 def _builtin(value: Any) -> Any:

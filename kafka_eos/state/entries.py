@@ -55,6 +55,7 @@ class CachedEntryState(CachedValueState[T]):
         changed = [place for place in self._changed.get(parts[0], ()) if place[: len(parts)] == parts]
         here = sorted(zip(self._row_keys(changed), changed, strict=True))
         prefix = self._layout.prefix(parts)
+        self._own(prefix, prefix)
         for row_key, found in _overlaid(_pages(self._rows, prefix, after(prefix)), here):
             if isinstance(found, bytes):
                 yield self._layout.place(row_key), self._decoded(found)
@@ -71,6 +72,10 @@ class CachedListState(CachedEntryState[T]):
     def __init__(self, *args: Any, first: int) -> None:
         super().__init__(*args)
         self._next = first
+
+    def flush(self) -> None:
+        super().flush()
+        self._cache.clear()  # elements are read in ranges of rows only
 
     def next_entry(self) -> int:
         self._next += 1

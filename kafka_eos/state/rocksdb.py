@@ -42,6 +42,8 @@ KIND = "rocksdb"
 
 BACKGROUND_JOBS = 2
 
+READING = StateOptions(memory=16 << 20)
+"""For a database that is read once, in order: it needs no cache worth speaking of."""
 _COMPACTION = {"level": DBCompactionStyle.level, "universal": DBCompactionStyle.universal}
 _DEFAULT = "default"
 _BATCH = 8192
@@ -109,7 +111,7 @@ class RocksStore:
         directory: Path,
         handle: StateHandle | None,
         storage: CheckpointStorage,
-        options: StateOptions = StateOptions(),
+        options: StateOptions = READING,
     ) -> None:
         self._directory = directory
         self._uploaded: dict[str, FileRef] = {}

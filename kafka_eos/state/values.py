@@ -160,9 +160,13 @@ class CachedValueState(Generic[T]):
 
     def _row_keys(self, keys: Sequence[Any]) -> list[bytes]:
         rows = self._layout.finish(self._encode("key", keys, keys))
-        if rows and not self._whole and not (self._first <= min(rows) and max(rows) < self._end):
-            raise Bug(f"{self._where}: a key reached a subtask that does not own its key group")
+        if rows and not self._whole:
+            self._own(min(rows), max(rows))
         return rows
+
+    def _own(self, lowest: bytes, highest: bytes) -> None:
+        if not (self._first <= lowest and highest < self._end):
+            raise Bug(f"{self._where}: a key reached a subtask that does not own its key group")
 
     def _encode(self, what: str, objects: Iterable[Any], keys: Sequence[Any]) -> list[bytes]:
         encode = self._layout.encode if what == "key" else self.descriptor.value.encode

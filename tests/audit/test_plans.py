@@ -58,7 +58,7 @@ def numbered(source: str, records: list[tuple[int, int, str]]) -> list[Out]:
     outs = []
     for partition, offset, text in records:
         for number, word in enumerate(text.split()):
-            ordinal = f"{number}-0" if number else "0"  # key_by is an exchange
+            ordinal = f"0-{number}-0" if number else "0"  # key_by is exchange 0
             counts[word] = counts.get(word, 0) + 1
             value = json.dumps([word, counts[word]], separators=(",", ":")).encode()
             at = (partition, offset)

@@ -6,13 +6,13 @@ on; what becomes of it is the test's choice.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.chaos.harness import Invalid, Job, feed
-from tests.chaos.running import PATIENCE, Running
+from tests.chaos.running import PATIENCE, Running, events
 
 PAYMENTS_A_FAULT = 150
 
@@ -30,17 +30,19 @@ class Storm:
     def through(self, *faults: str, **environment: object) -> Iterator[Running]:
         """Run the job, with these settings from now on, until ``faults`` have acted; it is gone afterwards."""
         self.job.environment.update({name: str(value) for name, value in environment.items()})
+        before = len(self.job.fired)
         self.script += faults
-        running = self._begin()
+        self._running = self._begin()
         try:
-            while len(self.job.fired) < len(self.script):
-                running = self._next_fault(running)
-            if not running.alive:
-                running = self._again(running)
-            running.until_committed(1)
-            yield running
+            for number in range(before + 1, len(self.script) + 1):
+                self.feed()
+                self._until(lambda n=number: len(self.job.fired) >= n, f"reach {self.script[number - 1]}")
+            self.feed()
+            commits = self._commits()
+            self._until(lambda: self._commits() > commits, "commit an epoch after the storm")
+            yield self._running
         finally:
-            running.end()
+            self._running.end()
         if self.job.fired != [fault.partition("=")[0] for fault in self.script]:
             raise Invalid(f"planned {self.script}, fired {self.job.fired}")
 
@@ -51,21 +53,17 @@ class Storm:
     def _begin(self) -> Running:
         return Running(self.job, ";".join(self.script))
 
-    def _next_fault(self, running: Running) -> Running:
-        before = len(self.job.fired)
-        self.feed()
-        for _ in itertools.count():
-            if not running.alive:
-                running = self._again(running)
-            try:
-                running.until(lambda: len(self.job.fired) > before, f"reach {self.script[before]}", PATIENCE)
-                return running
-            except AssertionError:
-                if running.alive:
-                    raise
-        raise AssertionError("not reached")
+    def _commits(self) -> int:
+        """Epochs with output that are committed, in the whole life of the job."""
+        return sum(e["event"] == "committed" and any(e["records"].values()) for e in events(self.job))
 
-    def _again(self, dead: Running) -> Running:
-        """A supervisor that a fault has killed is started again; any other end is a failure."""
-        assert dead.ended() == -9, f"the job ended with {dead.ended()}; log:\n{dead.log[-6000:]}"
-        return self._begin()
+    def _until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for it, and start the supervisor again whenever a fault has killed it. Any other end is a failure."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            running = self._running
+            if not running.alive:
+                assert running.ended() == -9, f"the job ended with {running.ended()}; log:\n{running.log[-6000:]}"
+                self._running = self._begin()
+            assert time.monotonic() < deadline, f"the job did not {what}; log:\n{running.log[-6000:]}"
+            time.sleep(0.02)

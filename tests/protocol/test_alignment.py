@@ -1,21 +1,26 @@
 """The gate, event by event: Algorithm 1, Algorithm 2, unaligned, at least once, and everything that comes late."""
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.errors import Bug
-from kafka_eos.protocol.alignment import Abandon, Action, Complete, Gate, Mode, Snapshot
+from kafka_eos.protocol.alignment import Abandon, Action, Channel, Complete, Gate, Mode, Snapshot
 
 A, B, C, LOOP = "a", "b", "c", "loop"
-THREE = frozenset({A, B, C})
-CYCLIC = frozenset({A, B, LOOP})
+THREE = frozenset[Channel]({A, B, C})
+CYCLIC = frozenset[Channel]({A, B, LOOP})
 
 
-def gate(mode: Mode = Mode.ALIGNED, channels: frozenset[str] = THREE, timeout: float = 0.0, loop: bool = False) -> Gate:
-    feedback = frozenset({LOOP}) if loop else frozenset[str]()
+def gate(
+    mode: Mode = Mode.ALIGNED, channels: frozenset[Channel] = THREE, timeout: float = 0.0, loop: bool = False
+) -> Gate:
+    feedback = frozenset[Channel]({LOOP} if loop else ())
     return Gate(channels=channels, mode=mode, aligned_timeout=timeout, feedback=feedback)
 
 
@@ -288,3 +293,9 @@ def test_whatever_comes_an_epoch_is_captured_once_then_completed_once(
     assert set(completed) <= set(captured)
     if mode is Mode.AT_LEAST_ONCE:
         assert busy.blocked == frozenset()
+
+
+def test_the_page_shows_what_the_gate_does() -> None:
+    script = Path(__file__).parents[2] / "docs/draw_barriers.py"
+
+    assert subprocess.run([sys.executable, str(script), "--check"], check=False).returncode == 0, "run `make docs`"

@@ -9,20 +9,16 @@ import argparse
 import sys
 from collections import Counter
 
-from kafka_eos.errors import Bug
-from tests.simulation.durable import Violation
 from tests.simulation.scenario import Scenario, generate
 from tests.simulation.shrink import shrink
-from tests.simulation.world import World, run
+from tests.simulation.world import FAILURES, World, run
 
 
 def explain(scenario: Scenario, error: Exception) -> str:
     """A report on a failing scenario, shrunk."""
     small = shrink(scenario, run)
     return (
-        f"seed {scenario.seed}: {type(error).__name__}: {error}\n"
-        f"{scenario}\n"
-        f"smallest that fails: {run(small)}\n{small}"
+        f"seed {scenario.seed}: {type(error).__name__}: {error}\n{scenario}\nsmallest that fails: {run(small)}\n{small}"
     )
 
 
@@ -37,7 +33,7 @@ def main() -> int:
         world = World(generate(seed))
         try:
             world.run()
-        except (Violation, Bug, LookupError) as error:
+        except FAILURES as error:
             print(explain(world.scenario, error))
             return 1
         seen.update(world.job.seen)

@@ -67,9 +67,7 @@ def _skipped_epoch_completes(patch: pytest.MonkeyPatch) -> None:
     barrier = Gate.barrier
 
     def lenient(gate: Gate, channel: Channel, epoch: int, now: float) -> tuple[Gate, tuple[Action, ...]]:
-        pending = tuple(
-            replace(a, arrived=a.arrived | {channel}) if a.epoch < epoch else a for a in gate.pending
-        )
+        pending = tuple(replace(a, arrived=a.arrived | {channel}) if a.epoch < epoch else a for a in gate.pending)
         return barrier(replace(gate, pending=pending), channel, epoch, now)
 
     patch.setattr(Gate, "barrier", lenient)
@@ -220,23 +218,23 @@ BUGS = [
     PlantedBug("channels do not wait for the last barrier", _no_blocking, 50),
     PlantedBug("rows before a late barrier are not logged", _no_logging, 50),
     PlantedBug("the first barrier takes an aligned snapshot", _first_barrier_captures, 50),
-    PlantedBug("a back-edge runs on behind its early barrier", _early_back_edge_runs_on, 200),
+    PlantedBug("a back-edge runs on behind its early barrier", _early_back_edge_runs_on, 400),
     PlantedBug("the end of a channel does not count as a barrier", _end_is_forgotten, 50),
-    PlantedBug("an aborted epoch goes on in the workers", _aborted_epoch_goes_on, 200),
-    PlantedBug("a skipped barrier counts as delivered", _skipped_epoch_completes, 200),
+    PlantedBug("an aborted epoch goes on in the workers", _aborted_epoch_goes_on, 400),
+    PlantedBug("a skipped barrier counts as delivered", _skipped_epoch_completes, 400),
     PlantedBug("overtaken rows are not stored", _overtaken_rows_are_not_stored, 50),
-    PlantedBug("rows in flight are not replayed", _nothing_is_replayed, 200),
-    PlantedBug("the log of a loop is not replayed", _loops_are_not_replayed, 200),
+    PlantedBug("rows in flight are not replayed", _nothing_is_replayed, 400),
+    PlantedBug("the log of a loop is not replayed", _loops_are_not_replayed, 400),
     PlantedBug("offsets are those of the answer", _offsets_of_the_answer, 50),
     PlantedBug("state is that of the answer", _state_of_the_answer, 50),
     PlantedBug("the writer is sealed when the epoch is complete", _sealed_when_complete, 50),
     PlantedBug("a late answer counts for the next epoch", _late_answer_counts, 50),
     PlantedBug("a repeated answer counts twice", _repeated_answer_counts, 50),
     PlantedBug("output of aborted epochs is dropped", _output_of_aborted_epochs_is_dropped, 50),
-    PlantedBug("an epoch is decided before the last is committed", _decided_before_the_last_is_committed, 200),
+    PlantedBug("an epoch is decided before the last is committed", _decided_before_the_last_is_committed, 400),
     PlantedBug("output is committed before the manifest", _committed_before_the_manifest, 50),
-    PlantedBug("a replaced coordinator goes on", _no_fencing, 200),
-    PlantedBug("manifests of replaced terms count", _every_manifest_counts, 200),
-    PlantedBug("an unfinished epoch is skipped", _unfinished_epoch_is_skipped, 200),
+    PlantedBug("a replaced coordinator goes on", _no_fencing, 400),
+    PlantedBug("manifests of replaced terms count", _every_manifest_counts, 400),
+    PlantedBug("an unfinished epoch is skipped", _unfinished_epoch_is_skipped, 400),
     PlantedBug("an epoch is committed in part", _what_can_be_committed_is, 50),
 ]

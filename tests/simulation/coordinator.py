@@ -47,7 +47,7 @@ class Crew(Protocol):
 
 
 class Coordinator:
-    """One term's attempt to run the job. ``spurious`` epochs are given up as if they had timed out."""
+    """One term's attempt to run the job. So many ``spurious`` epochs are given up as if they had timed out."""
 
     def __init__(
         self, job: Job, sink: Sink, crew: Crew, cadence: Cadence, concurrent: int, chance: random.Random
@@ -64,8 +64,6 @@ class Coordinator:
 
     def run(self) -> Program:
         """Raises Fenced, Restart, NeedsAPerson; never returns otherwise."""
-        if self.term != Term(0):
-            self._check()
         self.term = self._job.claim()
         yield
         base: list[Manifest] = []
@@ -74,6 +72,11 @@ class Coordinator:
         self._job.seen["a restart with rows in flight"] += bool(base[0].in_flight)
         self._workers = self._crew.start(self.term, base[0])
         yield from self._serve()
+
+    @property
+    def committing(self) -> bool:
+        """Is an epoch between its manifest and its receipt?"""
+        return bool(self._finishing)
 
     def _check(self) -> None:
         if max(self._job.claims) > self.term:

@@ -70,9 +70,7 @@ class Job:
         self.version += 1
 
     def facts(self) -> Facts:
-        return Facts(
-            frozenset(self.claims), dict(self.bases), frozenset(self.manifests), frozenset(self.receipts)
-        )
+        return Facts(frozenset(self.claims), dict(self.bases), frozenset(self.manifests), frozenset(self.receipts))
 
     def history(self) -> list[EpochId]:
         """The lineage back to the first epoch: the newest base's owner, what it continues, and so on."""

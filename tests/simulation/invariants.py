@@ -49,11 +49,11 @@ class Invariants:
         """state(n) and what is in flight are exactly the input below the offsets, and nothing of what follows."""
         visits: Counter[tuple[int, int, tuple[int, int], int]] = Counter()
         for (segment, key), entries in manifest.state.items():
-            self._in_order(manifest, segment, key, [row for row, _ in entries])
-            visits.update((segment, key, row, at) for row, at in entries)
+            self._in_order(manifest, segment, key, [name for name, _ in entries])
+            visits.update((segment, key, name, at) for name, at in entries)
         waiting: dict[tuple[int, int], list[int]] = {}
-        for row, at in manifest.in_flight:
-            waiting.setdefault(row, []).append(at)
+        for name, at in manifest.in_flight:
+            waiting.setdefault(name, []).append(at)
         expected: Counter[tuple[int, int, tuple[int, int], int]] = Counter()
         for row in self._rows.values():
             path = self._scenario.path(row.rounds)

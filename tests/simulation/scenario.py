@@ -16,11 +16,12 @@ from kafka_eos.protocol.cycles import back_edges
 SPLITS = 3
 KEYS = 4
 LAST_FAULT = 900
-"""No fault comes after this step; until then there is always input left to damage."""
+"""No fault comes after this step, but for those that follow another one."""
 
 FAULTS = (
     "crash worker",
     "crash coordinator",
+    "crash in commit",
     "pause coordinator",
     "stall worker",
     "slow channel",
@@ -61,7 +62,8 @@ Input = tuple[tuple[Row, ...], ...]
 class Scenario:
     """``parallelism`` holds that of the first session, of the second, and so on, over and over (rescaling).
 
-    ``loop`` is (tail, head): segments of a feedback edge. ``interval`` and ``timeout`` are in steps.
+    ``loop`` is (tail, head): segments of a feedback edge. ``interval`` and ``timeout`` are in steps. A
+    channel is slow with the probability ``slow``: barriers then come at very different times. ``pace`` is how eagerly sources read: input lasts for many epochs.
     """
 
     seed: int
@@ -74,6 +76,8 @@ class Scenario:
     ends: bool
     interval: int
     rows: int
+    slow: float
+    pace: float
     faults: tuple[Fault, ...]
 
     @property
@@ -118,7 +122,7 @@ def generate(seed: int) -> Scenario:
     chance = random.Random(f"{seed} scenario")
     exchanges = chance.randint(1, 3)
     loop = None
-    if chance.random() < 0.35:
+    if chance.random() < 0.4:
         tail = chance.randint(1, exchanges)
         loop = (tail, chance.randint(1, tail))
     mode = chance.choice([Mode.ALIGNED, Mode.ALIGNED, Mode.UNALIGNED, Mode.UNALIGNED, Mode.AT_LEAST_ONCE])
@@ -132,10 +136,19 @@ def generate(seed: int) -> Scenario:
         concurrent=chance.randint(1, 3),
         ends=loop is None and chance.random() < 0.5,
         interval=chance.randint(20, 120),
-        rows=chance.randint(4, 16),
-        faults=tuple(sorted((_fault(chance) for _ in range(chance.randint(0, 6))), key=lambda f: f.at)),
+        rows=chance.randint(5, 20),
+        slow=chance.choice([0.0, 0.3]),
+        pace=chance.choice([0.05, 0.15, 0.5]),
+        faults=_faults(chance, chance.randint(0, 7)),
     )
 
 
-def _fault(chance: random.Random) -> Fault:
-    return Fault(chance.randint(20, LAST_FAULT), chance.choice(FAULTS), chance.randrange(1000))
+def _faults(chance: random.Random, number: int) -> tuple[Fault, ...]:
+    """Half of them come soon after another one: what matters is often the second blow."""
+    faults: list[Fault] = []
+    for _ in range(number):
+        at = chance.randint(20, LAST_FAULT)
+        if faults and chance.random() < 0.5:
+            at = faults[-1].at + chance.randint(5, 150)
+        faults.append(Fault(at, chance.choice(FAULTS), chance.randrange(1000)))
+    return tuple(sorted(faults, key=lambda fault: fault.at))

@@ -45,6 +45,8 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, exchanges=scenario.exchanges - 1)
     if len(set(scenario.parallelism)) > 1:
         yield from (replace(scenario, parallelism=(n,)) for n in sorted(set(scenario.parallelism)))
+    if scenario.slow:
+        yield replace(scenario, slow=0.0)
     if scenario.concurrent > 1:
         yield replace(scenario, concurrent=1)
     if scenario.ends:

@@ -44,6 +44,7 @@ class Channel:
     name: tuple[str, int]
     receiver: Segment
     limit: float
+    slow: bool = False
     held_until: float = 0.0
     """When the network delivers again."""
     out: deque[Item] = field(default_factory=deque)
@@ -148,9 +149,7 @@ class Worker:
         senders = range(self._parallelism)
         regular = {("forward", n) for n in senders} if index else {SOURCE}
         back = {("back", n) for n in senders if any(head == index for _, head in self._scenario.feedback)}
-        gate = Gate(
-            frozenset(regular | back), self._scenario.mode, self._scenario.aligned_timeout, frozenset(back)
-        )
+        gate = Gate(frozenset(regular | back), self._scenario.mode, self._scenario.aligned_timeout, frozenset(back))
         return Segment(index, gate)
 
     # ------------------------------------------------------------ start
@@ -203,6 +202,8 @@ class Worker:
         if not ready:
             return
         channel = ready[int(chance.random() * len(ready))]
+        if channel.slow and chance.random() < 0.9:
+            return
         item, segment = channel.wire.popleft(), channel.receiver
         channel.queue.append(item)
         if isinstance(item, tuple):
@@ -214,9 +215,8 @@ class Worker:
 
     def _process(self, chance: random.Random) -> None:
         segment = self.segments[int(chance.random() * len(self.segments))]
-        if deadline := segment.gate.deadline:
-            if self._now >= deadline:
-                self._apply(segment, segment.gate.tick(self._now))
+        if (deadline := segment.gate.deadline) is not None and self._now >= deadline:
+            self._apply(segment, segment.gate.tick(self._now))
         if segment.full:
             return
         blocked = segment.gate.blocked if segment.gate.pending else frozenset()
@@ -236,6 +236,8 @@ class Worker:
 
     def _read(self, segment: Segment, chance: random.Random) -> None:
         left = [split for split, at in self._offsets.items() if at < self._scenario.rows]
+        if left and chance.random() >= self._scenario.pace:
+            return
         if left:
             split = left[int(chance.random() * len(left))]
             row = self._input[split][self._offsets[split]]

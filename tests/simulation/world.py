@@ -20,6 +20,9 @@ from tests.simulation.worker import CREDIT, SOURCE, Answer, Channel, Worker
 PATIENCE = 30_000
 """Steps after the last fault in which everything must be committed."""
 
+FAILURES = (Violation, Bug, LookupError)
+"""What a broken protocol raises: an invariant, a rule of the pure machines, or something that is not there."""
+
 
 class Session:
     """A coordinator and its workers. Sessions of one job may overlap: then all but the newest are zombies."""
@@ -29,6 +32,8 @@ class Session:
         self.inbox: list[tuple[str, EpochId | None, int, Answer | None]] = []
         self.workers: list[Worker] = []
         self.paused_until = 0.0
+        self.fuse = 0
+        """After so many more steps between a manifest and its receipt the coordinator crashes; 0: it does not."""
         self.dies_at = math.inf
         """When the rest of a session without coordinator is gone, too."""
         scenario = world.scenario
@@ -60,7 +65,8 @@ class Session:
         limit = math.inf if kind == "back" else CREDIT
         for sender in self.workers:
             for receiver in self.workers:
-                channel = Channel((kind, sender.index), receiver.segments[head], limit)
+                slow = self._world.chance.random() < self._world.scenario.slow
+                channel = Channel((kind, sender.index), receiver.segments[head], limit, slow)
                 sender.segments[tail].outputs.setdefault(head, []).append(channel)
                 receiver.segments[head].inputs[channel.name] = channel
                 sender.outgoing.append(channel)
@@ -86,6 +92,15 @@ class Session:
         elif self.coordinator is not None and self.paused_until <= now:
             self.coordinator.now = now
             next(self._program)
+            if self.fuse and self.coordinator.committing:
+                self.fuse -= 1
+                if not self.fuse:
+                    self.crash(now, 100)
+
+    def crash(self, now: float, lingering: float) -> None:
+        """The coordinator is gone; its workers find out after ``lingering`` steps."""
+        self.coordinator, self.dies_at = None, now + lingering
+        self._world.start_by(now + lingering / 10)
 
 
 class World:
@@ -141,13 +156,16 @@ class World:
 
     def _start(self, after: Session | None = None) -> None:
         """A new attempt; one that follows another in the same process does not take over from a newer one."""
-        if after is not None and after.coordinator is not None:
-            if max(self.job.claims) > after.coordinator.term:
-                return
+        if after and after.coordinator and max(self.job.claims) > after.coordinator.term:
+            return
         parallelism = self.scenario.parallelism
         self.sessions.append(Session(self, parallelism[self._started % len(parallelism)]))
         self._started += 1
         self._start_at = math.inf
+
+    def start_by(self, step: float) -> None:
+        """Somebody has noticed that the job is not running, or believes so."""
+        self._start_at = min(self._start_at, step)
 
     # ------------------------------------------------------------ faults
 
@@ -161,11 +179,12 @@ class World:
         worker = session.workers[pick % len(session.workers)] if session.workers else None
         match fault.kind:
             case "crash coordinator":
-                session.coordinator, session.dies_at = None, self.steps + pick
-                self._start_at = self.steps + pick % 50
+                session.crash(self.steps, pick)
+            case "crash in commit":
+                session.fuse = 1 + pick % 6
             case "pause coordinator":
-                session.paused_until = self.steps + 20 + pick
-                self._start_at = self.steps + pick % 50
+                session.paused_until = self.steps + 20 + pick % 300
+                self.start_by(self.steps + pick % 50)
             case "abort epoch":
                 coordinator.spurious += 1 + pick % 2
             case "expire output":
@@ -187,9 +206,9 @@ class World:
 
 
 def run(scenario: Scenario) -> Exception | None:
-    """What is wrong with the scenario's run, if anything is: an invariant, a rule of the machines, or a lost key."""
+    """What is wrong with the scenario's run, if anything is."""
     try:
         World(scenario).run()
-    except (Violation, Bug, LookupError) as error:
+    except FAILURES as error:
         return error
     return None

@@ -53,7 +53,7 @@ def test_ordinals_count_within_each_row(rows: list[int]) -> None:
 
 @given(st.lists(st.integers(0, 3)).map(sorted))
 def test_a_branch_names_outputs_that_stay_together_as_it_names_those_that_part(rows: list[int]) -> None:
-    batch = branched(Batch(rows, rows, ORIGIN))
+    batch = branched(Batch(rows, rows, ORIGIN), 0)
     twice = [index for index in range(len(rows)) for _ in range(2)]
     together = column(take(batch, twice), Term(1), Epoch(1))
     parts = [take(batch, [i for i in twice if i % 2 == owner]) for owner in range(2)]

@@ -5,7 +5,7 @@ Every output row names the payment that it came from, so that a test can say wha
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -41,6 +41,8 @@ class Branch(msgspec.Struct):
 
 PAUSE = float(os.environ.get("TEST_PAUSE", "0"))
 LETTERS = os.environ.get("TEST_LETTERS")
+AFTER = float(os.environ.get("TEST_PAUSE_AFTER", "0"))
+"""Seconds a row behind the last exchange."""
 BRANCHES = 4
 
 
@@ -77,6 +79,7 @@ def branch_of(total: Total) -> str:
 
 
 def by_branch(branch: Branch, total: Total) -> Branch:
+    time.sleep(AFTER)
     return Branch(branch_of(total), total.id, branch.count + 1)
 
 
@@ -93,6 +96,12 @@ def fan_out(payments: Stream[Payment]) -> Stream[Any]:
     )
     second = again.flat_map(twice, name="twice").key_by(lambda item: item.account, name="second", values=Item)
     return second.fold("total", init=nothing, step=counted, emit=shown, state=Total)
+
+
+def once(payments: Stream[Payment]) -> Stream[Any]:
+    """flat_map before key_by: items of one payment go to several subtasks."""
+    keyed = payments.flat_map(items, name="items").key_by(lambda item: item.account, values=Item)
+    return keyed.fold("total", init=nothing, step=counted, emit=shown, state=Total)
 
 
 def stages(payments: Stream[Payment]) -> Stream[Any]:
@@ -119,6 +128,12 @@ def everywhere(payments: Stream[Payment]) -> Stream[Any]:
     return payments.broadcast("everywhere", values=Payment).map(lambda p: Item(p.account, p.id, 0), name="single")
 
 
+def diamond(payments: Stream[Payment]) -> Stream[Any]:
+    """One way changes subtasks and the other does not, and then they meet."""
+    over = payments.rebalance("over", values=Payment).map(lambda p: Item(p.account, p.id, 1), name="went-over")
+    return over.union(payments.map(lambda p: Item(p.account, p.id, 0), name="stayed"), name="both")
+
+
 def straight(payments: Stream[Payment]) -> Stream[Any]:
     """No exchange at all."""
     return payments.map(lambda p: Item(p.account, p.id, 0), name="single")
@@ -136,9 +151,20 @@ payments = pipeline.source(
     KafkaSource(os.environ["TEST_INPUT"], value=Payment),
     on_error=dead_letter(LETTERS) if LETTERS else "stop",
 ).map(slowly, name="slowly")
-routes = {route.__name__: route for route in (fan_out, stages, letters, spread, everywhere, straight)}
-routes[os.environ["TEST_ROUTE"]](payments).sink(
-    "to-kafka", KafkaSink(os.environ["TEST_OUTPUT"], key=lambda row: getattr(row, "account", None) or row.branch)
+routes: dict[str, tuple[Callable[[Stream[Payment]], Stream[Any]], type]] = {
+    "fan-out": (fan_out, Total),
+    "once": (once, Total),
+    "stages": (stages, Branch),
+    "letters": (letters, Total),
+    "spread": (spread, Item),
+    "everywhere": (everywhere, Item),
+    "diamond": (diamond, Item),
+    "straight": (straight, Item),
+}
+route, tp = routes[os.environ["TEST_ROUTE"]]
+route(payments).sink(
+    "to-kafka",
+    KafkaSink(os.environ["TEST_OUTPUT"], value=tp, key=lambda row: getattr(row, "account", None) or row.branch),
 )
 
 if __name__ == "__main__":

@@ -46,9 +46,11 @@ def query(spark: Any, kind: str, servers: str, source: str) -> Any:
         .withColumn("token", token())
     )
     lists = rows.groupBy("user").agg(
-        F.sort_array(F.collect_list("id")).alias("ids"), F.sort_array(F.collect_list("token")).alias("tokens")
+        F.sort_array(F.collect_list("id")).alias("ids"),
+        F.sort_array(F.collect_list("token")).alias("tokens"),
+        F.sum("token").alias("total"),
     )
-    return lists.select(F.col("user").alias("key"), F.to_json(F.struct("ids", "tokens")).alias("value"))
+    return lists.select(F.col("user").alias("key"), F.to_json(F.struct("ids", "tokens", "total")).alias("value"))
 
 
 def main(kind: str, servers: str, source: str, target: str, checkpoint: str) -> None:

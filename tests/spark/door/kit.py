@@ -126,6 +126,14 @@ class Totals:
             start_new_session=True,
         )
 
+    def stopped_at(self, failpoint: str, checkpoint: str | None = None) -> subprocess.Popen[bytes]:
+        """A driver that stops there, and goes on at SIGCONT; its JVM does not stop."""
+        process = self.launch(f"{failpoint}=stop@2", checkpoint)
+        status = Path(f"/proc/{process.pid}/stat")
+        eventually(lambda: status.read_text().rpartition(")")[2].split()[0] in "TZ", "the driver stops", 240.0)
+        assert process.poll() is None, self.tail()
+        return process
+
     def killed_at(self, failpoint: str) -> None:
         """Run a driver until it kills itself there; its JVM and its Python workers die with it."""
         process = self.launch(f"{failpoint}=kill@2")
@@ -178,9 +186,9 @@ class Totals:
 
     # ------------------------------------------------------------ claims
 
-    def outputs(self) -> dict[str, list[dict[str, list[int]]]]:
+    def outputs(self) -> dict[str, list[Any]]:
         """By user, in the order of the log."""
-        found: dict[str, list[dict[str, list[int]]]] = defaultdict(list)
+        found: dict[str, list[Any]] = defaultdict(list)
         for message in messages(self.bootstrap, self.target):
             found[message.key().decode()].append(json.loads(message.value()))
         return found
@@ -192,6 +200,7 @@ class Totals:
         outputs = self.outputs()
         assert sum((Counter(lists[-1]["ids"]) for lists in outputs.values()), Counter()) == Counter(range(self.fed))
         for user, lists in outputs.items():
+            assert all(sum(output["tokens"]) == output["total"] for output in lists)
             for before, after in pairwise(lists):
                 assert len(before["ids"]) < len(after["ids"]), f"{user}: an output is there twice"
                 assert Counter(before["ids"]) <= Counter(after["ids"])
@@ -200,9 +209,8 @@ class Totals:
     def agrees_with_state(self, spark: Any) -> None:
         """The last output of every user is what Spark's state holds."""
         state = spark.read.format("statestore").load(str(self.checkpoint)).collect()
-        held = {row.key.asDict()["user"]: row.value.asDict(recursive=True) for row in state}
-        last = {user: lists[-1] for user, lists in self.outputs().items()}
-        assert held.keys() == last.keys()
+        held = {row.key.user: row.value[-1] for row in state}
+        assert held == {user: lists[-1]["total"] for user, lists in self.outputs().items()}
 
     def none_staged(self) -> None:
         """No transaction of the query is open, of whatever term."""

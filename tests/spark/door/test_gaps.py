@@ -11,7 +11,7 @@ import pytest
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.errors import CommittableLost, Fatal
-from tests.spark.door.kit import Totals, ended, eventually
+from tests.spark.door.kit import Totals, ended
 
 GAPS = (
     "door.collected",  # all tasks have prepared
@@ -32,12 +32,12 @@ def test_a_driver_killed_in_a_gap_loses_and_doubles_nothing(gap: str, totals: To
     totals.run(spark)
 
     totals.exact()
+    totals.agrees_with_state(spark)
 
 
 def test_spark_fails_to_write_its_decision(totals: Totals, spark: Any) -> None:
     """foreachBatch has returned, commits/1 was never written, and the driver lives to clear up."""
-    process = totals.launch("door.promised=stop@2")
-    eventually(lambda: totals.fired.exists(), "the driver stops")
+    process = totals.stopped_at("door.promised")
     aside = totals.checkpoint / "commits.aside"
     totals.commits.rename(aside)
     totals.commits.write_text("no directory")

@@ -14,7 +14,7 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import term as terms
 from kafka_eos.errors import Fenced, JobLocked
 from kafka_eos.ids import Term
-from tests.spark.door.kit import Totals, ended, eventually
+from tests.spark.door.kit import Totals, ended
 
 
 def test_the_second_on_a_host_is_refused(totals: Totals, spark: Any) -> None:
@@ -45,8 +45,7 @@ def test_a_driver_that_was_taken_over_while_it_slept_decides_nothing(
 ) -> None:
     """The checkpoint is on a file system without locks; the first driver sleeps between promise and decision."""
     place = viewfs(totals.checkpoint)
-    first = totals.launch("door.promised=stop@2", place)
-    eventually(lambda: totals.fired.exists(), "the first driver sleeps")
+    first = totals.stopped_at("door.promised", place)
 
     totals.run(spark, checkpoint=place)
     totals.exact()

@@ -329,6 +329,29 @@ def test_rocksdb_uploads_only_new_tables(tmp_path: Path) -> None:
     world.close()
 
 
+def test_the_subtasks_of_a_job_go_on_with_their_own_tables(tmp_path: Path) -> None:
+    """Each is handed the handles of all."""
+    storage = Counting(tmp_path / "job")
+    world = World("rocksdb", storage, tmp_path)
+    ranges = [key_group_range(subtask, 3) for subtask in range(3)]
+    handles: list[StateHandle] = []
+    for groups in ranges:
+        backend = world.open(groups=groups)
+        state = backend.value(TOTAL)
+        for key in (key for key in range(300) if key_group(KEY.encode(key)) in groups):
+            state.put(key, key)
+        handles.append(backend.snapshot(Epoch(1))(storage))
+    storage.uploads.clear()
+    backends = [world.open(handles, groups) for groups in ranges]
+    again = [backend.snapshot(Epoch(2))(storage) for backend in backends]
+    found = [dict(backend.value(TOTAL).items()) for backend in backends]
+
+    assert not [name for name in storage.uploads if name.endswith(".sst")]
+    assert [handle.key_groups for handle in again] == [handle.key_groups for handle in handles]
+    assert sum(map(len, found)) == 300
+    world.close()
+
+
 def _adder(backend: StateBackend) -> Callable[[int], Any]:
     state = backend.value(TOTAL)
 

@@ -11,6 +11,7 @@ from state_world import World, snapshot
 
 from kafka_eos.errors import Bug
 from kafka_eos.interfaces import StateDescriptor
+from kafka_eos.schemas import BytesCodec
 from kafka_eos.state.entries import NumberCodec
 from kafka_eos.state.keygroups import key_group, key_group_range
 
@@ -165,3 +166,23 @@ def test_an_entry_that_cannot_be_encoded_is_named(world: World) -> None:
     backend.value(MAP).put(("k", frozenset()), 1)
     with pytest.raises(Exception, match=r"state 'map' of operator 'total'.*frozenset"):
         snapshot(world, backend)
+
+
+def test_the_next_keys_empty_entry_is_not_within(world: World) -> None:
+    """Its row key is exactly where the range of the key ends."""
+    raw: Any = BytesCodec()
+    backend = world.open(groups=range(1), max_key_groups=1)
+    state = backend.value(StateDescriptor("raw", raw, KEY, "map", entry=raw))
+    for place in ((b"a", b""), (b"a", b"\xff\xff"), (b"b", b"")):
+        state.put(place, 1)
+    snapshot(world, backend)
+
+    assert [place for place, _ in state.within(b"a")] == [(b"a", b""), (b"a", b"\xff\xff")]
+
+
+def test_going_through_a_key_of_another_subtask_is_a_bug(world: World) -> None:
+    backend = world.open(groups=range(64))
+    state = backend.value(MAP)
+    foreign = next(key for key in range(1000) if key_group(KEY.encode(key)) >= 64)
+    with pytest.raises(Bug):
+        list(state.within(foreign))

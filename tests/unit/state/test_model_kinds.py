@@ -75,6 +75,8 @@ class KindsModel(RuleBasedStateMachine):
     def _open(self, parallelism: int, kind: Kind) -> None:
         handles, model = self.saved
         self.parallelism, self.model = parallelism, model.copy()
+        self.world.close()
+        self.world._opened.clear()
         self.backends: list[StateBackend] = []
         self.states: list[dict[str, Any]] = []
         for subtask in range(parallelism):
@@ -190,5 +192,5 @@ class KindsModel(RuleBasedStateMachine):
 
 TestKinds = KindsModel.TestCase
 TestKinds.settings = settings(
-    max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=15, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

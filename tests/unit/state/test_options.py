@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ from state_codecs import OTHER, TOTAL
 from state_world import World, snapshot
 
 from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import StateHandle
 from kafka_eos.settings import Settings
 from kafka_eos.state import rocksdb
@@ -100,6 +102,44 @@ def test_settings_and_options_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     assert StateOptions.of(**Settings().state_options()) == StateOptions()
     assert StateOptions.of(**Settings.resolve(given).state_options()) == StateOptions(512 << 20, tuning, 5)
     assert set(get_args(Profile)) == set(get_args(Settings.model_fields["state_profile"].annotation)) == set(PROFILES)
+
+
+@pytest.mark.parametrize(
+    ("given", "size"), [(8 << 20, 8 << 20), ("9mb", 9 << 20), ("1.5 GiB", 3 << 29), ("9000KB", 9000 << 10)]
+)
+def test_sizes_are_bytes_or_have_a_unit_of_1024(given: Any, size: int) -> None:
+    assert Settings.resolve({"state_memory": given}).state_memory == size
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"state_memory": "much"},
+        {"state_memory": "1MB"},
+        {"state_memory": -1},
+        {"state_memory": True},
+        {"state_profile": "fast"},
+        {"state_write_buffer": "200MB"},
+        {"state_dir": "/a", "state_dirs": ["/b"]},
+    ],
+)
+def test_bad_options_are_named(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"setting {list(given)[-1]} "):
+        Settings.resolve(given)
+
+
+def test_local_state_is_in_one_place_or_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Settings(checkpoint_dir=Path("/home"))
+    several = f"/a{os.pathsep}/b"
+    monkeypatch.setenv("KAFKA_EOS_STATE_DIRS", several)
+
+    assert home.local_dirs("job") == (Path("/home/job/local"),)
+    assert Settings(state_dir=Path("/a"), state_dirs=None).local_dirs("job") == (Path("/a/job"),)
+    for settings in (Settings.resolve(), Settings.resolve({"state_dirs": ["/a", "/b"]})):
+        again = Settings.from_json(json.dumps(settings.as_json()))
+
+        assert again.local_dirs("job") == (Path("/a/job"), Path("/b/job"))
+        assert again.local_dir("job") == Path("/a/job")
 
 
 def test_operators_are_spread_over_directories() -> None:

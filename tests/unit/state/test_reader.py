@@ -307,7 +307,7 @@ def test_nothing_edited_is_the_same_state(job: Job) -> None:
 def test_a_new_job_gets_its_first_state(job: Job, form: str) -> None:
     rows = [{"account": f"a{n}", "total": n, "last": -n} for n in range(100)]
     items: Any = {
-        "pairs": [(r["account"], (0, Total(r["total"], r["last"]))) for r in rows],  # type: ignore[arg-type]
+        "pairs": [(r["account"], Total(r["total"], r["last"])) for r in rows],  # type: ignore[arg-type]
         "plain pairs": ((r["account"], {"total": r["total"], "last": r["last"]}) for r in rows),
         "pandas": pandas.DataFrame(rows),
         "arrow": pyarrow.Table.from_pylist(rows),
@@ -321,6 +321,19 @@ def test_a_new_job_gets_its_first_state(job: Job, form: str) -> None:
     expected = {f"a{n}": (0, Total(n, -n)) for n in range(100)}
     assert job.restored(snapshot, "rocksdb", "fold", FOLD) == expected
     assert (snapshot.job, snapshot.epoch, snapshot.sources) == (JOB, 0, {})
+
+
+def test_the_number_of_updates_is_kept(job: Job) -> None:
+    with SavepointBuilder.new(JOB) as builder:
+        builder.bootstrap("fold", "accumulator", [(7, (12, Total(1, 2)))], value=Counted(state_codec(Total)))
+        builder.bootstrap_fold("pairs", [("a", (5, 6))], accumulator=tuple[int, int])
+        with pytest.raises(ConfigError, match="not a pair of updates and accumulator"):
+            builder.bootstrap("wrong", "accumulator", [(7, Total(1, 2))], value=Counted(state_codec(Total)))
+        builder.write(job.root / "first")
+
+    snapshot = Snapshot.open(job.root / "first")
+    assert snapshot.get("fold", None, 7) == {"updates": 12, "accumulator": {"total": 1, "last": 2}}
+    assert snapshot.get("pairs", None, "a") == {"updates": 0, "accumulator": [5, 6]}
 
 
 def test_columns_become_keys_and_values(job: Job) -> None:

@@ -1,0 +1,227 @@
+"""The steps of an audit of topics: settle, pin, scan, look up what is shown, judge, report.
+
+Rule: what was not asked, or cannot be known from the topics alone, is listed as not checked with its reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafka_eos.audit.cluster import Cluster, Range, Ranges, java_config, settle
+from kafka_eos.audit.session import open_session
+from kafka_eos.audit.topics import shown, window
+from kafka_eos.audit.topics.question import Question
+from kafka_eos.audit.topics.scan import Suspects, Tally, TopicScan
+from kafka_eos.audit.topics.tables import Window
+from kafka_eos.audit.verdict import Check, Evidence, Facts, NotPossible, Offender, Verdict, judge
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[str], None]
+_A_TASK = 1_000_000
+"""Records whose numbers fit into the memory of one task."""
+_JOB_ONLY = (Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.WRONG_COUNT, Check.TORN)
+
+
+def audit_topics(
+    question: Question,
+    *,
+    report_dir: Path | None = None,
+    progress: Progress = lambda _: None,
+    spark: SparkSession | None = None,
+    settle_seconds: float = 30.0,
+    allow_foreign: bool = False,
+    plans: list[str] | None = None,
+) -> Verdict:
+    """Audit topics and return the verdict; with ``report_dir`` also write report.json and report.html there.
+
+    ``spark``  a session to use (it needs the jars of ``session.open_session``); default: one for this audit
+    ``plans``  gets the physical plan of everything that Spark ran
+    Raises ConfigError if the audit itself cannot run (Java, pyspark, cluster, topics, a wrong expression).
+    """
+    began = time.time()
+    with _session(spark, progress) as session:
+        run = _Run(session, question, progress)
+        facts = run.facts(settle_seconds)
+        if plans is not None:
+            plans.extend(run.plans)
+        verdict = judge(facts, allow_foreign=allow_foreign, vital=run.vital)
+        if report_dir is not None:
+            shown.report(report_dir, question, verdict, began, session.version, run.partitions, run.window)
+    return verdict
+
+
+@contextmanager
+def _session(given: SparkSession | None, progress: Progress) -> Iterator[SparkSession]:
+    if given is not None:
+        yield given
+        return
+    progress("starting Spark")
+    with closing(_Stopping(open_session(long=True))) as own:
+        yield own.session
+
+
+class _Stopping:
+    """A session that ends with its block."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self.session = session
+
+    def close(self) -> None:
+        self.session.stop()
+
+
+class _Run:
+    """One audit."""
+
+    def __init__(self, spark: SparkSession, question: Question, progress: Progress) -> None:
+        self._spark, self._question, self._progress = spark, question, progress
+        self.window = Window({}, {}, {})
+        self.partitions: list[dict[str, Any]] = []
+        self.plans: list[str] = []
+        self.vital: tuple[Check, ...] = ()
+
+    def facts(self, settle_seconds: float) -> Facts:
+        question = self._question
+        base = Facts(inputs=0 if question.inputs else None, committed_epochs=None)
+        if question.id is None and question.sql is None and question.order is None:
+            return replace(base, obstacles=["nothing to compare: give an id, a query or an order"])
+        ranges: Ranges = {}
+        compacted: list[str] = []
+        if question.topics:
+            with closing(Cluster(self._spark, java_config(question.bootstrap, question.config))) as cluster:
+                self._progress("waiting until no transaction is open")
+                ranges, busy = settle(cluster, question.topics, settle_seconds)
+                if busy:
+                    return replace(base, obstacles=busy)
+                self.window = window.window(question, cluster, ranges)
+                compacted = cluster.compacted(question.topics)
+        else:
+            self.window = window.window(question, None, ranges)
+        with shown.sized(self._spark, _records(ranges) // _A_TASK), closing(self._scan()) as scan:
+            try:
+                return self._examine(scan, base, ranges, compacted)
+            finally:
+                self.plans += scan.plans
+
+    def _scan(self) -> TopicScan:
+        return TopicScan(self._spark, self._question, self.window)
+
+    def _examine(self, scan: TopicScan, base: Facts, ranges: Ranges, compacted: list[str]) -> Facts:
+        question = self._question
+        self._progress("reading inputs and outputs")
+        with shown.explained():
+            tallies = scan.tallies()
+            uncommitted = scan.uncommitted()
+        self.partitions = shown.partitions(question, tallies, uncommitted)
+        seen = _total(tallies, question.inputs), _total(tallies, question.outputs)
+        visible = sum(tallies[place].records for place in uncommitted if place in tallies)
+        earlier = (question.resume or {}).get("resume", {}).get("records", (0, 0))
+        facts = replace(
+            base,
+            inputs=seen[0] + earlier[0] if question.inputs else None,
+            outputs=seen[1] + earlier[1],
+            invisible=max(0, sum(uncommitted.values()) - visible),
+            notes=_notes(question, ranges, compacted),
+        )
+        self._progress(f"comparing {seen[0]} inputs and {seen[1]} outputs")
+        found, texts = self._found(scan, facts)
+        expected = 0
+        if question.sql is not None:
+            with shown.explained():
+                expected, by_query = scan.recomputed()
+            texts |= {check: (n, first) for check, (n, first) in by_query.items() if n or check not in found}
+            found = {check: suspects for check, suspects in found.items() if check not in texts or suspects[0]}
+        return replace(facts, expected=expected, evidence=self._evidence(scan, found, texts, facts))
+
+    def _found(
+        self, scan: TopicScan, facts: Facts
+    ) -> tuple[dict[Check, Suspects], dict[Check, tuple[int, tuple[str, ...]]]]:
+        question = self._question
+        found: dict[Check, Suspects] = {}
+        if question.id is not None:
+            found |= scan.compared()
+            found[Check.FOREIGN] = scan.unnamed()
+        if question.order is not None or (question.id is not None and (question.inputs or question.by_provenance)):
+            found[Check.REORDERED] = scan.reordered()
+        if question.key is None:
+            found[Check.MISPLACED] = scan.scattered()
+        if question.by_provenance:
+            found |= shown.attempts(scan, facts.invisible > 0)
+        elif facts.invisible and question.inputs and question.id is not None:
+            found[Check.COMMITTED_HIDDEN] = scan.hidden()
+        elif question.inputs and question.id is not None:
+            found[Check.COMMITTED_HIDDEN] = (0, ())
+        return found, {}
+
+    def _evidence(
+        self,
+        scan: TopicScan,
+        found: Mapping[Check, Suspects],
+        texts: Mapping[Check, tuple[int, tuple[str, ...]]],
+        facts: Facts,
+    ) -> dict[Check, Evidence | NotPossible]:
+        question = self._question
+        asked = [
+            c for c, wanted in ((Check.DUPLICATE, question.id), (Check.LOST, question.id and question.inputs)) if wanted
+        ]
+        self.vital = (Check.LOST, Check.DUPLICATE) if question.sql is not None else tuple(asked)
+        evidence: dict[Check, Evidence | NotPossible] = {c: NotPossible(_why_not(c, question)) for c in Check}
+        for check, (n, first) in texts.items():
+            offenders = tuple(Offender("query", 0, -1, text) for text in first)
+            evidence[check] = Evidence(facts.outputs, n, offenders)
+        for check, suspects in found.items():
+            n, offenders = shown.offenders(self._spark, question, scan.places, check, suspects)
+            also = evidence[check]
+            if isinstance(also, Evidence):  # the query found some too
+                n, offenders = n + also.count, (*offenders, *also.first)[:5]
+            looked_at = facts.inputs or 0 if check is Check.LOST else facts.outputs
+            evidence[check] = Evidence(looked_at, n, offenders)
+        return evidence
+
+
+def _why_not(check: Check, question: Question) -> str:
+    if check in _JOB_ONLY:
+        return "only an audit of a pipeline, or a query, can tell" if check is not Check.TORN else "only of a file sink"
+    if check is Check.ABORTED_VISIBLE:
+        return "without provenance nothing tells which transaction wrote a visible record"
+    if check in (Check.LOST, Check.UNEXPECTED, Check.COMMITTED_HIDDEN) and not question.inputs:
+        return "no input was named"
+    if check is Check.MISPLACED and question.key is not None:
+        return "partitions follow the record's key, and another key was named"
+    return "it was not asked: no id was named"
+
+
+def _notes(question: Question, ranges: Ranges, compacted: list[str]) -> list[str]:
+    notes = []
+    if compacted:
+        notes.append(f"Compaction may have removed records of {', '.join(compacted)}: they count as lost.")
+    cut = [f"{t}/{p}" for t, parts in ranges.items() for p, at in parts.items() if at.begin > 0]
+    if cut and question.start is None and question.resume is None:
+        notes.append(f"Older records of {', '.join(cut[:8])} have expired and were not judged.")
+    if question.resume is not None:
+        notes.append(
+            "Only what came after the earlier verdict was read; an output of an input before it is unexpected."
+        )
+    if question.by_provenance and question.where is None and question.inputs:
+        notes.append("Every input was expected to have an output; a condition (where) leaves filtered ones out.")
+    return notes
+
+
+def _records(ranges: Ranges) -> int:
+    """An upper bound, to choose the number of tasks by."""
+    return sum(at.end - at.begin for parts in ranges.values() for at in _values(parts))
+
+
+def _values(parts: Mapping[int, Range]) -> list[Range]:
+    return list(parts.values())
+
+
+def _total(tallies: Mapping[tuple[str, int], Tally], names: tuple[str, ...]) -> int:
+    return sum(tally.records for (name, _), tally in tallies.items() if name in names)

@@ -1,0 +1,129 @@
+"""What a user asks about topics, as given on the command line.
+
+Pure. Rule: whatever cannot be meant is a ConfigError here, before Spark starts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kafka_eos.errors import ConfigError
+
+PROVENANCE = "provenance"
+Offsets = Mapping[str, Mapping[int, int]]
+"""By topic and partition."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to audit. Expressions are Spark SQL over the columns of ``tables.records``, or one of the short forms
+
+    ``$.a.b``       a field of a JSON value
+    ``header:NAME`` the last header of that name
+    ``provenance``  (for ``id``) what a sink of this project wrote into the ``kafka_eos`` header
+
+    ``outputs``  topics; whatever holds a slash is a directory of files with a value a line
+    ``id``       what names a record: equal in an input and the output made from it; None asks for no ids
+    ``input_id`` the same of inputs, where it is another expression
+    ``where``    inputs of which an output is expected; default: all
+    ``key``      within what order must hold; default: the record's key
+    ``order``    what must not fall within a key of an output partition; default: the order of the inputs, by id
+    ``value``    of an output: what ``sql`` is compared with
+    ``schema``   of JSON values, as Spark writes it: makes ``json`` a struct instead of a variant
+    ``sql``      a query over ``input`` and the input topics that makes ``value``, and ``key`` if that counts too
+    ``start``, ``end``  None; a time; or offsets of partitions. ``slack``: seconds around times in which counterparts lie
+    ``group``    consumer group whose offsets tell how far the input was processed
+    ``resume``   the content of an earlier report.json: only what came after it is read
+    """
+
+    bootstrap: str
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    id: str | None = None
+    input_id: str | None = None
+    where: str | None = None
+    key: str | None = None
+    order: str | None = None
+    value: str = "value"
+    schema: str | None = None
+    sql: str | None = None
+    start: datetime | Offsets | None = None
+    end: datetime | Offsets | None = None
+    slack: float = 600.0
+    group: str | None = None
+    resume: Mapping[str, Any] | None = field(default=None, repr=False)
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """librdkafka settings: TLS and SASL."""
+
+    def __post_init__(self) -> None:
+        if not self.outputs:
+            raise ConfigError("there is nothing to audit: name at least one output topic or directory")
+        if both := set(self.inputs) & set(self.outputs):
+            raise ConfigError(f"{', '.join(sorted(both))} cannot be input and output at once")
+        if self.sql is not None and not self.inputs:
+            raise ConfigError("a query needs an input topic to read")
+        if self.resume is not None and (self.start is not None or "resume" not in self.resume):
+            raise ConfigError("to resume takes the report.json of an earlier audit of topics, and no start")
+        if self.resume is not None and self.resume.get("verdict") == "INVALID":
+            raise ConfigError("an INVALID audit proved nothing that another could continue")
+
+    @property
+    def by_provenance(self) -> bool:
+        return self.id == PROVENANCE
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Everything to read from Kafka."""
+        return (*self.inputs, *(name for name in self.outputs if "/" not in name))
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        return tuple(name for name in self.outputs if "/" in name)
+
+
+def moment(text: str | None) -> datetime | Offsets | None:
+    """Read a start or an end: a time in ISO 8601 (UTC unless it says so), JSON offsets, or a file that holds them.
+
+    Raises ConfigError.
+    """
+    if text is None or text in ("earliest", "latest"):
+        return None
+    try:
+        if text.startswith("@"):
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        if text.lstrip().startswith("{"):
+            return {topic: {int(p): int(at) for p, at in parts.items()} for topic, parts in json.loads(text).items()}
+        time = datetime.fromisoformat(text)
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        example = '2026-11-21T08:00:00 or {"orders": {"0": 100}} or @offsets.json'
+        raise ConfigError(f"{text!r} is no time and no offsets ({error}); write for example {example}") from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def query(text: str | None) -> str | None:
+    """The query, which may be in a file."""
+    if text is not None and text.endswith(".sql"):
+        try:
+            return Path(text).read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"the query {text} cannot be read: {error}") from None
+    return text
+
+
+def expression(text: str) -> str:
+    """A short form as the Spark SQL that it stands for; anything else is itself."""
+    if text.startswith("$"):
+        return f"get_json_object(value, {_quoted(text)})"
+    if text.startswith("header:"):
+        name = _quoted(text.removeprefix("header:"))
+        return f"cast(try_element_at(filter(headers, h -> h.key = {name}), -1).value as string)"
+    return text
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,315 @@
+"""The checks of any topics, as Spark plans of expressions, groupings and windows.
+
+Rule: no Python in any plan (``plans`` shows them): a record costs what hashing and shuffling its numbers costs. Equal
+hashes count as equal records; what is shown is looked up and confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any
+
+from pyspark import StorageLevel
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F
+
+from kafka_eos.audit.topics import tables
+from kafka_eos.audit.topics.question import Question, expression
+from kafka_eos.audit.topics.tables import Places, Window
+from kafka_eos.audit.verdict import Check
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+SHOWN = 5
+_LOW = (1 << 32) - 1
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A record that breaks a check: its place (a number of ``Places``), its offset, and why in numbers."""
+
+    place: int
+    offset: int
+    file: str | None = None
+    other: tuple[int, int] | None = None
+    """Place and offset of the record that it is compared with."""
+    counts: tuple[int, int] = (0, 0)
+    """How often it is there, and how often it should be."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a place holds: records, and sums over the hashes of keys and values, the same in any order."""
+
+    records: int
+    sum: int
+    xor: int
+    first: int
+    last: int
+
+
+Suspects = tuple[int, tuple[Suspect, ...]]
+
+
+class TopicScan:
+    """The tables of one audit. ``close`` frees what Spark holds for them."""
+
+    def __init__(self, spark: SparkSession, question: Question, window: Window) -> None:
+        self._spark, self._question, self._window = spark, question, window
+        self.places = Places(window)
+        self.plans: list[str] = []
+        """The physical plan of everything that was run."""
+        self._held: list[DataFrame] = []
+
+    def close(self) -> None:
+        for table in self._held:
+            table.unpersist()
+
+    # ------------------------------------------------------------ tables
+
+    def _records(self, names: Collection[str], *, committed: bool = True) -> DataFrame | None:
+        """Records of topics and, where they are committed, lines of directories; None if there is nothing."""
+        bounds = self._window.of([*names])
+        found = [tables.records(self._spark, self._question, bounds, committed=committed)] if bounds else []
+        if committed:
+            files = {name: self._window.files.get(name) for name in names}
+            found += [tables.lines(self._spark, self._question, d, some) for d, some in files.items() if some]
+        return reduce(lambda a, b: a.unionByName(b), found) if found else None
+
+    @cached_property
+    def _both(self) -> DataFrame:
+        """Inputs and outputs as numbers, read once."""
+        question, parts = self._question, []
+        if (table := self._records(question.inputs)) is not None:
+            parts.append(tables.inputs(table, question, self.places, self._window))
+        if (table := self._records(question.outputs)) is not None:
+            parts.append(tables.outputs(table, question, self.places, self._window))
+        both = reduce(lambda a, b: a.unionByName(b), parts)
+        self._held.append(both.persist(StorageLevel.MEMORY_AND_DISK))
+        return both
+
+    def _run(self, table: DataFrame) -> list[Any]:
+        self.plans.append(table._jdf.queryExecution().executedPlan().toString())
+        return table.collect()
+
+    # ------------------------------------------------------------ what is there
+
+    def tallies(self) -> dict[tuple[str, int], Tally]:
+        """By topic and partition."""
+        content = F.col("content")
+        rows = self._both.groupBy("place").agg(
+            F.count("*").alias("n"),
+            F.sum(content.bitwiseAND(_LOW)).alias("low"),
+            F.sum(F.shiftrightunsigned(content, 32)).alias("high"),
+            F.bit_xor(content).alias("xor"),
+            F.min("offset").alias("first"),
+            F.max("offset").alias("last"),
+        )
+        return {
+            self.places.names[r.place]: Tally(
+                r.n, (r.low + (r.high << 32)) % (1 << 64), r.xor % (1 << 64), r.first, r.last
+            )
+            for r in self._run(rows)
+        }
+
+    def uncommitted(self) -> dict[tuple[str, int], int]:
+        """How many records read_uncommitted readers see of each output partition."""
+        table = self._records(self._question.outputs, committed=False)
+        if table is None:
+            return {}
+        rows = self._run(table.groupBy("topic", "partition").agg(F.count("*").alias("n")))
+        return {(r.topic, r.partition): r.n for r in rows}
+
+    def unnamed(self) -> Suspects:
+        """Outputs without an id."""
+        return self._suspects(self._both, "not is_input and id is null and judged")
+
+    # ------------------------------------------------------------ ids
+
+    @cached_property
+    def _named(self) -> DataFrame:
+        """One row an id of origin: how often it is among inputs and outputs, and where."""
+        is_input, judged = F.col("is_input"), F.col("judged")
+        spot = F.struct("place", "file", "offset", "key")
+        return (
+            self._both.where("origin is not null")
+            .groupBy("origin")
+            .agg(
+                F.count(F.when(is_input, 1)).alias("n_in"),
+                F.count(F.when(~is_input, 1)).alias("n_out"),
+                F.max(F.when(is_input, judged)).alias("in_judged"),
+                F.max(F.when(~is_input, judged)).alias("out_judged"),
+                F.min(F.when(is_input, spot)).alias("first_in"),
+                F.min(F.when(~is_input, spot)).alias("first_out"),
+                F.max(F.when(~is_input, spot)).alias("last_out"),
+            )
+        )
+
+    def compared(self) -> dict[Check, Suspects]:
+        """Duplicates, losses and what has no input, by id."""
+        plain = not self._question.by_provenance
+        conditions: dict[Check, tuple[str, str, str]] = {}
+        if self._question.inputs:
+            few = "n_out < n_in" if plain else "n_out = 0"
+            conditions[Check.LOST] = (f"n_in > 0 and {few} and in_judged", "n_in - n_out", "first_in")
+            conditions[Check.UNEXPECTED] = ("n_in = 0 and out_judged", "n_out", "last_out")
+        if plain:
+            # An id that is twice in the input is by right twice in the output.
+            many = ("n_out > greatest(n_in, 1) and out_judged", "n_out - greatest(n_in, 1)", "last_out")
+            conditions[Check.DUPLICATE] = many
+        sums = [F.sum(F.expr(f"if({c}, {n}, 0)")).alias(k.name) for k, (c, n, _) in conditions.items()]
+        counts = self._run(self._named.agg(*sums))[0].asDict() if sums else {}
+        found = {k: (n, self._first(k, *conditions[k])) for k in conditions if (n := counts[k.name] or 0)}
+        if not plain:
+            found[Check.DUPLICATE] = self._doubled()
+        return dict.fromkeys((*conditions, Check.DUPLICATE), (0, ())) | found
+
+    def _first(self, check: Check, condition: str, _number: str, spot: str) -> tuple[Suspect, ...]:
+        other = F.col("first_out" if check is Check.DUPLICATE else "first_in")
+        rows = self._named.where(condition).select(
+            f"{spot}.place", f"{spot}.offset", f"{spot}.file", other.alias("other"),
+            F.col("n_out").alias("there"), F.greatest("n_in", F.lit(int(check is Check.DUPLICATE))).alias("should"),
+        )  # fmt: skip
+        return self._show(rows)
+
+    def _doubled(self) -> Suspects:
+        """Outputs that share their whole provenance."""
+        spot = F.struct("place", "file", "offset")
+        copies = self._both.where("not is_input and id is not null").groupBy("id")
+        counted = copies.agg(F.count("*").alias("there"), F.max(spot).alias("at"), F.min(spot).alias("other"),
+                             F.max("judged").alias("judged"))  # fmt: skip
+        many = counted.where("there > 1 and judged")
+        n = self._run(many.agg(F.sum(F.col("there") - 1).alias("n")))[0].n or 0
+        rows = many.select("at.place", "at.offset", "at.file", "other", "there", F.lit(1).alias("should"))
+        return n, self._show(rows) if n else ()
+
+    # ------------------------------------------------------------ order
+
+    def reordered(self) -> Suspects:
+        """Outputs of a key that stand, in their partition, behind one that should come later."""
+        question = self._question
+        if question.by_provenance or question.order is not None:
+            rows = self._both.where("not is_input and key is not null and turn is not null")
+        else:
+            once = self._named.where("n_in = 1 and n_out = 1 and last_out.key is not null")
+            rows = once.select(
+                *(f"last_out.{c}" for c in ("place", "file", "offset", "key")), F.col("out_judged").alias("judged"),
+                F.col("first_in.place").cast("long").alias("stream"), F.col("first_in.offset").alias("turn"),
+            )  # fmt: skip
+        written = Over.partitionBy("key", "place", "stream").orderBy("file", "offset")
+        before = F.lag(F.struct("place", "offset", "turn")).over(written)
+        return self._suspects(rows.withColumn("other", before), "other.turn > turn and judged")
+
+    def scattered(self) -> Suspects:
+        """Keys with records in several partitions of a topic."""
+        names = F.array(*(F.lit(name) for name, _ in self.places.names))
+        outs = self._both.where("not is_input and key is not null and file is null")
+        keys = outs.groupBy(F.element_at(names, F.col("place") + 1).alias("topic"), "key").agg(
+            F.max(F.struct("place", "offset")).alias("at"), F.min(F.struct("place", "offset")).alias("other")
+        )
+        apart = keys.where("at.place != other.place")
+        return self._suspects(apart.select("at.place", "at.offset", F.lit(None).alias("file"), "other"), "true")
+
+    # ------------------------------------------------------------ attempts
+
+    def attempts(self) -> dict[str, tuple[int, Suspect]]:
+        """Visible outputs by the attempt (term and epoch) that wrote them."""
+        return self._by_attempt(self._both.where("not is_input and attempt is not null"))
+
+    def aborted(self) -> dict[str, tuple[int, Suspect]]:
+        """The same of outputs that only read_uncommitted readers see."""
+        return self._by_attempt(self._invisible.where("attempt is not null"))
+
+    def hidden(self) -> Suspects:
+        """Aborted outputs that have an input and no visible copy."""
+        expected = self._named.where("n_in > 0 and n_out = 0 and in_judged").select("origin")
+        return self._suspects(self._invisible.join(expected, "origin", "left_semi"), "true")
+
+    @cached_property
+    def _invisible(self) -> DataFrame:
+        every = self._records(self._question.outputs, committed=False)
+        assert every is not None  # there are more of them than visible ones
+        narrow = tables.outputs(every, self._question, self.places, self._window)
+        seen = self._both.where("not is_input").select("place", "offset")
+        hidden = narrow.join(seen, ["place", "offset"], "left_anti")
+        self._held.append(hidden.persist(StorageLevel.MEMORY_AND_DISK))
+        return hidden
+
+    def _by_attempt(self, table: DataFrame) -> dict[str, tuple[int, Suspect]]:
+        spot = F.min(F.struct("place", "offset", "file")).alias("at")
+        rows = table.groupBy("attempt").agg(F.count("*").alias("n"), spot)
+        return {r.attempt: (r.n, Suspect(r["at"].place, r["at"].offset, r["at"].file)) for r in self._run(rows)}
+
+    # ------------------------------------------------------------ recompute
+
+    def recomputed(self) -> tuple[int, dict[Check, tuple[int, tuple[str, ...]]]]:
+        """What the query makes beside what is there, as multisets: how many it makes, and what differs."""
+        question = self._question
+        assert question.sql is not None  # the auditor asks
+        for name in question.inputs:
+            if (table := self._records([name])) is not None:
+                table.createOrReplaceTempView(f"`{name}`")
+        if (every := self._records(question.inputs)) is not None:
+            every.createOrReplaceTempView("input")
+        made = self._spark.sql(question.sql)
+        outs = self._records(question.outputs)
+        with_key = "key" in made.columns
+        there = [] if outs is None else [_said(outs, with_key, F.expr(expression(question.value)), 1)]
+        both = reduce(lambda a, b: a.unionByName(b), [_said(made, with_key, _text(made, "value"), -1), *there])
+        grouped = both.groupBy("said").agg(
+            F.count(F.when(F.col("n") > 0, 1)).alias("there"), F.count(F.when(F.col("n") < 0, 1)).alias("made"),
+            F.min("text").alias("text"),
+        )  # fmt: skip
+        self._held.append(grouped.persist(StorageLevel.MEMORY_AND_DISK))
+        kinds = {
+            Check.LOST: ("made > there", "made - there"),
+            Check.DUPLICATE: ("there > made and made > 0", "there - made"),
+            Check.UNEXPECTED: ("made = 0", "there"),
+        }
+        sums = [F.sum(F.expr(f"if({c}, {n}, 0)")).alias(check.name) for check, (c, n) in kinds.items()]
+        counts = self._run(grouped.agg(F.sum("made").alias("made"), *sums))[0].asDict()
+        found: dict[Check, tuple[int, tuple[str, ...]]] = {}
+        for check, (condition, _) in kinds.items():
+            n = counts[check.name] or 0
+            rows = self._run(grouped.where(condition).orderBy("text").limit(SHOWN)) if n else []
+            texts = [f"it is there {r.there} times and should be {r.made} times: {r.text}" for r in rows]
+            found[check] = (n, tuple(texts))
+        return counts["made"] or 0, found
+
+    # ------------------------------------------------------------ suspects
+
+    def _suspects(self, table: DataFrame, condition: str) -> Suspects:
+        """Rows that meet a condition: how many, and the first; the columns are those of ``Suspect``."""
+        wrong = table.where(condition)
+        n = self._run(wrong.agg(F.count("*").alias("n")))[0].n
+        return n, self._show(wrong) if n else ()
+
+    def _show(self, table: DataFrame) -> tuple[Suspect, ...]:
+        columns = [c for c in ("place", "offset", "file", "other", "there", "should") if c in table.columns]
+        rows = table.select(*columns).orderBy("place", "file", "offset").limit(SHOWN)
+        return tuple(_suspect(row) for row in self._run(rows))
+
+
+def _suspect(row: Any) -> Suspect:
+    known = row.asDict()
+    other = known.get("other")
+    return Suspect(
+        row.place, row.offset, row.file,
+        None if other is None else (other["place"], other["offset"]),
+        (known.get("there", 0), known.get("should", 0)),
+    )  # fmt: skip
+
+
+def _said(table: DataFrame, with_key: bool, value: Column, n: int) -> DataFrame:
+    key = [_text(table, "key")] if with_key else []
+    text = F.substring(F.concat_ws(" = ", *key, F.coalesce(value.cast("string"), F.lit("null"))), 1, 120)
+    return table.select(F.xxhash64(*key, value.cast("string")).alias("said"), F.lit(n).alias("n"), text.alias("text"))
+
+
+def _text(table: DataFrame, name: str) -> Column:
+    """A column as the text that a topic would hold."""
+    kind = table.schema[name].dataType.typeName()
+    return F.to_json(name) if kind in ("struct", "map", "array", "variant") else F.col(name).cast("string")

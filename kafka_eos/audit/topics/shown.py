@@ -1,0 +1,201 @@
+"""What people see of an audit of topics: records that break a check, counts and fingerprints, the report.
+
+Rule: a record is shown with its text, looked up by its offset; equal hashes of unequal ids are not shown and not
+counted, as far as they are among the records shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from kafka_eos.audit import reads
+from kafka_eos.audit.report import Context, write
+from kafka_eos.audit.topics import tables, window
+from kafka_eos.audit.topics.question import Question, expression
+from kafka_eos.audit.topics.scan import SHOWN, Suspect, Suspects, Tally, TopicScan
+from kafka_eos.audit.topics.tables import Places, Window
+from kafka_eos.audit.verdict import Check, Offender, Verdict
+from kafka_eos.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Spot = tuple[int, int]
+"""Place and offset."""
+
+
+def offenders(
+    spark: SparkSession, question: Question, places: Places, check: Check, suspects: Suspects
+) -> tuple[int, tuple[Offender, ...]]:
+    """The suspects with their texts, and how many there are."""
+    n, first = suspects
+    if not first:
+        return n, ()
+    spots = [(s.place, s.offset) for s in first if s.file is None] + [s.other for s in first if s.other is not None]
+    texts = _texts(spark, question, places, spots)
+    kept = first
+    if check is Check.DUPLICATE and n <= SHOWN:
+        kept = tuple(s for s in first if s.other is None or _same(texts, (s.place, s.offset), s.other))
+        n -= len(first) - len(kept)
+    return n, tuple(_offender(places, texts, check, suspect) for suspect in kept)
+
+
+def _same(texts: Mapping[Spot, tuple[str, str]], a: Spot, b: Spot) -> bool:
+    return a not in texts or b not in texts or texts[a][0] == texts[b][0]
+
+
+def _offender(places: Places, texts: Mapping[Spot, tuple[str, str]], check: Check, suspect: Suspect) -> Offender:
+    topic, partition = places.names[suspect.place]
+    name, preview = texts.get((suspect.place, suspect.offset), ("", ""))
+    what = f"id {name}: {preview}" if name else preview
+    other = ""
+    if suspect.other is not None:
+        (place, number), offset = places.names[suspect.other[0]], suspect.other[1]
+        other = f" {place}/{number}/{offset}"
+    there, should = suspect.counts
+    detail = {
+        Check.DUPLICATE: f"it is there {there} times and should be {should} times, first at{other}; {what}",
+        Check.LOST: f"this input has {there} outputs and should have {max(1, should)}; {what}",
+        Check.UNEXPECTED: f"no input has its id; {what}",
+        Check.REORDERED: f"it comes after{other}, which is later; {what}",
+        Check.MISPLACED: f"its key is also in another partition, at{other}; {what}",
+        Check.FOREIGN: f"it has no id; {what}",
+        Check.ABORTED_VISIBLE: f"another term wrote its epoch too, only one of them can be committed; {what}",
+        Check.COMMITTED_HIDDEN: f"it is in an aborted transaction and nowhere else; {what}",
+    }.get(check, what)
+    return Offender(suspect.file or topic, partition, suspect.offset, detail.rstrip("; "))
+
+
+def _texts(
+    spark: SparkSession, question: Question, places: Places, spots: Sequence[Spot]
+) -> dict[Spot, tuple[str, str]]:
+    """Id and beginning of the records at some offsets of topics; each read takes one record of a partition."""
+    found: dict[Spot, tuple[str, str]] = {}
+    todo = {spot for spot in spots if "/" not in places.names[spot[0]][0]}
+    while todo:
+        chosen = dict(sorted(todo))
+        todo -= set(chosen.items())
+        bounds: dict[str, dict[int, tuple[int, int]]] = {}
+        for place, offset in chosen.items():
+            topic, partition = places.names[place]
+            bounds.setdefault(topic, {})[partition] = (offset, offset + 1)
+        table = tables.records(spark, question, bounds, committed=False)
+        is_input = F.col("topic").isin([*question.inputs])
+        name = F.col("provenance")
+        if not question.by_provenance:
+            of_output = F.expr(expression(question.id)) if question.id is not None else F.lit("")
+            of_input = F.expr(expression(question.input_id)) if question.input_id is not None else of_output
+            name = F.when(is_input, of_input.cast("string")).otherwise(of_output.cast("string"))
+        if question.by_provenance:
+            name = F.regexp_extract(name, "^[^/]+/(.*)$", 1)
+        rows = table.select("topic", "partition", "offset", name.alias("id"), reads.preview("raw_value").alias("text"))
+        number = {place: i for i, place in enumerate(places.names)}
+        for row in rows.collect():
+            found[number[row.topic, row.partition], row.offset] = (row.id or "", row.text or "")
+    return found
+
+
+def attempts(scan: TopicScan, some_invisible: bool) -> dict[Check, Suspects]:
+    """What the attempts (term and epoch) of provenance tell without the job's history.
+
+    An epoch is committed in one term only, and then with all of its outputs.
+    """
+    visible = scan.attempts()
+    by_epoch: dict[str, list[str]] = {}
+    for attempt in visible:
+        by_epoch.setdefault(attempt.partition(".")[2], []).append(attempt)
+    rivals = [min(some, key=lambda a: visible[a][0]) for some in by_epoch.values() if len(some) > 1]
+    half = {a: at for a, at in scan.aborted().items() if a in visible} if some_invisible else {}
+    return {
+        Check.ABORTED_VISIBLE: _all({attempt: visible[attempt] for attempt in rivals}),
+        Check.COMMITTED_HIDDEN: _all(half),
+    }
+
+
+def _all(wrong: Mapping[str, tuple[int, Suspect]]) -> Suspects:
+    first = sorted(wrong.values(), key=lambda found: (found[1].place, found[1].offset))[:SHOWN]
+    return sum(n for n, _ in wrong.values()), tuple(suspect for _, suspect in first)
+
+
+def partitions(
+    question: Question, tallies: Mapping[tuple[str, int], Tally], uncommitted: Mapping[tuple[str, int], int]
+) -> list[dict[str, Any]]:
+    """Counts and fingerprints, one entry a partition (or directory), inputs first."""
+    return [
+        {
+            "role": "input" if topic in question.inputs else "output",
+            "topic": topic,
+            "partition": partition,
+            "records": tally.records,
+            "invisible": None if topic in question.inputs else uncommitted.get((topic, partition), 0) - tally.records
+            if "/" not in topic else 0,
+            "sum": f"{tally.sum:016x}",
+            "xor": f"{tally.xor:016x}",
+            "first": tally.first,
+            "last": tally.last,
+        }
+        for (topic, partition), tally in sorted(tallies.items(), key=lambda t: (t[0][0] not in question.inputs, t[0]))
+    ]  # fmt: skip
+
+
+def report(
+    directory: Path,
+    question: Question,
+    verdict: Verdict,
+    began: float,
+    spark: str,
+    held: Sequence[Mapping[str, Any]],
+    read: Window,
+) -> None:
+    """Write report.json and report.html; a later audit may resume from the former."""
+    asked = {
+        name: value if isinstance(value, str | float) else str(value)
+        for name, value in vars(question).items()
+        if value not in (None, ()) and name not in ("config", "resume")
+    }
+    records = (verdict.facts.inputs or 0, verdict.facts.outputs)
+    listed = [
+        {"role": "input" if topic in question.inputs else "output", "operator": "–", "topic": topic,
+         "partition": p, "begin": start, "end": end, "processed": None}
+        for topic, bounds in read.judged.items() for p, (start, end) in sorted(bounds.items())
+    ]  # fmt: skip
+    context = Context(
+        job=", ".join(question.outputs), app="topics", began=began, seconds=time.time() - began, reads=listed,
+        events=(), spark=spark,
+        extra={
+            "question": asked,
+            "partitions": list(held),
+            "resume": {**window.ends(read, question), "records": records},
+        },
+    )  # fmt: skip
+    write(directory, verdict, context)
+
+
+@contextmanager
+def sized(spark: SparkSession, tasks: int) -> Iterator[None]:
+    """Enough shuffle partitions for the amount of data, while the block lasts."""
+    name = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(name)
+    spark.conf.set(name, str(max(int(before or 2), min(tasks, 2000))))
+    try:
+        yield
+    finally:
+        spark.conf.set(name, str(before))
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """What Spark says about a wrong expression or query, as an error that the user can act on."""
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        yield
+    except (AnalysisException, ParseException) as error:
+        first = str(error).split("\n")[0]
+        raise ConfigError(f"Spark does not understand an expression or the query: {first}") from None

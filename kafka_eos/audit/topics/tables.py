@@ -1,0 +1,192 @@
+"""Topics and directories as tables that users' expressions read, and the narrow tables that the checks read.
+
+Rule: what is shuffled is numbers. A record is its place, its offset and hashes; the text of an id or a value is
+looked up for the few records that are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from kafka_eos.audit import reads
+from kafka_eos.audit.cluster import java_config
+from kafka_eos.audit.reads import Bounds
+from kafka_eos.audit.topics.question import Question, expression
+from kafka_eos.provenance import HEADER
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Window:
+    """What to read and what of it to judge, by topic and partition; the rest are counterparts only."""
+
+    read: Mapping[str, Bounds]
+    judged: Mapping[str, Bounds]
+    files: Mapping[str, Sequence[str]]
+    """By directory: names of the files to read."""
+
+    def of(self, names: Sequence[str]) -> dict[str, Bounds]:
+        """The bounds of those of ``names`` that are topics with something to read."""
+        return {name: self.read[name] for name in names if self.read.get(name)}
+
+
+class Places:
+    """Numbers for (topic, partition) and for directories, so that shuffles carry no names."""
+
+    def __init__(self, window: Window) -> None:
+        self.names: list[tuple[str, int]] = []
+        self._first: dict[str, int] = {}
+        for topic, bounds in window.read.items():
+            self._first[topic] = len(self.names)
+            self.names += [(topic, p) for p in range(max(bounds, default=-1) + 1)]
+        for directory in window.files:
+            self._first[directory] = len(self.names)
+            self.names.append((directory, 0))
+
+    def column(self, topics: Sequence[str]) -> Column:
+        """The number of a row's place, for rows of ``topics``."""
+        number = F.lit(None).cast("int")
+        for topic in topics:
+            number = F.when(F.col("topic") == topic, F.lit(self._first[topic]) + F.col("partition")).otherwise(number)
+        return number
+
+
+def records(spark: SparkSession, question: Question, bounds: Mapping[str, Bounds], *, committed: bool) -> DataFrame:
+    """topic, partition, offset, timestamp, key and value (text), raw_key and raw_value, headers, json, provenance.
+
+    ``file`` is null.
+    """
+    config = java_config(question.bootstrap, question.config)
+    table = reads.read(spark, config, bounds, committed=committed)
+    header = f"cast(try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value as string)"
+    named = table.select(
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "headers",
+        F.expr(header).alias("provenance"),
+        F.lit(None).cast("string").alias("file"),
+        F.col("key").alias("raw_key"),
+        F.col("value").alias("raw_value"),
+        F.col("key").cast("string").alias("key"),
+        F.col("value").cast("string").alias("value"),
+    )
+    return _parsed(named, question)
+
+
+def lines(spark: SparkSession, question: Question, directory: str, names: Sequence[str]) -> DataFrame:
+    """The lines of files with the columns of ``records``; of an envelope its value and its provenance.
+
+    ``offset`` rises within a file; it is the number of the line if the file was read in one piece.
+    """
+    inside = F.regexp_extract("value", reads.ENVELOPE, 2)
+    wrapped = inside != ""
+    value = F.when(wrapped, inside).otherwise(F.col("value"))
+    number = F.monotonically_increasing_id() % (1 << 33)
+    table = spark.read.text([f"{directory}/{name}" for name in names], lineSep="\n").select(
+        F.lit(directory).alias("topic"),
+        F.lit(0).alias("partition"),
+        (F.col("_metadata.file_block_start") + number).alias("offset"),
+        F.lit(None).cast("timestamp").alias("timestamp"),
+        F.lit(None).cast("array<struct<key string, value binary>>").alias("headers"),
+        F.when(wrapped, F.regexp_extract("value", reads.ENVELOPE, 1)).alias("provenance"),
+        F.col("_metadata.file_name").alias("file"),
+        F.lit(None).cast("binary").alias("raw_key"),
+        value.cast("binary").alias("raw_value"),
+        F.lit(None).cast("string").alias("key"),
+        value.alias("value"),
+    )
+    return _parsed(table, question)
+
+
+def _parsed(table: DataFrame, question: Question) -> DataFrame:
+    json = F.try_parse_json("value") if question.schema is None else F.from_json("value", question.schema)
+    return table.withColumn("json", json)
+
+
+# ---------------------------------------------------------------- narrow
+
+
+def inputs(table: DataFrame, question: Question, places: Places, window: Window) -> DataFrame:
+    """One row an input: place, offset, hash of its id, content, whether it is judged."""
+    wanted = F.lit(True) if question.where is None else F.coalesce(F.expr(expression(question.where)), F.lit(False))
+    name: Column = F.lit(None).cast("long")
+    if question.by_provenance:
+        name = F.xxhash64("topic", "partition", "offset")
+    elif question.id is not None:
+        name = _hash(F.expr(expression(question.input_id or question.id)))
+    return table.where(wanted).select(
+        F.lit(True).alias("is_input"),
+        places.column(question.inputs).alias("place"),
+        "offset",
+        name.alias("origin"),
+        name.alias("id"),
+        F.lit(None).cast("long").alias("key"),
+        F.xxhash64("raw_key", "raw_value").alias("content"),
+        _judged(window, question.inputs).alias("judged"),
+        F.lit(None).cast("string").alias("attempt"),
+        F.lit(None).cast("long").alias("stream"),
+        F.lit(None).cast("double").alias("turn"),
+        "file",
+    )
+
+
+def outputs(table: DataFrame, question: Question, places: Places, window: Window) -> DataFrame:
+    """One row an output, with the columns of ``inputs``; ``stream`` and ``turn`` tell the order where one is told."""
+    nothing, key = F.lit(None).cast("long"), F.col("raw_key")
+    if question.key is not None:
+        key = F.expr(expression(question.key))
+    origin = name = stream = turn = nothing
+    attempt: Column = F.lit(None).cast("string")
+    if question.by_provenance:
+        text = F.when(F.col("provenance").rlike(reads.PROVENANCE), F.col("provenance"))
+        part = F.split(text, "/")
+        attempt, stream, turn = part[0], _hash(F.concat_ws("/", part[1], part[2], part[3])), part[4].cast("long")
+        stream = F.when(text.isNotNull(), stream)
+        origin = F.when(text.isNotNull(), F.xxhash64(part[2], part[3].cast("int"), turn))
+        # The update number says which output of its key this is, not which output of its record.
+        name = _hash(F.regexp_extract(text, r"^[^/]+/((?:[^/]+/){4}[^/]+)", 1))
+    elif question.id is not None:
+        origin = name = _hash(F.expr(expression(question.id)))
+    if question.order is not None:
+        stream, turn = F.lit(0).cast("long"), F.expr(expression(question.order))
+    return table.select(
+        F.lit(False).alias("is_input"),
+        places.column(question.outputs).alias("place"),
+        "offset",
+        origin.alias("origin"),
+        name.alias("id"),
+        _hash(key).alias("key"),
+        F.xxhash64("raw_key", "raw_value").alias("content"),
+        _judged(window, question.outputs).alias("judged"),
+        attempt.alias("attempt"),
+        stream.alias("stream"),
+        turn.cast("double").alias("turn"),
+        "file",
+    )
+
+
+def _hash(column: Column) -> Column:
+    return F.when(column.isNotNull(), F.xxhash64(column))
+
+
+def _judged(window: Window, topics: Sequence[str]) -> Column:
+    """Nothing is decided a record where everything that is read is judged."""
+    judged = F.lit(True)
+    for topic in topics:
+        bounds = window.judged.get(topic, {})
+        if bounds == window.read.get(topic, {}):
+            continue
+        inside = F.lit(False)
+        for partition, (start, end) in bounds.items():
+            there = (F.col("partition") == partition) & (F.col("offset") >= start) & (F.col("offset") < end)
+            inside = inside | there
+        judged = F.when(F.col("topic") == topic, inside).otherwise(judged)
+    return judged

@@ -1,0 +1,205 @@
+"""The audit of any topics: what is wrong in real ones is found and named, and no Python is in any plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from typer.testing import CliRunner
+
+from kafka_eos.audit import Check, Outcome, Verdict
+from kafka_eos.audit.topics import Question, audit_topics
+from kafka_eos.audit.topics.question import expression, moment
+from kafka_eos.cli import app as cli
+from kafka_eos.errors import ConfigError
+from tests.audit.job import Job, Out, out
+
+pytestmark = pytest.mark.timeout(300)
+ORDERS = 24
+USERS = ("ann", "bob", "cid", "dee")
+DOUBLE = "SELECT key, to_json(named_struct('id', id, 'twice', n * 2)) AS value FROM (SELECT key, json.* FROM input)"
+
+
+@dataclass
+class Pair:
+    """An input topic, and the right outputs of it for an output topic: of other programs, or with provenance."""
+
+    job: Job
+    input: str
+    output: str
+    outs: list[Out]
+
+    def question(self, **asked: Any) -> Question:
+        return Question(self.job.bootstrap, **{"inputs": (self.input,), "outputs": (self.output,), **asked})
+
+    def feed(self, numbers: range) -> None:
+        orders = [json.dumps({"id": i, "n": i % 7}).encode() for i in numbers]
+        self.job.feed(self.input, [(i % 2, USERS[i % 4], order) for i, order in zip(numbers, orders, strict=True)])
+
+    def made(self, numbers: range, attempt: tuple[int, int] = (1, 1)) -> list[Out]:
+        return [
+            out((i % 2, i // 2), USERS[i % 4], b'{"id":%d,"twice":%d}' % (i, i % 7 * 2), topic=self.input,
+                epoch=attempt, target=i % 2)
+            for i in numbers
+        ]  # fmt: skip
+
+
+@pytest.fixture
+def pair(bootstrap: str, topic: Callable[..., str], tmp_path: Path) -> Pair:
+    source, target = topic(partitions=2), topic(partitions=2)
+    made = Pair(Job(bootstrap, tmp_path, tmp_path / "none.py", f"pair-{uuid4().hex[:8]}"), source, target, [])
+    made.feed(range(ORDERS))
+    made.outs = made.made(range(ORDERS // 2)) + made.made(range(ORDERS // 2, ORDERS), (1, 2))
+    return made
+
+
+def found(verdict: Verdict) -> dict[Check, int]:
+    return {finding.check: finding.count for finding in verdict.findings}
+
+
+def first(verdict: Verdict, check: Check) -> str:
+    return next(str(finding.first[0]) for finding in verdict.findings if finding.check is check)
+
+
+def spoilt(outs: list[Out]) -> list[Out]:
+    """One output lost, one doubled in its partition, one moved behind later ones of its key, one made up."""
+    kept = [o for i, o in enumerate(outs) if i not in (5, 8)]
+    made_up = replace(outs[3], value=b'{"id":999,"twice":0}', text=(outs[3].text or "").replace("/1/1/", "/1/999/"))
+    return [*kept, outs[8], outs[6], made_up]
+
+
+SPOILT = {Check.LOST: 1, Check.DUPLICATE: 1, Check.REORDERED: 1, Check.UNEXPECTED: 1}
+
+
+def test_clean_topics_pass_by_id_and_by_query_and_no_plan_holds_python(pair: Pair, spark: Any, tmp_path: Path) -> None:
+    pair.job.write(pair.output, pair.outs)
+    plans: list[str] = []
+    question = pair.question(id="$.id", sql=DOUBLE, schema="id LONG, n INT")
+
+    verdict = audit_topics(question, spark=spark, report_dir=tmp_path, plans=plans)
+
+    assert (Outcome.PASS, {}) == (verdict.outcome, found(verdict)), verdict.headline
+    assert (ORDERS, ORDERS, ORDERS) == (verdict.facts.inputs, verdict.facts.outputs, verdict.facts.expected)
+    assert len(plans) > 5
+    assert [] == [plan for plan in plans if "Python" in plan or "Arrow" in plan or "Pandas" in plan]
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert ("PASS", ORDERS // 2) == (report["verdict"], report["partitions"][0]["records"])
+    assert "<svg" in (tmp_path / "report.html").read_text()
+
+
+def test_corruptions_are_named_by_an_id_of_the_user(pair: Pair, spark: Any) -> None:
+    pair.job.write(pair.output, [replace(o, text=None) for o in spoilt(pair.outs)])
+
+    verdict = audit_topics(pair.question(id="json.id", schema="id LONG"), spark=spark)
+
+    assert SPOILT | {Check.REORDERED: 1} == found(verdict), verdict.findings
+    assert "id 5: " in first(verdict, Check.LOST)
+    assert "id 6: " in first(verdict, Check.DUPLICATE)
+    assert "id 999: " in first(verdict, Check.UNEXPECTED)
+
+
+def test_corruptions_are_named_by_provenance(pair: Pair, spark: Any) -> None:
+    """A lost output, a doubled one, one out of order, one made up, one without provenance, an epoch of two terms."""
+    rival = replace(pair.outs[0], text=(pair.outs[0].text or "").replace("1.1/", "2.1/", 1))
+    moved = replace(pair.outs[11], partition=0)
+    outs = [moved if o is pair.outs[11] else o for o in spoilt(pair.outs)]
+    pair.job.write(pair.output, [*outs, rival, Out("ann", b"{}", None)])
+    pair.job.write(pair.output, pair.outs[5:6], commit=False)
+
+    verdict = audit_topics(pair.question(id="provenance"), spark=spark)
+
+    expected = {**SPOILT, Check.DUPLICATE: 2, Check.REORDERED: 3, Check.FOREIGN: 1, Check.ABORTED_VISIBLE: 1,
+                Check.COMMITTED_HIDDEN: 1, Check.MISPLACED: 1}  # fmt: skip
+    assert expected == found(verdict), verdict.findings
+
+
+def test_a_query_names_altered_lost_and_doubled_values_even_if_counts_agree(pair: Pair, spark: Any) -> None:
+    outs = list(pair.outs)
+    outs[4] = replace(outs[4], value=b'{"id":4,"twice":1}')
+    outs[7] = outs[9]
+    outs[10] = replace(outs[10], key="eve")
+    pair.job.write(pair.output, outs)
+
+    verdict = audit_topics(pair.question(sql=DOUBLE, schema="id LONG, n INT"), spark=spark)
+
+    assert {Check.LOST: 3, Check.UNEXPECTED: 2, Check.DUPLICATE: 1} == found(verdict), verdict.findings
+    assert verdict.facts.inputs == verdict.facts.outputs
+
+
+def test_files_are_an_output_too(pair: Pair, spark: Any, tmp_path: Path) -> None:
+    directory = tmp_path / "out"
+    directory.mkdir()
+    lines = [b'{"provenance":"%b","value":%b}\n' % ((o.text or "").encode(), o.value or b"") for o in pair.outs]
+    (directory / "part-1.jsonl").write_bytes(b"".join(lines[:10]))
+    (directory / "part-2.jsonl").write_bytes(b"".join([*lines[11:], lines[12]]))
+
+    verdict = audit_topics(pair.question(id="provenance", outputs=(str(directory),)), spark=spark)
+
+    assert {Check.LOST: 1, Check.DUPLICATE: 1} == found(verdict), verdict.findings
+
+
+def test_an_audit_resumes_where_an_earlier_one_ended(pair: Pair, spark: Any, tmp_path: Path) -> None:
+    pair.job.write(pair.output, pair.outs)
+    audit_topics(pair.question(id="$.id"), spark=spark, report_dir=tmp_path)
+    earlier = json.loads((tmp_path / "report.json").read_text())
+    more = range(ORDERS, ORDERS + 8)
+    pair.feed(more)
+    pair.job.write(pair.output, [*pair.made(more)[1:], pair.outs[0]])
+
+    verdict = audit_topics(pair.question(id="$.id", resume=earlier), spark=spark)
+
+    assert {Check.LOST: 1, Check.UNEXPECTED: 1} == found(verdict), verdict.findings
+    assert (ORDERS + 8, ORDERS + 8) == (verdict.facts.inputs, verdict.facts.outputs)
+
+
+def test_a_window_of_offsets_is_all_that_is_judged(pair: Pair, spark: Any) -> None:
+    pair.job.write(pair.output, pair.outs[1:])
+    start = {pair.input: {0: 4, 1: 4}, pair.output: {0: 3, 1: 4}}
+
+    verdict = audit_topics(pair.question(id="$.id", start=start), spark=spark)
+
+    assert (Outcome.PASS, ORDERS - 8) == (verdict.outcome, verdict.facts.inputs), verdict.headline
+
+
+def test_the_command_ends_with_the_exit_code_of_the_verdict(pair: Pair, spark: Any, tmp_path: Path) -> None:
+    common = ["audit", "topics", "-b", pair.job.bootstrap, "--output", pair.output, "--report-dir", str(tmp_path)]
+
+    result = CliRunner().invoke(cli, common)
+
+    assert 2 == result.exit_code
+    assert "nothing to compare" in result.output
+
+
+# ---------------------------------------------------------------- questions
+
+
+def test_short_forms_stand_for_spark_sql() -> None:
+    assert "get_json_object(value, '$.a.b')" == expression("$.a.b")
+    assert "h.key = 'id\\'s'" in expression("header:id's")
+    assert "json.id" == expression("json.id")
+
+
+def test_a_moment_is_a_time_or_offsets() -> None:
+    assert {"t": {0: 5}} == moment('{"t": {"0": 5}}')
+    assert "+00:00" in str(moment("2026-11-21T08:00:00"))
+    with pytest.raises(ConfigError, match="no time and no offsets"):
+        moment("yesterday")
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"outputs": ()}, "nothing to audit"),
+        ({"inputs": ("t",), "outputs": ("t",)}, "input and output at once"),
+        ({"inputs": (), "outputs": ("t",), "sql": "SELECT 1"}, "needs an input"),
+        ({"outputs": ("t",), "resume": {"resume": {}, "verdict": "INVALID"}}, "proved nothing"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(asked: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        Question("localhost:9092", **asked)

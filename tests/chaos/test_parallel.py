@@ -1,0 +1,79 @@
+"""Three workers, an exchange between source and state, and a death at every named step: nothing lost or doubled.
+
+`make test` runs one storm of many faults a mode; `make campaign` gives every fault a job of its own, twice.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_eos.checkpoints import paths
+from tests.chaos.harness import Job, check, read
+from tests.chaos.running import Running, check_all, frozen, outputs, running, signal_worker
+from tests.chaos.storm import Storm
+from tests.chaos.test_failpoints import plans
+
+NewJob = Callable[..., Job]
+
+WORKERS = 3
+PAYMENTS = 300
+MODES = ("aligned", "unaligned")
+CAPTURE = (
+    "source.capture.after=kill@3",
+    "snapshot.linked=kill@4",
+    "snapshot.uploaded=kill@2",
+    "sink.prepare.after=kill@3",
+    "worker.ack.before=kill@2",
+    "recovery.restored=kill",
+)
+DECISION = (
+    "align.complete=kill@5",
+    "coordinator.ack=kill@5",
+    "coordinator.acked=kill@2",
+    "recovery.aborted=kill",
+    "manifest.published=kill@2",
+    "commit.between=kill@2",
+    "recovery.opened=kill",
+)
+
+
+def make(new_job: NewJob, mode: str, workers: int = WORKERS, app: str = "totals.py", **environment: object) -> Job:
+    return new_job(PAYMENTS, app, KAFKA_EOS_PARALLELISM=workers, KAFKA_EOS_CHECKPOINT_MODE=mode, **environment)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("faults", [CAPTURE, DECISION], ids=["capture", "decision"])
+def test_a_storm_loses_and_doubles_nothing(new_job: NewJob, mode: str, faults: tuple[str, ...]) -> None:
+    job = make(new_job, mode, TEST_PAUSE=0.001)
+
+    with Storm(job, PAYMENTS).through(*faults):
+        pass
+
+    job.run()
+    check_all(job)
+
+
+@pytest.mark.chaos
+@pytest.mark.campaign
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("faults", [p for _, p in plans()], ids=[i for i, _ in plans()])
+def test_every_fault_alone_and_again_while_recovering(new_job: NewJob, mode: str, faults: str) -> None:
+    job = make(new_job, mode, TEST_PAUSE=0.001, TEST_PAUSE_AFTER=0.001)
+
+    with Storm(job, PAYMENTS).through(*faults.split(";")):
+        pass
+
+    job.run()
+    check_all(job)
+
+
+@pytest.mark.chaos
+def test_a_union_of_two_sources_with_a_process_function(new_job: NewJob, union: Callable[[Job], None]) -> None:
+    job = make(new_job, "unaligned", app="baskets.py", TEST_SECRET="none", TEST_PAUSE=0.001)  # noqa: S106
+    union(job)

@@ -1,0 +1,157 @@
+"""Three workers and every way for rows to change between them, under kills: nothing lost, doubled or out of order."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from kafka_eos.provenance import HEADER, parse
+from tests.chaos.harness import Job, create_topic, read
+from tests.chaos.running import nothing_left
+from tests.chaos.storm import Storm
+
+NewJob = Callable[..., Job]
+Row = dict[str, Any]
+
+WORKERS = 3
+PAYMENTS = 300
+KILLS = ("snapshot.uploaded=kill@2", "worker.ack.after=kill@3", "commit.before=kill@2", "recovery.restored=kill")
+FEW_KILLS = ("align.complete=kill@4", "commit.between=kill@2")
+
+
+@pytest.fixture
+def stormy(new_job: NewJob) -> Callable[..., Job]:
+    """``stormy("stages", "unaligned", *kills)``: a job of that route, that has seen the kills and is drained."""
+
+    def run(route: str, mode: str, *kills: str, workers: int = WORKERS, **environment: object) -> Job:
+        job = new_job(PAYMENTS, app="routes.py", TEST_ROUTE=route, TEST_PAUSE=0.001, **environment)
+        storm = Storm(job, PAYMENTS)
+        with storm.through(*kills, KAFKA_EOS_PARALLELISM=workers, KAFKA_EOS_CHECKPOINT_MODE=mode):
+            storm.feed()
+        job.run()
+        nothing_left(job)
+        return job
+
+    return run
+
+
+def test_two_exchanges_in_a_row(stormy: Callable[..., Job]) -> None:
+    job = stormy("stages", "unaligned", *KILLS)
+
+    rows, payments = _output(job), _input(job)
+    assert Counter(row["id"] for row in rows) == Counter(p["id"] for p in payments)
+    _counted(rows, by="branch")
+    account = {p["id"]: p["account"] for p in payments}
+    _in_order(rows, payments, lambda row: account[row["id"]])
+    _provenance_is_unique(job)
+
+
+def test_flat_maps_before_exchanges(stormy: Callable[..., Job]) -> None:
+    """Each output says which of many outputs of its payment it is, wherever it was made; the audit agrees."""
+    job = stormy("fan-out", "aligned", *KILLS)
+
+    rows, payments = _output(job), _input(job)
+    wanted = [(f"{p['account']}-{n}-{k}", p["id"]) for p in payments for n in range(p["amount"] % 4) for k in range(2)]
+    assert Counter((row["account"], row["id"]) for row in rows) == Counter(wanted)
+    _counted(rows, by="account")
+    _in_order(rows, payments, lambda row: row["account"])
+    _provenance_is_unique(job)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_the_audit_recomputes_what_three_workers_made(stormy: Callable[..., Job]) -> None:
+    job = stormy("once", "unaligned", *FEW_KILLS)
+
+    command = [sys.executable, "-m", "kafka_eos", "audit", str(job.app), "--report-dir", str(job.directory / "audit")]
+    done = subprocess.run(command, env=job.environ(), capture_output=True, text=True, timeout=240)
+
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert "PASS" in done.stdout
+
+
+def test_dead_letters_from_behind_an_exchange(stormy: Callable[..., Job], bootstrap: str) -> None:
+    """Their records travelled undecoded: what is written aside is what was read."""
+    letters = f"letters-{uuid4().hex[:8]}"
+    create_topic(bootstrap, letters, 2)
+    job = stormy("letters", "aligned", *KILLS, TEST_LETTERS=letters)
+
+    everything = read(bootstrap, job.input)
+    bad = {m.value() for m in everything if json.loads(m.value())["id"] % 50 == 3}
+    aside = read(bootstrap, letters)
+    assert Counter(m.value() for m in aside) == Counter(bad)
+    assert {m.key() for m in aside} == {m.key() for m in everything if m.value() in bad}
+    rows = _output(job)
+    good = [p for p in _input(job) if p["id"] % 50 != 3]
+    assert Counter(row["id"] for row in rows) == Counter(p["id"] for p in good)
+    _counted(rows, by="account")
+    _in_order(rows, good, lambda row: row["account"])
+
+
+@pytest.mark.parametrize("mode", ["aligned", "unaligned"])
+def test_rows_without_keys_are_spread(stormy: Callable[..., Job], mode: str) -> None:
+    """There is no state, so what is under way is all that a checkpoint of a worker may have to store."""
+    job = stormy("spread", mode, *FEW_KILLS)
+
+    assert Counter(row["id"] for row in _output(job)) == Counter(p["id"] for p in _input(job))
+    _provenance_is_unique(job)
+
+
+def test_every_worker_gets_a_broadcast_once(stormy: Callable[..., Job]) -> None:
+    job = stormy("everywhere", "unaligned", *FEW_KILLS)
+
+    assert Counter(row["id"] for row in _output(job)) == Counter({p["id"]: WORKERS for p in _input(job)})
+    _provenance_is_unique(job)
+
+
+def test_more_workers_than_partitions_and_no_exchange(stormy: Callable[..., Job]) -> None:
+    """Some workers read nothing, and take part in every checkpoint."""
+    job = stormy("straight", "aligned", *FEW_KILLS, workers=4)
+
+    rows, payments = _output(job), _input(job)
+    assert Counter(row["id"] for row in rows) == Counter(p["id"] for p in payments)
+    _in_order(rows, payments, lambda row: row["account"])
+
+
+# ---------------------------------------------------------------- what a job left
+
+
+def _output(job: Job) -> list[Row]:
+    visible = sorted(read(job.bootstrap, job.output), key=lambda m: (m.partition(), m.offset()))
+    return [json.loads(message.value()) for message in visible]
+
+
+def _input(job: Job) -> list[Row]:
+    stored = sorted(read(job.bootstrap, job.input), key=lambda m: (m.partition(), m.offset()))
+    return [json.loads(message.value()) for message in stored]
+
+
+def _counted(rows: Iterable[Row], by: str) -> None:
+    """State went from row to row: each key's outputs count 1, 2, 3 …, in the order in which they stand."""
+    counts: Counter[str] = Counter()
+    for row in rows:
+        counts[row[by]] += 1
+        assert row["count"] == counts[row[by]], row
+
+
+def _in_order(rows: Iterable[Row], payments: Iterable[Row], group: Callable[[Row], str]) -> None:
+    """Rows of a group stand in the order of the payments that they came from."""
+    place = {p["id"]: at for at, p in enumerate(payments)}
+    seen: dict[str, int] = defaultdict(int)
+    for row in rows:
+        at = place[row["id"]]
+        assert at >= seen[group(row)], f"{row} is out of order"
+        seen[group(row)] = at
+
+
+def _provenance_is_unique(job: Job) -> None:
+    texts = [dict(m.headers())[HEADER].decode() for m in read(job.bootstrap, job.output)]
+    doubled = [text for text, times in Counter(parse(text).identity for text in texts).items() if times > 1]
+    assert doubled == [], f"{len(doubled)} outputs have the provenance of another one, such as {doubled[:3]}"

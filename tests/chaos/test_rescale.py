@@ -1,0 +1,74 @@
+"""The number of workers changes in the middle of a storm: 1, 3, 2. Output is exact, and so is every stored checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.harness import Job
+from tests.chaos.offline import check_checkpoints
+from tests.chaos.running import Running, check_all, events, manifests
+from tests.chaos.storm import Storm
+
+NewJob = Callable[..., Job]
+
+PAYMENTS = 300
+BACKLOG = 900
+"""Payments that arrive together, so that there are rows under way for some checkpoints."""
+STEPS = (
+    (1, ("commit.before=kill@2",)),
+    (3, ("align.complete=kill@4", "recovery.opened=kill")),
+    (2, ("worker.ack.after=kill@3", "manifest.published=kill@2")),
+)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("mode", ["aligned", "unaligned"])
+def test_rescale_in_a_storm(new_job: NewJob, tmp_path: Path, mode: str) -> None:
+    """Behind the exchange it is slow: rows pile up, and an unaligned checkpoint has them."""
+    job = new_job(
+        PAYMENTS,
+        KAFKA_EOS_CHECKPOINT_MODE=mode,
+        KAFKA_EOS_RETAINED_CHECKPOINTS=6,
+        TEST_PAUSE=0.0002,
+        TEST_PAUSE_AFTER=0.003,
+    )
+    storm = Storm(job, PAYMENTS)
+    for workers, faults in STEPS:
+        with storm.through(*faults, KAFKA_EOS_PARALLELISM=workers) as running:
+            storm.feed(BACKLOG)
+            _until_under_load(running, job, rows=mode == "unaligned" and workers > 1)
+        stored = check_checkpoints(job, tmp_path)
+        assert stored[-1].parallelism == workers
+        assert mode == "unaligned" or not any(manifest.in_flight for manifest in stored)
+
+    job.run()
+
+    check_all(job)
+    check_checkpoints(job, tmp_path)
+    assert not manifests(job)[-1].in_flight, "the last checkpoint of a job left rows under way"
+    assert mode == "aligned" or _moved(job), "no rows under way were taken up by another number of workers"
+
+
+def _until_under_load(running: Running, job: Job, rows: bool) -> None:
+    """Until the newest checkpoint is one in the middle of the backlog, with rows under way if it can have them."""
+    before = manifests(job)[-1].epoch
+    running.until(lambda: manifests(job)[-1].epoch > before + 1, "decide two more epochs")
+    if rows:
+        running.until(lambda: manifests(job)[-1].in_flight, "store rows under way")
+
+
+def _moved(job: Job) -> bool:
+    """Did a session with another number of workers continue a checkpoint that has rows under way?"""
+    under_way: dict[int, int] = {}
+    workers, decided_by = 0, {0: 0}
+    for event in events(job):
+        if event["event"] == "running":
+            if under_way.get(event["base"]) and decided_by[event["base"]] != event["parallelism"]:
+                return True
+            workers = event["parallelism"]
+        elif event["event"] == "decided":
+            under_way[event["epoch"]], decided_by[event["epoch"]] = event["in_flight_bytes"], workers
+    return False

@@ -1,0 +1,72 @@
+"""A standalone Spark cluster on this machine: a master and workers as processes of their own, on loopback only."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+
+PATIENCE = 120.0
+
+
+@contextmanager
+def cluster(directory: Path, workers: int) -> Iterator[str]:
+    """The address of a master with so many workers of one core each. All are gone afterwards."""
+    directory.mkdir()
+    port = _free_port()
+    address = f"spark://127.0.0.1:{port}"
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        master = ["master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+        started.append(_start(directory, "master", master))
+        _wait_for(directory / "master.log", "I have been elected leader", 1)
+        for number in range(workers):
+            worker = ["worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g",
+                      "--work-dir", str(directory / f"work-{number}"), address]  # fmt: skip
+            started.append(_start(directory, f"worker-{number}", worker))
+        _wait_for(directory / "master.log", "Registering worker", workers)
+        yield address
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            process.wait(PATIENCE)
+
+
+def environment() -> dict[str, str]:
+    """For drivers and for the cluster itself."""
+    return {
+        **os.environ,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+
+
+def _start(directory: Path, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+    runner = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    what = [str(runner), f"org.apache.spark.deploy.{command[0]}", *command[1:]]
+    # spark-class replaces itself by the JVM, so the process is the daemon.
+    with (directory / f"{name}.log").open("wb") as log:
+        return subprocess.Popen(what, env=environment(), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+
+def _wait_for(log: Path, text: str, times: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while log.read_text(errors="replace").count(text) < times:
+        assert time.monotonic() < deadline, f"no {text!r} in {log}:\n{log.read_text(errors='replace')[-3000:]}"
+        time.sleep(0.1)
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])

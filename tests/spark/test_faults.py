@@ -1,0 +1,171 @@
+"""Attempts that fail, die, lose or are replaced, in one local session: outputs stay exact, nothing stays open."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.coordinator import Coordinator, Patience
+from kafka_eos.coordinator.history import History, read
+from kafka_eos.errors import ConfigError, Fatal, Fenced, JobLocked
+from kafka_eos.ids import AppRef
+from kafka_eos.spark import SparkEngine
+from tests.spark.kit import Job, feed, payment, rows, same, totals
+
+NewJob = Callable[..., Job]
+
+TOTALS = """
+def step(total, payment):
+    %s
+    return add(total, payment)
+
+pipeline = Pipeline("{name}")
+(
+    pipeline.source("payments", KafkaSource("{input}", value=Payment))
+    .filter(lambda payment: payment.amount > 0)
+    .key_by(lambda payment: payment.account)
+    .fold("total", init=lambda: Total("", 0, -1), step=step, emit=lambda account, total: total)
+    .sink("to-kafka", %s)
+)
+"""
+SINK = 'KafkaSink("{output}", value=Total, key=lambda total: total.account)'
+
+LOSING = (
+    """
+class Losing(KafkaSink):
+    '''Its first writer that has prepared dies before anybody hears of it.'''
+
+    def writer(self, ctx):
+        writer = super().writer(ctx)
+        seal = writer.seal
+
+        def losing(epoch):
+            prepare = seal(epoch)
+
+            def prepared():
+                made = prepare()
+                if made and once("prepared"):
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return made
+
+            return prepared
+
+        writer.seal = losing
+        return writer
+"""
+    + TOTALS % ("pass", 'Losing("{output}", value=Total, key=lambda total: total.account)')
+)
+
+
+def aborted(job: Job) -> list[str]:
+    """Names of transactions that the coordinator aborted."""
+    events = read(LocalStorage(job.checkpoints / job.name))
+    return [str(name) for event in events if event["event"] == "aborted" for name in event["names"]]  # type: ignore[union-attr]
+
+
+def check_totals(job: Job, count: int) -> None:
+    same(rows(job.values("output")), totals(map(payment, range(count))))
+    assert job.left_open() == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "payment.id == 33 and once('died') and os.kill(os.getpid(), signal.SIGKILL)",
+        """if payment.id == 33 and once('failed'):
+        raise Retryable('not now')""",
+    ],
+    ids=["killed", "failed"],
+)
+def test_a_task_that_fails_is_tried_again_by_spark(new_job: NewJob, spark: Any, fault: str) -> None:
+    job = new_job(TOTALS % (fault, SINK), input=3, output=2)
+    feed(job, "input", map(payment, range(200)))
+
+    job.on_spark(spark)
+
+    assert any(job.directory.glob("died")) or any(job.directory.glob("failed"))
+    assert job.count("restarting") == 0
+    check_totals(job, 200)
+
+
+def test_output_of_an_attempt_that_prepared_and_lost_is_aborted(new_job: NewJob, spark: Any) -> None:
+    job = new_job(LOSING, input=2, output=1)
+    feed(job, "input", map(payment, range(100)))
+
+    job.on_spark(spark, max_records_per_epoch=60)
+
+    assert (job.directory / "prepared").exists()
+    assert any("Ongoing" in name for name in aborted(job)), aborted(job)
+    assert len(job.read("output", "read_uncommitted")) > len(job.read("output"))
+    check_totals(job, 100)
+
+
+def test_a_job_that_always_fails_stops_and_leaves_nothing_open(new_job: NewJob, spark: Any) -> None:
+    job = new_job(TOTALS % ("if payment.id == 33: raise Retryable('never')", SINK), input=2, output=1)
+    feed(job, "input", map(payment, range(100)))
+
+    with pytest.raises(Fatal, match="never"):
+        job.on_spark(spark, tolerated_checkpoint_failures=0)
+
+    assert job.values("output") == []
+    assert job.left_open() == []
+
+
+def test_a_driver_that_was_replaced_stops_and_its_successor_goes_on(new_job: NewJob, spark: Any) -> None:
+    job = new_job(TOTALS % ("pass", SINK), input=2, output=1)
+    feed(job, "input", map(payment, range(200)))
+
+    def take_over(event: str, facts: Mapping[str, object]) -> None:
+        job.observe(event, facts)
+        if event == "progress" and job.count("progress") == 2:
+            storage = LocalStorage(job.checkpoints / job.name)
+            patience = Patience(threading.Event(), lambda text: None)
+            connectors = job.settings().for_connectors()
+            second = Coordinator(job.plan(), storage, History(storage), patience, connectors, retained=2)
+            second.recover()
+            second.close()
+
+    with pytest.raises(Fenced):
+        SparkEngine(spark).run(
+            job.plan(),
+            AppRef(job.app),
+            job.settings(max_records_per_epoch=40),
+            observers=(take_over,),
+            until_caught_up=True,
+        )
+    job.on_spark(spark)
+
+    check_totals(job, 200)
+
+
+def test_one_job_has_one_driver(new_job: NewJob, spark: Any) -> None:
+    job = new_job(TOTALS % ("pass", SINK), input=1, output=1)
+    feed(job, "input", map(payment, range(10)))
+    refused: list[JobLocked] = []
+
+    def start_another(event: str, facts: Mapping[str, object]) -> None:
+        if event == "running":
+            try:
+                job.on_spark(spark)
+            except JobLocked as error:
+                refused.append(error)
+
+    SparkEngine(spark).run(
+        job.plan(), AppRef(job.app), job.settings(), observers=(start_another,), until_caught_up=True
+    )
+
+    assert len(refused) == 1
+    assert Counter(rows(job.values("output"))) == Counter(totals(map(payment, range(10))))
+
+
+def test_speculation_is_refused(new_job: NewJob, spark: Any) -> None:
+    from kafka_eos.spark.session import refuse_unsafe
+
+    with pytest.raises(ConfigError, match=r"spark\.speculation=false"):
+        refuse_unsafe({"spark.speculation": "TRUE"}.get)
+    refuse_unsafe({}.get)

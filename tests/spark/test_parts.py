@@ -1,0 +1,182 @@
+"""The parts that need no Spark: levels of a plan, rows between tasks, what fits together, files kept on an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kafka_eos import Pipeline
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.coordinator.supervision import Refused
+from kafka_eos.errors import Fatal, PlanError, RestartFromCheckpoint
+from kafka_eos.interfaces import FileRef
+from kafka_eos.spark.cache import CachedStorage, own_directory
+from kafka_eos.spark.epochs import fitting
+from kafka_eos.spark.levels import destinations, levels
+from kafka_eos.spark.messages import Failure, Report
+from kafka_eos.spark.rows import FRAME, Inbox, Outbox
+from kafka_eos.testing import ListSource, MemorySink
+
+
+def counted(stream: Any, name: str) -> Any:
+    return stream.key_by(lambda value: value, f"by-{name}", values=int).fold(
+        name, init=lambda: 0, step=lambda n, _: n + 1, emit=lambda key, n: n
+    )
+
+
+def test_a_plan_without_exchanges_is_one_level() -> None:
+    pipeline = Pipeline("p")
+    pipeline.source("in", ListSource([1])).sink("out", MemorySink())
+
+    (level,) = levels(pipeline.plan())
+
+    assert level.sources == ("in",)
+    assert level.nodes == {"in", "out"}
+
+
+def test_an_exchange_leads_to_the_deepest_level_that_its_reader_needs() -> None:
+    pipeline = Pipeline("p")
+    source = pipeline.source("in", ListSource([1]))
+    deep = counted(counted(source, "one"), "two")
+    deep.union(source.rebalance("spread", values=int), pipeline.source("late", ListSource([2])), name="all").sink(
+        "out", MemorySink()
+    )
+
+    found = levels(pipeline.plan())
+
+    assert [sorted(level.heads) for level in found] == [[], ["by-one"], ["by-two", "spread"]]
+    assert [level.sources for level in found] == [("in",), (), ("late",)]
+    assert destinations(found) == {"by-one": 1, "by-two": 2, "spread": 2}
+
+
+def test_rows_that_are_fed_back_are_refused() -> None:
+    pipeline = Pipeline("p")
+    source = pipeline.source("in", ListSource([1]))
+    source.iterate("round", lambda values: (values.filter(lambda n: n < 3), values), values=int).sink(
+        "out", MemorySink()
+    )
+
+    with pytest.raises(PlanError, match="embedded engine"):
+        levels(pipeline.plan())
+
+
+# ---------------------------------------------------------------- rows
+
+
+def sent(subtask: int, attempt: int, frames: int) -> list[pa.RecordBatch]:
+    outbox = Outbox(0, subtask, 2, attempt)
+    for number in range(frames):
+        outbox.frame(number % 2, 1, "by", b"frame")
+    outbox.report(b"report")
+    outbox.ends()
+    return list(outbox.rest())
+
+
+def to(target: int, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    return [batch.filter(pa.array([value == target for value in batch["target"].to_pylist()])) for batch in batches]
+
+
+def test_an_inbox_gives_every_row_and_knows_who_sent_them() -> None:
+    inbox = Inbox(to(0, sent(0, 70, 3) + sent(1, 71, 4)), 2)
+
+    frames = [row for row in inbox if row[2] == FRAME]
+
+    assert [row[3] for row in frames] == [0, 0, 1, 1]
+    assert inbox.inputs == {0: 70, 1: 71}
+
+
+@pytest.mark.parametrize(
+    "arrived",
+    [
+        lambda: sent(0, 70, 3),
+        lambda: sent(0, 70, 3) + sent(0, 72, 3) + sent(1, 71, 3),
+        lambda: [batch.slice(1) for batch in to(0, sent(0, 70, 3))] + sent(1, 71, 3),
+    ],
+    ids=["a sender is missing", "a sender came twice", "a row is missing"],
+)
+def test_an_inbox_that_is_not_whole_fails(arrived: Callable[[], list[pa.RecordBatch]]) -> None:
+    with pytest.raises(RestartFromCheckpoint):
+        list(Inbox(to(0, arrived()), 2))
+
+
+def report(level: int, subtask: int, attempt: int, inputs: dict[int, int] | None = None, **more: Any) -> Report:
+    return Report(level=level, subtask=subtask, attempt=attempt, inputs=inputs or {}, **more)
+
+
+def test_reports_of_one_run_of_each_task_fit() -> None:
+    read = {0: 10, 1: 11}
+    fitting([report(0, 0, 10), report(0, 1, 11), report(1, 0, 12, read), report(1, 1, 13, read)], 2, 2)
+
+
+@pytest.mark.parametrize(
+    "reports",
+    [
+        [report(0, 0, 10), report(0, 1, 11), report(1, 0, 12, {0: 10, 1: 11})],
+        [report(0, 0, 10), report(0, 1, 11), report(1, 0, 12, {0: 10, 1: 11}), report(1, 1, 13, {0: 14, 1: 11})],
+        [report(0, 0, 10), report(0, 0, 11), report(1, 0, 12, {0: 10, 1: 11}), report(1, 1, 13, {0: 10, 1: 11})],
+    ],
+    ids=["one is missing", "another attempt was read", "a task reports twice"],
+)
+def test_reports_of_different_runs_are_thrown_away(reports: list[Report]) -> None:
+    with pytest.raises(RestartFromCheckpoint):
+        fitting(reports, 2, 2)
+
+
+def test_what_no_retry_can_change_comes_out_as_it_was() -> None:
+    with pytest.raises(Refused, match="bad"):
+        fitting([report(0, 0, 1, failure=Failure("user", "PoisonRecord", "bad", "trace"))], 1, 1)
+    with pytest.raises(Fatal, match="gone"):
+        fitting([report(0, 0, 1, failure=Failure("fatal", "CorruptCheckpoint", "gone", "trace"))], 1, 1)
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_a_file_that_was_uploaded_here_is_not_fetched_again(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "job")
+    kept = CachedStorage(storage, tmp_path / "local")
+    (tmp_path / "a.sst").write_bytes(b"rows")
+    ref = kept.upload(tmp_path / "a.sst", "a.sst")
+    (tmp_path / "job" / "shared" / ref.sha256).unlink()
+
+    kept.fetch(ref, tmp_path / "back.sst")
+
+    assert (tmp_path / "back.sst").read_bytes() == b"rows"
+
+
+def test_files_that_rocksdb_writes_again_are_not_kept(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "job")
+    kept = CachedStorage(storage, tmp_path / "local")
+    (tmp_path / "CURRENT").write_bytes(b"MANIFEST-1")
+    ref = kept.upload(tmp_path / "CURRENT", "CURRENT")
+
+    kept.fetch(ref, tmp_path / "back")
+    (tmp_path / "back").write_bytes(b"MANIFEST-2")
+
+    assert storage.read(f"shared/{ref.sha256}") == b"MANIFEST-1"
+    assert list((tmp_path / "local" / "cache").iterdir()) == []
+
+
+def test_a_file_of_another_size_is_fetched(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "job")
+    kept = CachedStorage(storage, tmp_path / "local")
+    (tmp_path / "a.sst").write_bytes(b"rows")
+    ref = storage.upload(tmp_path / "a.sst", "a.sst")
+    (tmp_path / "local" / "cache" / ref.sha256).write_bytes(b"ro")
+
+    kept.fetch(FileRef("a.sst", ref.sha256, ref.size), tmp_path / "back.sst")
+
+    assert (tmp_path / "back.sst").read_bytes() == b"rows"
+
+
+def test_a_new_term_removes_what_older_ones_left_and_nothing_newer(tmp_path: Path) -> None:
+    own_directory(tmp_path, 3)
+    own_directory(tmp_path, 5)
+
+    own_directory(tmp_path, 4)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["4", "5"]

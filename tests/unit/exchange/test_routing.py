@@ -1,0 +1,121 @@
+"""Who gets which row: keys go to the owner of their group, the rest is spread evenly, or goes to all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_eos import Pipeline, Stream
+from kafka_eos.exchange.routing import router
+from kafka_eos.plan import Node
+from kafka_eos.protocol.assignment import share, subtask_of_split
+from kafka_eos.provenance import branched
+from kafka_eos.records import Batch
+from kafka_eos.schemas import KeyCodec
+from kafka_eos.state.keygroups import key_group, key_group_range
+from kafka_eos.testing import ListSource, MemorySink
+from kafka_eos.testing.sources import ListOrigin
+
+Keys = st.lists(st.text() | st.integers(-(2**63), 2**63 - 1) | st.binary() | st.tuples(st.text(), st.integers(0, 9)))
+
+
+def exchange(verb: Callable[[Stream[Any]], Any]) -> Node:
+    pipeline = Pipeline("routes")
+    verb(pipeline.source("source", ListSource([]))).sink("sink", MemorySink())
+    return pipeline.plan().exchanges[0]
+
+
+KEY_BY = exchange(lambda stream: stream.key_by(str).reduce("last", lambda _, value: value))
+REBALANCE = exchange(lambda stream: stream.rebalance())
+BROADCAST = exchange(lambda stream: stream.broadcast())
+
+
+def batch_of(values: list[Any], **columns: Any) -> Batch[Any]:
+    return Batch(values, columns.pop("rows", range(len(values))), ListOrigin("s", "t", 0, 0, values), **columns)
+
+
+@given(Keys.filter(bool), st.integers(1, 128))
+def test_a_key_goes_to_the_owner_of_its_group(keys: list[Any], parallelism: int) -> None:
+    parts = list(router(KEY_BY, 0, parallelism)(batch_of(list(range(len(keys))), keys=keys)))
+
+    for target, part in parts:
+        owned = key_group_range(target, parallelism)
+        assert all(key_group(KeyCodec().encode(key)) in owned for key in part.keys or ())
+    together = sorted((row, value) for _, part in parts for row, value in zip(part.rows, part.values, strict=True))
+    assert together == [(n, n) for n in range(len(keys))]
+    assert all(list(part.rows) == sorted(part.rows) for _, part in parts), "rows of a batch changed their order"
+
+
+def test_the_route_of_a_key_is_for_ever() -> None:
+    """A change here would send rows that are stored under way to subtasks without their state."""
+    found = {key: [t for t, _ in router(KEY_BY, 0, 8)(batch_of([0], keys=[key]))] for key in ("a", "b", 7, ("a", 7))}
+
+    assert found == {"a": [1], "b": [2], 7: [2], ("a", 7): [2]}
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 128])
+def test_every_key_group_has_one_owner(parallelism: int) -> None:
+    owned = [group for subtask in range(parallelism) for group in key_group_range(subtask, parallelism)]
+
+    assert owned == list(range(128))
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=20), st.integers(1, 7), st.data())
+def test_rebalance_gives_even_shares(sizes: list[int], parallelism: int, data: st.DataObject) -> None:
+    split = router(REBALANCE, data.draw(st.integers(0, parallelism - 1)), parallelism)
+
+    got: Counter[int] = Counter(dict.fromkeys(range(parallelism), 0))
+    pieces = 0
+    for size in sizes:
+        values = list(range(size))
+        parts = list(split(batch_of(values)))
+        assert [value for _, part in parts for value in part.values] == values
+        got.update({target: len(part) for target, part in parts})
+        pieces += len(parts)
+    biggest = -(-max(sizes) // parallelism)
+    assert max(got.values()) - min(got.values()) <= biggest * len(sizes)
+    if set(sizes) == {parallelism}:
+        assert len(set(got.values())) == 1
+
+
+def test_single_rows_go_round() -> None:
+    split = router(REBALANCE, 1, 3)
+
+    assert [target for _ in range(6) for target, _ in split(batch_of(["x"]))] == [1, 2, 0, 1, 2, 0]
+
+
+def test_broadcast_copies_are_told_apart() -> None:
+    batch = branched(batch_of(["a", "b", "c"], rows=[0, 0, 1]), 4, always=True)
+
+    parts = list(router(BROADCAST, 0, 3)(batch))
+
+    assert [(target, part.values) for target, part in parts] == [(n, ["a", "b", "c"]) for n in range(3)]
+    assert [part.branch for _, part in parts] == [[f"4-0-{n}-", f"4-1-{n}-", f"4-0-{n}-"] for n in range(3)]
+
+
+# ---------------------------------------------------------------- splits
+
+
+@given(st.integers(1, 20), st.integers(1, 128))
+def test_equal_partitions_of_several_topics_meet(partitions: int, parallelism: int) -> None:
+    positions: Any = {s: {f"{s}/{n}": {"offset": n} for n in range(partitions)} for s in ("shop", "web")}
+
+    shares = [share(positions, subtask, parallelism) for subtask in range(parallelism)]
+
+    for source, splits in positions.items():
+        assert {split: at for mine in shares for split, at in mine[source].items()} == splits
+        assert sum(len(mine[source]) for mine in shares) == partitions, "a split has two readers"
+    for mine in shares:
+        numbers = [{split.rpartition("/")[2] for split in mine[source]} for source in positions]
+        assert numbers[0] == numbers[1]
+
+
+@pytest.mark.parametrize("split", ["events.log", "", "ü/x", "part-٣"])
+def test_other_splits_have_one_subtask_in_every_process(split: Any) -> None:
+    assert [subtask_of_split(split, 1), *{subtask_of_split(split, 5) for _ in range(3)}][0] == 0
+    assert 0 <= subtask_of_split(split, 5) < 5

@@ -1,0 +1,111 @@
+"""The plan cut at its exchanges: what works together in one subtask, and where rows come in and leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka_eos import Pipeline, Stream
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
+from kafka_eos.plan import Plan
+from kafka_eos.testing import ListSource, MemorySink
+
+Cut = list[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]
+
+
+def segments(plan: Plan) -> Cut:
+    """Heads, tails and nodes of each segment."""
+    found = plan.segments
+    assert [segment.index for segment in found] == list(range(len(found)))
+    everywhere = [name for segment in found for name in segment.nodes]
+    letters = {sink.name for sink in plan.sinks if sink.dead_letters}
+    assert sorted(n for n in everywhere if n not in letters) == sorted(n.name for n in plan.nodes if n.name not in letters)
+    return [(segment.heads, segment.tails, segment.nodes) for segment in found]
+
+
+def source(pipeline: Pipeline, name: str = "in") -> Stream[Any]:
+    return pipeline.source(name, ListSource([]))
+
+
+def kept(stream: Stream[Any], key: str, name: str) -> Stream[Any]:
+    return stream.key_by(str, name=key).reduce(name, lambda _, value: value)
+
+
+def test_a_chain_without_exchange_is_one_segment() -> None:
+    pipeline = Pipeline("chain")
+    source(pipeline).map(str, name="a").filter(bool, name="b").sink("out", MemorySink())
+
+    assert segments(pipeline.plan()) == [(("in",), (), ("in", "a", "b", "out"))]
+
+
+def test_an_exchange_works_before_the_cut() -> None:
+    pipeline = Pipeline("cut")
+    kept(source(pipeline).map(str, name="a"), "key", "last").sink("out", MemorySink())
+
+    assert segments(pipeline.plan()) == [(("in",), ("key",), ("in", "a", "key")), (("key",), (), ("last", "out"))]
+
+
+def test_two_exchanges_in_a_row_make_three() -> None:
+    pipeline = Pipeline("row")
+    kept(source(pipeline), "key", "last").rebalance("spread").sink("out", MemorySink())
+
+    assert segments(pipeline.plan()) == [
+        (("in",), ("key",), ("in", "key")),
+        (("key",), ("spread",), ("last", "spread")),
+        (("spread",), (), ("out",)),
+    ]
+
+
+def test_a_local_key_by_does_not_cut() -> None:
+    pipeline = Pipeline("local")
+    source(pipeline).key_by(str, name="key", local=True).reduce("last", lambda _, v: v).sink("out", MemorySink())
+
+    assert segments(pipeline.plan()) == [(("in",), (), ("in", "key", "last", "out"))]
+
+
+def test_a_diamond_comes_together_behind_the_cut() -> None:
+    """One way changes subtasks and the other does not: they meet in a segment with a source and an exchange."""
+    pipeline = Pipeline("diamond")
+    stream = source(pipeline).map(str, name="a")
+    stream.rebalance("spread").map(str, name="b").union(stream.map(str, name="c"), name="both").sink("out", MemorySink())
+
+    (only,) = segments(pipeline.plan())
+    assert only == (("in", "spread"), ("spread",), ("in", "a", "spread", "b", "c", "both", "out"))
+
+
+def test_a_diamond_of_two_exchanges() -> None:
+    pipeline = Pipeline("diamond")
+    stream = source(pipeline)
+    stream.rebalance("left").union(stream.broadcast("right"), name="both").sink("out", MemorySink())
+
+    assert segments(pipeline.plan()) == [
+        (("in",), ("left", "right"), ("in", "left", "right")),
+        (("left", "right"), (), ("both", "out")),
+    ]
+
+
+def test_two_sources_in_a_union_are_one_segment_only_where_they_meet() -> None:
+    pipeline = Pipeline("union")
+    one = kept(source(pipeline, "one"), "key", "last")
+    one.union(source(pipeline, "two").map(str, name="a"), name="both").sink("out", MemorySink())
+
+    assert segments(pipeline.plan()) == [
+        (("one",), ("key",), ("one", "key")),
+        (("two", "key"), (), ("two", "last", "a", "both", "out")),
+    ] or segments(pipeline.plan()) == [
+        (("one",), ("key",), ("one", "key")),
+        (("two", "key"), (), ("last", "two", "a", "both", "out")),
+    ]
+
+
+def test_dead_letters_can_be_written_in_every_segment_that_their_source_reaches() -> None:
+    pipeline = Pipeline("letters")
+    shop = pipeline.source("shop", KafkaSource("in"), on_error=dead_letter("aside"))
+    other = pipeline.source("other", KafkaSource("in-2"))
+    kept(shop, "key", "last").rebalance("spread").sink("out", KafkaSink("out"))
+    kept(other, "other-key", "other-last").sink("other-out", KafkaSink("out-2"))
+    plan = pipeline.plan()
+    letters = next(sink.name for sink in plan.sinks if sink.dead_letters)
+
+    with_letters = {segment.heads: letters in segment.nodes for segment in plan.segments}
+
+    assert with_letters == {("shop",): True, ("key",): True, ("spread",): True, ("other",): False, ("other-key",): False}

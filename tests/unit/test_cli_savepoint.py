@@ -1,0 +1,358 @@
+"""The commands for savepoints and stored state, and how a running job is asked. Golden jobs stand in for real ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from kafka_eos.checkpoints import paths, savepoints
+from kafka_eos.coordinator.lock import is_held, job_lock
+from kafka_eos.embedded import requests
+from kafka_eos.embedded.requests import Answer, Request, Stop, TakeCheckpoint, TakeSavepoint, Unanswered
+from kafka_eos.errors import ConfigError, Fatal, JobLocked
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+JOB = "golden-rocksdb"
+APP = f"""
+from kafka_eos import Pipeline
+from kafka_eos.connectors.kafka import KafkaSource
+from kafka_eos.connectors.files import FileSink
+
+pipeline = Pipeline("{JOB}")
+pipeline.source("in", KafkaSource("in")).sink("out", FileSink("out"))
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A directory with an app and the checkpoints of its job."""
+    (tmp_path / "app.py").write_text(APP)
+    shutil.copytree(GOLDEN / "manifest-1" / JOB, tmp_path / ".kafka-eos" / JOB)
+    return tmp_path
+
+
+def kafka_eos(directory: Path, *arguments: str) -> tuple[int, str, str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_EOS_", "COLUMNS"))}
+    command = [sys.executable, "-m", "kafka_eos", *arguments]
+    done = subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True, check=False, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def job_dir(home: Path) -> Path:
+    return home / ".kafka-eos" / JOB
+
+
+# ---------------------------------------------------------------- savepoint
+
+
+def test_a_savepoint_is_made_listed_verified_and_dropped(home: Path) -> None:
+    code, out, shown = kafka_eos(home, "savepoint", "trigger", "app.py")
+    assert code == 0, shown
+    path = Path(out.strip())
+    assert path.parent == home / ".kafka-eos" / f"{JOB}.savepoints"
+
+    code, out, _ = kafka_eos(home, "savepoint", "list", "app.py", "--json")
+    (listed,) = map(json.loads, out.splitlines())
+    assert (listed["path"], listed["epoch"], listed["id"]) == (str(path), 2, savepoints.read(path).id)
+    assert str(path) in kafka_eos(home, "savepoint", "list", "app.py")[2]
+    assert kafka_eos(home, "savepoint", "verify", str(path))[0] == 0
+
+    assert kafka_eos(home, "savepoint", "drop", str(path))[0] == 0
+    assert not path.exists()
+    assert kafka_eos(home, "savepoint", "list", "app.py")[1].startswith("no savepoints in ")
+
+
+def test_verify_finds_damage(home: Path) -> None:
+    shutil.copytree(GOLDEN / "savepoint-1", home / "copy")
+    victim = next((home / "copy" / "files").iterdir())
+    victim.write_bytes(victim.read_bytes()[:-1])
+
+    code, out, _ = kafka_eos(home, "savepoint", "verify", "copy")
+
+    assert code == 1 and victim.name in out
+
+
+@pytest.mark.parametrize("path", [".kafka-eos", f".kafka-eos/{JOB}", "app.py", "nowhere"])
+def test_drop_refuses_anything_else(home: Path, path: str) -> None:
+    before = sorted(home.rglob("*"))
+
+    code, _, shown = kafka_eos(home, "savepoint", "drop", path)
+
+    assert (code, sorted(home.rglob("*"))) == (2, before)
+    assert f"ConfigError: {path} is not a savepoint directory: nothing was removed" in shown
+
+
+def test_a_taken_path_is_refused_before_anything_is_asked(home: Path) -> None:
+    with job_lock(job_dir(home) / paths.LOCK, JOB):
+        code, _, shown = kafka_eos(home, "savepoint", "trigger", "app.py", "--path", ".kafka-eos")
+
+    assert code == 2 and "exists already" in shown
+
+
+def test_a_job_without_checkpoints_has_no_savepoint(home: Path) -> None:
+    code, _, shown = kafka_eos(home, "savepoint", "trigger", "app.py", "--checkpoint-dir", "elsewhere")
+
+    assert code == 2 and f"no checkpoints of a job '{JOB}'" in shown
+    assert not (home / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("command", [("stop", "app.py"), ("checkpoints", "trigger", "app.py")])
+def test_a_job_that_does_not_run_cannot_be_asked(home: Path, command: tuple[str, ...]) -> None:
+    code, _, shown = kafka_eos(home, *command)
+
+    assert code == 2 and f"job '{JOB}' does not run" in shown
+
+
+def test_stop_says_how_to_get_a_savepoint_of_a_job_that_has_stopped(home: Path) -> None:
+    assert "kafka-eos savepoint trigger app.py" in kafka_eos(home, "stop", "app.py", "--savepoint")[2]
+
+
+def test_stop_now_makes_no_savepoint(home: Path) -> None:
+    code, _, shown = kafka_eos(home, "stop", "app.py", "--now", "--savepoint")
+
+    assert code == 2 and "--now takes no last checkpoint" in shown
+
+
+# ---------------------------------------------------------------- begin with one
+
+
+def test_run_from_what_is_no_savepoint(home: Path) -> None:
+    text = APP.replace(JOB, "other").replace('FileSink("out")', f'FileSink("{home}")')
+    (home / "app.py").write_text(text)
+
+    code, _, shown = kafka_eos(home, "run", "app.py", "--from", "nowhere")
+
+    assert code == 2 and "ConfigError: nowhere is not a savepoint" in shown
+
+
+def test_a_job_that_began_without_one_is_refused(home: Path) -> None:
+    savepoint = str(GOLDEN / "savepoint-1")
+
+    code, _, shown = kafka_eos(home, "run", "app.py", "--from", savepoint)
+
+    assert code == 2 and "has begun already, without a savepoint" in shown
+    assert not (job_dir(home) / paths.ORIGIN).exists()
+
+
+# ---------------------------------------------------------------- state
+
+
+def test_state_is_listed(home: Path) -> None:
+    code, out, shown = kafka_eos(home, "state", "list", f".kafka-eos/{JOB}")
+    assert code == 0
+    assert f"job {JOB}, epoch 2, 128 key groups" in out and "counted-avro" in shown
+
+    described = [
+        json.loads(line)
+        for line in kafka_eos(home, "state", "list", str(GOLDEN / "savepoint-1"), "--json")[1].splitlines()
+    ]
+    assert [(d["operator"], d["name"], d["kind"]) for d in described] == [
+        ("largest", "accumulator", "value"),
+        ("seen", "count", "value"),
+        ("seen", "ids", "value"),
+        ("seen", "updates", "value"),
+        ("total", "accumulator", "value"),
+    ]
+
+
+@pytest.mark.parametrize("where", [f".kafka-eos/{JOB}", f".kafka-eos/{JOB}@2", str(GOLDEN / "savepoint-1")])
+def test_state_is_read(home: Path, where: str) -> None:
+    _, out, _ = kafka_eos(home, "state", "read", where, "--operator", "seen", "--state", "ids")
+    found = {row["key"]: row["value"] for row in map(json.loads, out.splitlines())}
+    assert found == {f"a{n}": [n, n + 20, n + 40] for n in range(20)}
+
+    _, out, _ = kafka_eos(home, "state", "read", where, "--operator", "total", "--key", "a3")
+    assert json.loads(out) == {"key": "a3", "value": {"updates": 3, "accumulator": {"total": 20, "last": 43}}}
+
+
+def test_state_is_written_to_a_file(home: Path) -> None:
+    of_total = ("state", "read", f".kafka-eos/{JOB}", "--operator", "total")
+
+    assert kafka_eos(home, *of_total, "--format", "parquet", "--output", "total.parquet")[0] == 0
+    assert kafka_eos(home, *of_total, "--output", "total.jsonl")[0] == 0
+
+    table = pyarrow.parquet.read_table(home / "total.parquet").to_pylist()
+    assert table == [json.loads(line) for line in (home / "total.jsonl").read_text().splitlines()]
+    assert len(table) == 20
+    code, _, shown = kafka_eos(home, *of_total, "--output", "total.jsonl")
+    assert code == 2 and "total.jsonl exists already" in shown
+
+
+@pytest.mark.parametrize(
+    ("where", "options", "message"),
+    [
+        ("nowhere", (), "neither a savepoint nor"),
+        (f".kafka-eos/{JOB}@9", (), "holds no epoch 9; it holds 1, 2"),
+        (f".kafka-eos/{JOB}", ("--operator", "tutal"), "it holds that of: largest, seen, total"),
+        (f".kafka-eos/{JOB}", ("--operator", "seen"), "say which of its states: count, ids, updates"),
+        (f".kafka-eos/{JOB}", ("--operator", "total", "--key", "zz"), "nothing for key 'zz'"),
+        (f".kafka-eos/{JOB}", ("--operator", "total", "--format", "parquet"), "give --output"),
+    ],
+)
+def test_what_cannot_be_read_is_explained(home: Path, where: str, options: tuple[str, ...], message: str) -> None:
+    code, _, shown = kafka_eos(home, "state", "read", where, *(options or ("--operator", "total")))
+
+    assert code == 2 and message in shown and "Traceback" not in shown
+
+
+# ---------------------------------------------------------------- requests
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "job").mkdir()
+    return tmp_path / "job"
+
+
+@contextmanager
+def supervisor(directory: Path, answers: dict[type, Answer]) -> Iterator[list[Request]]:
+    """Whoever holds the lock and answers, until the block ends or it has served a stop."""
+    served: list[Request] = []
+    held, over = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with job_lock(directory / paths.LOCK, JOB):
+            requests.clear(directory)
+            held.set()
+            while not over.wait(0.01):
+                for token, request in requests.pending(directory):
+                    served.append(request)
+                    requests.answer(directory, token, answers[type(request)])
+                    if isinstance(request, Stop):
+                        return
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert held.wait(10)
+    try:
+        yield served
+    finally:
+        over.set()
+        thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        (TakeCheckpoint(), Answer(epoch=7)),
+        (TakeSavepoint(path="/backup/one"), Answer(epoch=7, path="/backup/one")),
+        (TakeSavepoint(path="/backup/one", stop=True), Answer(epoch=8)),
+        (Stop(), Answer(epoch=9)),
+        (Stop(drain=False), Answer()),
+    ],
+)
+def test_what_is_asked_is_answered_and_nothing_is_left(directory: Path, request_: Request, answer: Answer) -> None:
+    with supervisor(directory, {type(request_): answer}) as served:
+        assert requests.wait(directory, requests.submit(directory, request_), 30) == answer
+
+    assert served == [request_]
+    assert list((directory / paths.REQUESTS).iterdir()) == []
+
+
+def test_the_reason_of_a_failure_comes_back(directory: Path) -> None:
+    with (
+        supervisor(directory, {TakeCheckpoint: requests.failed(Fatal("no more"))}),
+        pytest.raises(ConfigError, match="no more"),
+    ):
+        requests.wait(directory, requests.submit(directory, TakeCheckpoint()), 30)
+
+
+def test_without_a_supervisor_the_wait_ends(directory: Path) -> None:
+    with pytest.raises(Unanswered, match="ended or was restarted"):
+        requests.wait(directory, requests.submit(directory, TakeCheckpoint()), 30)
+
+    assert requests.pending(directory) == []
+
+
+def test_a_supervisor_does_not_do_what_another_one_was_asked(directory: Path) -> None:
+    token = requests.submit(directory, Stop())
+    with supervisor(directory, {}) as served, pytest.raises(Unanswered, match="ended or was restarted"):
+        requests.wait(directory, token, 30)
+
+    assert served == []
+
+
+def test_a_request_that_is_not_served_in_time_is_withdrawn(directory: Path) -> None:
+    with job_lock(directory / paths.LOCK, JOB):
+        with pytest.raises(Unanswered, match=r"no answer within 0\.1 s"):
+            requests.wait(directory, requests.submit(directory, Stop()), 0.1)
+
+        assert requests.pending(directory) == []
+
+
+def test_a_request_of_another_version_is_answered_with_that(directory: Path) -> None:
+    token = requests.submit(directory, TakeCheckpoint())
+    (directory / paths.request_name(token)).write_text('{"type": "dance"}')
+
+    with job_lock(directory / paths.LOCK, JOB):
+        assert requests.pending(directory) == []
+        with pytest.raises(ConfigError, match="does not know this request"):
+            requests.wait(directory, token, 30)
+
+
+def test_an_answered_request_is_not_pending(directory: Path) -> None:
+    token = requests.submit(directory, TakeCheckpoint())
+
+    requests.answer(directory, token, Answer(epoch=1))
+    requests.answer(directory, token, Answer(epoch=2))
+
+    assert requests.pending(directory) == []
+    assert requests.wait(directory, token, 30) == Answer(epoch=1)
+
+
+def test_looking_at_the_lock_does_not_keep_a_supervisor_from_it(directory: Path) -> None:
+    lock, over = directory / paths.LOCK, threading.Event()
+    lock.touch()
+
+    def look() -> None:
+        while not over.is_set():
+            is_held(lock)
+
+    watchers = [threading.Thread(target=look) for _ in range(2)]
+    for watcher in watchers:
+        watcher.start()
+    try:
+        for _ in range(20):
+            with job_lock(lock, JOB):
+                assert is_held(lock)
+                with pytest.raises(JobLocked), job_lock(lock, JOB):
+                    pass
+    finally:
+        over.set()
+        for watcher in watchers:
+            watcher.join()
+    assert not is_held(lock)
+    assert not is_held(directory / "nowhere")
+
+
+def test_stop_waits_until_the_job_is_gone(home: Path) -> None:
+    with supervisor(job_dir(home), {Stop: Answer(epoch=3)}) as served:
+        code, _, shown = kafka_eos(home, "stop", "app.py")
+
+        assert code == 0, shown
+        assert not is_held(job_dir(home) / paths.LOCK)
+    assert served == [Stop()]
+
+
+def test_a_running_job_is_asked_for_the_savepoint(home: Path) -> None:
+    target = home / "backup" / "one"
+    with supervisor(job_dir(home), {TakeSavepoint: Answer(epoch=3, path=str(target))}) as served:
+        code, out, shown = kafka_eos(home, "savepoint", "trigger", "app.py", "--path", "backup/one")
+
+    assert (code, out.strip()) == (0, str(target)), shown
+    assert served == [TakeSavepoint(path=str(target))]
+
+
+def test_a_checkpoint_is_asked_for(home: Path) -> None:
+    with supervisor(job_dir(home), {TakeCheckpoint: Answer(epoch=3)}):
+        assert kafka_eos(home, "checkpoints", "trigger", "app.py")[:2] == (0, "epoch 3 is committed\n")
