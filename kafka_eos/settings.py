@@ -109,6 +109,8 @@ class Settings(BaseSettings):
     checkpoint_timeout: Duration = 120.0
     tolerated_checkpoint_failures: int = Field(3, ge=0)
     """Consecutive failures that are retried before the job stops."""
+    worker_timeout: Duration = 120.0
+    """Time that workers have to let go of one session and to restore the next; after it they are killed."""
     max_restarts: int = Field(10, ge=0)
     """Consecutive deaths of a worker that are answered by a restart."""
     restart_backoff_initial: Duration = 1.0

@@ -31,7 +31,8 @@ def open_session(
 ) -> SparkSession:
     """A local session with ``threads`` cores and ``partitions`` shuffle partitions.
 
-    ``python_path`` is added to what Python workers import from. ``long`` prepares for minutes of work. Raises ConfigError if Java or pyspark is missing.
+    ``python_path`` is added to what Python workers import from. ``long`` prepares for minutes of work.
+    Raises ConfigError if Java or pyspark is missing.
     """
     if find_spec("pyspark") is None:
         raise ConfigError("the audit runs on PySpark, which is not installed: pip install 'kafka-eos[spark]'")

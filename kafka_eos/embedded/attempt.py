@@ -68,8 +68,6 @@ class Phase(enum.Enum):
     DONE = "done"
 
 
-READY_TIMEOUT = 120.0
-"""Seconds that workers have to let go of the last session and to restore the next."""
 DISCOVERY_INTERVAL = 5.0
 
 
@@ -105,10 +103,11 @@ class Attempt:
         desk: Desk,
         has_loops: bool,
         stops_the_world: bool,
+        worker_timeout: float,
     ) -> None:
         self._coordinator, self._resumed, self._workers = coordinator, resumed, workers
         self._events, self._cadence, self._observe = events, cadence, observe
-        self._desk = desk
+        self._desk, self._worker_timeout = desk, worker_timeout
         self._ends, self._has_loops, self._stops_the_world = ends, has_loops, stops_the_world
         self._session = resumed.term.n
         self._phase = Phase.PREPARING
@@ -183,9 +182,11 @@ class Attempt:
     # ------------------------------------------------------------ time
 
     def _tick(self, now: float) -> None:
-        if self._phase is Phase.PREPARING and now - self._began > READY_TIMEOUT:
+        if self._phase is Phase.PREPARING and now - self._began > self._worker_timeout:
             late = [w for w in self._workers if w.subtask not in self._ready]
-            raise WorkerDied(f"not ready after {READY_TIMEOUT:.0f} s: {_named(late)}", [w.pid for w in late])
+            raise WorkerDied(
+                f"not ready after {self._worker_timeout:.0f} s (worker_timeout): {_named(late)}", [w.pid for w in late]
+            )
         if isinstance(self._flight, Pending) and self._cadence.expired(self._flight, now):
             raise RestartFromCheckpoint(
                 f"checkpoint {self._flight.id} was not acknowledged within {self._cadence.timeout:.0f} s"

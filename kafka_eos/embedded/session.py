@@ -75,12 +75,13 @@ def run_session(
     storage: CheckpointStorage,
     start: Start,
     mouth: Mouth,
-    local: Path,
+    local: Sequence[Path],
     inbox: Inbox,
 ) -> None:
     """Restore and process until told to drop it, or until it fails, which is reported."""
     try:
-        _only_directory(local, keep=str(start.term))
+        for directory in local:
+            _only_directory(directory, keep=str(start.term))
         session = Session(batch_size, storage, start, mouth)
         with closing(open_stage(session.acknowledge)) as stage:
             hit("recovery.opened")

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos.embedded.control import Start
-from kafka_eos.embedded.inputs import Input, Rows
+from kafka_eos.embedded.inputs import Input, Marker, Rows
 from kafka_eos.embedded.network import BarrierArrived, Network
 from kafka_eos.embedded.outgoing import Outgoing
+from kafka_eos.embedded.spill import SpillingQueue
 from kafka_eos.embedded.task import Captured, Parts, Task
 from kafka_eos.errors import PlanError
 from kafka_eos.exchange import in_flight, wire
@@ -44,9 +45,12 @@ from kafka_eos.records import Batch
 from kafka_eos.settings import Settings
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import key_group_range
+from kafka_eos.state.options import StateOptions, spread
 
 _LOCAL_ROOM = 8
 """Batches that may wait for another segment of the same worker."""
+_LOOP_IN_MEMORY = 256
+"""Batches on the way back of a loop that stay in memory; more are spilled to the local disk."""
 _WORK = 16
 """Entries that are processed between two looks at the network and at the supervisor."""
 
@@ -62,7 +66,7 @@ class Stage:
         settings: Settings,
         storage: CheckpointStorage,
         start: Start,
-        local: Path,
+        local: Sequence[Path],
         subtask: int,
         peers: Mapping[int, socket.socket],
         done: Callable[[int, Sequence[Captured]], None],
@@ -72,7 +76,9 @@ class Stage:
         self.records_in = self.records_out = 0
         self.sent = self.received = 0
         """Frames sent to other workers, and processed of theirs."""
-        self._plan, self._settings, self._start, self._storage, self._local = plan, settings, start, storage, local
+        self._plan, self._settings, self._start, self._storage, self._local = plan, settings, start, storage, local[0]
+        stateful = [node.name for node in plan.nodes if node.stateful]
+        self._places = spread(stateful, local, subtask)
         self._subtask, self._parallelism, self._done = subtask, start.parallelism, done
         self._job = JobContext(plan.name, Term(start.term), settings.for_connectors())
         self._shared: dict[str, Any] = {}
@@ -122,11 +128,12 @@ class Stage:
         backend = open_backend(
             self._settings.state_backend,
             operator,
-            self._local / operator,
+            self._places[operator] / operator,
             key_group_range(self._subtask, self._parallelism),
             handles,
             self._storage,
             self._settings.state_cache_entries,
+            options=StateOptions.of(**self._settings.state_options()),
         )
         self._closing.callback(backend.close)
         return backend
@@ -148,13 +155,21 @@ class Stage:
             {name: writer for (index, name), writer in self._writers.items() if index == segment.index},
         )
         mode, timeout = alignment_of(self._settings)
-        inputs = [
-            Input(self._edges[name], sender, feedback=isinstance(self._plan.node(name), Feedback))
-            for name in segment.heads
-            if name in self._edges
-            for sender in self._senders(name)
-        ]
+        edges = [name for name in segment.heads if name in self._edges]
+        inputs = [self._input(name, sender) for name in edges for sender in self._senders(name)]
         return Task(segment, parts, inputs, self._edges, self._job.term, mode, timeout, self)
+
+    def _input(self, exchange: str, sender: int) -> Input:
+        edge = self._edges[exchange]
+        if not isinstance(self._plan.node(exchange), Feedback):
+            return Input(edge, sender)
+        queue = SpillingQueue[Any](
+            self._local / f"loop-{edge}",
+            _LOOP_IN_MEMORY,
+            lambda entry: None if isinstance(entry, Marker) else self.as_now(edge, entry),
+        )
+        self._closing.callback(queue.close)
+        return Input(edge, sender, feedback=True, queue=queue)
 
     def _senders(self, exchange: str) -> Sequence[int]:
         """Who sends to this subtask; rows of a loop come back to where they were."""
@@ -278,11 +293,11 @@ class Stage:
     def decode(self, edge: int, rows: Rows) -> Batch[Any]:
         return wire.decode(rows, self._codecs[edge]) if isinstance(rows, bytes) else rows
 
-    def as_now(self, edge: int, rows: Rows) -> Rows:
+    def as_now(self, edge: int, rows: Rows) -> bytes:
         return rows if isinstance(rows, bytes) else self._frame(edge, [rows])
 
     def processed(self, edge: int, sender: int, rows: Rows) -> None:
-        if isinstance(rows, bytes):
+        if isinstance(rows, bytes) and sender != self._subtask:
             self._network.processed(edge, sender, len(rows))
             self.received += 1
 

@@ -153,6 +153,7 @@ class Supervisor:
             desk=Desk(self._directory, storage),
             has_loops=bool(self._plan.feedbacks),
             stops_the_world=settings.checkpoint_mode == "synchronous",
+            worker_timeout=settings.worker_timeout,
         )
         if self._stopping:
             attempt.stop()
@@ -205,7 +206,7 @@ class Supervisor:
         for worker in busy.values():
             with suppress(WorkerDied):
                 worker.tell(Drop(session=0))
-        until = time.monotonic() + _DROP_TIMEOUT
+        until = time.monotonic() + min(_DROP_TIMEOUT, self._settings.worker_timeout)
         while busy and time.monotonic() < until and not self._expired:
             with suppress(queue.Empty):
                 match self._events.get(timeout=_NAP):

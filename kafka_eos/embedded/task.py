@@ -52,7 +52,7 @@ class Surroundings(Protocol):
 
     def decode(self, edge: int, rows: Rows) -> Batch[Any]: ...
 
-    def as_now(self, edge: int, rows: Rows) -> Rows:
+    def as_now(self, edge: int, rows: Rows) -> bytes:
         """The rows for a log, whatever the user's code will do to their values when they are processed."""
 
     def processed(self, edge: int, sender: int, rows: Rows) -> None:
@@ -109,7 +109,7 @@ class Task:
     def rows(self, edge: int, sender: int, rows: Rows) -> None:
         """Rows have arrived."""
         entry = self.inputs[edge, sender]
-        entry.queue.append(rows)
+        entry.put(rows)
         for epoch in self._gate.logged_by(entry.channel):
             self._log(epoch, edge, [rows])
 
@@ -117,7 +117,7 @@ class Task:
         """A barrier has arrived behind rows that may still wait here."""
         entry = self.inputs[edge, sender]
         now = time.monotonic()
-        entry.queue.append(Marker(epoch, now))
+        entry.put(Marker(epoch, now))
         self._align(aligned)
         if self._at_once or epoch in self._open:
             self._report(entry.channel, epoch, now)
@@ -181,12 +181,12 @@ class Task:
     def _take(self, entry: Input) -> bool:
         first = entry.queue[0]
         if isinstance(first, Marker):
-            entry.queue.popleft()
+            entry.take()
             self._report(entry.channel, first.epoch, time.monotonic())
             return True
         if not self._room():
             return False
-        entry.queue.popleft()
+        entry.take()
         self._around.push(self.segment, self._heads[entry.edge], self._around.decode(entry.edge, first))
         self._around.processed(entry.edge, entry.sender, first)
         return True

@@ -64,11 +64,12 @@ def _prepare(app: AppRef, settings: str, subtask: str) -> Work:
     plan = load(app).plan()
     resolved = Settings.from_json(settings)
     storage = open_storage(resolved.checkpoints_of(plan.name))
-    local = resolved.local_dir(plan.name) / subtask
+    local = [directory / subtask for directory in resolved.local_dirs(plan.name)]
 
     def work(start: Start, peers: Mapping[int, socket.socket], mouth: Mouth, inbox: Inbox) -> None:
         def open_stage(done: Done) -> Stage:
-            return Stage(plan, resolved, storage, start, local / str(start.term), int(subtask), peers, done)
+            directories = [directory / str(start.term) for directory in local]
+            return Stage(plan, resolved, storage, start, directories, int(subtask), peers, done)
 
         run_session(open_stage, resolved.batch_size, storage, start, mouth, local, inbox)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +75,7 @@ class LevelStage:
         self._readers: dict[str, Reader[Any]] = {}
         self._writers: dict[str, Writer[Any]] = {}
         self._backends: dict[str, StateBackend] = {}
+        self._waiting: dict[tuple[str, int, object], list[Batch[Any]]] = {}
         self._in: Counter[str] = Counter()
         self._out: Counter[str] = Counter()
         self._closing = ExitStack()
@@ -140,18 +141,30 @@ class LevelStage:
 
     def _sender(self, node: Node) -> Callable[[Batch[Any]], None]:
         split = router(node, self._around.subtask, self._spec.parallelism)
-        level = self._destinations[node.name]
 
         def send(batch: Batch[Any]) -> None:
             for target, part in split(batch):
-                self._outbox.frame(target, level, node.name, self._encoded(node, part))
+                self._gather(node, target, part)
 
         return send
 
-    def _encoded(self, node: Node, batch: Batch[Any]) -> bytes:
+    def _gather(self, node: Node, target: int, part: Batch[Any]) -> None:
+        """Put rows that may share a frame together, until they are worth one; other frames may go before them."""
+        alike = (part.origin.source, part.origin.topic, part.lane, part.keys is None, part.updates is None)
+        waiting = self._waiting.setdefault((node.name, target, alike), [])
+        waiting.append(part)
+        if sum(map(len, waiting)) >= self._around.settings.batch_size:
+            self._send(node.name, target, waiting)
+
+    def _send(self, exchange: str, target: int, waiting: list[Batch[Any]]) -> None:
+        frame = self._encoded(self._plan.node(exchange), waiting)
+        waiting.clear()
+        self._outbox.frame(target, self._destinations[exchange], exchange, frame)
+
+    def _encoded(self, node: Node, batches: Sequence[Batch[Any]]) -> bytes:
         assert node.wire is not None  # every exchange has one
         try:
-            return wire.encode(batch, node.wire, self._plan.dead_letters(batch.origin.source) is not None)
+            return wire.encode_all(batches, node.wire, self._plan.dead_letters(batches[0].origin.source) is not None)
         except ValueError as error:
             raise PlanError(
                 f"values cannot pass {node.kind} {node.name!r} to another task: {error}\n  {node.where}"
@@ -214,10 +227,13 @@ class LevelStage:
                 self._outbox.earlier(around.subtask, level, name, frame, number)
                 continue
             for target, part_ in router(node, around.subtask, spec.parallelism)(wire.decode(frame, _wire(node))):
-                self._outbox.earlier(target, level, name, self._encoded(node, part_), number)
+                self._outbox.earlier(target, level, name, self._encoded(node, [part_]), number)
 
     def finish(self) -> Report:
-        """The barrier: snapshot, prepare, report."""
+        """The barrier: send what waits, snapshot, prepare, report."""
+        for (exchange, target, _), waiting in self._waiting.items():
+            if waiting:
+                self._send(exchange, target, waiting)
         hit("source.capture.before")
         positions = {name: self._positions(name) for name in self._level.sources}
         reached = dict.fromkeys(self._level.sources, True)

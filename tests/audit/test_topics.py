@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from kafka_eos.audit import Check, Outcome, Verdict
 from kafka_eos.audit.topics import Question, audit_topics
 from kafka_eos.audit.topics.question import expression, moment
+from kafka_eos.audit.verdict import Facts, judge
 from kafka_eos.cli import app as cli
 from kafka_eos.errors import ConfigError
 from tests.audit.job import Job, Out, out
@@ -166,13 +167,22 @@ def test_a_window_of_offsets_is_all_that_is_judged(pair: Pair, spark: Any) -> No
     assert (Outcome.PASS, ORDERS - 8) == (verdict.outcome, verdict.facts.inputs), verdict.headline
 
 
-def test_the_command_ends_with_the_exit_code_of_the_verdict(pair: Pair, spark: Any, tmp_path: Path) -> None:
-    common = ["audit", "topics", "-b", pair.job.bootstrap, "--output", pair.output, "--report-dir", str(tmp_path)]
+def test_the_command_asks_what_its_options_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[Question] = []
 
-    result = CliRunner().invoke(cli, common)
+    def answer(question: Question, **_: Any) -> Verdict:
+        asked.append(question)
+        return judge(Facts(obstacles=["no cluster"]))
 
-    assert 2 == result.exit_code
-    assert "nothing to compare" in result.output
+    monkeypatch.setattr("kafka_eos.audit.topics.audit_topics", answer)
+    options = ["--input", "a", "--output", "b", "--output", "/c", "--id", "$.x", "--from", '{"a": {"0": 1}}']
+
+    result = CliRunner().invoke(cli, ["audit", "topics", "-b", "host:1", *options, "--report-dir", str(tmp_path)])
+
+    assert (2, ("a",), ("b", "/c"), {"a": {0: 1}}) == (
+        result.exit_code, asked[0].inputs, asked[0].outputs, asked[0].start
+    )  # fmt: skip
+    assert "INVALID: no cluster" in result.output
 
 
 # ---------------------------------------------------------------- questions
@@ -194,10 +204,11 @@ def test_a_moment_is_a_time_or_offsets() -> None:
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"outputs": ()}, "nothing to audit"),
-        ({"inputs": ("t",), "outputs": ("t",)}, "input and output at once"),
+        ({"outputs": (), "id": "$.x"}, "nothing to audit"),
+        ({"outputs": ("t",)}, "nothing to compare"),
+        ({"inputs": ("t",), "outputs": ("t",), "id": "$.x"}, "input and output at once"),
         ({"inputs": (), "outputs": ("t",), "sql": "SELECT 1"}, "needs an input"),
-        ({"outputs": ("t",), "resume": {"resume": {}, "verdict": "INVALID"}}, "proved nothing"),
+        ({"outputs": ("t",), "id": "$.x", "resume": {"resume": {}, "verdict": "INVALID"}}, "proved nothing"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(asked: dict[str, Any], why: str) -> None:

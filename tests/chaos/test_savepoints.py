@@ -95,7 +95,9 @@ def test_rows_under_way_are_part_of_a_savepoint(new_job: NewJob) -> None:
     with running(job) as run:
         run.until_committed(3)
     assert kafka_eos(job, "doctor", str(job.app), "--end")[0] == 0
-    life = second_life(job, trigger(job, job.directory / "savepoint"), KAFKA_EOS_PARALLELISM="2", TEST_PAUSE="0")
+    savepoint = trigger(job, job.directory / "savepoint")
+    assert savepoints.read(savepoint).in_flight, "nothing was under way"
+    life = second_life(job, savepoint, KAFKA_EOS_PARALLELISM="2", TEST_PAUSE="0")
 
     life.run()
 

@@ -62,8 +62,9 @@ Input = tuple[tuple[Row, ...], ...]
 class Scenario:
     """``parallelism`` holds that of the first session, of the second, and so on, over and over (rescaling).
 
-    ``loop`` is (tail, head): segments of a feedback edge. ``interval`` and ``timeout`` are in steps. A
-    channel is slow with the probability ``slow``: barriers then come at very different times. ``pace`` is how eagerly sources read: input lasts for many epochs.
+    ``loop`` is (tail, head): segments of a feedback edge. ``interval`` is in steps. A channel is slow
+    with the probability ``slow``: barriers then come at very different times. ``pace`` is how eagerly sources read: the
+    input lasts for many epochs.
     """
 
     seed: int

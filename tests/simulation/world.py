@@ -38,7 +38,7 @@ class Session:
         """When the rest of a session without coordinator is gone, too."""
         scenario = world.scenario
         size = parallelism**2 * scenario.exchanges * (3 if scenario.loop else 1)
-        cadence = Cadence(scenario.interval, 5.0, timeout=600.0 + 120.0 * size)
+        cadence = Cadence(scenario.interval, 5.0, timeout=800.0 + 200.0 * size)
         self.coordinator: Coordinator | None = Coordinator(
             world.job, world.sink, self, cadence, scenario.concurrent, world.chance
         )

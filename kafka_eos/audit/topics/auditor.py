@@ -90,8 +90,6 @@ class _Run:
     def facts(self, settle_seconds: float) -> Facts:
         question = self._question
         base = Facts(inputs=0 if question.inputs else None, committed_epochs=None)
-        if question.id is None and question.sql is None and question.order is None:
-            return replace(base, obstacles=["nothing to compare: give an id, a query or an order"])
         ranges: Ranges = {}
         compacted: list[str] = []
         if question.topics:

@@ -36,7 +36,8 @@ class Question:
     ``value``    of an output: what ``sql`` is compared with
     ``schema``   of JSON values, as Spark writes it: makes ``json`` a struct instead of a variant
     ``sql``      a query over ``input`` and the input topics that makes ``value``, and ``key`` if that counts too
-    ``start``, ``end``  None; a time; or offsets of partitions. ``slack``: seconds around times in which counterparts lie
+    ``start``, ``end``  None; a time; or offsets of partitions
+    ``slack``    seconds around times in which counterparts may lie
     ``group``    consumer group whose offsets tell how far the input was processed
     ``resume``   the content of an earlier report.json: only what came after it is read
     """
@@ -65,6 +66,8 @@ class Question:
             raise ConfigError("there is nothing to audit: name at least one output topic or directory")
         if both := set(self.inputs) & set(self.outputs):
             raise ConfigError(f"{', '.join(sorted(both))} cannot be input and output at once")
+        if self.id is None and self.sql is None and self.order is None:
+            raise ConfigError("there is nothing to compare: give an id, a query or an order")
         if self.sql is not None and not self.inputs:
             raise ConfigError("a query needs an input topic to read")
         if self.resume is not None and (self.start is not None or "resume" not in self.resume):

@@ -58,9 +58,7 @@ def settle(*networks: Network) -> list[Rows | BarrierArrived]:
 
 @settings(deadline=None)
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 1), st.none() | st.integers(0, 30_000), st.booleans()), min_size=1, max_size=60
-    )
+    st.lists(st.tuples(st.integers(0, 1), st.none() | st.integers(0, 30_000), st.booleans()), min_size=1, max_size=60)
 )
 def test_a_channel_is_first_in_first_out(items: list[tuple[int, int | None, bool]]) -> None:
     """Whatever the sizes: frames larger than the window, empty ones, barriers between."""

@@ -1,0 +1,50 @@
+"""The spilling queue against a plain one: the same entries in the same order, whatever is on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_eos.embedded.spill import SpillingQueue
+
+Entry = str | int | bytes
+
+
+def encode(entry: Entry) -> bytes | None:
+    """Numbers stay in memory, as barriers do."""
+    return None if isinstance(entry, int) else entry if isinstance(entry, bytes) else entry.encode()
+
+
+def plain(entry: Entry) -> Entry:
+    return entry.encode() if isinstance(entry, str) else entry
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.one_of(st.none(), st.text(max_size=5), st.integers(0, 9))), st.integers(1, 4))
+def test_entries_come_out_as_they_went_in(tmp_path_factory: pytest.TempPathFactory, script: list, limit: int) -> None:
+    queue: SpillingQueue[Entry] = SpillingQueue(tmp_path_factory.mktemp("spill") / "file", limit, encode)
+    model: list[Entry] = []
+    for step in script:
+        if step is None and model:
+            assert queue[0] in (model[0], plain(model[0]))
+            assert plain(queue.popleft()) == plain(model.pop(0))
+        elif step is not None:
+            queue.append(step)
+            model.append(step)
+        assert len(queue) == len(model)
+        assert list(map(plain, queue)) == list(map(plain, model))
+    queue.close()
+
+
+def test_the_file_goes_with_the_queue(tmp_path: Path) -> None:
+    queue: SpillingQueue[Entry] = SpillingQueue(tmp_path / "file", 1, encode)
+    for text in "abc":
+        queue.append(text)
+    assert (tmp_path / "file").exists()
+
+    queue.close()
+
+    assert not (tmp_path / "file").exists()
