@@ -29,8 +29,8 @@ env: ## The Python environment (.venv), pinned by hash; all other jobs make it t
 demo: env ## Start a Kafka, run a pipeline, kill it on purpose, prove that nothing was lost or doubled
 	@$(BIN)/kafka-eos demo
 
-test: env ## All tests but the planted bugs; starts a real Kafka and a real Spark itself
-	@$(PYTEST) -m "not planted" $(TESTS)
+test: env ## All tests but the planted bugs and long campaigns; starts a real Kafka and a real Spark itself
+	@$(PYTEST) -m "not planted and not campaign" $(TESTS)
 
 lint: env ## Style and common mistakes (ruff)
 	@$(BIN)/ruff check .
@@ -44,7 +44,7 @@ types: env ## Types (mypy --strict), the library and what users write with it
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests/typing
 
-chaos: env ## Only the tests that kill real jobs at each named step, and again while they recover
+chaos: env ## Kill real jobs at each named step, and again while they recover: one worker, and three in each mode
 	@$(PYTEST) -m chaos $(TESTS)
 
 soak: env ## Kill at random under load for MINUTES (15), then check every output and audit; adds a row to docs/soak.md

@@ -30,7 +30,7 @@ def measure_all(options: argparse.Namespace, home: Path) -> list[Row]:
     for turn in range(options.turns):
         for mode in MODES:
             for interval in (None, *INTERVALS):
-                if interval is None or interval <= options.longest and (turn == 0 or interval <= _OFTEN):
+                if interval is None or (interval <= options.longest and (turn == 0 or interval <= _OFTEN)):
                     rows.append(_point(options, home, turn, mode, interval))
     return rows
 
@@ -53,7 +53,7 @@ def _figures(window: Window) -> Row:
         "rate": window.rate_out,
         "cpu": window.cpu,
         "load": window.load,
-        "checkpoints": len(window.checkpoints),
+        "checkpoints_a_second": len(window.checkpoints) / window.seconds,
         "took_ms": None if (took := window.median("seconds")) is None else took * 1000,
         "blocked_ms": window.median("blocked_ms"),
         "aligning_ms": window.median("aligning_ms"),
@@ -82,7 +82,7 @@ def tables(rows: Sequence[Row]) -> str:
         "k rows/s",
         "loss %",
         "CPU s/M",
-        "checkpoints/s of target",
+        "checkpoints/s",
         "checkpoint ms",
         "blocked ms",
         "aligning ms",
@@ -101,7 +101,7 @@ def _line(rows: Sequence[Row], mode: str, interval: float | None) -> list[str]:
         shown(middle(found, "rate"), 1, 1e-3),
         "–" if interval is None else shown(loss(rows, mode, interval), 1),
         shown(middle(found, "cpu"), 1),
-        shown(middle(found, "checkpoints")),
+        shown(middle(found, "checkpoints_a_second"), 1),
         shown(middle(found, "took_ms")),
         shown(middle(found, "blocked_ms"), 1),
         shown(middle(found, "aligning_ms"), 1),

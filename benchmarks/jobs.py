@@ -54,7 +54,9 @@ class Window:
 
     def quantile(self, share: float) -> float | None:
         """Of the latencies, in seconds."""
-        return self.latencies[min(int(share * len(self.latencies)), len(self.latencies) - 1)] if self.latencies else None
+        return (
+            self.latencies[min(int(share * len(self.latencies)), len(self.latencies) - 1)] if self.latencies else None
+        )
 
 
 def measure(app: str, home: Path, settings: Mapping[str, object], *, seconds: float, warm_up: float) -> Window:
@@ -102,7 +104,9 @@ class Run:
         if not self._history.exists():
             return []
         lines = self._history.read_text().splitlines(keepends=True)
-        return [event for line in lines if line.endswith("\n") for event in [json.loads(line)] if event["event"] == name]
+        return [
+            event for line in lines if line.endswith("\n") for event in [json.loads(line)] if event["event"] == name
+        ]
 
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _PATIENCE

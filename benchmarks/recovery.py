@@ -71,7 +71,7 @@ class Job:
 
     def kill_worker(self) -> float:
         """Returns the moment, in milliseconds since the Unix epoch."""
-        worker = int(self.events("running")[-1]["worker"])
+        worker = int(self.events("running")[-1]["workers"][0])
         now = time.time() * 1000
         os.kill(worker, signal.SIGKILL)
         return now
@@ -146,20 +146,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=5, help="kills, one after another (default: %(default)s)")
     parser.add_argument("--rate", type=int, default=2000, help="new records a second (default: %(default)s)")
     options = parser.parse_args(arguments)
+    print(table(recoveries(options.keys, options.kills, options.rate)))
+    return 0
+
+
+def recoveries(keys: int, kills: int, rate: int) -> list[Recovery]:
+    """Kill a job with so many keys of state again and again, on a broker of its own; ``rate``: new records a second."""
     with tempfile.TemporaryDirectory(prefix="kafka-eos-bench-") as home, own_broker(Path(home)) as broker:
         cluster = Cluster(broker.bootstrap)
         for topic in (_INPUT, _OUTPUT):
             cluster.create(topic)
-        cluster.load(_INPUT, _everything(options.keys))
+        cluster.load(_INPUT, _everything(keys))
         job = Job(broker.bootstrap, Path(home))
         try:
-            _until(lambda: cluster.visible(_OUTPUT) >= options.keys)
-            with _new_records(broker.bootstrap, options.rate, options.keys):
-                found = [_kill(job) for _ in range(options.kills)]
+            _until(lambda: cluster.visible(_OUTPUT) >= keys)
+            with _new_records(broker.bootstrap, rate, keys):
+                return [_kill(job) for _ in range(kills)]
         finally:
             job.stop()
-    print(table(found))
-    return 0
 
 
 def _kill(job: Job) -> Recovery:

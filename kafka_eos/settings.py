@@ -140,6 +140,8 @@ class Settings(BaseSettings):
     """Savepoint that a job without checkpoints begins with; one that began with it goes on where it is."""
     allow_dropped_state: bool = False
     """Start even if a checkpoint or savepoint holds state of operators that the pipeline does not have."""
+    max_concurrent_checkpoints: int = Field(1, ge=1)
+    """Checkpoints that may be on their way at once."""
     parallelism: int = Field(1, ge=1, le=128)
     """Worker processes; a checkpoint can be continued with another number."""
     checkpoint_mode: Literal["aligned", "unaligned", "at-least-once", "synchronous"] = "aligned"

@@ -10,7 +10,10 @@ import msgspec
 from benchmarks.apps.events import COUNT, COUNTERS, Event, ring
 from benchmarks.apps.generated import CountingSink, GeneratedSource
 from kafka_eos import Pipeline
+from kafka_eos.schemas import KeyCodec
+from kafka_eos.state.keygroups import key_group, subtask_of
 
+WORKERS = 2
 HOPS = os.environ["BENCH_HOPS"]
 RATE = float(os.environ["BENCH_RATE"]) if "BENCH_RATE" in os.environ else None
 
@@ -26,8 +29,11 @@ def timed(event: Event, at: float) -> Timed:
     return Timed(event.key, at)
 
 
-def same(key: int, value: Event) -> Event:
-    return value
+def at_home(split: int) -> list[Event]:
+    """As ``ring``, but only keys that the worker of this split owns: a partitioned input, as ``local=True`` needs."""
+    encode = KeyCodec().encode
+    owned = [e for e in ring()(split) if subtask_of(key_group(encode(e.key)), WORKERS) == split % WORKERS]
+    return owned * 2
 
 
 pipeline = Pipeline("bench")
@@ -36,7 +42,8 @@ if RATE is not None:
     stream = pipeline.source("events", source).rebalance("spread")
     stream.sink("out", CountingSink(COUNTERS, latency=True))
 else:
-    stream = pipeline.source("events", GeneratedSource(Event, ring(), COUNTERS, count=COUNT))
+    values = at_home if HOPS == "local" else ring()
+    stream = pipeline.source("events", GeneratedSource(Event, values, COUNTERS, count=COUNT))
     if HOPS == "rebalance":
         stream = stream.rebalance("spread")
     elif HOPS == "three":

@@ -1,6 +1,6 @@
 """The topology of the ABS paper's experiment: six operators, three full shuffles, per-key state in each of three.
 
-    source → map ⇒ fold ⇒ process ⇒ process → sink          (⇒ is key_by, each by another key)
+source → map ⇒ fold ⇒ process ⇒ process → sink          (⇒ is key_by, each by another key)
 """
 
 from collections.abc import Iterable

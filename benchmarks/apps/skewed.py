@@ -1,8 +1,8 @@
 """Sums a key of skewed input: BENCH_HOT of the tuples have one key; BENCH_MERGE says how workers share the work.
 
-    shuffle        each tuple goes to the worker that owns its key
-    late-local     partial sums where the tuples are; once an epoch each key's owner merges those of its keys
-    late-global    the same, and one worker gathers what was merged into a table of all keys
+shuffle        each tuple goes to the worker that owns its key
+late-local     partial sums where the tuples are; once an epoch each key's owner merges those of its keys
+late-global    the same, and one worker gathers what was merged into a table of all keys
 """
 
 import os

@@ -114,8 +114,10 @@ class WarmPool:
         slots: Callable[[], int],
         config: Mapping[str, Any],
         patience: float = _INIT_SECONDS,
+        most: int = MAX_SLOTS,
     ) -> None:
-        """``patience``: seconds after which a producer that has not come up is started anew."""
+        """``patience``: seconds after which a producer that has not come up is started anew; ``most``: slots."""
+        self._most = most
         self._name, self._new_slot, self._config, self._patience = name, slots, config, patience
         self._ready: queue.SimpleQueue[Warm | KafkaEosError] = queue.SimpleQueue()
         self._orders: queue.SimpleQueue[int | Warm | None] = queue.SimpleQueue()
@@ -146,8 +148,16 @@ class WarmPool:
 
     def release(self, used: Warm) -> None:
         """The transaction of ``used`` is finished for good: its slot may serve again."""
-        self._free.append(used.slot)
+        self.retire(used)
+        self.free(used.slot)
+
+    def retire(self, used: Warm) -> None:
+        """The transaction of ``used`` is prepared and needs no client any more: the producer goes, its slot stays."""
         self._orders.put(used)
+
+    def free(self, slot: int) -> None:
+        """What used ``slot`` is finished for good."""
+        self._free.append(slot)
 
     def close(self) -> None:
         """No producer starts after this."""
@@ -158,11 +168,11 @@ class WarmPool:
     def _order(self) -> None:
         if self._free:
             self._orders.put(self._free.pop(0))
-        elif self._slots < MAX_SLOTS:
+        elif self._slots < self._most:
             self._slots += 1
             self._orders.put(self._new_slot())
         else:
-            raise RestartFromCheckpoint(f"{MAX_SLOTS} epochs are prepared and none is finished")
+            raise RestartFromCheckpoint(f"{self._most} epochs are prepared and none is finished")
 
     def _warm_up(self) -> None:
         while (order := self._orders.get()) is not None and not self._closed.is_set():

@@ -215,7 +215,7 @@ class Stage:
 def staged(target: Path) -> Iterator[Stage]:
     """Make a savepoint that will be ``target``, an absent or empty directory; ConfigError if it is taken."""
     check_free(target)
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make_parents(target.parent)
     _remove_dead(target.parent)
     root = target.parent / f"{_STAGE}{secrets.token_hex(8)}"
     lock = _make_locked(root)
@@ -227,7 +227,10 @@ def staged(target: Path) -> Iterator[Stage]:
 
 
 def check_free(target: Path) -> None:
-    """ConfigError if ``target`` exists and is anything but an empty directory."""
+    """ConfigError if ``target`` exists and is anything but an empty directory, or cannot be made."""
+    above = next(path for path in target.absolute().parents if path.exists())
+    if not above.is_dir():
+        raise ConfigError(f"{above} is not a directory: there can be no {target}")
     if target.is_symlink() or (target.exists() and not (target.is_dir() and not any(target.iterdir()))):
         raise _taken(target)
 
@@ -270,6 +273,13 @@ def _looks_like_one(path: Path) -> bool:
 
 def _taken(target: Path) -> ConfigError:
     return ConfigError(f"{target} exists already; give the savepoint a directory that does not")
+
+
+def _make_parents(directory: Path) -> None:
+    """Make a directory and those above it; their names are durable on return."""
+    for missing in reversed([path for path in (directory, *directory.parents) if not path.exists()]):
+        files.make_directory(missing)
+        files.sync_directory(missing.parent)
 
 
 def _make_locked(root: Path) -> int:

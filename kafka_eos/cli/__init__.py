@@ -5,15 +5,28 @@ Rule: a user's mistake ends in one paragraph that says what to do next and exit 
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
+from typer.core import TyperGroup
 
 from kafka_eos import __version__
 from kafka_eos.cli import audit, broker, checkpoints, demo, doctor, explain, run, savepoint, state
 from kafka_eos.cli.ending import explained
 from kafka_eos.cli.output import console
 
+
+class _TwoWords(TyperGroup):
+    """Knows commands of two words, the first of which is a command too."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        both = " ".join(args[:2])
+        return super().resolve_command(ctx, [both, *args[2:]] if both in self.commands else args)
+
+
 app = typer.Typer(
     name="kafka-eos",
+    cls=_TwoWords,
     help="Exactly-once Kafka pipelines in Python: run them, kill them, and prove that nothing was lost or doubled.",
     no_args_is_help=True,
     add_completion=False,
@@ -23,7 +36,8 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("stop")(savepoint.stop)
 app.command("explain")(explain.explain)
-app.add_typer(audit.app, name="audit")
+app.command("audit")(audit.audit)
+app.command("audit topics")(audit.topics)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.add_typer(checkpoints.app, name="checkpoints")

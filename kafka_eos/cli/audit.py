@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app, open_job
 from kafka_eos.cli.output import console, say
@@ -23,32 +22,16 @@ if TYPE_CHECKING:
     from kafka_eos.audit import Verdict
 
 
-class _AppByDefault(TyperGroup):
-    """``audit orders.py`` is ``audit app orders.py``."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        known = {*self.commands, "--help"}
-        return super().parse_args(ctx, ["app", *args] if args and args[0] not in known else args)
-
-
-app = typer.Typer(
-    cls=_AppByDefault,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    help="Prove from the topics that nothing was lost or doubled: of a pipeline (`audit APP`) or of any topics.",
-)
-
 ReportDir = Annotated[Path, typer.Option(help="Where the report is written.")]
 
 
-@app.command("app")
 def audit(
     app: App,
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
     report_dir: ReportDir = Path(".kafka-eos/audit"),
 ) -> None:
-    """Read the input and output of a pipeline with Spark, recompute every output, and compare. The word is optional.
+    """Read the input and output topics and files with Spark, recompute every output, and compare.
 
     Uses the Java client, not the one that the pipeline writes with. The job must have stopped cleanly. Exit code 0
     for PASS, 1 for FAIL (the findings name the records), 2 for INVALID (something needed for a verdict is missing).
@@ -65,7 +48,6 @@ def audit(
     _show(verdict, report_dir)
 
 
-@app.command("topics")
 def topics(
     output: Annotated[list[str], typer.Option(help="Output topic, or a directory (with a slash); repeat for more.")],
     input: Annotated[list[str] | None, typer.Option(help="Input topic; repeat for more.")] = None,  # noqa: A002

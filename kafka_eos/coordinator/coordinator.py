@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,14 @@ from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator import origin
 from kafka_eos.coordinator import term as terms
 from kafka_eos.coordinator.commits import Finisher
+from kafka_eos.coordinator.handover import Acked, Resumed
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import CommittableLost, CorruptCheckpoint, Fenced, RestartFromCheckpoint, Retryable
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import (
-    Committable,
     Committer,
-    InFlight,
     JobContext,
     Json,
     Positions,
@@ -45,29 +43,6 @@ from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 
 COMMIT_MARGIN = 10.0
 """Seconds before its timeout at which a prepared committable is no longer trusted to outlive its siblings."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """Where an attempt starts: its term, the decided epoch it continues, and positions of all splits."""
-
-    term: Term
-    base: EpochId
-    first_epoch: Epoch
-    states: tuple[StateHandle, ...]
-    positions: Mapping[str, Positions]
-    in_flight: tuple[InFlight, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Acked:
-    """What the subtasks acknowledged for one epoch, put together."""
-
-    positions: Mapping[str, Positions]
-    states: tuple[StateHandle, ...]
-    committables: tuple[Committable, ...]
-    in_flight: tuple[InFlight, ...] = ()
-    parallelism: int = 1
 
 
 class Coordinator:
@@ -371,8 +346,10 @@ class Coordinator:
         terms.check(self._storage, self.term)
         return manifest
 
-    def finish(self, manifest: Manifest) -> None:
+    def finish(self, manifest: Manifest, *, sweep: bool = True) -> None:
         """Commit a decided epoch, write its receipt, drop what is no longer needed.
+
+        Without ``sweep`` nothing is dropped: files of an epoch that is on its way are named by no manifest yet.
 
         Raises RestartFromCheckpoint if it cannot be committed as it is: recovery then decides what becomes of it.
         """
@@ -384,7 +361,8 @@ class Coordinator:
                 raise RestartFromCheckpoint(f"epoch {manifest.id} cannot be committed: {reason}")
         # Whoever took over may store files that this term has never heard of.
         terms.check(self._storage, self.term)
-        retention.retain(self._storage, self._plan.name, self._retained)
+        if sweep:
+            retention.retain(self._storage, self._plan.name, self._retained)
 
     def tell_sources(self, manifest: Manifest) -> None:
         """Pass committed positions on to lag tools. Raises Retryable if one could not be told."""

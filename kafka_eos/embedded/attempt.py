@@ -7,7 +7,7 @@ Everything that happens arrives in one queue (worker messages, finished commits,
 handled by one thread. Commits run on a second thread and the search for new splits on a third, so that an outage
 makes the supervisor neither deaf nor late.
 
-Rule: at most one epoch is on its way, from its trigger to its receipt.
+Rule: an epoch is decided only when the one before it is committed, and the last one is on its way alone.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.coordinator import Acked, Coordinator, Interrupted, Resumed
+from kafka_eos.coordinator import Coordinator, Interrupted, Resumed
 from kafka_eos.embedded.control import (
+    Abort,
     Ack,
     Assign,
     Complete,
@@ -41,6 +41,7 @@ from kafka_eos.embedded.control import (
     Trigger,
 )
 from kafka_eos.embedded.desk import Desk
+from kafka_eos.embedded.epochs import Epochs
 from kafka_eos.embedded.events import (
     Broken,
     Committed,
@@ -54,9 +55,10 @@ from kafka_eos.embedded.events import (
 from kafka_eos.embedded.process import WorkerDied, WorkerProcess
 from kafka_eos.errors import Fatal, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable, UserError
 from kafka_eos.failpoints import hit
+from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Positions
 from kafka_eos.protocol.assignment import share
-from kafka_eos.protocol.checkpoint import Cadence, Pending
+from kafka_eos.protocol.checkpoint import Failures
 from kafka_eos.protocol.quiescence import Counts, Round
 
 
@@ -69,6 +71,9 @@ class Phase(enum.Enum):
 
 
 DISCOVERY_INTERVAL = 5.0
+_SWEEP_EVERY = 8
+_SILENCE = 5.0
+"""Seconds without a word (workers report twice a second) after which a late worker is taken for frozen."""
 
 
 class WorkerRefused(UserError):
@@ -77,14 +82,6 @@ class WorkerRefused(UserError):
     def __init__(self, error: str, reason: str) -> None:
         super().__init__(reason)
         self.error = error
-
-
-@dataclass(frozen=True, slots=True)
-class Committing:
-    """A decided epoch whose commits are under way."""
-
-    pending: Pending
-    manifest: Manifest
 
 
 class Attempt:
@@ -96,7 +93,7 @@ class Attempt:
         resumed: Resumed,
         workers: Sequence[WorkerProcess],
         events: queue.SimpleQueue[Event],
-        cadence: Cadence,
+        epochs: Epochs,
         observe: Callable[..., None],
         ends: Mapping[str, Positions] | None,
         *,
@@ -104,16 +101,17 @@ class Attempt:
         has_loops: bool,
         stops_the_world: bool,
         worker_timeout: float,
+        tolerated: int,
     ) -> None:
         self._coordinator, self._resumed, self._workers = coordinator, resumed, workers
-        self._events, self._cadence, self._observe = events, cadence, observe
+        self._events, self._epochs, self._observe = events, epochs, observe
         self._desk, self._worker_timeout = desk, worker_timeout
         self._ends, self._has_loops, self._stops_the_world = ends, has_loops, stops_the_world
         self._session = resumed.term.n
         self._phase = Phase.PREPARING
-        self._flight: Pending | Committing | None = None
-        self._acks: dict[int, Ack] = {}
-        """Answers to the epoch in flight, by subtask."""
+        self._aborted = Failures(tolerated)
+        self._heard: dict[int, float] = {}
+        """When a worker last said anything."""
         self._ready: set[int] = set()
         self._reached: set[int] = set()
         self._draining: Round | None = None
@@ -121,11 +119,12 @@ class Attempt:
         """The sources are at a halt and nothing is under way."""
         self._progress: dict[int, Progress] = {}
         self._known = {name: dict(positions) for name, positions in resumed.positions.items()}
-        now = time.monotonic()
-        self._began = self._last_triggered = self._last_completed = self._last_discovery = now
+        self._began = self._last_discovery = time.monotonic()
         self._committing_thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._looking_thread = ThreadPoolExecutor(1, thread_name_prefix="discovery")
-        self._looking = False
+        self._looking = self._sweeping = False
+        self._unswept = 0
+        """Epochs since old ones were dropped."""
 
     def run(self) -> None:
         self._start()
@@ -187,19 +186,30 @@ class Attempt:
             raise WorkerDied(
                 f"not ready after {self._worker_timeout:.0f} s (worker_timeout): {_named(late)}", [w.pid for w in late]
             )
-        if isinstance(self._flight, Pending) and self._cadence.expired(self._flight, now):
-            raise RestartFromCheckpoint(
-                f"checkpoint {self._flight.id} was not acknowledged within {self._cadence.timeout:.0f} s"
-            )
-        if self._flight is None:
-            due = self._cadence.next_trigger(self._last_triggered, self._last_completed)
+        for epoch in self._epochs.expired(now):
+            self._give_up(epoch, now)
+        if not self._epochs.full and not self._sweeping:
             asked = self._asked(now)
-            if self._phase is Phase.STOPPING or (self._phase is Phase.RUNNING and (asked or now >= due)):
+            if self._phase is Phase.STOPPING or (self._phase is Phase.RUNNING and (asked or now >= self._epochs.due)):
                 self._begin_epoch(now)
         if self._phase is Phase.RUNNING and not self._looking and now - self._last_discovery > DISCOVERY_INTERVAL:
             self._looking = True
             known = {source: dict(positions) for source, positions in self._known.items()}
             self._beside(self._looking_thread, lambda: self._discover(known))
+
+    def _give_up(self, epoch: EpochId, now: float) -> None:
+        """A checkpoint takes too long. The job goes on without it, unless that was the last or one too many."""
+        missing = self._epochs.missing(epoch)
+        what = f"checkpoint {epoch} was not acknowledged in time (checkpoint_timeout) by subtask {missing}"
+        silent = [w for w in self._workers if w.subtask in missing and now - self._heard[w.subtask] > _SILENCE]
+        if silent:
+            raise WorkerDied(f"{what}; no sign of life from {_named(silent)}", [worker.pid for worker in silent])
+        self._aborted = self._aborted.failed()
+        if self._phase is Phase.ENDING or self._aborted.too_many:
+            raise RestartFromCheckpoint(f"{what}; {self._aborted.seen} in a row")
+        self._observe("notice", text=f"{what}; its output goes into the next one")
+        self._epochs.abort(epoch)
+        self._tell_all(Abort(session=self._session, epoch=epoch))
 
     def _asked(self, now: float) -> bool:
         """Look at the desk: is a checkpoint wanted now?"""
@@ -221,14 +231,16 @@ class Attempt:
         self._handle(event)
 
     def _patience(self, now: float) -> float:
-        if self._flight is None and self._phase is Phase.RUNNING:
-            due = self._cadence.next_trigger(self._last_triggered, self._last_completed)
-            return min(max(due - now, 0.0005), 0.2)
-        return 0.0005 if self._flight is None and self._phase is Phase.STOPPING else 0.5
+        if self._phase is Phase.RUNNING and not self._epochs.full:
+            return min(max(self._epochs.due - now, 0.0005), 0.2)
+        return 0.0005 if self._phase is Phase.STOPPING and self._epochs.none else 0.2
 
     def _begin_epoch(self, now: float) -> None:
         """Send the barrier; in synchronous mode, and at the end of bounded input, when nothing is under way."""
         ends = self._phase is Phase.STOPPING and self._has_loops and bool(self._reached)
+        alone = ends or self._stops_the_world or self._phase is Phase.STOPPING or self._desk.wants_savepoint
+        if alone and not self._epochs.none:
+            return  # what must leave nothing under way shares its barriers with no other
         if self._drained or not (self._stops_the_world or ends):
             self._trigger(now)
         elif self._draining is None:
@@ -251,7 +263,7 @@ class Attempt:
 
     def _go_on(self) -> None:
         """After an epoch for which the world was stopped."""
-        if self._drained:
+        if self._drained and self._epochs.none:
             self._drained = False
             self._tell_all(GoOn(session=self._session))
 
@@ -260,11 +272,9 @@ class Attempt:
         if last:
             self._phase = Phase.ENDING
         epoch = self._coordinator.next_epoch()
-        self._flight = Pending(epoch, frozenset(worker.subtask for worker in self._workers), now)
-        self._acks = {}
+        self._epochs.trigger(epoch, now)
         aligned = last or self._desk.wants_savepoint
-        self._desk.begun()
-        self._last_triggered = now
+        self._desk.begun(epoch)
         self._tell_all(Trigger(session=self._session, epoch=epoch, last=last, aligned=aligned))
 
     def _discover(self, known: Mapping[str, Positions]) -> Event:
@@ -318,6 +328,7 @@ class Attempt:
             case Heard(message=message, pid=pid):
                 worker = self._worker(pid)
                 if worker is not None:
+                    self._heard[worker.subtask] = time.monotonic()
                     self._hear(message, worker.subtask)
 
     def _worker(self, pid: int) -> WorkerProcess | None:
@@ -333,7 +344,8 @@ class Attempt:
             case Ready():
                 self._is_ready(subtask)
             case Ack():
-                self._acknowledged(message, subtask)
+                self._epochs.ack(message, subtask)
+                self._decide()
             case Progress():
                 self._progress[subtask] = message
                 counts = self._progress.values()
@@ -357,32 +369,24 @@ class Attempt:
             self._observe("running", term=self._session, base=base, workers=pids, parallelism=len(pids))
             self._phase = Phase.RUNNING
 
-    def _acknowledged(self, ack: Ack, subtask: int) -> None:
-        if not isinstance(self._flight, Pending) or ack.epoch != self._flight.id:
-            return
-        self._flight = pending = self._flight.ack(ack.epoch, subtask)
-        self._acks.setdefault(subtask, ack)
-        hit("coordinator.ack")
-        if not pending.complete:
+    def _decide(self) -> None:
+        """Publish the manifest of the epoch that is complete, if one is, and commit it beside."""
+        complete = self._epochs.ready()
+        if complete is None:
             return
         hit("coordinator.acked")
-        acks = list(self._acks.values())
-        acked = together(acks)
-        for source, positions in acked.positions.items():
+        for source, positions in complete.acked.positions.items():
             # What is verified from now on: retention may pass what has been read.
             self._known[source].update(positions)
-        manifest = self._coordinator.decide(pending.id, acked)
-        self._flight = Committing(pending, manifest)
-        self._observe(
-            "decided",
-            epoch=pending.id.epoch.n,
-            seconds=time.monotonic() - pending.triggered_at,
-            blocked_ms=max(ack.blocked_ms for ack in acks),
-            aligning_ms=max(ack.aligning_ms for ack in acks),
-            state_bytes=sum(file.size for handle in acked.states for file in handle.files),
-            in_flight_bytes=sum(file.size for part in acked.in_flight for file in part.files),
-        )
-        self._beside(self._committing_thread, lambda: self._commit(manifest))
+        manifest = self._coordinator.decide(complete.epoch, complete.acked)
+        self._epochs.decided(complete.epoch)
+        self._aborted = self._aborted.succeeded()
+        self._observe("decided", epoch=manifest.epoch, **complete.facts)
+        # No epoch may store files while old ones are dropped; with several on their way that is not after each.
+        self._unswept += 1
+        self._sweeping = not self._epochs.others and (self._epochs.limit == 1 or self._unswept > _SWEEP_EVERY)
+        sweep = self._sweeping
+        self._beside(self._committing_thread, lambda: self._commit(manifest, sweep))
 
     def _beside(self, thread: ThreadPoolExecutor, work: Callable[[], Event]) -> None:
         """Run ``work`` on another thread; what it returns or raises becomes an event."""
@@ -396,8 +400,8 @@ class Attempt:
 
         thread.submit(run)
 
-    def _commit(self, manifest: Manifest) -> Event:
-        self._coordinator.finish(manifest)
+    def _commit(self, manifest: Manifest, sweep: bool) -> Event:
+        self._coordinator.finish(manifest, sweep=sweep)
         try:
             self._coordinator.tell_sources(manifest)
         except Retryable as error:
@@ -406,36 +410,17 @@ class Attempt:
         return Committed(self._session, manifest)
 
     def _committed(self, manifest: Manifest) -> None:
-        assert isinstance(self._flight, Committing)
-        self._observe(
-            "committed",
-            epoch=manifest.epoch,
-            seconds=time.monotonic() - self._flight.pending.triggered_at,
-            records=sum(c.records for c in manifest.committables),
-        )
+        seconds, records = self._epochs.committed(manifest), sum(c.records for c in manifest.committables)
+        self._observe("committed", epoch=manifest.epoch, seconds=seconds, records=records)
+        if self._sweeping:
+            self._sweeping, self._unswept = False, 0
         self._desk.committed(manifest)
-        self._flight = None
-        self._last_completed = time.monotonic()
         self._tell_all(Complete(session=self._session, epoch=manifest.id))
-        if self._phase is Phase.ENDING:
+        if self._phase is Phase.ENDING and self._epochs.none:
             self._phase = Phase.DONE
         else:
             self._go_on()
-
-
-def together(acks: Sequence[Ack]) -> Acked:
-    """The answers of all subtasks as one."""
-    positions: dict[str, Positions] = {}
-    for ack in acks:
-        for source, at in ack.positions.items():
-            positions.setdefault(source, {}).update(at)
-    return Acked(
-        positions=positions,
-        parallelism=len(acks),
-        states=tuple(handle for ack in acks for handle in ack.states),
-        committables=tuple(c for ack in acks for c in ack.committables),
-        in_flight=tuple(part for ack in acks for part in ack.in_flight),
-    )
+            self._decide()
 
 
 def _named(workers: Sequence[WorkerProcess]) -> str:

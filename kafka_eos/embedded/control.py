@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from kafka_eos.ids import EpochId
+from kafka_eos.ids import Epoch, EpochId
 from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
 
 _LENGTH = struct.Struct(">I")
@@ -61,6 +61,12 @@ class Complete(Message, frozen=True):
     epoch: EpochId
 
 
+class Abort(Message, frozen=True):
+    """The epoch is given up: seal what is not sealed of it, and name that output in the next answer."""
+
+    epoch: EpochId
+
+
 class Assign(Message, frozen=True):
     """New splits of a source."""
 
@@ -102,13 +108,21 @@ class Ready(Message, frozen=True):
     """State restored, readers and writers open."""
 
 
+class Sealed(msgspec.Struct, frozen=True):
+    """Output that is prepared: of the epoch, or of one before it that was given up."""
+
+    epoch: Epoch
+    committables: tuple[Committable, ...]
+
+
 class Ack(Message, frozen=True):
     """The epoch is durable on this subtask's side."""
 
     epoch: EpochId
     positions: dict[str, Positions]
     states: tuple[StateHandle, ...]
-    committables: tuple[Committable, ...]
+    sealed: tuple[Sealed, ...]
+    """Everything that no epoch has taken yet, as far as this worker knows."""
     in_flight: tuple[InFlight, ...]
     blocked_ms: float
     """How long the barrier kept the worker from processing."""
@@ -143,7 +157,7 @@ class Dropped(Message, frozen=True):
     """The session is over and nothing of it runs any more."""
 
 
-ToWorker: TypeAlias = Start | Trigger | Complete | Assign | Halt | GoOn | Count | Drop
+ToWorker: TypeAlias = Start | Trigger | Complete | Abort | Assign | Halt | GoOn | Count | Drop
 ToSupervisor: TypeAlias = Ready | Ack | Progress | Reached | Counted | Failed | Dropped
 
 _encoder = msgspec.msgpack.Encoder()

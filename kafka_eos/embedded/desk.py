@@ -13,6 +13,7 @@ from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.embedded import requests
 from kafka_eos.embedded.requests import Answer, Request, Stop, TakeSavepoint
+from kafka_eos.ids import EpochId
 from kafka_eos.state import savepoints
 
 _EVERY = 0.2
@@ -25,7 +26,8 @@ class Desk:
         self._directory, self._storage = directory, storage
         self._looked = 0.0
         self._waiting: dict[str, Request] = {}
-        self._served: dict[str, Request] = {}
+        self._served: dict[str, tuple[EpochId, Request]] = {}
+        """Requests with the epoch that serves them; any later one does, too."""
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="savepoint")
 
     def look(self, now: float) -> None:
@@ -56,18 +58,20 @@ class Desk:
         """Is the job to end as it is?"""
         return any(isinstance(request, Stop) and not request.drain for request in self._waiting.values())
 
-    def begun(self) -> None:
+    def begun(self, epoch: EpochId) -> None:
         """An epoch begins that serves all who wait."""
-        self._served, self._waiting = self._waiting, {}
+        self._served |= {token: (epoch, request) for token, request in self._waiting.items()}
+        self._waiting = {}
 
     def committed(self, manifest: Manifest) -> None:
-        """The epoch that was begun is committed: answer, and make savepoints of it beside the work."""
-        for token, request in self._served.items():
+        """An epoch is committed: answer, and make savepoints of it beside the work."""
+        served = {token: request for token, (epoch, request) in self._served.items() if epoch <= manifest.id}
+        for token, request in served.items():
             if isinstance(request, TakeSavepoint):
                 self._savepoint(token, request, manifest)
             else:
                 requests.answer(self._directory, token, Answer(epoch=manifest.epoch))
-        self._served = {}
+        self._served = {token: kept for token, kept in self._served.items() if token not in served}
 
     def ended(self) -> None:
         """The job ends without another epoch: tell those who asked for that."""

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from kafka_eos.embedded.control import (
+    Abort,
     Ack,
     Assign,
     Complete,
@@ -36,6 +37,7 @@ from kafka_eos.embedded.control import (
     Progress,
     Reached,
     Ready,
+    Sealed,
     Start,
     ToWorker,
     Trigger,
@@ -46,7 +48,7 @@ from kafka_eos.embedded.task import Captured
 from kafka_eos.errors import Fatal, UserError
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import CheckpointStorage
+from kafka_eos.interfaces import CheckpointStorage, Committable
 
 _IDLE_POLL = 0.02
 """Seconds to wait for input when there is none; also how late a barrier can be noticed."""
@@ -99,6 +101,8 @@ class Session:
     def __init__(self, batch_size: int, storage: CheckpointStorage, start: Start, mouth: Mouth) -> None:
         self._batch_size, self._storage, self._start, self._mouth = batch_size, storage, start, mouth
         self._background = ThreadPoolExecutor(1, thread_name_prefix="pre-commit")
+        self._undecided: dict[Epoch, list[Committable]] = {}
+        """Prepared output that is not known to be committed. Only the background thread touches it."""
         self._progress_at = 0.0
         self._reached = start.ends is None
 
@@ -123,6 +127,9 @@ class Session:
                     case Complete(epoch=epoch):
                         hit("worker.complete")
                         self._stage.completed(epoch)
+                        self._background.submit(self._taken, epoch)
+                    case Abort(epoch=epoch):
+                        self._give_up(epoch)
                     case Halt():
                         reading = False
                     case GoOn():
@@ -148,11 +155,14 @@ class Session:
         """Make what the segments captured durable, beside the processing, and tell the supervisor."""
 
         def acknowledged() -> Ack:
+            self._undecided.setdefault(Epoch(epoch), []).extend(
+                committable for part in captured for prepare in part.precommits for committable in prepare()
+            )
             return Ack(
                 session=self._start.session,
                 epoch=EpochId(Epoch(epoch), Term(self._start.term)),
                 positions={name: at for part in captured for name, at in part.positions.items()},
-                committables=tuple(c for part in captured for prepare in part.precommits for c in prepare()),
+                sealed=tuple(Sealed(of, tuple(kept)) for of, kept in sorted(self._undecided.items())),
                 states=tuple(upload(self._storage) for part in captured for upload in part.uploads),
                 in_flight=tuple(kept for part in captured for kept in self._stage.store(part)),
                 blocked_ms=sum(part.blocked for part in captured) * 1000,
@@ -161,15 +171,35 @@ class Session:
 
         self._background.submit(self._say_result, acknowledged)
 
+    def _give_up(self, epoch: EpochId) -> None:
+        """Prepare the output of an aborted epoch all the same: its rows will not be read again."""
+        precommits = self._stage.abort(epoch)
+
+        def prepare() -> None:
+            kept = self._undecided.setdefault(epoch.epoch, [])
+            kept.extend(committable for prepare in precommits for committable in prepare())
+
+        self._background.submit(self._reporting, prepare)
+
+    def _taken(self, epoch: EpochId) -> None:
+        """An epoch is committed, and with it all output up to it."""
+        self._undecided = {of: kept for of, kept in self._undecided.items() if of > epoch.epoch}
+
     def _say_result(self, acknowledge: Callable[[], Ack]) -> None:
-        try:
+        def say() -> None:
             ack = acknowledge()
+            hit("worker.ack.before")
+            self._mouth.say(ack)
+            hit("worker.ack.after")
+
+        self._reporting(say)
+
+    def _reporting(self, work: Callable[[], None]) -> None:
+        """Background work; if it fails, the session does."""
+        try:
+            work()
         except Exception as error:  # noqa: BLE001 - reported to the supervisor, which decides
             self._mouth.say(failure(self._start.session, error))
-            return
-        hit("worker.ack.before")
-        self._mouth.say(ack)
-        hit("worker.ack.after")
 
     def _report(self) -> None:
         now = time.monotonic()

@@ -33,6 +33,7 @@ from kafka_eos.interfaces import (
     JobContext,
     ListCodec,
     Positions,
+    PreCommit,
     Reader,
     StateBackend,
     TaskContext,
@@ -157,7 +158,7 @@ class Stage:
         mode, timeout = alignment_of(self._settings)
         edges = [name for name in segment.heads if name in self._edges]
         inputs = [self._input(name, sender) for name in edges for sender in self._senders(name)]
-        return Task(segment, parts, inputs, self._edges, self._job.term, mode, timeout, self)
+        return Task(segment, parts, inputs, self._edges, self._job.term, self._start.first_epoch, mode, timeout, self)
 
     def _input(self, exchange: str, sender: int) -> Input:
         edge = self._edges[exchange]
@@ -254,6 +255,12 @@ class Stage:
         """Begin an epoch at the sources. ``done`` is called when every segment has come to it."""
         for task in reversed(self.tasks):
             task.trigger(epoch.epoch.n, aligned)
+
+    def abort(self, epoch: EpochId) -> list[PreCommit]:
+        """The epoch is given up. Returns what must still be prepared of its output."""
+        captured = self._parts.pop(epoch.epoch.n, [])
+        left = [prepare for part in captured for prepare in part.precommits]
+        return left + [prepare for task in self.tasks for prepare in task.abort(epoch.epoch.n)]
 
     def completed(self, epoch: EpochId) -> None:
         """The epoch is committed: writers may reuse what they kept for it."""

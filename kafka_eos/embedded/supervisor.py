@@ -25,6 +25,7 @@ from kafka_eos.embedded import requests
 from kafka_eos.embedded.attempt import Attempt
 from kafka_eos.embedded.control import Drop, Dropped, ToSupervisor
 from kafka_eos.embedded.desk import Desk
+from kafka_eos.embedded.epochs import Epochs
 from kafka_eos.embedded.events import Event, Heard, StopExpired, StopRequested, WorkerEnded
 from kafka_eos.embedded.process import WorkerDied, WorkerProcess
 from kafka_eos.embedded.status import Observer, StatusFile
@@ -65,6 +66,8 @@ class Supervisor:
         self._checkpoints = Failures(settings.tolerated_checkpoint_failures)
         self._deaths = Failures(settings.max_restarts)
         self._stopping = self._expired = self._recovered = False
+        self._session = 0
+        """Of the latest attempt; what a worker says of an older one does not count."""
         self._mute: set[Observer] = set()
 
     def run(self) -> None:
@@ -137,7 +140,7 @@ class Supervisor:
 
     def _attempt(self, coordinator: Coordinator, workers: Sequence[WorkerProcess], storage: JobStorage) -> None:
         resumed = coordinator.recover()
-        self._recovered = True
+        self._recovered, self._session = True, resumed.term.n
         if self._until_caught_up and self._ends is None:
             self._ends = coordinator.ends()
         settings = self._settings
@@ -147,13 +150,14 @@ class Supervisor:
             resumed,
             workers,
             self._events,
-            cadence,
+            Epochs(cadence, settings.max_concurrent_checkpoints, [worker.subtask for worker in workers]),
             self._observe,
             self._ends,
             desk=Desk(self._directory, storage),
             has_loops=bool(self._plan.feedbacks),
             stops_the_world=settings.checkpoint_mode == "synchronous",
             worker_timeout=settings.worker_timeout,
+            tolerated=settings.tolerated_checkpoint_failures,
         )
         if self._stopping:
             attempt.stop()
@@ -205,12 +209,12 @@ class Supervisor:
         busy = {worker.pid: worker for worker in self._workers.values() if worker.alive}
         for worker in busy.values():
             with suppress(WorkerDied):
-                worker.tell(Drop(session=0))
+                worker.tell(Drop(session=self._session))
         until = time.monotonic() + min(_DROP_TIMEOUT, self._settings.worker_timeout)
         while busy and time.monotonic() < until and not self._expired:
             with suppress(queue.Empty):
                 match self._events.get(timeout=_NAP):
-                    case Heard(message=Dropped(), pid=pid) | WorkerEnded(pid=pid):
+                    case Heard(message=Dropped(session=self._session), pid=pid) | WorkerEnded(pid=pid):
                         busy.pop(pid, None)
         for worker in busy.values():
             worker.kill()

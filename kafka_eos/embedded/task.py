@@ -9,6 +9,7 @@ sent on every tail, in one go. Nothing else of this worker runs in between.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -87,6 +88,7 @@ class Task:
         inputs: Sequence[Input],
         edges: Mapping[str, int],
         term: Term,
+        first_epoch: int,
         mode: Mode,
         aligned_timeout: float,
         around: Surroundings,
@@ -101,8 +103,12 @@ class Task:
         self._gate = Gate(channels, mode, aligned_timeout, frozenset(entry.channel for entry in self._back))
         self.replay: deque[tuple[int, Batch[Any]]] = deque()
         """Rows that were under way in the epoch that this session continues: processed before all others."""
+        self._sealed = first_epoch - 1
+        """The newest epoch that the writers have sealed. They seal each, whatever becomes of it, one after the other."""
+        self._carried: list[PreCommit] = []
+        """Output of epochs that were given up: it belongs to the next one."""
         self._open: dict[int, tuple[Captured, float]] = {}
-        """Epochs that are captured and not complete, and since when."""
+        """Epochs that are captured and not complete, and when their first barrier came."""
 
     # ------------------------------------------------------------ arrivals
 
@@ -128,10 +134,25 @@ class Task:
             self._align(aligned)
             self._report(("source", name), epoch, time.monotonic())
 
-    def abort(self, epoch: int) -> None:
-        """The epoch is given up: forget what was captured of it."""
+    def abort(self, epoch: int) -> list[PreCommit]:
+        """The epoch is given up: forget what was captured of it. Returns what is to be prepared of its output.
+
+        All writers seal it, those too whose barrier has not come: writers of one worker may share a transaction.
+        """
         self._gate, _ = self._gate.abort(epoch)
-        self._open.pop(epoch, None)
+        if epoch in self._open:
+            self._carried += self._open.pop(epoch)[0].precommits
+        return self._seal(epoch)
+
+    def _seal(self, epoch: int) -> list[PreCommit]:
+        """Seal up to ``epoch`` what is not sealed; returns all that is to be prepared and is not named by an answer."""
+        precommits, self._carried = self._carried, []
+        for number in range(self._sealed + 1, epoch + 1):
+            hit("sink.seal")
+            name = EpochId(Epoch(number), self._term)
+            precommits += [writer.seal(name) for writer in self.parts.writers.values()]
+        self._sealed = max(self._sealed, epoch)
+        return precommits
 
     # ------------------------------------------------------------ work
 
@@ -218,18 +239,20 @@ class Task:
         self._carry_out(gate, actions)
 
     def _carry_out(self, gate: Gate, actions: Sequence[Action]) -> None:
+        first = {alignment.epoch: alignment.since for alignment in self._gate.pending}
         self._gate = gate
         for action in actions:
             match action:
                 case Snapshot(epoch=epoch, unaligned=unaligned):
-                    self._snapshot(epoch, unaligned)
+                    self._snapshot(epoch, unaligned, first.get(epoch, math.inf))
                 case Complete(epoch=epoch):
                     captured, since = self._open.pop(epoch)
                     captured.aligning = time.monotonic() - since
                     hit("align.complete")
                     self._around.captured(self.segment, epoch, captured)
                 case Abandon(epoch=epoch):
-                    self._open.pop(epoch, None)
+                    if epoch in self._open:
+                        self._carried += self._open.pop(epoch)[0].precommits
         if self._gate.mode is Mode.UNALIGNED:
             # Barriers that wait in queues count as soon as their epoch is captured.
             waiting = [(e.channel, m) for e in self.inputs.values() for m in [e.oldest_marker()] if m is not None]
@@ -237,17 +260,15 @@ class Task:
                 if marker.epoch in self._open and channel in self._gate.logging:
                     self._report(channel, marker.epoch, marker.at)
 
-    def _snapshot(self, epoch: int, unaligned: bool) -> None:
+    def _snapshot(self, epoch: int, unaligned: bool, since: float) -> None:
+        """Capture the segment. ``since``: when the first barrier came, if that was before now."""
         began = time.monotonic()
-        name = EpochId(Epoch(epoch), self._term)
         hit("source.capture.before")
         positions = {source: reader.positions() for source, reader in self.parts.readers.items()}
         hit("source.capture.after")
-        uploads = [backend.snapshot(name.epoch) for backend in self.parts.backends.values()]
-        hit("sink.seal")
-        precommits = [writer.seal(name) for writer in self.parts.writers.values()]
-        captured = Captured(positions, uploads, precommits)
-        self._open[epoch] = captured, began
+        uploads = [backend.snapshot(Epoch(epoch)) for backend in self.parts.backends.values()]
+        captured = Captured(positions, uploads, self._seal(epoch))
+        self._open[epoch] = captured, min(since, began)
         for edge, batch in self.replay:
             self._log(epoch, edge, [batch])
         self._log_waiting(epoch)

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 _CAUSES = 600
 """Most characters of a Spark error that are shown."""
-_TRACE = re.compile(r"\s*(at |File |\^+|Traceback|\.\.\. \d+ more|Driver stacktrace)")
+_CAUSE = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|[a-z]): .")
+_SPARKS = ("at ", "org.apache.spark", "Caused by")
 _ENVIRONMENT = {
     "PYTHON_VERSION_MISMATCH": "driver and executors need the same Python: set PYSPARK_PYTHON to one on every machine",
     "No module named 'kafka_eos'": "executors cannot import kafka_eos: install it where PYSPARK_PYTHON points to",
@@ -174,6 +175,7 @@ def _as_ours(error: Exception) -> Exception:
 
 
 def _gist(text: str) -> str:
-    """The lines of a failure that are no stack trace, the innermost cause of Python last."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not _TRACE.match(line)]
-    return " | ".join(dict.fromkeys(lines))[:_CAUSES]
+    """What went wrong, in one line: the innermost Python error if there is one, else the first line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if _CAUSE.match(line) and not line.startswith(_SPARKS)]
+    return (causes[-1] if causes else lines[0])[:_CAUSES] if lines else "no message"

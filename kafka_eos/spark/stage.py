@@ -16,7 +16,7 @@ from typing import Any
 
 from kafka_eos.errors import PlanError
 from kafka_eos.exchange import in_flight, wire
-from kafka_eos.exchange.routing import router
+from kafka_eos.exchange.routing import Router, router
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.interfaces import (
@@ -57,6 +57,7 @@ class Surroundings:
     subtask: int
     attempt: int
     lasting: MutableMapping[str, Lasting]
+    routers: MutableMapping[tuple[str, int], Router]
 
 
 class LevelStage:
@@ -140,13 +141,23 @@ class LevelStage:
         return write
 
     def _sender(self, node: Node) -> Callable[[Batch[Any]], None]:
-        split = router(node, self._around.subtask, self._spec.parallelism)
+        split = self._router(node)
 
         def send(batch: Batch[Any]) -> None:
             for target, part in split(batch):
                 self._gather(node, target, part)
 
         return send
+
+    def _router(self, node: Node) -> Router:
+        """By key it is the same in every epoch, and it remembers the owners of keys."""
+        spec, around = self._spec, self._around
+        if not isinstance(node, KeyBy):
+            return router(node, around.subtask, spec.parallelism)
+        key = (node.name, spec.parallelism)
+        if key not in around.routers:
+            around.routers[key] = router(node, around.subtask, spec.parallelism)
+        return around.routers[key]
 
     def _gather(self, node: Node, target: int, part: Batch[Any]) -> None:
         """Put rows that may share a frame together, until they are worth one; other frames may go before them."""
@@ -226,7 +237,7 @@ class LevelStage:
             if not isinstance(node, KeyBy):
                 self._outbox.earlier(around.subtask, level, name, frame, number)
                 continue
-            for target, part_ in router(node, around.subtask, spec.parallelism)(wire.decode(frame, _wire(node))):
+            for target, part_ in self._router(node)(wire.decode(frame, _wire(node))):
                 self._outbox.earlier(target, level, name, self._encoded(node, [part_]), number)
 
     def finish(self) -> Report:

@@ -27,6 +27,7 @@ from pyspark import TaskContext as SparkTask
 from kafka_eos.app import load
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.errors import Bug, Fatal, UserError
+from kafka_eos.exchange.routing import Router
 from kafka_eos.ids import AppRef, Epoch
 from kafka_eos.interfaces import Lasting
 from kafka_eos.settings import Settings
@@ -84,7 +85,14 @@ class _Work:
         process = _process(spec, attempt)
         self._directory = attempt_directory(process.directory, attempt)
         around = Surroundings(
-            process.plan, process.settings, process.storage, self._directory, subtask, attempt, process.lasting
+            process.plan,
+            process.settings,
+            process.storage,
+            self._directory,
+            subtask,
+            attempt,
+            process.lasting,
+            process.routers,
         )
         try:
             self.stage = LevelStage(spec, around, outbox)
@@ -125,6 +133,7 @@ class _Process:
         self.directory = own_directory(self.settings.local_dir(self.plan.name) / "spark", spec.term)
         self.storage = CachedStorage(open_storage(self.settings.checkpoints_of(self.plan.name)), self.directory)
         self.lasting: dict[str, Lasting] = {}
+        self.routers: dict[tuple[str, int], Router] = {}
         self._epoch = -1
 
     def begin(self, spec: Spec) -> None:

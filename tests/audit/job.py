@@ -6,6 +6,7 @@ twice or do it wrong. Outputs carry real provenance and are written in real tran
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ from kafka_eos.ids import AppRef, Epoch, EpochId, SplitId, Term
 from kafka_eos.provenance import HEADER, Provenance
 from kafka_eos.settings import Settings
 
+FED_AT = int(time.time() * 1000)
+"""When every input was made, ms since the epoch. Not long ago: retention goes by it."""
 Input = tuple[int, str | None, bytes]
 """Partition, key, value."""
 
@@ -88,7 +91,7 @@ class Job:
             {"bootstrap.servers": self.bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
         )
         for partition, key, value in inputs:
-            producer.produce(topic, value, key, partition, timestamp=1_700_000_000_000)
+            producer.produce(topic, value, key, partition, timestamp=FED_AT)
         assert producer.flush(60) == 0
 
     def write(self, topic: str, outs: Iterable[Out], *, commit: bool = True) -> None:

@@ -1,20 +1,16 @@
 """Three workers, an exchange between source and state, and a death at every named step: nothing lost or doubled.
 
-`make test` runs one storm of many faults a mode; `make campaign` gives every fault a job of its own, twice.
+`make test` runs one storm of many faults a mode; `make chaos` gives every fault a job of its own, twice.
 """
 
 from __future__ import annotations
 
-import json
-import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from kafka_eos.checkpoints import paths
-from tests.chaos.harness import Job, check, read
-from tests.chaos.running import Running, check_all, frozen, outputs, running, signal_worker
+from tests.chaos.harness import Job
+from tests.chaos.running import check_all
 from tests.chaos.storm import Storm
 from tests.chaos.test_failpoints import plans
 
@@ -42,8 +38,8 @@ DECISION = (
 )
 
 
-def make(new_job: NewJob, mode: str, workers: int = WORKERS, app: str = "totals.py", **environment: object) -> Job:
-    return new_job(PAYMENTS, app, KAFKA_EOS_PARALLELISM=workers, KAFKA_EOS_CHECKPOINT_MODE=mode, **environment)
+def make(new_job: NewJob, mode: str, **environment: object) -> Job:
+    return new_job(PAYMENTS, KAFKA_EOS_PARALLELISM=WORKERS, KAFKA_EOS_CHECKPOINT_MODE=mode, **environment)
 
 
 @pytest.mark.chaos
@@ -71,9 +67,3 @@ def test_every_fault_alone_and_again_while_recovering(new_job: NewJob, mode: str
 
     job.run()
     check_all(job)
-
-
-@pytest.mark.chaos
-def test_a_union_of_two_sources_with_a_process_function(new_job: NewJob, union: Callable[[Job], None]) -> None:
-    job = make(new_job, "unaligned", app="baskets.py", TEST_SECRET="none", TEST_PAUSE=0.001)  # noqa: S106
-    union(job)

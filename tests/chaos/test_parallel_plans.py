@@ -14,7 +14,7 @@ import pytest
 
 from kafka_eos.provenance import HEADER, parse
 from tests.chaos.harness import Job, create_topic, read
-from tests.chaos.running import nothing_left
+from tests.chaos.running import manifests, nothing_left
 from tests.chaos.storm import Storm
 
 NewJob = Callable[..., Job]
@@ -51,6 +51,24 @@ def test_two_exchanges_in_a_row(stormy: Callable[..., Job]) -> None:
     account = {p["id"]: p["account"] for p in payments}
     _in_order(rows, payments, lambda row: account[row["id"]])
     _provenance_is_unique(job)
+
+
+def test_rows_under_way_through_two_exchanges_keep_their_order_in_a_single_worker(new_job: NewJob) -> None:
+    """Those further down are older, so they go first: also where nothing lies between the two any more."""
+    job = new_job(PAYMENTS, "routes.py", TEST_ROUTE="stages", TEST_PAUSE_AFTER=0.004)
+    storm = Storm(job, PAYMENTS)
+    with storm.through(KAFKA_EOS_PARALLELISM=WORKERS, KAFKA_EOS_CHECKPOINT_MODE="unaligned") as running:
+        storm.feed(900)
+        running.until(lambda: {part.exchange for part in manifests(job)[-1].in_flight} == {"first", "second"}, "fill")
+    job.environment["KAFKA_EOS_PARALLELISM"] = "1"
+    job.run()
+    nothing_left(job)
+
+    rows, payments = _output(job), _input(job)
+    assert Counter(row["id"] for row in rows) == Counter(p["id"] for p in payments)
+    _counted(rows, by="branch")
+    account = {p["id"]: p["account"] for p in payments}
+    _in_order(rows, payments, lambda row: account[row["id"]])
 
 
 def test_flat_maps_before_exchanges(stormy: Callable[..., Job]) -> None:

@@ -1,4 +1,4 @@
-"""The number of workers changes in the middle of a storm: 1, 3, 2. Output is exact, and so is every stored checkpoint."""
+"""The number of workers changes in a storm: 1, 3, 2. Output is exact, and so is every stored checkpoint."""
 
 from __future__ import annotations
 

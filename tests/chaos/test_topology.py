@@ -7,6 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.chaos.harness import Job, create_topic, feed, read
 from tests.chaos.running import nothing_left
 
@@ -23,8 +25,10 @@ SECRET = "canary-5e1f0b"
 FULL = 7
 
 
-def test_two_sources_and_a_process_function_survive_kills(new_job: NewJob) -> None:
-    job = new_job(300, app="baskets.py", TEST_SECRET=SECRET, TEST_PAUSE=0.002)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_two_sources_and_a_process_function_survive_kills(new_job: NewJob, workers: int) -> None:
+    mode = {"KAFKA_EOS_PARALLELISM": workers, "KAFKA_EOS_CHECKPOINT_MODE": "unaligned"}
+    job = new_job(300, app="baskets.py", TEST_SECRET=SECRET, TEST_PAUSE=0.002, **mode)
     second = job.environment["TEST_INPUT_2"] = f"{job.name}-in-2"
     create_topic(job.bootstrap, second, 2)
     feed(job.bootstrap, second, range(1000, 1300))

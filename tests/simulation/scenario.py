@@ -137,9 +137,9 @@ def generate(seed: int) -> Scenario:
         concurrent=chance.randint(1, 3),
         ends=loop is None and chance.random() < 0.5,
         interval=chance.randint(20, 120),
-        rows=chance.randint(5, 20),
+        rows=chance.randint(5, 16),
         slow=chance.choice([0.0, 0.3]),
-        pace=chance.choice([0.05, 0.15, 0.5]),
+        pace=chance.choice([0.1, 0.3, 1.0]),
         faults=_faults(chance, chance.randint(0, 7)),
     )
 

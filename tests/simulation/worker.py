@@ -202,7 +202,7 @@ class Worker:
         if not ready:
             return
         channel = ready[int(chance.random() * len(ready))]
-        if channel.slow and chance.random() < 0.75:
+        if channel.slow and chance.random() < 0.6:
             return
         item, segment = channel.wire.popleft(), channel.receiver
         channel.queue.append(item)

@@ -17,7 +17,7 @@ from tests.simulation.invariants import Invariants
 from tests.simulation.scenario import LAST_FAULT, Fault, Scenario
 from tests.simulation.worker import CREDIT, SOURCE, Answer, Channel, Worker
 
-PATIENCE = 30_000
+PATIENCE = 50_000
 """Steps after the last fault in which everything must be committed."""
 
 FAILURES = (Violation, Bug, LookupError)
@@ -37,8 +37,8 @@ class Session:
         self.dies_at = math.inf
         """When the rest of a session without coordinator is gone, too."""
         scenario = world.scenario
-        size = parallelism**2 * scenario.exchanges * (3 if scenario.loop else 1)
-        cadence = Cadence(scenario.interval, 5.0, timeout=800.0 + 200.0 * size)
+        size = parallelism**2 * scenario.exchanges * (2 if scenario.loop else 1)
+        cadence = Cadence(scenario.interval, 5.0, timeout=500.0 + 100.0 * size)
         self.coordinator: Coordinator | None = Coordinator(
             world.job, world.sink, self, cadence, scenario.concurrent, world.chance
         )

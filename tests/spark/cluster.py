@@ -47,6 +47,8 @@ def environment() -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
+        # Both executors take part from the first task on.
+        "PYSPARK_SUBMIT_ARGS": "--conf spark.scheduler.minRegisteredResourcesRatio=1.0 pyspark-shell",
         "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
 

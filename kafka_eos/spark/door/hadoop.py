@@ -148,6 +148,8 @@ class SparkFiles:
                 raise FileExistsError(text) from error
             if kind in ("FileNotFoundException", "NoSuchFileException"):
                 raise FileNotFoundError(text) from error
+            if kind in ("AccessControlException", "AccessDeniedException"):
+                raise ConfigError(f"the checkpoint's file system refuses this user: {text}") from error
             raise Retryable(f"the checkpoint's file system: {text}") from error
 
 

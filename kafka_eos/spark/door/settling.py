@@ -23,7 +23,7 @@ from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId, Term
 from kafka_eos.interfaces import JobContext, Standing
 from kafka_eos.protocol.commit import Commit, Revoke, authorize
-from kafka_eos.spark.door.hadoop import Decisions
+from kafka_eos.spark.door.hadoop import OURS, Decisions
 from kafka_eos.spark.door.ledger import Ledger, Promise
 
 log = logging.getLogger("kafka_eos.spark")
@@ -63,8 +63,8 @@ class Settling:
             outcomes = finisher.commit(promise.committables, decision)
         except RestartFromCheckpoint as error:
             raise CommittableLost(self._lost(promise, str(error), visible=True)) from error
-        self.ledger.receipt(promise, outcomes)
-        self.ledger.prune(promise.batch)
+        self.patience.until_answered("write the receipt", lambda: self.ledger.receipt(promise, outcomes))
+        self.patience.until_answered("forget old batches", lambda: self.ledger.prune(promise.batch))
 
     def abort_others(self, kept: Collection[str] = ()) -> None:
         """Abort every open transaction of the query that is not ``kept``: task attempts that Spark gave up."""
@@ -146,7 +146,14 @@ def _was_decided(settling: Settling, attempt: EpochId) -> bool:
     """
     promise = settling.ledger.load(attempt)
     finisher = Finisher(settling.ledger.storage, {promise.scope: settling.committer}, settling.patience)
-    probes = finisher.probe(promise.committables)
+    try:
+        probes = finisher.probe(promise.committables)
+    except Fatal as error:
+        raise Fatal(
+            f"Spark's commits do not hold batch {promise.batch}, and whether a part of it is visible cannot be told: "
+            f"{error} If nothing of it is visible, delete {settling.checkpoint}/{OURS}/{promise.name} and start "
+            "again: Spark replays the batch."
+        ) from error
     return any(probe.standing is Standing.COMMITTED for probe in probes)
 
 

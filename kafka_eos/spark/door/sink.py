@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.limits import check_topic, check_transactions, transaction_timeout_ms
 from kafka_eos.connectors.kafka.rpc import Coordinators
@@ -125,6 +126,7 @@ def _settled(
     storage, decisions = opened(spark, checkpoint, local)
     if local is not None:
         opening.enter_context(job_lock(local / OURS / paths.LOCK, name))
+        LocalStorage(local / OURS).tidy()
     ledger = Ledger(storage, name)
     first = JobContext(ledger.job, Term(0), {})
     with closing(KafkaCommitter(where, first)) as looking:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from kafka_eos.connectors.kafka.client import Consumer, kafka_errors
 from kafka_eos.connectors.kafka.encoding import Columns
-from kafka_eos.connectors.kafka.pool import Warm, WarmPool
+from kafka_eos.connectors.kafka.pool import WarmPool
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.sink import producer_config
@@ -33,6 +33,9 @@ from kafka_eos.ids import Epoch, EpochId, Term
 
 RESULT: Final = "records long, digest long, transaction string"
 """Schema of the one row that a task returns; ``transaction`` is null if it had nothing to write."""
+
+_MOST_TASKS: Final = 10_000
+"""Tasks of one batch that may run in one worker process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ def deliver(assignment: Assignment, batches: Iterable[pa.RecordBatch]) -> Iterat
             output.write(batch)
             counted.add(batch)
     text = None if output is None else output.prepare()
+    output = None
     hit("door.prepared")
     yield counted.row(text)
 
@@ -89,8 +93,8 @@ class _Count:
 class _Output:
     """One task's transaction."""
 
-    def __init__(self, staged: EpochOutput, group: object, rpc: Coordinators, topic: str | None) -> None:
-        self._staged, self._group, self._rpc, self._topic = staged, group, rpc, topic
+    def __init__(self, staged: EpochOutput, group: object, outlet: Outlet, topic: str | None) -> None:
+        self._staged, self._group, self._outlet, self._topic = staged, group, outlet, topic
 
     def write(self, batch: pa.RecordBatch) -> None:
         for topic, rows in _by_topic(batch, self._topic):
@@ -98,8 +102,10 @@ class _Output:
         self._staged.check()
 
     def prepare(self) -> str:
-        """The committable, as JSON."""
-        return msgspec.json.encode(self._staged.prepare(self._rpc, self._group).payload).decode()
+        """The committable, as JSON. The producer goes: a stage of many tasks must not keep as many clients."""
+        prepared = self._staged.prepare(self._outlet.rpc, self._group)
+        self._outlet.pool.retire(self._staged.warm)
+        return msgspec.json.encode(prepared.payload).decode()
 
 
 def _refuse(index: int, error: Exception) -> None:
@@ -140,36 +146,38 @@ class Outlet:
 
     def __init__(self, assignment: Assignment) -> None:
         self._cluster, self.term = assignment.cluster, assignment.term
-        self._rpc = Coordinators(self._cluster)
+        self.rpc = Coordinators(self._cluster)
         config = producer_config(self._cluster, assignment.timeout_ms)
         self._deadline = config["message.timeout.ms"] / 1000
         process = secrets.randbits(62)
-        self._pool = WarmPool(
+        self.pool = WarmPool(
             lambda slot: f"{assignment.job}.{assignment.term}.{process}.{slot}",
             itertools.count().__next__,
             {**config, "transaction.timeout.ms": assignment.timeout_ms},
+            most=_MOST_TASKS,
         )
-        self._used: list[tuple[int, Warm]] = []
+        self._used: list[tuple[int, int]] = []
+        """Batch and slot of each transaction that may not be finalised yet."""
         self._groups: dict[str, object] = {}
 
     def begin(self, assignment: Assignment, first: pa.RecordBatch) -> _Output:
         """Open the transaction of one task, whose first rows are ``first``."""
         self._release(assignment.batch)
-        warm = self._pool.take(self._deadline)
-        self._used.append((assignment.batch, warm))
+        warm = self.pool.take(self._deadline)
+        self._used.append((assignment.batch, warm.slot))
         warm.begin()
         name = warm.transactional_id
         terms = Terms(self._cluster.scope, assignment.term, name, assignment.timeout_ms, self._deadline)
         topic, _ = next(_by_topic(first, assignment.topic))
         staged = EpochOutput(warm, topic, terms, epoch=EpochId(Epoch(assignment.batch), Term(assignment.term)))
-        return _Output(staged, self._group(name), self._rpc, assignment.topic)
+        return _Output(staged, self._group(name), self, assignment.topic)
 
     def _release(self, batch: int) -> None:
         """Slots of earlier batches may serve again: a batch begins when the one before it is finalised."""
-        for used, warm in self._used:
+        for used, slot in self._used:
             if used < batch:
-                self._pool.release(warm)
-        self._used = [(used, warm) for used, warm in self._used if used >= batch]
+                self.pool.free(slot)
+        self._used = [(used, slot) for used, slot in self._used if used >= batch]
 
     def _group(self, name: str) -> object:
         """librdkafka's form of a group's name comes from a consumer only; none is kept."""
@@ -182,9 +190,8 @@ class Outlet:
 
     def close(self) -> None:
         """Let go of the producers; what they prepared stays prepared."""
-        self._used.clear()
-        self._pool.close()
-        self._rpc.close()
+        self.pool.close()
+        self.rpc.close()
 
 
 _outlets: dict[str, Outlet] = {}

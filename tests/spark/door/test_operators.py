@@ -13,7 +13,7 @@ import pytest
 from kafka_eos.spark import ExactlyOnceQuery, exactly_once_kafka
 from tests.spark.door.kit import feed, messages, nothing_is_open
 
-START = 1_800_000_000
+START = 1_700_000_000
 """When the row with id 0 is, in seconds since the Unix epoch; the others follow each second."""
 Run = Callable[..., ExactlyOnceQuery]
 

@@ -220,6 +220,11 @@ def test_a_place_taken_meanwhile_is_left_alone(job: tuple[LocalStorage, Manifest
     assert [entry.name for entry in (tmp_path / "late").iterdir()] == ["mine"]
 
 
+def test_there_is_no_place_below_a_file(made: Path, job: tuple[LocalStorage, Manifest]) -> None:
+    with pytest.raises(ConfigError, match="is not a directory"):
+        making.write(*job, made / paths.SAVEPOINT / "below" / "it")
+
+
 def test_an_empty_directory_is_a_place(job: tuple[LocalStorage, Manifest], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
 

@@ -96,9 +96,9 @@ class Cluster:
     def drain(self) -> None:
         for _ in range(10_000):
             self.step()
-            if all(s.reader.next == ROWS and s.tasks[1].idle for s in self.subtasks):
-                if not any([*self.sent.values(), *self.unsent.values()]):
-                    return
+            read = all(s.reader.next == ROWS and s.tasks[1].idle for s in self.subtasks)
+            if read and not any([*self.sent.values(), *self.unsent.values()]):
+                return
         raise AssertionError("rows are stuck")
 
 
@@ -144,7 +144,7 @@ class Subtask:
     def decode(self, edge: int, rows: Rows) -> Batch[Row]:
         return batch_of(rows_of(rows))
 
-    def as_now(self, edge: int, rows: Rows) -> Rows:
+    def as_now(self, edge: int, rows: Rows) -> bytes:
         return frame_of(rows_of(rows))
 
     def processed(self, edge: int, sender: int, rows: Rows) -> None:
@@ -306,8 +306,12 @@ def test_an_epoch_that_is_given_up_frees_what_waits_for_it() -> None:
 
 def test_rows_before_a_barrier() -> None:
     entry = Input(0, 1)
-    entry.queue.extend([b"a", b"b", Marker(1, 0.5), b"c", Marker(2, 0.7)])
+    arrived: list[Rows | Marker] = [b"a", b"b", Marker(1, 0.5), b"c", Marker(2, 0.7)]
+    for each in arrived:
+        entry.put(each)
 
     assert [list(entry.before(epoch)) for epoch in (1, 2, 3)] == [[b"a", b"b"], [b"a", b"b", b"c"], [b"a", b"b", b"c"]]
     assert entry.oldest_marker() == Marker(1, 0.5)
     assert (entry.marker(2), entry.marker(3)) == (Marker(2, 0.7), None)
+    assert [entry.take() for _ in range(3)] == [b"a", b"b", Marker(1, 0.5)]
+    assert (entry.oldest_marker(), entry.marker(1)) == (Marker(2, 0.7), None)

@@ -16,9 +16,9 @@ def segments(plan: Plan) -> Cut:
     """Heads, tails and nodes of each segment."""
     found = plan.segments
     assert [segment.index for segment in found] == list(range(len(found)))
-    everywhere = [name for segment in found for name in segment.nodes]
     letters = {sink.name for sink in plan.sinks if sink.dead_letters}
-    assert sorted(n for n in everywhere if n not in letters) == sorted(n.name for n in plan.nodes if n.name not in letters)
+    cut = [name for segment in found for name in segment.nodes if name not in letters]
+    assert sorted(cut) == sorted(node.name for node in plan.nodes if node.name not in letters)
     return [(segment.heads, segment.tails, segment.nodes) for segment in found]
 
 
@@ -66,7 +66,8 @@ def test_a_diamond_comes_together_behind_the_cut() -> None:
     """One way changes subtasks and the other does not: they meet in a segment with a source and an exchange."""
     pipeline = Pipeline("diamond")
     stream = source(pipeline).map(str, name="a")
-    stream.rebalance("spread").map(str, name="b").union(stream.map(str, name="c"), name="both").sink("out", MemorySink())
+    over = stream.rebalance("spread").map(str, name="b")
+    over.union(stream.map(str, name="c"), name="both").sink("out", MemorySink())
 
     (only,) = segments(pipeline.plan())
     assert only == (("in", "spread"), ("spread",), ("in", "a", "spread", "b", "c", "both", "out"))
@@ -108,4 +109,5 @@ def test_dead_letters_can_be_written_in_every_segment_that_their_source_reaches(
 
     with_letters = {segment.heads: letters in segment.nodes for segment in plan.segments}
 
-    assert with_letters == {("shop",): True, ("key",): True, ("spread",): True, ("other",): False, ("other-key",): False}
+    assert {heads for heads, has in with_letters.items() if has} == {("shop",), ("key",), ("spread",)}
+    assert {heads for heads, has in with_letters.items() if not has} == {("other",), ("other-key",)}

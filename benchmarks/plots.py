@@ -1,0 +1,177 @@
+"""The pictures of docs/benchmarks.md: ``python -m benchmarks.plots`` draws them again from the stored figures.
+
+Rule: a picture shows medians of the same rows as its table; it computes nothing that the table does not have.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Row: TypeAlias = dict[str, Any]
+"""One measured point: parameters and figures by name."""
+
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+RESULTS = Path(__file__).parent / "results"
+_COLORS = ("#1f6f54", "#c0392b", "#2c5d8f", "#b07d12", "#6b4a8a", "#5b6b7b")
+_GREY = "#44505c"
+
+
+def draw(name: str, rows: Sequence[Row], directory: Path = PICTURES) -> Path:
+    """Draw the picture of one benchmark as PNG; returns its path."""
+    from matplotlib.figure import Figure
+
+    drawing, size = _DRAWINGS[name]
+    figure = Figure(figsize=size, layout="constrained", dpi=120)
+    drawing(figure, rows)
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{name}.png"
+    figure.savefig(path, metadata={"Software": None})
+    return path
+
+
+def _abs_paper(figure: Any, rows: Sequence[Row]) -> None:
+    axes = figure.subplots()
+    free = statistics.median(row["rate"] for row in rows if row["interval"] is None)
+    axes.axhline(free / 1000, color=_GREY, linewidth=1.2, linestyle=(0, (5, 3)), label="no fault tolerance")
+    kept = [row for row in rows if row["interval"] is not None]
+    _lines(axes, kept, "interval", "rate", "mode", 1e-3)
+    _logarithmic(axes, (row["interval"] for row in kept), "{:g}")
+    _dress(axes, "seconds between checkpoints", "thousand rows a second")
+
+
+def _exchange(figure: Any, rows: Sequence[Row]) -> None:
+    hops, delay, rate = figure.subplots(1, 3)
+    _bars(hops, [row for row in rows if row["part"] in ("hops", "kafka")], "what", "rate", 1e-3)
+    _dress(hops, "thousand rows a second", "", legend=False)
+    timed = [row for row in rows if row["part"] == "timeout"]
+    for share in ("p50", "p99"):
+        found = [{**row, "line": f"{row['load_name']}, {share}"} for row in timed if row["load_name"] != "full"]
+        _lines(delay, found, "timeout_ms", f"{share}_ms", "line", 1.0, first=0 if share == "p50" else 2)
+    delay.set_yscale("log")
+    _dress(delay, "buffer_timeout, ms", "latency, ms")
+    _lines(rate, [row for row in timed if row["load_name"] == "full"], "timeout_ms", "rate", "load_name", 1e-3)
+    _dress(rate, "buffer_timeout, ms", "thousand rows a second", legend=False)
+
+
+def _skew(figure: Any, rows: Sequence[Row]) -> None:
+    workers = sorted({row["workers"] for row in rows})
+    inputs = list(dict.fromkeys(row["input"] for row in rows))
+    for axes, number in zip(figure.subplots(1, len(workers), sharey=True, squeeze=False)[0], workers, strict=True):
+        found = [row for row in rows if row["workers"] == number]
+        _grouped(axes, found, inputs, "input", "merge", "rate", 1e-3)
+        _dress(axes, f"{number} worker{'s' if number > 1 else ''}", "thousand tuples a second")
+
+
+def _state_sizes(figure: Any, rows: Sequence[Row]) -> None:
+    blocking, size, recovery = figure.subplots(1, 3)
+    touched = [row for row in rows if row["part"] == "checkpoint"]
+    for place, name in enumerate(("blocked_ms", "total_ms")):
+        found = [{**row, "line": f"{row['backend']}, {name.partition('_')[0]}"} for row in touched]
+        _lines(blocking, found, "share", name, "line", 1.0, first=2 * place)
+    _lines(size, touched, "share", "new_bytes", "backend", 1e-6)
+    for axes, label in ((blocking, "ms"), (size, "new MB in the checkpoint")):
+        axes.set_yscale("log")
+        _logarithmic(axes, (row["share"] for row in touched), "{:.1%}")
+        _dress(axes, "keys touched", label)
+    _lines(recovery, [row for row in rows if row["part"] == "recovery"], "keys", "total_ms", "line", 1e-3)
+    _logarithmic(recovery, (row["keys"] for row in rows if row["part"] == "recovery"), "{:,.0f}")
+    recovery.set_ylim(bottom=0)
+    _dress(recovery, "keys of state", "seconds to recover")
+
+
+def _serializers(figure: Any, rows: Sequence[Row]) -> None:
+    alone, access = figure.subplots(1, 2)
+    names = list(dict.fromkeys(row["codec"] for row in rows))
+    coded = [{**row, "what": what, "ns": row[f"{what}_ns"]} for row in rows for what in ("encode", "decode")]
+    _grouped(alone, coded, names, "codec", "what", "ns", 1.0)
+    _dress(alone, "alone", "ns a value")
+    used = [
+        {**row, "what": f"{backend}, {kind}", "ns": row[f"{backend}_{kind}_ns"]}
+        for row in rows
+        for backend in ("rocksdb", "memory")
+        for kind in ("cold", "warm")
+    ]
+    _grouped(access, used, names, "codec", "what", "ns", 1.0)
+    _dress(access, "get and put of a key, checkpoint included", "ns")
+    for axes in (alone, access):
+        axes.tick_params(axis="x", rotation=30)
+
+
+_DRAWINGS: Mapping[str, tuple[Callable[[Any, Sequence[Row]], None], tuple[float, float]]] = {
+    "abs_paper": (_abs_paper, (7.5, 4.2)),
+    "exchange": (_exchange, (13.0, 4.0)),
+    "skew": (_skew, (10.5, 4.0)),
+    "state_sizes": (_state_sizes, (13.5, 4.0)),
+    "serializers": (_serializers, (11.5, 4.4)),
+}
+
+
+def _median(rows: Iterable[Row], of: str, factor: float) -> float | None:
+    found = [row[of] for row in rows if row.get(of) is not None]
+    return statistics.median(found) * factor if found else None
+
+
+def _lines(axes: Any, rows: Sequence[Row], x: str, y: str, line: str, factor: float, first: int = 0) -> None:
+    """A line for each value of the column ``line``; ``first`` is the number of its color."""
+    for number, name in enumerate(dict.fromkeys(row[line] for row in rows)):
+        own = [row for row in rows if row[line] == name]
+        places = sorted({row[x] for row in own})
+        points = [(at, _median([row for row in own if row[x] == at], y, factor)) for at in places]
+        seen = [(at, value) for at, value in points if value is not None]
+        color = _COLORS[(first + number) % len(_COLORS)]
+        axes.plot(*zip(*seen, strict=True), "o-", color=color, markersize=4, linewidth=1.6, label=name)
+
+
+def _bars(axes: Any, rows: Sequence[Row], name: str, of: str, factor: float) -> None:
+    names = list(dict.fromkeys(row[name] for row in rows))
+    values = [_median([row for row in rows if row[name] == each], of, factor) or 0 for each in names]
+    axes.barh(names[::-1], values[::-1], color=_COLORS[0], alpha=0.8)
+
+
+def _grouped(axes: Any, rows: Sequence[Row], groups: Sequence[str], group: str, bar: str, of: str, by: float) -> None:
+    """Bars side by side: a cluster for each of ``groups``, a color for each value of ``bar``."""
+    bars = list(dict.fromkeys(row[bar] for row in rows))
+    width = 0.8 / len(bars)
+    for number, name in enumerate(bars):
+        values = [_median([r for r in rows if r[group] == g and r[bar] == name], of, by) or 0 for g in groups]
+        places = [place + (number - (len(bars) - 1) / 2) * width for place in range(len(groups))]
+        axes.bar(places, values, width=width * 0.95, color=_COLORS[number % len(_COLORS)], alpha=0.85, label=name)
+    axes.set_xticks(range(len(groups)), groups)
+
+
+def _logarithmic(axes: Any, places: Iterable[float], pattern: str) -> None:
+    ticks = sorted(set(places))
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [pattern.format(tick) for tick in ticks])
+    axes.minorticks_off()
+
+
+def _dress(axes: Any, x: str, y: str, *, legend: bool = True) -> None:
+    if axes.get_yscale() == "linear":
+        axes.set_ylim(bottom=0)
+    axes.set_xlabel(x, fontsize=9, color=_GREY)
+    axes.set_ylabel(y, fontsize=9, color=_GREY)
+    axes.tick_params(labelsize=8.5, colors=_GREY)
+    axes.grid(axis="both", color="#e3e7ea", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if legend:
+        axes.legend(fontsize=8, frameon=False)
+
+
+def main() -> int:
+    """Draws every picture whose figures are stored."""
+    for name in _DRAWINGS:
+        stored = RESULTS / f"{name}.json"
+        if stored.exists():
+            print(draw(name, json.loads(stored.read_text())["rows"]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

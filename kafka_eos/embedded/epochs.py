@@ -1,0 +1,129 @@
+"""The epochs of one attempt that are on their way: what was triggered, who has answered, what is decided next.
+
+Rule: ``protocol.checkpoint.Flights`` decides; here are the answers that it counts, put together when it says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.coordinator import Acked
+from kafka_eos.embedded.control import Ack
+from kafka_eos.failpoints import hit
+from kafka_eos.ids import EpochId
+from kafka_eos.interfaces import Positions
+from kafka_eos.protocol.checkpoint import Cadence, Flights
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """An epoch that may be decided: all answers together, and what to show of it."""
+
+    epoch: EpochId
+    acked: Acked
+    facts: Mapping[str, object]
+
+
+class Epochs:
+    """At most ``limit`` epochs are on their way at once. All times are of the monotonic clock, in seconds."""
+
+    def __init__(self, cadence: Cadence, limit: int, subtasks: Sequence[int]) -> None:
+        self._cadence, self.limit, self._subtasks = cadence, limit, frozenset(subtasks)
+        self._flights = Flights(limit)
+        self._acks: dict[EpochId, dict[int, Ack]] = {}
+        self._triggered: dict[EpochId, float] = {}
+        self._last_triggered = self._last_completed = time.monotonic()
+
+    @property
+    def none(self) -> bool:
+        """Nothing is on its way."""
+        return not self._flights.pending and not self._flights.committing
+
+    @property
+    def full(self) -> bool:
+        return self._flights.full
+
+    @property
+    def others(self) -> bool:
+        """Is any epoch on its way that is not decided?"""
+        return bool(self._flights.pending)
+
+    @property
+    def due(self) -> float:
+        """When the next one should be triggered, room provided."""
+        return self._cadence.next_trigger(self._last_triggered, self._last_completed)
+
+    def trigger(self, epoch: EpochId, now: float) -> None:
+        self._flights = self._flights.trigger(epoch, self._subtasks, now)
+        self._triggered[epoch] = self._last_triggered = now
+        self._acks[epoch] = {}
+
+    def ack(self, ack: Ack, subtask: int) -> None:
+        """A subtask has answered; changes nothing if nobody waits for that."""
+        before, self._flights = self._flights, self._flights.ack(ack.epoch, subtask)
+        if self._flights != before:
+            self._acks[ack.epoch][subtask] = ack
+            hit("coordinator.ack")
+
+    def expired(self, now: float) -> tuple[EpochId, ...]:
+        """Epochs that have taken too long."""
+        return self._flights.expired(self._cadence, now)
+
+    def missing(self, epoch: EpochId) -> list[int]:
+        """Who has not answered."""
+        return sorted(self._subtasks - self._acks[epoch].keys())
+
+    def abort(self, epoch: EpochId) -> None:
+        """Give it up; its output goes into the next one."""
+        self._flights = self._flights.abort(epoch)
+        self._acks.pop(epoch, None)
+
+    def ready(self) -> Complete | None:
+        """The epoch to decide now."""
+        epoch = self._flights.ready()
+        if epoch is None:
+            return None
+        acks = list(self._acks.pop(epoch).values())
+        acked = self._together(acks)
+        facts = {
+            "seconds": time.monotonic() - self._triggered[epoch],
+            "blocked_ms": max(ack.blocked_ms for ack in acks),
+            "aligning_ms": max(ack.aligning_ms for ack in acks),
+            "state_bytes": sum(file.size for handle in acked.states for file in handle.files),
+            "in_flight_bytes": sum(file.size for part in acked.in_flight for file in part.files),
+        }
+        return Complete(epoch, acked, facts)
+
+    def decided(self, epoch: EpochId) -> None:
+        self._flights = self._flights.decided(epoch)
+
+    def committed(self, manifest: Manifest) -> float:
+        """The receipt is written. Returns the seconds since the trigger."""
+        self._flights = self._flights.committed(manifest.id)
+        self._last_completed = time.monotonic()
+        began = self._triggered[manifest.id]
+        self._triggered = {epoch: at for epoch, at in self._triggered.items() if epoch > manifest.id}
+        return self._last_completed - began
+
+    def _together(self, acks: Sequence[Ack]) -> Acked:
+        """The answers of all subtasks as one, with the output of epochs that were given up before this one."""
+        positions: dict[str, Positions] = {}
+        for ack in acks:
+            for source, at in ack.positions.items():
+                positions.setdefault(source, {}).update(at)
+        return Acked(
+            positions=positions,
+            parallelism=len(acks),
+            states=tuple(handle for ack in acks for handle in ack.states),
+            committables=tuple(
+                committable
+                for ack in acks
+                for sealed in ack.sealed
+                if self._flights.takes(EpochId(sealed.epoch, ack.epoch.term))
+                for committable in sealed.committables
+            ),
+            in_flight=tuple(part for ack in acks for part in ack.in_flight),
+        )
