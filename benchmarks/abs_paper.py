@@ -13,9 +13,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from benchmarks.command import Benchmark, middle, shown, table, tell, where
+from benchmarks.command import Benchmark, attempts, middle, shown, table, tell, where
 from benchmarks.jobs import NEVER, Window, measure
 from benchmarks.plots import Row
 
@@ -26,13 +27,14 @@ _OFTEN = 3.0
 
 
 def measure_all(options: argparse.Namespace, home: Path) -> list[Row]:
-    rows: list[Row] = []
-    for turn in range(options.turns):
-        for mode in MODES:
-            for interval in (None, *INTERVALS):
-                if interval is None or (interval <= options.longest and (turn == 0 or interval <= _OFTEN)):
-                    rows.append(_point(options, home, turn, mode, interval))
-    return rows
+    points = [
+        partial(_point, options, home, turn, mode, interval)
+        for turn in range(options.turns)
+        for mode in MODES
+        for interval in (None, *INTERVALS)
+        if interval is None or (interval <= options.longest and (turn == 0 or interval <= _OFTEN))
+    ]
+    return attempts(points)
 
 
 def _point(options: argparse.Namespace, home: Path, turn: int, mode: str, interval: float | None) -> Row:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from benchmarks import plots
+from benchmarks.jobs import Unusable
 from benchmarks.plots import PICTURES, RESULTS, Row
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -96,6 +97,17 @@ def table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 def shown(value: float | None, digits: int = 0, factor: float = 1.0) -> str:
     """A number for a cell; a dash for none."""
     return "–" if value is None else f"{value * factor:,.{digits}f}"
+
+
+def attempts(points: Iterable[Callable[[], Row]]) -> list[Row]:
+    """Measure one point after the other. One that cannot be measured is told, and has no row."""
+    rows = []
+    for point in points:
+        try:
+            rows.append(point())
+        except Unusable as error:
+            print(f"no figure: {error}", file=sys.stderr)
+    return rows
 
 
 def middle(rows: Iterable[Row], of: str) -> float | None:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from benchmarks.command import Benchmark, middle, shown, table, tell, where
+from benchmarks.command import Benchmark, attempts, middle, shown, table, tell, where
 from benchmarks.contenders import Contender, contenders
 from benchmarks.jobs import measure
 from benchmarks.kafka import Cluster
@@ -34,22 +35,20 @@ HOPS = (
     ("2 workers, reduce after key_by", 2, "key_by"),
 )
 TIMEOUTS = (0, 1, 5, 10, 50, 100)
+QUICK_TIMEOUTS = (0, 5, 100)
 _KEPT_UP = 0.97
 """A job that passes on less than this of what is due has a growing backlog: its ages say nothing."""
 
 
 def measure_all(options: argparse.Namespace, home: Path) -> list[Row]:
-    rows = [] if options.no_kafka else _kafka(options, home)
+    rates = {"low": options.low_rate, "high": options.high_rate}
+    points: list[Callable[[], Row]] = []
     for turn in range(options.turns):
-        rows += [_hop(options, home, turn, *hop) for hop in HOPS]
-    timeouts = (0, 5, 100) if options.quick else TIMEOUTS
-    for timeout in timeouts:
-        rows += [_full(options, home, timeout)]
-        rows += [
-            _timed(options, home, timeout, name, rate)
-            for name, rate in (("low", options.low_rate), ("high", options.high_rate))
-        ]
-    return rows
+        points += [partial(_hop, options, home, turn, *hop) for hop in HOPS]
+    for timeout in QUICK_TIMEOUTS if options.quick else TIMEOUTS:
+        points += [partial(_full, options, home, timeout)]
+        points += [partial(_timed, options, home, timeout, name, rate) for name, rate in rates.items()]
+    return attempts(points) + ([] if options.no_kafka else _kafka(options, home))
 
 
 def _hop(options: argparse.Namespace, home: Path, turn: int, what: str, workers: int, hops: str) -> Row:
@@ -123,7 +122,7 @@ def tables(rows: Sequence[Row]) -> str:
 
 
 def _curve(timed: Sequence[Row]) -> str:
-    rates = {name: next(iter(where(timed, load_name=name)))["due"] for name in ("low", "high")}
+    rates = {row["load_name"]: row["due"] for row in timed if "due" in row}
     headings = (
         "buffer_timeout",
         *(f"{rate:,} rows/s: ms p50 / p99" for rate in rates.values()),

@@ -12,9 +12,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from benchmarks.command import Benchmark, middle, shown, table, tell, where
+from benchmarks.command import Benchmark, attempts, middle, shown, table, tell, where
 from benchmarks.jobs import measure
 from benchmarks.plots import Row
 
@@ -26,7 +27,7 @@ def measure_all(options: argparse.Namespace, home: Path) -> list[Row]:
     points = [(workers, name, merge) for workers in (1, 2) for name in INPUTS for merge in MERGES]
     if options.quick:
         points = [point for point in points if point[1] != "one key 1 %"]
-    return [_point(options, home, turn, *point) for turn in range(options.turns) for point in points]
+    return attempts(partial(_point, options, home, turn, *point) for turn in range(options.turns) for point in points)
 
 
 def _point(options: argparse.Namespace, home: Path, turn: int, workers: int, name: str, merge: str) -> Row:

@@ -61,6 +61,8 @@ class Pipeline:
         self._where = _where(frame)
         self._nodes: list[Node] = []
         self._derived: Counter[str] = Counter()
+        self._replaced: set[str] = set()
+        """``key_by`` nodes whose work partial folds do; those that nobody else reads are not in the plan."""
         _registry.add(self)
 
     @property
@@ -85,7 +87,9 @@ class Pipeline:
 
     def plan(self) -> Plan:
         """The plan so far, validated. Raises PlanError that quotes the line to change."""
-        built = Plan(self.name, tuple(self._nodes), self._where).validate()
+        read = {name for node in self._nodes for name in node.inputs}
+        nodes = (node for node in self._nodes if node.name in read or node.name not in self._replaced)
+        built = Plan(self.name, tuple(nodes), self._where).validate()
         for node in built.nodes:
             if node.stateful and node.derived:
                 warnings.warn(
@@ -131,6 +135,13 @@ class Pipeline:
 
     def _add(self, node: Node) -> None:
         self._nodes.append(node)
+
+    def _combined(self, name: str) -> plan.KeyBy:
+        """The ``key_by`` of that name, whose work a partial fold will do for one of its readers."""
+        self._replaced.add(name)
+        node = next(node for node in self._nodes if node.name == name)
+        assert isinstance(node, plan.KeyBy)  # a keyed stream begins with one
+        return node
 
     def _name(self, given: str | None, kind: str) -> tuple[str, bool]:
         """The given name, or one made of the kind and its number; and whether it was made."""
@@ -263,7 +274,13 @@ class KeyedStream(_Upstream, Generic[K, T]):
 
     @overload
     def fold(
-        self, name: str | None = None, *, init: Callable[[], A], step: Callable[[A, T], A], state: Any = None
+        self,
+        name: str | None = None,
+        *,
+        init: Callable[[], A],
+        step: Callable[[A, T], A],
+        merge: Callable[[A, A], A] | None = None,
+        state: Any = None,
     ) -> Stream[tuple[K, A]]: ...
 
     @overload
@@ -274,6 +291,7 @@ class KeyedStream(_Upstream, Generic[K, T]):
         init: Callable[[], A],
         step: Callable[[A, T], A],
         emit: Callable[[K, A], U],
+        merge: Callable[[A, A], A] | None = None,
         state: Any = None,
     ) -> Stream[U]: ...
 
@@ -284,6 +302,7 @@ class KeyedStream(_Upstream, Generic[K, T]):
         init: Callable[[], Any],
         step: Callable[[Any, T], Any],
         emit: Callable[[Any, Any], Any] | None = None,
+        merge: Callable[[Any, Any], Any] | None = None,
         state: Any = None,
     ) -> Stream[Any]:
         """An accumulator a key; one output for every input: ``emit(key, accumulator)``, or that pair.
@@ -292,13 +311,34 @@ class KeyedStream(_Upstream, Generic[K, T]):
         Struct or a dataclass; else only plain values (str, numbers, lists, dicts …) can be stored, and what would
         come back different is refused. The trap: ``step`` must return a new accumulator and leave the old one as it
         is, because outputs that were emitted before may still refer to it.
+
+        With ``merge`` each worker sums up what it reads, and only accumulators go to the owner of the key, once an
+        epoch: for skewed keys, and wherever there are fewer keys than records. Then there is one output for every key
+        and *epoch* in which it had input, with the value at the epoch's end. You vouch that records may be summed up
+        in parts, in any order: ``merge(fold(a), fold(b))`` equals ``fold(a + b)``, each part begun with ``init``.
         """
-        codec = Counted(state_codec(checked_class(type(init())) if state is None else state))
-        return Stream(
-            self._pipeline,
-            self._grow(plan.Fold, name, init=init, step=step, emit=emit, key_codec=_KEY, entry_codec=codec),
-            None if emit is None else returned(emit),
+        tp = checked_class(type(init())) if state is None else state
+        parts = {"init": init, "step": step, "emit": emit, "key_codec": _KEY, "entry_codec": Counted(state_codec(tp))}
+        if merge is None:
+            node = self._grow(plan.Fold, name, **parts)
+        else:
+            node = self._two_phases(name, merge, self._wire(tp), parts)
+        return Stream(self._pipeline, node, None if emit is None else returned(emit))
+
+    def _two_phases(
+        self, name: str | None, merge: Callable[[Any, Any], Any], values: interfaces.ListCodec[Any], parts: dict[str, Any]
+    ) -> str:
+        """A partial fold in the place of the ``key_by``, and the fold that merges; returns the name of that."""
+        fold, derived = self._pipeline._name(name, plan.Fold.kind)
+        partial, where = f"{fold}-partial", _where(_user_frame())
+        key_by = self._pipeline._combined(self._node)
+        of_key_by = {"inputs": key_by.inputs, "fn": key_by.fn, "key_codec": key_by.key_codec, "local": key_by.local}
+        phase = {"init": parts["init"], "step": parts["step"], "values": values}
+        self._pipeline._add(plan.PartialFold(name=partial, where=where, derived=derived, **of_key_by, **phase))
+        self._pipeline._add(
+            plan.Fold(name=fold, where=where, inputs=(partial,), derived=derived, merge=merge, **parts)
         )
+        return fold
 
     def reduce(self, name: str | None, fn: Callable[[T, T], T], *, state: Any = None) -> Stream[T]:
         """The key's values reduced so far, for every input. ``state`` is the type of the values; see ``fold``."""

@@ -75,6 +75,10 @@ class RestartFromCheckpoint(KafkaEosError):
     """This attempt cannot go on. Everything since the last decided epoch is undone and replayed."""
 
 
+class ProcessLost(RestartFromCheckpoint):
+    """A process that took part ended by itself, was killed, or does not answer."""
+
+
 class Fenced(KafkaEosError):
     """A newer term owns the job. Whatever this process still writes does not count."""
 

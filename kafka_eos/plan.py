@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -138,6 +138,19 @@ class KeyBy(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartialFold(KeyBy):
+    """The ``key_by`` before a fold with ``merge=``: sums up in each subtask, and sends accumulators once an epoch.
+
+    ``values`` is the codec of accumulators. It keeps no state: an epoch ends with nothing in it.
+    """
+
+    kind: ClassVar[str] = "partial-fold"
+
+    init: Callable[[], Any]
+    step: Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange(Node):
     """Moves rows and does nothing else: ``rebalance``, ``broadcast``, and the way back of ``iterate``."""
 
@@ -157,7 +170,10 @@ class Exchange(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold(Node):
-    """``entry_codec`` is the codec of what is stored for a key: the pair (updates, accumulator)."""
+    """``entry_codec`` is the codec of what is stored for a key: the pair (updates, accumulator).
+
+    With ``merge`` its input is a ``PartialFold``: its rows are accumulators, and it has one output a key and epoch.
+    """
 
     kind: ClassVar[str] = "fold"
     stateful: ClassVar[bool] = True
@@ -167,6 +183,7 @@ class Fold(Node):
     emit: Callable[[Any, Any], Any] | None
     key_codec: Codec[Any]
     entry_codec: Codec[tuple[int, Any]]
+    merge: Callable[[Any, Any], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,6 +343,26 @@ class Plan:
         """The exchanges that lead back to loops."""
         return tuple(node for node in self.nodes if isinstance(node, Feedback))
 
+    def keeps_local(self, name: str) -> bool:
+        """Does the operator have state of whatever keys reach its subtask, because no exchange brings them together?"""
+        node = self._by_name[name]
+        above = [self._by_name[each] for each in node.inputs]
+        return node.stateful and any(isinstance(each, KeyBy) and each.local for each in above)
+
+    @cached_property
+    def one_by_one(self) -> Plan:
+        """The same plan with every fold in one phase: outputs for each record, where this has one a key and epoch."""
+        return replace(self, nodes=tuple(map(_one_phase, self.nodes)))
+
+    def below(self, name: str) -> frozenset[str]:
+        """Every node that rows of this one may reach, by whatever way; in a loop that is the node itself, too."""
+        todo, seen = [name], set[str]()
+        while todo:
+            found = {reader.name for reader, _ in self.downstream(todo.pop())} - seen
+            seen |= found
+            todo += found
+        return frozenset(seen)
+
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
         """The plan cut at its exchanges, in topological order of the segments: what several subtasks run."""
@@ -373,6 +410,7 @@ class Plan:
         _check_names(self)
         _check_edges(self)
         _check_use(self)
+        _check_local(self)
         _check_sinks(self)
         _check_guarantees(self)
         return self
@@ -476,6 +514,40 @@ def _check_use(plan: Plan) -> None:
                 f"nothing reads the stream that {node.kind} {node.name!r} makes; "
                 f"end it with .sink(name, ...) or remove it.\n  {node.where}"
             )
+
+
+def _check_local(plan: Plan) -> None:
+    """What stays in its subtask, or waits there for the end of the epoch, must be in a place where that is sound."""
+    for node in plan.nodes:
+        below = plan.below(node.name)
+        if isinstance(node, KeyBy) and node.local and node.name in below:
+            raise PlanError(
+                f"{node.kind} {node.name!r} is local=True in a loop: rows that come back were never dealt out by "
+                f"partition, so nobody can vouch for where their keys are. Leave local=True out.\n  {node.where}"
+            )
+        if isinstance(node, PartialFold) and any(isinstance(plan.node(name), Loop) for name in below):
+            raise PlanError(
+                f"what the fold behind {node.name!r} makes goes into a loop, and with merge= it makes it only at the end "
+                f"of an epoch: the last rows would never go round. Leave merge= out there.\n  {node.where}"
+            )
+        if isinstance(node, Exchange) and not isinstance(node, Feedback):
+            for name in sorted(below):
+                reader = plan.node(name)
+                if isinstance(reader, KeyBy) and reader.local:
+                    raise PlanError(
+                        f"{reader.kind} {name!r} is local=True, but {node.how.value} {node.name!r} before it puts rows "
+                        f"of a key into any subtask. Leave local=True out.\n  {reader.where}"
+                    )
+
+
+def _one_phase(node: Node) -> Node:
+    match node:
+        case PartialFold():
+            shared = {field.name: getattr(node, field.name) for field in fields(KeyBy)}
+            return KeyBy(**shared)
+        case Fold(merge=merge) if merge is not None:
+            return replace(node, merge=None)
+    return node
 
 
 def _check_sinks(plan: Plan) -> None:

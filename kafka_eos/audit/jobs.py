@@ -176,7 +176,7 @@ class Scan:
         return Expected(*map(sum, zip(*totals, strict=True)))
 
     def _totals(self, made: DataFrame) -> tuple[int, int, int]:
-        firsts = F.countDistinct("sink", F.when(F.col("e_update").isNotNull(), F.col("grp")))
+        firsts = F.count(F.when(F.col("e_update") == 1, 1))
         row = made.agg(F.count("*"), F.count(F.when(F.col("loose"), 1)), firsts).first()
         return (row[0], row[1], row[2]) if row is not None else (0, 0, 0)
 

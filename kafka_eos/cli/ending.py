@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from kafka_eos.cli.output import say
 from kafka_eos.coordinator import Interrupted
 from kafka_eos.coordinator.supervision import Refused
-from kafka_eos.embedded.attempt import WorkerRefused
 from kafka_eos.errors import KafkaEosError, UserError
 
 EXIT_FATAL, EXIT_USER, EXIT_INTERRUPTED = 1, 2, 3
@@ -24,7 +23,7 @@ def explained() -> Iterator[None]:
     try:
         yield
     except KafkaEosError as error:
-        kind = error.error if isinstance(error, WorkerRefused | Refused) else type(error).__name__
+        kind = error.error if isinstance(error, Refused) else type(error).__name__
         say((kind, "bold red"), f": {error}")
         sys.exit(exit_code(error))
 

@@ -1,7 +1,7 @@
 """Keeps a job running on any engine: one attempt after another, until it ends cleanly or must not go on.
 
-The engine brings ``attempt`` (one term: recover, run epochs) and ``release`` (nothing of a failed attempt runs any
-more); lock, signals, observers, failures in a row and the clean end are here.
+The engine brings ``attempt`` (one term: recover, run epochs), ``release`` (nothing of a failed attempt runs any more)
+and ``wake`` (look at ``stopping`` and ``expired``); lock, signals, observers, failures in a row and the end are here.
 
 Rule: what ends an attempt decides what happens next, by its place in ``kafka_eos.errors``. A user's error or a fatal
 one ends the job at once; everything else goes back to the last decided epoch, a bounded number of times in a row.
@@ -30,6 +30,7 @@ from kafka_eos.errors import (
     CorruptCheckpoint,
     Fatal,
     KafkaEosError,
+    ProcessLost,
     RestartFromCheckpoint,
     Retryable,
     UserError,
@@ -58,13 +59,15 @@ class Supervision:
         settings: Settings,
         observers: tuple[Observer, ...],
         attempt: Callable[[Coordinator], None],
-        release: Callable[[], None],
+        release: Callable[[BaseException], None],
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan, self._settings, self._observers = plan, settings, observers
-        self._attempt, self._release = attempt, release
+        self._attempt, self._release, self._wake = attempt, release, wake
         self._directory = settings.job_dir(plan.name)
         self._patience = Patience(threading.Event(), self.notice)
-        self._failures = Failures(settings.tolerated_checkpoint_failures)
+        self._checkpoints = Failures(settings.tolerated_checkpoint_failures)
+        self._deaths = Failures(settings.max_restarts)
         self._mute: set[Observer] = set()
         self._recovered = self._asked = False
         self.stopping = threading.Event()
@@ -83,6 +86,7 @@ class Supervision:
             try:
                 self._supervise(storage, history)
             except BaseException as error:
+                self._release(error)
                 self.observe("failed", error=type(error).__name__, reason=str(error))
                 if self._recovered and isinstance(error, UserError | Fatal):
                     self._leave_nothing_open(storage, history, error)
@@ -96,7 +100,7 @@ class Supervision:
     def observe(self, event: str, **facts: object) -> None:
         """Tell all observers."""
         if event == "committed":
-            self._failures = self._failures.succeeded()
+            self._checkpoints, self._deaths = self._checkpoints.succeeded(), self._deaths.succeeded()
         for observer in self._observers:
             try:
                 observer(event, facts)
@@ -118,12 +122,10 @@ class Supervision:
                         checked = True
                     return self._attempt(coordinator)
                 except (RestartFromCheckpoint, OSError) as error:
-                    self._release()
                     coordinator.ensure_owner()
-                    self._after(error)
-                except BaseException:
-                    self._release()
-                    raise
+                    in_a_row = self._count(error)
+                    self._release(error)
+                    self._back_off(in_a_row)
 
     def _coordinator(self, storage: JobStorage, history: History) -> Coordinator:
         """A coordinator for one attempt, with a patience of its own."""
@@ -152,20 +154,27 @@ class Supervision:
         for notice in notices:
             self.notice(notice)
 
-    def _after(self, error: RestartFromCheckpoint | OSError) -> None:
-        """Count the failure, wait, and let the next attempt begin; or give up."""
-        self._failures = self._failures.failed()
-        seen = self._failures.seen
-        self.observe("restarting", what="attempt failed", reason=str(error), in_a_row=seen)
-        if self._failures.too_many:
+    def _count(self, error: RestartFromCheckpoint | OSError) -> int:
+        """One more failure in a row; returns how many. Raises Fatal if that is one too many."""
+        if isinstance(error, ProcessLost):
+            self._deaths = failures = self._deaths.failed()
+            what, setting = "worker ended", "max_restarts"
+        else:
+            self._checkpoints = failures = self._checkpoints.failed()
+            what, setting = "attempt failed", "tolerated_checkpoint_failures"
+        self.observe("restarting", what=what, reason=str(error), in_a_row=failures.seen)
+        if failures.too_many:
             raise Fatal(
-                f"{seen} times in a row without a committed checkpoint: {error}. Nothing is lost; the job continues "
-                "from its last checkpoint when started again. "
-                f"(tolerated_checkpoint_failures={self._failures.tolerated})"
+                f"{failures.seen} times in a row without a committed checkpoint: {what}: {error}. Nothing is lost; "
+                f"the job continues from its last checkpoint when started again. ({setting}={failures.tolerated})"
             ) from error
-        if seen > 1:
+        return failures.seen
+
+    def _back_off(self, failures: int) -> None:
+        """The first failure in a row is answered at once; then the delay doubles from its initial value."""
+        if failures > 1:
             first, most = self._settings.restart_backoff_initial, self._settings.restart_backoff_max
-            until = time.monotonic() + min(first * 2 ** (seen - 2), most)
+            until = time.monotonic() + min(first * 2 ** (failures - 2), most)
             while not self.stopping.is_set() and time.monotonic() < until:
                 time.sleep(_NAP)
 
@@ -214,14 +223,19 @@ class Supervision:
             threading.Timer(0, self._expire).start()
             return
         self._asked = True
-        threading.Timer(0, self.stopping.set).start()
+        threading.Timer(0, self._stop).start()
         timer = threading.Timer(self._settings.stop_timeout, self._expire)
         timer.daemon = True
         timer.start()
 
+    def _stop(self) -> None:
+        self.stopping.set()
+        self._wake()
+
     def _expire(self) -> None:
         self.expired.set()
         self._patience.interrupt()
+        self._wake()
 
 
 class _Diary:

@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.coordinator import Coordinator, Interrupted, Resumed
+from kafka_eos.coordinator.supervision import Refused
 from kafka_eos.embedded.control import (
     Abort,
     Ack,
@@ -53,7 +54,7 @@ from kafka_eos.embedded.events import (
     WorkerEnded,
 )
 from kafka_eos.embedded.process import WorkerDied, WorkerProcess
-from kafka_eos.errors import Fatal, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable, UserError
+from kafka_eos.errors import Fatal, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Positions
@@ -74,14 +75,6 @@ DISCOVERY_INTERVAL = 5.0
 _SWEEP_EVERY = 8
 _SILENCE = 5.0
 """Seconds without a word (workers report twice a second) after which a late worker is taken for frozen."""
-
-
-class WorkerRefused(UserError):
-    """What a worker says the user must change. ``error`` is the class of the original, e.g. ``PoisonRecord``."""
-
-    def __init__(self, error: str, reason: str) -> None:
-        super().__init__(reason)
-        self.error = error
 
 
 class Attempt:
@@ -430,7 +423,7 @@ def _named(workers: Sequence[WorkerProcess]) -> str:
 def _as_exception(failed: Failed) -> Exception:
     match failed.kind:
         case "user":
-            return WorkerRefused(failed.error, failed.reason)
+            return Refused(failed.error, failed.reason)
         case "fatal":
             return Fatal(f"{failed.error}: {failed.reason}\n{failed.details}")
         case _:

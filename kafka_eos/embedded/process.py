@@ -14,11 +14,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from kafka_eos.embedded.control import Message, ToSupervisor, receive_as_supervisor, send
-from kafka_eos.errors import RestartFromCheckpoint
+from kafka_eos.errors import ProcessLost
 from kafka_eos.ids import AppRef
 
 
-class WorkerDied(RestartFromCheckpoint):
+class WorkerDied(ProcessLost):
     """A worker process ended by itself, was killed, or does not answer. ``pids``: which ones."""
 
     def __init__(self, reason: str, pids: Sequence[int]) -> None:

@@ -42,6 +42,7 @@ from kafka_eos.interfaces import (
 from kafka_eos.operators.chain import Chain
 from kafka_eos.plan import Feedback, KeyBy, Plan, Segment, Sink
 from kafka_eos.protocol.alignment import Mode
+from kafka_eos.protocol.cycles import back_edges
 from kafka_eos.records import Batch
 from kafka_eos.settings import Settings
 from kafka_eos.state.backends import open_backend
@@ -100,6 +101,7 @@ class Stage:
         self._exchanges = plan.exchanges if peers else plan.feedbacks
         self._edges = {node.name: edge for edge, node in enumerate(self._exchanges)}
         self._segments = plan.segments if peers else plan.loops_only
+        _check_order(plan, self._segments)
         window = self._settings.exchange_memory // max(1, 2 * len(self._edges) * len(peers))
         self._network = Network(peers, len(self._edges), window)
         self._closing.callback(self._network.close)
@@ -370,6 +372,23 @@ def alignment_of(settings: Settings) -> tuple[Mode, float]:
             return Mode.AT_LEAST_ONCE, math.inf
         case _:
             return Mode.ALIGNED, math.inf
+
+
+def _check_order(plan: Plan, segments: Sequence[Segment]) -> None:
+    """Refuse a segment that waits for its own barrier: where a way with an exchange meets one without."""
+    ways = {
+        (one.index, other.index): name
+        for one in segments
+        for other in segments
+        for name in one.tails
+        if name in other.heads and not isinstance(plan.node(name), Feedback)
+    }
+    for way in back_edges((segment.index for segment in segments), ways):
+        node = plan.node(ways[way])
+        raise PlanError(
+            f"what has passed {node.kind} {node.name!r} meets values that have not: with more than one worker, put "
+            f".rebalance() on the other way, before the union.\n  {node.where}"
+        )
 
 
 def _check(part: InFlight, wires: Mapping[str, ListCodec[Any]]) -> None:

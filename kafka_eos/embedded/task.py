@@ -104,7 +104,7 @@ class Task:
         self.replay: deque[tuple[int, Batch[Any]]] = deque()
         """Rows that were under way in the epoch that this session continues: processed before all others."""
         self._sealed = first_epoch - 1
-        """The newest epoch that the writers have sealed. They seal each, whatever becomes of it, one after the other."""
+        """The newest epoch that the writers have sealed. They seal each, whatever becomes of it, in turn."""
         self._carried: list[PreCommit] = []
         """Output of epochs that were given up: it belongs to the next one."""
         self._open: dict[int, tuple[Captured, float]] = {}

@@ -81,7 +81,7 @@ class _Run:
         self._runner = EpochRunner(self._session, plan.name, self._depth)
         self._template = self._spec(app)
         self._goal: Mapping[str, Positions] | None = None
-        self._supervision = Supervision(plan, settings, observers, self._attempt, self._runner.cancel)
+        self._supervision = Supervision(plan, settings, observers, self._attempt, lambda error: self._runner.cancel())
 
     def run(self) -> None:
         self._supervision.run()

@@ -20,6 +20,7 @@ DECIDED = "commit.before=kill@2"
 SECOND_DEATH = {
     "source": "recovery.aborted",
     "snapshot": "recovery.restored",
+    "align": "recovery.opened",
     "sink": "recovery.aborted",
     "worker": "recovery.opened",
     "coordinator": "recovery.aborted",

@@ -14,7 +14,7 @@ import pytest
 
 from kafka_eos.provenance import HEADER, parse
 from tests.chaos.harness import Job, create_topic, read
-from tests.chaos.running import manifests, nothing_left
+from tests.chaos.running import manifests, nothing_left, refused
 from tests.chaos.storm import Storm
 
 NewJob = Callable[..., Job]
@@ -136,6 +136,16 @@ def test_more_workers_than_partitions_and_no_exchange(stormy: Callable[..., Job]
     rows, payments = _output(job), _input(job)
     assert Counter(row["id"] for row in rows) == Counter(p["id"] for p in payments)
     _in_order(rows, payments, lambda row: row["account"])
+
+
+def test_a_way_with_an_exchange_that_meets_one_without_is_refused(new_job: NewJob) -> None:
+    """Its barriers would wait for themselves."""
+    job = new_job(10, app="routes.py", TEST_ROUTE="diamond", KAFKA_EOS_PARALLELISM=2)
+
+    said = refused(job, 2)
+
+    assert "'over' meets values that have not" in said
+    assert ".rebalance() on the other way" in said
 
 
 # ---------------------------------------------------------------- what a job left
