@@ -1,4 +1,5 @@
 """Measures the product on this machine, beside a hand-written loop and, if wanted, beside another library.
 
-Open ``run.py`` for throughput and ``recovery.py`` for the time after a kill.
+Open ``run.py`` for throughput over Kafka and ``recovery.py`` for the time after a kill. What the barrier engine costs
+is in ``abs_paper``, ``exchange``, ``skew``, ``state_sizes`` and ``serializers``; ``command.py`` has what they share.
 """

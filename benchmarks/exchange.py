@@ -1,12 +1,13 @@
 """What an exchange costs: ``python -m benchmarks.exchange``. Rows that change workers: throughput, CPU, latency.
 
-    hops      two workers, generated input, nearly no work beside: no exchange, rebalance, three of them, key_by
+    hops      two workers, generated input, a map that does nothing: no exchange, rebalance, three of them, key_by
     kafka     W2 of ``benchmarks.run`` (running sums, Kafka to Kafka) with one worker and with two
     timeout   ``buffer_timeout`` from 0 to 100 ms: age of rows behind an exchange, at a low rate and at a high one, and
               the rate that is reached when nothing holds the source back
 
-Ages are from the moment a row was due at the source, whether or not the job kept up, to the operator behind the
-exchange. (From there to the committed output it takes a checkpoint interval; that is another matter.)
+Ages are those of rows that another worker read: from the moment a row was due at the source, whether or not the job
+kept up, to the operator behind the exchange. From there to the committed output it takes a checkpoint interval; that is
+another matter.
 """
 
 from __future__ import annotations

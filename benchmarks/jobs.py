@@ -59,13 +59,18 @@ class Window:
         )
 
 
-def measure(app: str, home: Path, settings: Mapping[str, object], *, seconds: float, warm_up: float) -> Window:
-    """Run ``apps/<app>.py`` once. ``settings`` with small letters are settings of the job, others its environment."""
+def measure(
+    app: str, home: Path, settings: Mapping[str, object], *, seconds: float, warm_up: float, epochs: bool = False
+) -> Window:
+    """Run ``apps/<app>.py`` once. ``settings`` with small letters are settings of the job, others its environment.
+
+    ``epochs``: begin and end with a checkpoint, for jobs that do much of their work there; so it takes a bit longer.
+    """
     load = os.getloadavg()[0]
     with started(app, home, settings) as job:
         job.until(lambda: Counter.total(job.counters, "out") > 0)
         job.pause(warm_up)
-        return job.window(seconds, load)
+        return job.window(seconds, load, epochs)
 
 
 @contextmanager
@@ -121,10 +126,14 @@ class Run:
         time.sleep(seconds)
         self._check()
 
-    def window(self, seconds: float, load: float) -> Window:
-        """Measure what the job does for so long."""
+    def window(self, seconds: float, load: float, epochs: bool = False) -> Window:
+        """Measure what the job does for so long, and then to the end of the epoch if it began with one."""
+        if epochs:
+            self._next_epoch()
         first = self._look()
         self.pause(seconds)
+        if epochs:
+            self._next_epoch()
         last = self._look()
         past, rows, out, cpu = (after - before for before, after in zip(first[:4], last[:4], strict=True))
         if not rows or self.events("restarting"):
@@ -145,6 +154,10 @@ class Run:
             if time.monotonic() > deadline:
                 raise Unusable(f"workers {workers} outlive their supervisor")
             time.sleep(0.01)
+
+    def _next_epoch(self) -> None:
+        before = len(self.events("decided"))
+        self.until(lambda: len(self.events("decided")) > before)
 
     def _look(self) -> tuple[float, int, int, float]:
         """Now: the moment, rows read, rows written, CPU seconds used."""

@@ -110,6 +110,8 @@ _DRAWINGS: Mapping[str, tuple[Callable[[Any, Sequence[Row]], None], tuple[float,
     "serializers": (_serializers, (11.5, 4.4)),
 }
 
+NAMES = tuple(_DRAWINGS)
+
 
 def _median(rows: Iterable[Row], of: str, factor: float) -> float | None:
     found = [row[of] for row in rows if row.get(of) is not None]

@@ -24,7 +24,7 @@ from kafka_eos.errors import PlanError
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import DeadLetters
 from kafka_eos.operators.functions import ProcessFunction
-from kafka_eos.plan import DerivedNameWarning, Node, OnError, Plan, Where
+from kafka_eos.plan import DerivedNameWarning, KeyBy, Node, OnError, Plan, Where
 from kafka_eos.schemas import Counted, KeyCodec, state_codec, wire_codec
 from kafka_eos.schemas.types import checked_class, element, returned
 
@@ -136,11 +136,11 @@ class Pipeline:
     def _add(self, node: Node) -> None:
         self._nodes.append(node)
 
-    def _combined(self, name: str) -> plan.KeyBy:
+    def _combined(self, name: str) -> KeyBy:
         """The ``key_by`` of that name, whose work a partial fold will do for one of its readers."""
         self._replaced.add(name)
         node = next(node for node in self._nodes if node.name == name)
-        assert isinstance(node, plan.KeyBy)  # a keyed stream begins with one
+        assert isinstance(node, KeyBy)  # a keyed stream begins with one
         return node
 
     def _name(self, given: str | None, kind: str) -> tuple[str, bool]:
@@ -318,27 +318,24 @@ class KeyedStream(_Upstream, Generic[K, T]):
         in parts, in any order: ``merge(fold(a), fold(b))`` equals ``fold(a + b)``, each part begun with ``init``.
         """
         tp = checked_class(type(init())) if state is None else state
-        parts = {"init": init, "step": step, "emit": emit, "key_codec": _KEY, "entry_codec": Counted(state_codec(tp))}
+        codec, out = Counted(state_codec(tp)), None if emit is None else returned(emit)
         if merge is None:
-            node = self._grow(plan.Fold, name, **parts)
-        else:
-            node = self._two_phases(name, merge, self._wire(tp), parts)
-        return Stream(self._pipeline, node, None if emit is None else returned(emit))
-
-    def _two_phases(
-        self, name: str | None, merge: Callable[[Any, Any], Any], values: interfaces.ListCodec[Any], parts: dict[str, Any]
-    ) -> str:
-        """A partial fold in the place of the ``key_by``, and the fold that merges; returns the name of that."""
+            node = self._grow(plan.Fold, name, init=init, step=step, emit=emit, key_codec=_KEY, entry_codec=codec)
+            return Stream(self._pipeline, node, out)
         fold, derived = self._pipeline._name(name, plan.Fold.kind)
-        partial, where = f"{fold}-partial", _where(_user_frame())
+        self._partly(f"{fold}-partial", init, step, wire_codec(tp))
+        given: dict[str, Any] = {"init": init, "step": step, "emit": emit, "merge": merge, "key_codec": _KEY}
+        place: dict[str, Any] = {"where": _where(_user_frame()), "inputs": (f"{fold}-partial",), "derived": derived}
+        self._pipeline._add(plan.Fold(name=fold, entry_codec=codec, **place, **given))
+        return Stream(self._pipeline, fold, out)
+
+    def _partly(
+        self, name: str, init: Callable[[], Any], step: Callable[[Any, Any], Any], values: interfaces.ListCodec[Any]
+    ) -> None:
+        """Add the first phase of a fold. It does the work of the ``key_by``, which is left out if nobody else reads it."""
         key_by = self._pipeline._combined(self._node)
-        of_key_by = {"inputs": key_by.inputs, "fn": key_by.fn, "key_codec": key_by.key_codec, "local": key_by.local}
-        phase = {"init": parts["init"], "step": parts["step"], "values": values}
-        self._pipeline._add(plan.PartialFold(name=partial, where=where, derived=derived, **of_key_by, **phase))
-        self._pipeline._add(
-            plan.Fold(name=fold, where=where, inputs=(partial,), derived=derived, merge=merge, **parts)
-        )
-        return fold
+        key: dict[str, Any] = {"fn": key_by.fn, "key_codec": key_by.key_codec, "local": key_by.local}
+        self._grow(plan.PartialFold, name, inputs=key_by.inputs, init=init, step=step, values=values, **key)
 
     def reduce(self, name: str | None, fn: Callable[[T, T], T], *, state: Any = None) -> Stream[T]:
         """The key's values reduced so far, for every input. ``state`` is the type of the values; see ``fold``."""

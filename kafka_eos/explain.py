@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kafka_eos.interfaces import Json
-from kafka_eos.plan import Node, Plan, Sink, Source
+from kafka_eos.plan import Fold, KeyBy, Node, PartialFold, Plan, Sink, Source
 from kafka_eos.settings import Settings
 
 
@@ -17,7 +17,7 @@ def explain(plan: Plan, settings: Settings | None = None, notices: Sequence[str]
     sections = [_graph(plan), _paths(plan)]
     if settings is not None:
         sections.append(_settings(settings))
-    if notices := (*notices, *_derived(plan)):
+    if notices := (*notices, *_vouched(plan), *_derived(plan)):
         sections.append(["notices", *(f"  {notice}" for notice in notices)])
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
@@ -40,6 +40,12 @@ def _detail(node: Node) -> str:
         case Sink():
             refused = " (refused records)" if node.dead_letters else ""
             return f"{below}{refused}  {_described(node.sink.describe())}"
+        case PartialFold():
+            return f"{below}  sums up in each worker, sends once an epoch" + ("; not even then: local" * node.local)
+        case KeyBy(local=True):
+            return f"{below}  local: no exchange"
+        case Fold(merge=merge) if merge is not None:
+            return f"{below}  keeps state; one output a key and epoch"
     return f"{below}  keeps state" if node.stateful else below
 
 
@@ -61,6 +67,16 @@ def _settings(settings: Settings) -> list[str]:
     names, values = _width(shown), _width(shown.values())
     return ["settings", *(f"  {name:{names}}  {value:{values}}  {settings.origin_of(name)}"
                           for name, value in shown.items())]  # fmt: skip
+
+
+def _vouched(plan: Plan) -> Iterator[str]:
+    for node in plan.nodes:
+        if isinstance(node, KeyBy) and node.local:
+            yield (
+                f"{node.kind} {node.name!r} is local=True: you vouch that all records of a key are in one partition of "
+                "every source, and that partitions of the same number hold the same keys; state behind it can be "
+                "restored with the same parallelism, or with 1"
+            )
 
 
 def _derived(plan: Plan) -> Iterator[str]:

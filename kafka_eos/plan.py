@@ -527,8 +527,8 @@ def _check_local(plan: Plan) -> None:
             )
         if isinstance(node, PartialFold) and any(isinstance(plan.node(name), Loop) for name in below):
             raise PlanError(
-                f"what the fold behind {node.name!r} makes goes into a loop, and with merge= it makes it only at the end "
-                f"of an epoch: the last rows would never go round. Leave merge= out there.\n  {node.where}"
+                f"what the fold behind {node.name!r} makes goes into a loop, and with merge= it makes it at the end of "
+                f"an epoch only: the last rows would never go round. Leave merge= out there.\n  {node.where}"
             )
         if isinstance(node, Exchange) and not isinstance(node, Feedback):
             for name in sorted(below):

@@ -34,6 +34,7 @@ from kafka_eos.interfaces import (
     Standing,
     TaskContext,
 )
+from kafka_eos.protocol.assignment import subtask_of_split
 from kafka_eos.records import Batch
 from kafka_eos.testing.sources import ListOrigin
 
@@ -187,7 +188,8 @@ class GeneratedReader:
 class CountingSink:
     """Counts rows. What it commits is their number, which the manifest holds; so a commit cannot be lost.
 
-    With ``latency`` values are ``Stamped``, and the sink writes down how old some of them are when they reach it.
+    With ``latency`` values are ``Stamped``, and the sink writes down how old some of them are when they reach it: of
+    those that another worker read.
     """
 
     def __init__(self, counters: Path, *, latency: bool = False) -> None:
@@ -208,7 +210,7 @@ class CountingSink:
 
     def writer(self, ctx: TaskContext) -> CountingWriter:
         self.counters.mkdir(parents=True, exist_ok=True)
-        return CountingWriter(self, f"{ctx.operator}-{ctx.subtask}")
+        return CountingWriter(self, ctx)
 
     def committer(self, ctx: JobContext) -> CountingCommitter:
         return CountingCommitter()
@@ -217,7 +219,9 @@ class CountingSink:
 class CountingWriter:
     """One subtask's rows."""
 
-    def __init__(self, sink: CountingSink, name: str) -> None:
+    def __init__(self, sink: CountingSink, ctx: TaskContext) -> None:
+        name = f"{ctx.operator}-{ctx.subtask}"
+        self._parallelism, self._subtask = ctx.parallelism, ctx.subtask % ctx.parallelism
         self._counter = Counter(sink.counters / f"out-{name}.count")
         self._rows = 0
         self._samples = (sink.counters / f"{name}.latency").open("wb", buffering=0) if sink.latency else None
@@ -225,10 +229,15 @@ class CountingWriter:
     def write(self, batch: Batch[Any]) -> None:
         self._rows += len(batch)
         self._counter.add(len(batch))
-        if self._samples is not None and batch.values:
+        if self._samples is not None and batch.values and self._came(batch):
             now = time.monotonic()
             sampled: list[Stamped] = batch.values[::SAMPLE_EVERY]
             self._samples.write(array("d", [time for value in sampled for time in (now, now - value.at)]).tobytes())
+
+    def _came(self, batch: Batch[Any]) -> bool:
+        """From another worker; rows of one batch come from one."""
+        reader = subtask_of_split(SplitId(f"generated/{batch.origin.partitions[batch.rows[0]]}"), self._parallelism)
+        return reader != self._subtask
 
     def seal(self, epoch: EpochId) -> PreCommit:
         rows, self._rows = self._rows, 0

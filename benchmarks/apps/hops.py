@@ -1,4 +1,4 @@
-"""Rows through no exchange, one, or three, with next to nothing beside; BENCH_HOPS says which.
+"""Rows through a map, and no exchange, one, or three; BENCH_HOPS says which.
 
 With BENCH_RATE the input comes at that many records a second, and the sink writes down how old they are.
 """
@@ -25,6 +25,10 @@ class Timed(msgspec.Struct, array_like=True, gc=False):
     at: float
 
 
+def same(event: Event) -> Event:
+    return event
+
+
 def timed(event: Event, at: float) -> Timed:
     return Timed(event.key, at)
 
@@ -43,7 +47,7 @@ if RATE is not None:
     stream.sink("out", CountingSink(COUNTERS, latency=True))
 else:
     values = at_home if HOPS == "local" else ring()
-    stream = pipeline.source("events", GeneratedSource(Event, values, COUNTERS, count=COUNT))
+    stream = pipeline.source("events", GeneratedSource(Event, values, COUNTERS, count=COUNT)).map(same)
     if HOPS == "rebalance":
         stream = stream.rebalance("spread")
     elif HOPS == "three":

@@ -52,7 +52,7 @@ _QUESTIONS: Mapping[Check, str] = {
     Check.UNEXPECTED: "Is any output visible that the recompute does not make?",
     Check.WRONG_VALUE: "Does any output differ from the recompute in key, value or update number?",
     Check.WRONG_TOTAL: "Does the last value of any key differ from the recompute?",
-    Check.UPDATE_GAP: "Are the update numbers of every key 1, 2, 3 … without gap or repeat?",
+    Check.UPDATE_GAP: "Do the update numbers of every key follow one another without gap or repeat?",
     Check.REORDERED: "Does any output overtake an earlier one of its key, or of its input partition?",
     Check.ABORTED_VISIBLE: "Is any output of an epoch that was never committed visible?",
     Check.COMMITTED_HIDDEN: "Is any output of a committed epoch hidden from read_committed readers?",

@@ -47,7 +47,7 @@ class Diary:
     @property
     def worker(self) -> int | None:
         """Process id of the worker of the latest session."""
-        return int(self.sessions[-1]["worker"]) if self.sessions else None
+        return int(self.sessions[-1]["workers"][0]) if self.sessions else None
 
     @property
     def term(self) -> int:

@@ -137,6 +137,7 @@ class Stage:
             self._storage,
             self._settings.state_cache_entries,
             options=StateOptions.of(**self._settings.state_options()),
+            local=self._plan.keeps_local(operator),
         )
         self._closing.callback(backend.close)
         return backend
@@ -299,6 +300,10 @@ class Stage:
         else:
             self._chain.push(head, batch)
 
+    def flush(self, segment: Segment) -> None:
+        self._current = segment.index
+        self._chain.flush(segment.nodes)
+
     def decode(self, edge: int, rows: Rows) -> Batch[Any]:
         return wire.decode(rows, self._codecs[edge]) if isinstance(rows, bytes) else rows
 
@@ -321,12 +326,15 @@ class Stage:
         overtaken: list[Rows] = []
         for target in self._senders(self._exchanges[edge].name):
             if target == self._subtask:
-                self._by_edge[edge].barrier(edge, target, epoch, aligned)
-            elif overtake:
+                continue
+            if overtake:
                 overtaken += self._network.overtake(edge, target, epoch)
             else:
                 self._network.send_barrier(edge, target, epoch, aligned)
         return overtaken
+
+    def forward_here(self, edge: int, epoch: int, aligned: bool) -> None:
+        self._by_edge[edge].barrier(edge, self._subtask, epoch, aligned)
 
     def captured(self, segment: Segment, epoch: int, captured: Captured) -> None:
         parts = self._parts.setdefault(epoch, [])

@@ -51,6 +51,9 @@ class Surroundings(Protocol):
     def push(self, segment: Segment, head: str, batch: Batch[Any] | None) -> None:
         """Run rows through the segment; None after a read that brought nothing but, perhaps, bad records."""
 
+    def flush(self, segment: Segment) -> None:
+        """Run what the segment's operators have gathered in this epoch through it."""
+
     def decode(self, edge: int, rows: Rows) -> Batch[Any]: ...
 
     def as_now(self, edge: int, rows: Rows) -> bytes:
@@ -63,7 +66,10 @@ class Surroundings(Protocol):
         """May more rows be made for this exchange?"""
 
     def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> list[Rows]:
-        """Send the barrier to all subtasks; returns the rows that it overtakes."""
+        """Send the barrier to all other subtasks; returns the rows that it overtakes."""
+
+    def forward_here(self, edge: int, epoch: int, aligned: bool) -> None:
+        """Pass the barrier on in this subtask."""
 
     def captured(self, segment: Segment, epoch: int, captured: Captured) -> None:
         """The segment's part of the epoch is complete."""
@@ -255,14 +261,16 @@ class Task:
                         self._carried += self._open.pop(epoch)[0].precommits
         if self._gate.mode is Mode.UNALIGNED:
             # Barriers that wait in queues count as soon as their epoch is captured.
-            waiting = [(e.channel, m) for e in self.inputs.values() for m in [e.oldest_marker()] if m is not None]
-            for channel, marker in waiting:
-                if marker.epoch in self._open and channel in self._gate.logging:
-                    self._report(channel, marker.epoch, marker.at)
+            for epoch in list(self._open):
+                for entry in self.inputs.values():
+                    marker = entry.marker(epoch)
+                    if marker is not None and entry.channel in self._gate.logging:
+                        self._report(entry.channel, epoch, marker.at)
 
     def _snapshot(self, epoch: int, unaligned: bool, since: float) -> None:
         """Capture the segment. ``since``: when the first barrier came, if that was before now."""
         began = time.monotonic()
+        self._around.flush(self.segment)
         hit("source.capture.before")
         positions = {source: reader.positions() for source, reader in self.parts.readers.items()}
         hit("source.capture.after")
@@ -276,6 +284,9 @@ class Task:
         for edge in self._tails:
             captured.overtaken[edge] = self._around.forward(edge, epoch, unaligned, aligned)
         captured.blocked = time.monotonic() - began
+        # Last, and when all is captured: here the next segment's snapshot may follow at once.
+        for edge in self._tails:
+            self._around.forward_here(edge, epoch, aligned)
 
     def _log_waiting(self, epoch: int) -> None:
         """Rows in the input queues that stand before the barrier: overtaken by it, or on their way round a loop."""

@@ -9,6 +9,7 @@ from kafka_eos import plan
 from kafka_eos.errors import Bug
 from kafka_eos.operators.base import Operator, OperatorContext
 from kafka_eos.operators.fold import Fold, Reduce
+from kafka_eos.operators.merge import MergingFold, PartialFold
 from kafka_eos.operators.process import Process
 from kafka_eos.operators.stateless import Filter, FlatMap, KeyBy, Map, MapBatches
 
@@ -26,8 +27,12 @@ def build(node: plan.Node) -> Operator:
             return FlatMap(node.fn)
         case plan.MapBatches():
             return MapBatches(node.fn)
+        case plan.PartialFold():
+            return PartialFold(node.fn, node.key_codec, node.init, node.step)
         case plan.KeyBy():
             return KeyBy(node.fn, node.key_codec)
+        case plan.Fold(merge=merge) if merge is not None:
+            return MergingFold(merge, node.emit, node.key_codec, node.entry_codec)
         case plan.Fold():
             return Fold(node.init, node.step, node.emit, node.key_codec, node.entry_codec)
         case plan.Reduce():

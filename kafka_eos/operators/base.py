@@ -9,9 +9,9 @@ origin of every row; it is used from one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from kafka_eos.errors import KafkaEosError
 from kafka_eos.interfaces import StateDescriptor, ValueState
@@ -33,6 +33,10 @@ class OperatorContext:
     operator: str
     value_state: Callable[[StateDescriptor[Any]], ValueState[Any]]
     reject: Callable[[Batch[Any], int, Exception], None]
+    place: int = 0
+    """Number of the operator among those behind which outputs of one record cannot be counted; see ``provenance``."""
+    keeps_raw: Callable[[str], bool] = lambda source: False
+    """May a record of that source be sent aside undecoded? Then its rows must keep it."""
 
 
 class Operator(Protocol):
@@ -46,6 +50,18 @@ class Operator(Protocol):
 
     def close(self) -> None:
         """Called once, also after a failure. Must not write state."""
+
+
+@runtime_checkable
+class Gathering(Operator, Protocol):
+    """An operator that gives its output at the end of an epoch, and keeps nothing but state beyond it."""
+
+    @property
+    def full(self) -> bool:
+        """It holds so much that it should be flushed within the epoch."""
+
+    def flush(self) -> Iterable[Batch[Any]]:
+        """All that it has gathered. Called at the barrier, before anything of the epoch is captured."""
 
 
 def call_each(

@@ -5,7 +5,8 @@ sink. With several subtasks they also leave through ``exchanges``, one callable 
 at the subtask that owns them, by a ``push`` at the same node. Without ``exchanges`` rows simply go on.
 Both engines, the audit's recompute and ``kafka_eos.testing`` run plans through it.
 
-Rule: when ``push`` returns, all that follows from the batch has been handed to the outputs, dead letters too.
+Rule: when ``push`` returns, all that follows from the batch has been handed to the outputs, dead letters too; but for
+what an operator gathers until the end of the epoch, which whoever ends one asks for with ``flush``.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import Any
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import StateBackend
 from kafka_eos.operators import build
-from kafka_eos.operators.base import Operator, OperatorContext
-from kafka_eos.plan import Exchange, Feedback, Loop, Node, Partitioning, Plan, Sink, Union, union_lane
+from kafka_eos.operators.base import Gathering, Operator, OperatorContext
+from kafka_eos.plan import Exchange, Feedback, Loop, Node, PartialFold, Partitioning, Plan, Sink, Union, union_lane
 from kafka_eos.provenance import branched
 from kafka_eos.records import Batch, RawRecord, Rejected
 
@@ -40,8 +41,10 @@ class Chain:
     ) -> None:
         """``nodes``: those that work here, if not all of the plan do; rows may only be pushed to them."""
         self._plan, self._outputs, self._exchanges = plan, outputs, exchanges or {}
-        self._places = {node.name: place for place, node in enumerate(plan.exchanges)}
+        numbered = [node for node in plan.nodes if node in plan.exchanges or isinstance(node, PartialFold)]
+        self._places = {node.name: place for place, node in enumerate(numbered)}
         self._operators: dict[str, Operator] = {}
+        self._gathering: dict[str, Gathering] = {}
         self._rejected: dict[str, list[Rejected]] = {
             source.name: [] for source in plan.sources if plan.dead_letters(source.name)
         }
@@ -57,7 +60,26 @@ class Chain:
         Raises PoisonRecord under policy "stop".
         """
         self._forward(head, batch)
+        for name, operator in self._gathering.items():
+            if operator.full:
+                self._flush(name, operator)
         self.flush_rejected(batch.origin.source)
+
+    def flush(self, nodes: Collection[str] | None = None) -> None:
+        """The end of an epoch: what operators have gathered goes on, in plan order. ``nodes``: of these only.
+
+        To be called before anything of the epoch is captured (positions, state, output) and before its barrier goes
+        on. Nothing is left in any operator then but state. Raises PoisonRecord.
+        """
+        for name, operator in self._gathering.items():
+            if nodes is None or name in nodes:
+                self._flush(name, operator)
+        for source in self._rejected:
+            self.flush_rejected(source)
+
+    def _flush(self, name: str, operator: Gathering) -> None:
+        for batch in operator.flush():
+            self._leave(self._plan.node(name), batch)
 
     def rejector(self, source: str) -> Reject:
         """What a reader calls for a record that it cannot decode; same policy as for the operators."""
@@ -100,8 +122,12 @@ class Chain:
 
         operator = build(node)
         backend = backends.get(node.name)
-        operator.open(OperatorContext(node.name, backend.value if backend else _stateless, reject))
+        state = backend.value if backend else _stateless
+        place, keeps_raw = self._places.get(node.name, 0), self._rejected.__contains__
+        operator.open(OperatorContext(node.name, state, reject, place, keeps_raw))
         self._operators[node.name] = operator
+        if isinstance(operator, Gathering):
+            self._gathering[node.name] = operator
         self._closing.callback(operator.close)
 
     def _forward(self, name: str, batch: Batch[Any]) -> None:
@@ -116,14 +142,17 @@ class Chain:
             elif isinstance(node, Feedback):
                 self._exchange(node.name, branched(batch, self._places[node.name], always=True))
             else:
-                out = batch if isinstance(node, Exchange) else self._operators[node.name].process(batch)
-                if not len(out):
-                    continue
-                if node.partitioning is not None:
-                    copied = node.partitioning is Partitioning.BROADCAST
-                    self._exchange(node.name, branched(out, self._places[node.name], always=copied))
-                else:
-                    self._forward(node.name, out)
+                self._leave(node, batch if isinstance(node, Exchange) else self._operators[node.name].process(batch))
+
+    def _leave(self, node: Node, out: Batch[Any]) -> None:
+        """Hand on what an operator has made."""
+        if not len(out):
+            return
+        if node.partitioning is not None:
+            copied = node.partitioning is Partitioning.BROADCAST
+            self._exchange(node.name, branched(out, self._places[node.name], always=copied))
+        else:
+            self._forward(node.name, out)
 
     def _exchange(self, name: str, batch: Batch[Any]) -> None:
         if name in self._exchanges:

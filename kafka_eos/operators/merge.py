@@ -1,4 +1,4 @@
-"""A fold in two phases: accumulators of a part of the records, made where they were read, and merged by the key's owner.
+"""A fold in two phases: accumulators of some of the records, made where those were read, and merged by the key's owner.
 
     PartialFold    keys, folds, and gives its accumulators at the end of the epoch, or when it holds too many
     MergingFold    merges them into the key's state; one output a key and epoch, at the epoch's end
@@ -16,7 +16,7 @@ from typing import Any
 
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import Codec
-from kafka_eos.operators.base import NOT_THE_RECORDS_FAULT, OperatorContext, without
+from kafka_eos.operators.base import NOT_THE_RECORDS_FAULT, OperatorContext, take
 from kafka_eos.operators.fold import Fold
 from kafka_eos.operators.stateless import KeyBy
 from kafka_eos.provenance import branched
@@ -25,7 +25,7 @@ from kafka_eos.records import Batch, RawRecord
 MOST = 100_000
 """Keys that a partial fold holds before it hands its accumulators on within the epoch."""
 _AT_ONCE = 10_000
-"""Keys whose state is looked up at once at the end of an epoch."""
+"""Rows that are handed on at once at the end of an epoch."""
 
 _Stream = tuple[str, str, int]
 """Source, topic and lane: what all rows of a batch have in common."""
@@ -73,11 +73,11 @@ class PartialFold:
                 continue
             last[key] = index
         self._places.note(batch, last)
-        return without(batch, list(range(len(batch))))
+        return take(batch, [])
 
     def flush(self) -> Iterator[Batch[Any]]:
         accumulators, self._accumulators = self._accumulators, {}
-        for keys, rows in self._places.take(accumulators):
+        for keys, rows in self._places.take():
             rows.keys, rows.values = keys, list(map(accumulators.__getitem__, keys))
             yield rows
 
@@ -121,22 +121,19 @@ class MergingFold(Fold):
         if keys and not self._tried:
             self._try(entries.get(keys[-1]))
         self._places.note(batch, last)
-        return without(batch, list(range(len(batch))))
+        return take(batch, [])
 
     def flush(self) -> Iterator[Batch[Any]]:
+        emit = self._emit
         for keys, rows in self._places.take():
-            for start in range(0, len(keys), _AT_ONCE):
-                yield self._emitted(keys[start : start + _AT_ONCE], part(rows, start, start + _AT_ONCE))
-
-    def _emitted(self, keys: list[Any], rows: Batch[Any]) -> Batch[Any]:
-        entries, emit = self._state.view(keys), self._emit
-        rows.keys, rows.updates = keys, []
-        for index, key in enumerate(keys):
-            count, acc = entries[key]
-            rows.values.append(self._sound(rows, index, emit, key, acc))
-            rows.updates.append(count + 1)
-            entries[key] = (count + 1, acc)
-        return rows
+            entries = self._state.view(keys)
+            rows.keys, rows.updates = keys, []
+            for index, key in enumerate(keys):
+                count, acc = entries[key]
+                rows.values.append(self._sound(rows, index, emit, key, acc))
+                rows.updates.append(count + 1)
+                entries[key] = (count + 1, acc)
+            yield rows
 
     def _sound(self, batch: Batch[Any], index: int, fn: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
         try:
@@ -170,18 +167,20 @@ class Places:
         columns = (origin.partitions, origin.offsets, origin.timestamps())
         numbers = (map(column.__getitem__, rows) for column in columns)
         stream = itertools.repeat((origin.source, origin.topic, batch.lane))
-        self._of.update(zip(last, zip(stream, *numbers, branch, raws, strict=False), strict=False))  # type: ignore[arg-type]
+        self._of.update(zip(last, zip(stream, *numbers, branch, raws, strict=False), strict=False))
 
     def take(self) -> Iterator[tuple[list[Any], Batch[Any]]]:
-        """Keys, and a batch without values with a row for each: a pair for each source, topic and lane."""
+        """Keys, and a batch without values with a row for each: some thousand of one source, topic and lane."""
         noted, self._of = self._of, {}
         streams: dict[_Stream, list[Any]] = {}
         for key, place in noted.items():
             streams.setdefault(place[0], []).append(key)
-        for (source, topic, lane), keys in streams.items():
-            origin = GatheredOrigin(source, topic, [noted[key] for key in keys])
-            branch = [noted[key][4] for key in keys]
-            yield keys, Batch([], range(len(keys)), origin, lane=lane, branch=branch if any(branch) else None)
+        for (source, topic, lane), found in streams.items():
+            for start in range(0, len(found), _AT_ONCE):
+                keys = found[start : start + _AT_ONCE]
+                origin = GatheredOrigin(source, topic, [noted[key] for key in keys])
+                branch = [noted[key][4] for key in keys]
+                yield keys, Batch([], range(len(keys)), origin, lane=lane, branch=branch if any(branch) else None)
 
 
 class GatheredOrigin:

@@ -29,6 +29,7 @@ from kafka_eos.state.entries import NEXT, CachedEntryState, CachedListState
 from kafka_eos.state.evolution import MARKS, Evolution, describe, split
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS, group_prefix
 from kafka_eos.state.layout import Layout
+from kafka_eos.state.local import LOCAL, check_new, is_local, of_same_subtask
 from kafka_eos.state.options import StateOptions
 from kafka_eos.state.rows import Rows, Store
 from kafka_eos.state.ttl import TIME, UNKNOWN, ExpiringState, Timed, wall_clock
@@ -55,12 +56,15 @@ class KeyedStateBackend:
         max_key_groups: int,
         clock: Callable[[], int],
         clean_rows: int,
+        local: bool,
     ) -> None:
-        self._operator, self._store = operator, store
+        self._operator, self._store, self._local = operator, store, local
         self._stored = {name: stored for name, (stored, _) in restored.items()}
         """How the rows of each state are written, by name."""
         self._marks = {name: marks for name, (_, marks) in restored.items()}
-        self._groups, self._cache_entries, self._max_key_groups = key_groups, cache_entries, max_key_groups
+        self._bounds = key_groups.start, key_groups.stop - 1
+        self._groups = range(max_key_groups) if local else key_groups
+        self._cache_entries, self._max_key_groups = cache_entries, max_key_groups
         self._clock, self._clean_rows = clock, clean_rows
         self._open: dict[str, _State] = {}
 
@@ -101,13 +105,12 @@ class KeyedStateBackend:
         upload_files = self._store.freeze(epoch)
         failpoints.hit("snapshot.linked")
         states = tuple(self._described(name) for name in sorted(self._stored))
-        bounds = (self._groups.start, self._groups.stop - 1)
 
         def upload(storage: CheckpointStorage) -> StateHandle:
             failpoints.hit("snapshot.upload")
             files = upload_files(storage)
             failpoints.hit("snapshot.uploaded")
-            return StateHandle(self._operator, self._store.kind, bounds, files, states)
+            return StateHandle(self._operator, self._store.kind, self._bounds, files, states)
 
         return upload
 
@@ -116,6 +119,7 @@ class KeyedStateBackend:
 
     def _described(self, name: str) -> dict[str, Json]:
         marks = self._open[name].marks() if name in self._open else self._marks.get(name, {})
+        marks = {mark: value for mark, value in marks.items() if mark != LOCAL} | ({LOCAL: 1} if self._local else {})
         return {**self._stored[name], MARKS: dict(marks)} if marks else self._stored[name]
 
 
@@ -131,6 +135,7 @@ def open_backend(
     *,
     options: StateOptions | None = None,
     clock: Callable[[], int] = wall_clock,
+    local: bool = False,
 ) -> StateBackend:
     """The state of one operator for ``key_groups``, as it was in ``handles`` (empty for a fresh start).
 
@@ -139,23 +144,30 @@ def open_backend(
     a state. ``handles`` may be those of all subtasks. One of this backend and this very range is taken as it is;
     others are converted row by row. ``clock`` gives the time of state that expires, in ms since the epoch.
 
-    Raises CorruptCheckpoint if a file is not what was stored, RestartFromCheckpoint if RocksDB fails.
+    ``local``: keys are of any group, and ``key_groups`` only names the subtask (see ``local``).
+
+    Raises CorruptCheckpoint if a file is not what was stored, RestartFromCheckpoint if RocksDB fails, ConfigError if
+    local state is wanted as nobody can divide it.
     """
     token(operator, "operator name")
     _check_cover(operator, key_groups, handles)
-    handles = [h for h in handles if h.key_groups[0] < key_groups.stop and h.key_groups[1] >= key_groups.start]
+    scattered = any(map(is_local, handles))
+    if local:
+        handles = of_same_subtask(operator, key_groups, handles, max_key_groups)
+    elif not scattered:
+        handles = [h for h in handles if h.key_groups[0] < key_groups.stop and h.key_groups[1] >= key_groups.start]
     if directory.exists():
         shutil.rmtree(directory)
     directory.mkdir(mode=0o700, parents=True)
     bounds = (key_groups.start, key_groups.stop - 1)
     whole = [h for h in handles if kind == rocksdb.KIND == h.backend and h.key_groups == bounds and len(handles) == 1]
-    options = options or StateOptions()
+    options, groups = options or StateOptions(), range(max_key_groups) if local else key_groups
     store = _opened(kind, directory, whole[0] if whole else None, storage, options)
     for number, handle in enumerate(handles if not whole else ()):
-        _import(store, handle, key_groups, storage, directory / f"restore-{number}")
+        _import(store, handle, groups, storage, directory / f"restore-{number}", scattered)
     restored = _restored(operator, handles)
     return KeyedStateBackend(
-        operator, store, restored, key_groups, cache_entries, max_key_groups, clock, options.ttl_cleanup_rows
+        operator, store, restored, key_groups, cache_entries, max_key_groups, clock, options.ttl_cleanup_rows, local
     )
 
 
@@ -167,14 +179,18 @@ def _opened(
     return memory.MemoryStore(directory)
 
 
-def _import(store: Store, handle: StateHandle, groups: range, storage: CheckpointStorage, scratch: Path) -> None:
-    """Take the rows of ``groups`` out of any handle."""
+def _import(
+    store: Store, handle: StateHandle, groups: range, storage: CheckpointStorage, scratch: Path, scattered: bool
+) -> None:
+    """Take the rows of ``groups`` out of any handle. ``scattered``: other handles may have the same keys."""
     if handle.backend not in _READERS:
         raise ConfigError(f"the checkpoint was made by state backend {handle.backend!r}, which is not known here")
     scratch.mkdir(mode=0o700)
     first, end = group_prefix(groups.start), group_prefix(groups.stop)
     for state, block in _READERS[handle.backend](handle, storage, scratch):
         own = [row for row in block if first <= row[0] < end]
+        if scattered:
+            check_new(store.rows(state), own, handle.operator, state)
         store.rows(state).write([key for key, _ in own], [value for _, value in own], ())
     shutil.rmtree(scratch)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from kafka_eos.state import memory
 from kafka_eos.state.evolution import MARKS, split
 from kafka_eos.state.handles import StoredRows, opened
 from kafka_eos.state.keygroups import GROUP_BYTES, key_group_range, subtask_of
+from kafka_eos.state.local import is_local
 from kafka_eos.state.rows import Row
 
 PART_BYTES = 256 << 20
@@ -125,7 +126,13 @@ def canonical(
 def _operator(
     operator: str, handles: Sequence[StateHandle], source: CheckpointStorage, stage: Stage, max_key_groups: int
 ) -> Iterator[StateHandle]:
-    size = sum(file.size for handle in handles for file in handle.files)
+    if len(handles) > 1 and any(map(is_local, handles)):
+        # Nobody else can tell which subtask needs which of their keys.
+        for handle in handles:
+            (alone,) = _operator(operator, [handle], source, stage, max_key_groups)
+            yield replace(alone, key_groups=handle.key_groups)
+        return
+    size = 0 if any(map(is_local, handles)) else sum(file.size for handle in handles for file in handle.files)
     parts = min(max(1, -(-size // PART_BYTES)), max_key_groups)
     described = _described(handles)
     stored: list[list[FileRef]] = [[] for _ in range(parts)]

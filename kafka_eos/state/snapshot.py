@@ -31,6 +31,7 @@ from kafka_eos.state.evolution import split
 from kafka_eos.state.handles import Scan, opened
 from kafka_eos.state.keygroups import key_group
 from kafka_eos.state.layout import Layout
+from kafka_eos.state.local import is_local
 from kafka_eos.state.rows import Row
 from kafka_eos.state.ttl import TIME, UNKNOWN, Timed, expired
 
@@ -143,11 +144,15 @@ class Snapshot:
         layout = decode.layout
         group = key_group(layout.codecs[0].encode(key), self.max_key_groups)
         first = layout.row_keys([key])[0] if layout.plain else layout.prefix((key,))
-        owners = [h for h in self.handles_of(operator) if h.key_groups[0] <= group <= h.key_groups[1]]
-        with self._rows(info, owners) as rows:
-            near = itertools.takewhile(lambda row: row[0].startswith(first), _from(first, rows))
-            mine = (row for row in near if row[0] == first or not layout.plain)
-            return [decoded for row in mine if (decoded := decode(row)) is not None]
+        handles = self.handles_of(operator)
+        owners = [h for h in handles if is_local(h) or h.key_groups[0] <= group <= h.key_groups[1]]
+        found: list[tuple[Any, Any]] = []
+        for owner in owners:
+            with self._rows(info, [owner]) as rows:
+                near = itertools.takewhile(lambda row: row[0].startswith(first), _from(first, rows))
+                mine = (row for row in near if row[0] == first or not layout.plain)
+                found += (decoded for row in mine if (decoded := decode(row)) is not None)
+        return found
 
     def to_arrow(self, operator: str, state: str | None = None) -> Any:
         """A pyarrow Table with the columns ``key`` and ``value``. ImportError without pyarrow."""

@@ -34,7 +34,8 @@ def run_local(
 ) -> dict[str, list[Any]]:
     """Run all ``inputs`` (decoded values by source name) and return the values each sink got, by name, in order.
 
-    Sources are read one after the other, in the order of the pipeline; a source that is not named has no input.
+    Sources are read one after the other, in the order of the pipeline; a source that is not named has no input. All of
+    it is one epoch, which matters for a fold with ``merge=`` only.
     Dead letters appear under their sink's name. Raises PoisonRecord as an engine would, PlanError if ``inputs``
     names a source that the pipeline does not have.
     """
@@ -51,6 +52,7 @@ def run_local(
             for start in range(0, len(inputs.get(name, ())), batch_size):
                 values = list(inputs[name][start : start + batch_size])
                 chain.push(name, Batch(values, range(len(values)), ListOrigin(name, name, 0, start, values)))
+        chain.flush()
     return results
 
 

@@ -38,6 +38,13 @@ pipeline = Pipeline("{name}")
 """
 
 
+@pytest.fixture(scope="package", autouse=True)
+def planned_once(request: pytest.FixtureRequest) -> None:
+    """As the audit's own session: plans for a few small tables need not be made anew after each stage."""
+    if any("spark" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("spark").conf.set("spark.sql.adaptive.enabled", "false")
+
+
 @pytest.fixture
 def new_job(bootstrap: str, tmp_path: Path) -> Callable[..., Job]:
     """``new_job(source, input=..., output=...)``: a job whose app file is ``source`` with the names filled in."""

@@ -62,6 +62,12 @@ def out(
     return Out(key, value, str(where), target)
 
 
+def refused_at(topic: str, offset: int, partition: int = 0) -> tuple[tuple[str, bytes], ...]:
+    """The headers of a dead letter of an input record."""
+    told = {"topic": topic, "partition": partition, "offset": offset, "timestamp": FED_AT, "message": "whatever"}
+    return tuple((f"dead_letter.{name}", str(value).encode()) for name, value in told.items())
+
+
 @dataclass
 class Job:
     """Where everything is. Build one with the ``job`` fixture."""

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_eos.audit import Check, Outcome, Verdict
 from kafka_eos.ids import SplitId
 from tests.audit.corruptions import CORRUPTIONS, Outs, nth, without
-from tests.audit.job import FED_AT, Job, Out, epoch, out
+from tests.audit.job import Job, Out, epoch, out, refused_at
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -149,11 +149,11 @@ class World:
         """One is lost, one is doubled, one has another header; the one that a sink refused is right."""
         refused = self.outs[nth(self.outs, "ann", 3)]
         where = f"2.2/orders/{self.input}/0/"
-        first = Out(None, b"bad 1", f"{where}11/0.0", 0, _why(self.input, 11))
-        altered = Out(None, b"bad 2", f"{where}12/0.0", 0, _why(self.input, 21))
+        first = Out(None, b"bad 1", f"{where}11/0.0", 0, refused_at(self.input, 11))
+        altered = Out(None, b"bad 2", f"{where}12/0.0", 0, refused_at(self.input, 21))
         raw = json.dumps({"user": "ann", "amount": 9}).encode()
         offset = int((refused.text or "").split("/")[4])
-        picked = Out("ann", raw, f"{where}{offset}/0.0", 0, _why(self.input, offset))
+        picked = Out("ann", raw, f"{where}{offset}/0.0", 0, refused_at(self.input, offset))
         self.job.write(self.letters, [first, first, altered, picked])
 
     def _write_files(self, sink: str) -> None:
@@ -176,11 +176,6 @@ def _total(user: str, total: int) -> bytes:
 
 def _sinks() -> list[str]:
     return [*(c.name for c in CORRUPTIONS), *PLAIN]
-
-
-def _why(topic: str, offset: int) -> tuple[tuple[str, bytes], ...]:
-    told = {"topic": topic, "partition": 0, "offset": offset, "timestamp": FED_AT, "message": "whatever"}
-    return tuple((f"dead_letter.{name}", str(value).encode()) for name, value in told.items())
 
 
 def _plain(sink: str, outs: Outs) -> Outs:

@@ -78,7 +78,7 @@ class Running:
     @property
     def worker(self) -> int:
         """Process id of the worker that runs now."""
-        return int(self.until(lambda: self.last("running").get("worker"), "run"))
+        return int(self.until(lambda: self.last("running").get("workers"), "run")[0])
 
     def until(self, condition: Callable[[], T], what: str, seconds: float = PATIENCE) -> T:
         """Wait for a true value and return it. Fails if the supervisor ends first, or the time does."""

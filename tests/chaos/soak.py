@@ -148,7 +148,7 @@ class Soak:
 
     def _worker_killed(self) -> bool:
         try:
-            signal_worker(int(self.running.last("running")["worker"]), signal.SIGKILL)
+            signal_worker(int(self.running.last("running")["workers"][0]), signal.SIGKILL)
         except (KeyError, AssertionError, FileNotFoundError, ProcessLookupError):
             return False  # it does not run yet, or died already
         return True

@@ -25,7 +25,7 @@ def test_a_failed_checkpoint_aborts_its_output_and_the_worker_goes_on(new_job: N
         run.until(lambda: run.count("running") > len(FAILURES), "go on after the last failure")
         run.until_all_committed()
         run.drain()
-        assert len({event["worker"] for event in run.events("running")}) == 1, "nothing died"
+        assert len({tuple(event["workers"]) for event in run.events("running")}) == 1, "nothing died"
     assert aborted(job) > 0, "no output was ever aborted, so it proves nothing"
     check_all(job)
 

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_eos.checkpoints import paths
 from tests.chaos.harness import Job, check, open_transactions, read
-from tests.chaos.running import check_all, frozen, manifests, outputs, refused, running, signal_worker
+from tests.chaos.running import check_all, frozen, manifests, outputs, refused, running
 
 NewJob = Callable[..., Job]
 
@@ -49,18 +49,17 @@ def test_a_paused_supervisor_that_wakes_up_is_fenced(new_job: NewJob, point: str
     check_all(job)
 
 
-def test_a_worker_that_was_paused_beyond_the_checkpoint_timeout(new_job: NewJob) -> None:
-    """What it had prepared is aborted while it sleeps; awake again, it takes up the new term."""
+def test_a_worker_that_gives_no_sign_of_life_is_replaced(new_job: NewJob) -> None:
+    """What it had prepared is aborted, and another process takes its place."""
     job = new_job(600, KAFKA_EOS_CHECKPOINT_TIMEOUT="3s", KAFKA_EOS_TOLERATED_CHECKPOINT_FAILURES=20)
     with running(job, "sink.prepare.after=stop@5") as run:
         worker = run.worker
         run.until(lambda: job.fired and frozen(worker), "stop the worker")
-        run.until(lambda: any("was not acknowledged" in e["reason"] for e in run.events("restarting")), "give up")
-
-        signal_worker(worker, signal.SIGCONT)
+        run.until(lambda: any("no sign of life" in e["reason"] for e in run.events("restarting")), "give it up")
 
         run.until_all_committed()
         run.drain()
+        assert run.worker != worker
     check_all(job)
 
 

@@ -47,8 +47,10 @@ def environment() -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        # Both executors take part from the first task on.
-        "PYSPARK_SUBMIT_ARGS": "--conf spark.scheduler.minRegisteredResourcesRatio=1.0 pyspark-shell",
+        # Both executors take part from the first task on; and as on two machines, neither reads the other's disk.
+        "PYSPARK_SUBMIT_ARGS": "--conf spark.cores.max=2 --conf spark.scheduler.minRegisteredResourcesRatio=1.0 "
+        "--conf spark.scheduler.maxRegisteredResourcesWaitingTime=120s "
+        "--conf spark.shuffle.readHostLocalDisk=false pyspark-shell",
         "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
 

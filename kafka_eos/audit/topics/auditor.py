@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafka_eos.audit.cluster import Cluster, Range, Ranges, java_config, settle
+from kafka_eos.audit.cluster import Cluster, Ranges, java_config, settle
 from kafka_eos.audit.session import open_session
 from kafka_eos.audit.topics import shown, window
 from kafka_eos.audit.topics.question import Question
@@ -63,18 +63,11 @@ def _session(given: SparkSession | None, progress: Progress) -> Iterator[SparkSe
         yield given
         return
     progress("starting Spark")
-    with closing(_Stopping(open_session(long=True))) as own:
-        yield own.session
-
-
-class _Stopping:
-    """A session that ends with its block."""
-
-    def __init__(self, session: SparkSession) -> None:
-        self.session = session
-
-    def close(self) -> None:
-        self.session.stop()
+    session = open_session(long=True)
+    try:
+        yield session
+    finally:
+        session.stop()
 
 
 class _Run:
@@ -102,6 +95,8 @@ class _Run:
                 compacted = cluster.compacted(question.topics)
         else:
             self.window = window.window(question, None, ranges)
+        if not any(self.window.read.values()) and not any(self.window.files.values()):
+            return replace(base, obstacles=["there is nothing to read"])
         with shown.sized(self._spark, _records(ranges) // _A_TASK), closing(self._scan()) as scan:
             try:
                 return self._examine(scan, base, ranges, compacted)
@@ -126,21 +121,17 @@ class _Run:
             inputs=seen[0] + earlier[0] if question.inputs else None,
             outputs=seen[1] + earlier[1],
             invisible=max(0, sum(uncommitted.values()) - visible),
-            notes=_notes(question, ranges, compacted),
+            notes=[*_notes(question, ranges, compacted), *_unnamed(question, tallies)],
         )
         self._progress(f"comparing {seen[0]} inputs and {seen[1]} outputs")
-        found, texts = self._found(scan, facts)
-        expected = 0
+        found, expected = self._found(scan, facts), 0
+        texts: Mapping[Check, tuple[int, tuple[str, ...]]] = {}
         if question.sql is not None:
             with shown.explained():
-                expected, by_query = scan.recomputed()
-            texts |= {check: (n, first) for check, (n, first) in by_query.items() if n or check not in found}
-            found = {check: suspects for check, suspects in found.items() if check not in texts or suspects[0]}
+                expected, texts = scan.recomputed()
         return replace(facts, expected=expected, evidence=self._evidence(scan, found, texts, facts))
 
-    def _found(
-        self, scan: TopicScan, facts: Facts
-    ) -> tuple[dict[Check, Suspects], dict[Check, tuple[int, tuple[str, ...]]]]:
+    def _found(self, scan: TopicScan, facts: Facts) -> dict[Check, Suspects]:
         question = self._question
         found: dict[Check, Suspects] = {}
         if question.id is not None:
@@ -156,7 +147,7 @@ class _Run:
             found[Check.COMMITTED_HIDDEN] = scan.hidden()
         elif question.inputs and question.id is not None:
             found[Check.COMMITTED_HIDDEN] = (0, ())
-        return found, {}
+        return found
 
     def _evidence(
         self,
@@ -212,13 +203,16 @@ def _notes(question: Question, ranges: Ranges, compacted: list[str]) -> list[str
     return notes
 
 
+def _unnamed(question: Question, tallies: Mapping[tuple[str, int], Tally]) -> list[str]:
+    if question.id is None:
+        return []
+    n = sum(tally.unnamed for (name, _), tally in tallies.items() if name in question.inputs)
+    return [f"{n} inputs have no id; no output of them was expected."] if n else []
+
+
 def _records(ranges: Ranges) -> int:
     """An upper bound, to choose the number of tasks by."""
-    return sum(at.end - at.begin for parts in ranges.values() for at in _values(parts))
-
-
-def _values(parts: Mapping[int, Range]) -> list[Range]:
-    return list(parts.values())
+    return sum(at.end - at.begin for parts in ranges.values() for at in parts.values())
 
 
 def _total(tallies: Mapping[tuple[str, int], Tally], names: tuple[str, ...]) -> int:

@@ -49,6 +49,8 @@ class Tally:
     xor: int
     first: int
     last: int
+    unnamed: int
+    """Records without an id."""
 
 
 Suspects = tuple[int, tuple[Suspect, ...]]
@@ -107,10 +109,11 @@ class TopicScan:
             F.bit_xor(content).alias("xor"),
             F.min("offset").alias("first"),
             F.max("offset").alias("last"),
+            F.count(F.when(F.col("id").isNull(), 1)).alias("unnamed"),
         )
         return {
             self.places.names[r.place]: Tally(
-                r.n, (r.low + (r.high << 32)) % (1 << 64), r.xor % (1 << 64), r.first, r.last
+                r.n, (r.low + (r.high << 32)) % (1 << 64), r.xor % (1 << 64), r.first, r.last, r.unnamed
             )
             for r in self._run(rows)
         }

@@ -178,7 +178,7 @@ def _hash(column: Column) -> Column:
 
 
 def _judged(window: Window, topics: Sequence[str]) -> Column:
-    """Nothing is decided a record where everything that is read is judged."""
+    """Whether a row is judged; a constant where everything that is read is."""
     judged = F.lit(True)
     for topic in topics:
         bounds = window.judged.get(topic, {})

@@ -1,7 +1,7 @@
 """Which records an audit of topics reads, and which of them it judges.
 
-Rule: the ends of inputs are taken before the ends of outputs settle nothing: both are pinned at one moment without
-open transactions, and the caller says (by a group, a time, an earlier verdict) how far the input was processed.
+Rule: all offsets were pinned at one moment without open transactions. How far the input was processed the topics do
+not tell: that is the user's word (a group, a time, an earlier verdict), or all of it.
 """
 
 from __future__ import annotations

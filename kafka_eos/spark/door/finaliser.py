@@ -11,7 +11,8 @@ Rule: at the gate nothing of the query is open. A failure here stops the query: 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from kafka_eos.coordinator.patience import Interrupted
 from kafka_eos.errors import Bug
@@ -38,6 +39,15 @@ class Finaliser:
         """``stop`` ends the query; called if a batch cannot be finalised."""
         self._stop = stop
         threading.Thread(target=self._run, name="kafka-eos-finaliser", daemon=True).start()
+
+    @contextmanager
+    def given_up_unless_started(self) -> Iterator[None]:
+        """Around the start of the query: if Spark refuses it, let go of everything."""
+        try:
+            yield
+        except BaseException:
+            self._close()
+            raise
 
     @property
     def finalised(self) -> int | None:

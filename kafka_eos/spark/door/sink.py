@@ -68,26 +68,19 @@ def exactly_once_kafka(
     Raises ConfigError for what cannot be exactly once, JobLocked if another process of this host runs the query,
     CommittableLost if output that Spark decided before is gone. The executors need kafka-eos installed.
     """
-    spark = df.sparkSession
     _check(df, checkpoint, trigger)
     rows = projected(df, None if topic is None else topic_name(topic))
     where = cluster(bootstrap_servers, checked(config), JobContext(name or _NAME, Term(0), {}))
     notices, timeout_ms = _limits(where, topic, milliseconds(transaction_timeout))
     with ExitStack() as opening:
-        settling, newest = _settled(spark, opening, str(checkpoint), name or _NAME, where, adopt)
-        held = opening.pop_all()
-    finaliser = Finaliser(settling, newest, held.close)
-    job, term = settling.ctx.job, settling.ctx.term.n
+        settling, newest = _settled(df.sparkSession, opening, str(checkpoint), name or _NAME, where, adopt)
+        job, term = settling.ctx.job, settling.ctx.term.n
+        finaliser = Finaliser(settling, newest, opening.pop_all().close)
     batch = Batch(lambda n: Assignment(job, term, n, where, timeout_ms, topic), settling, finaliser)
-    writer = rows.writeStream.foreachBatch(batch).outputMode(output_mode)
-    writer = writer.option("checkpointLocation", str(checkpoint)).queryName(name or job)
-    try:
+    writer = rows.writeStream.foreachBatch(batch).outputMode(output_mode).queryName(name or job)
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    with finaliser.given_up_unless_started():
         query = (writer.trigger(**trigger) if trigger else writer).start()
-    except BaseException:
-        held.close()
-        raise
-    for notice in notices:
-        log.info("query %s: %s", job, notice)
     return ExactlyOnceQuery(query, job, notices, batch, finaliser)
 
 
@@ -115,6 +108,8 @@ def _limits(where: Cluster, topic: str | None, wanted: int | None) -> tuple[tupl
     with Coordinators(where) as rpc:
         notices = [] if topic is None else check_topic(rpc, topic)
         notices += check_transactions(rpc, wanted)
+        for notice in notices:
+            log.info("%s", notice)
         return tuple(notices), transaction_timeout_ms(rpc, wanted)
 
 

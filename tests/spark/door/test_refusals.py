@@ -83,3 +83,12 @@ def test_settings_that_the_guarantee_depends_on(start: Any, rows: Any) -> None:
 def test_columns(start: Any, rows: Any, columns: str, topic: str | None, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         start(rows.selectExpr(*columns.split(", ", 1 if "map" in columns else -1)), topic=topic)
+
+
+def test_a_query_that_spark_refuses_leaves_nothing_held(start: Any, rows: Any, topic: Callable[..., str]) -> None:
+    from pyspark.errors import AnalysisException
+
+    target = topic()
+    for _ in range(2):  # the second would find the lock taken
+        with pytest.raises(AnalysisException):
+            start(rows, topic=target, output_mode="complete")

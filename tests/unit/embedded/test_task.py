@@ -60,12 +60,28 @@ class Counting:
         return {"split": {"offset": self.next}}
 
 
+@dataclass
+class Writing:
+    """A writer: what it seals is the rows since the epoch before."""
+
+    rows: list[Row] = field(default_factory=list)
+    sealed: list[int] = field(default_factory=list)
+
+    def seal(self, name: Any) -> Any:
+        assert self.sealed in ([], list(range(1, name.epoch.n))), "an epoch was left out, or sealed twice"
+        self.sealed.append(name.epoch.n)
+        rows, self.rows = self.rows, []
+        return lambda: rows
+
+
 class Cluster:
     """All subtasks, and what is between them."""
 
     def __init__(self, mode: Mode, aligned_timeout: float, seed: int) -> None:
         self.random = random.Random(seed)
         self.unsent: dict[tuple[int, int], deque[Any]] = defaultdict(deque)
+        self.urgent: dict[tuple[int, int], deque[Any]] = defaultdict(deque)
+        """Barriers that overtake what is unsent."""
         self.sent: dict[tuple[int, int], deque[Any]] = defaultdict(deque)
         self.subtasks = [Subtask(self, n, mode, aligned_timeout) for n in range(SUBTASKS)]
 
@@ -82,7 +98,7 @@ class Cluster:
             case 1:
                 subtask.tasks[1].work(self.random.randint(1, 3))
             case 2:
-                if queue := self.unsent[subtask.number, peer]:
+                if queue := self.urgent[subtask.number, peer] or self.unsent[subtask.number, peer]:
                     self.sent[subtask.number, peer].append(queue.popleft())
             case _:
                 self.arrive(peer, subtask)
@@ -97,7 +113,7 @@ class Cluster:
         for _ in range(10_000):
             self.step()
             read = all(s.reader.next == ROWS and s.tasks[1].idle for s in self.subtasks)
-            if read and not any([*self.sent.values(), *self.unsent.values()]):
+            if read and not any([*self.sent.values(), *self.unsent.values(), *self.urgent.values()]):
                 return
         raise AssertionError("rows are stuck")
 
@@ -113,15 +129,20 @@ class Subtask:
     processed_rows: list[Row] = field(default_factory=list)
     at_snapshot: dict[int, list[Row]] = field(default_factory=dict)
     done: dict[tuple[int, int], Captured] = field(default_factory=dict)
+    prepared: list[Row] = field(default_factory=list)
+    """Output that the answers so far name."""
+    prepared_at: dict[int, list[Row]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.reader = Counting(self.number)
-        rest = (Term(1), self.mode, self.aligned_timeout, self)
+        rest = (Term(1), 1, self.mode, self.aligned_timeout, self)
         inputs = [Input(0, sender) for sender in range(SUBTASKS)]
         backends: Any = {"state": self}
+        self.writer = Writing()
+        writers: Any = {"out": self.writer}
         self.tasks = [
             Task(SOURCE, Parts({"in": self.reader}, {}, {}), [], EDGES, *rest),
-            Task(TARGET, Parts({}, backends, {}), inputs, EDGES, *rest),
+            Task(TARGET, Parts({}, backends, writers), inputs, EDGES, *rest),
         ]
 
     def snapshot(self, epoch: Any) -> Any:
@@ -131,6 +152,7 @@ class Subtask:
     def push(self, segment: Segment, head: str, batch: Batch[Row] | None) -> None:
         if segment is TARGET:
             self.processed_rows += batch.values if batch else []
+            self.writer.rows += batch.values if batch else []
             return
         parts: dict[int, list[Row]] = defaultdict(list)
         for row in batch.values if batch else []:
@@ -160,8 +182,11 @@ class Subtask:
             if target == self.number:
                 self.tasks[1].barrier(edge, target, epoch, aligned)
             elif overtake:
-                overtaken += [what for kind, what, _ in queue if kind == "rows"]
-                queue.appendleft(("barrier", epoch, aligned))
+                kept = [entry for entry in queue if entry[0] == "rows"]  # older barriers are given up
+                queue.clear()
+                queue.extend(kept)
+                overtaken += [what for _, what, _ in kept]
+                self.cluster.urgent[self.number, target].append(("barrier", epoch, aligned))
             else:
                 queue.append(("barrier", epoch, aligned))
         return overtaken
@@ -169,6 +194,18 @@ class Subtask:
     def captured(self, segment: Segment, epoch: int, captured: Captured) -> None:
         assert (segment.index, epoch) not in self.done
         self.done[segment.index, epoch] = captured
+        if segment is TARGET:
+            self.prepare(captured.precommits)
+            self.prepared_at[epoch] = list(self.prepared)
+
+    def prepare(self, precommits: Any) -> None:
+        for precommit in precommits:
+            self.prepared += precommit()
+
+    def abort(self, epoch: int) -> None:
+        """The supervisor gave the epoch up."""
+        for task in self.tasks:
+            self.prepare(task.abort(epoch))
 
 
 def run(mode: Mode, aligned_timeout: float, seed: int, last_aligned: bool) -> tuple[Cluster, list[int]]:
@@ -236,6 +273,60 @@ def test_every_snapshot_is_a_consistent_cut(mode: Mode, aligned_timeout: float, 
     for subtask in cluster.subtasks:
         assert len(subtask.processed_rows) == len(set(subtask.processed_rows))
     assert sum(len(s.processed_rows) for s in cluster.subtasks) == SUBTASKS * ROWS
+
+
+@pytest.mark.parametrize(
+    ("mode", "aligned_timeout"),
+    [(Mode.ALIGNED, math.inf), (Mode.UNALIGNED, 0.0), (Mode.UNALIGNED, 1e-6)],
+    ids=["aligned", "unaligned", "switches over"],
+)
+@pytest.mark.parametrize("seed", range(100))
+def test_epochs_that_are_on_their_way_together_and_given_up(mode: Mode, aligned_timeout: float, seed: int) -> None:
+    """What an answer names is all output up to its snapshot, that of epochs that were given up before included."""
+    cluster = Cluster(mode, aligned_timeout, seed)
+    control: dict[int, deque[tuple[Any, int]]] = {n: deque() for n in range(SUBTASKS)}
+    begun, given_up = 0, set[int]()
+    on_their_way: list[int] = []
+    while begun < 8 or on_their_way or any(control.values()):
+        if on_their_way and _whole(cluster, on_their_way[0]):
+            on_their_way.pop(0)
+        elif on_their_way and cluster.random.random() < 0.01:
+            given_up.add(on_their_way[0])  # the oldest one is late first
+            _tell(control, _abort, on_their_way.pop(0))
+        elif begun < 8 and len(on_their_way) < 2 and cluster.random.random() < 0.1:
+            begun += 1
+            on_their_way.append(begun)
+            _tell(control, _trigger, begun)
+        number = cluster.random.randrange(SUBTASKS)
+        if control[number] and cluster.random.random() < 0.2:
+            errand, epoch = control[number].popleft()
+            errand(cluster.subtasks[number], epoch)
+        cluster.step()
+    cluster.drain()
+
+    for epoch in set(range(1, 9)) - given_up:
+        for subtask in cluster.subtasks:
+            assert subtask.prepared_at[epoch] == subtask.at_snapshot[epoch], (epoch, subtask.number)
+        for target in range(SUBTASKS):
+            assert sorted(stored(cluster, epoch)[target]) == sorted(below(cluster, epoch)[target])
+
+
+def _whole(cluster: Cluster, epoch: int) -> bool:
+    """Has everybody answered?"""
+    return all((segment, epoch) in subtask.done for subtask in cluster.subtasks for segment in (0, 1))
+
+
+def _tell(control: dict[int, deque[tuple[Any, int]]], errand: Any, epoch: int) -> None:
+    for queue in control.values():
+        queue.append((errand, epoch))
+
+
+def _trigger(subtask: Subtask, epoch: int) -> None:
+    subtask.tasks[0].trigger(epoch, aligned=False)
+
+
+def _abort(subtask: Subtask, epoch: int) -> None:
+    subtask.abort(epoch)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -1,0 +1,232 @@
+"""The benchmarks start, their jobs process every record, and tables and pictures can be made of what they measure.
+
+How fast anything is, is no claim of a test.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import abs_paper, exchange, plots, serializers, skew, state_sizes
+from benchmarks.apps.generated import Counter, CountingSink, GeneratedSource, latencies
+from benchmarks.command import Benchmark, write_page
+from benchmarks.jobs import Unusable, measure, started
+from kafka_eos.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.interfaces import JobContext, Positions, TaskContext
+from kafka_eos.records import Batch
+from kafka_eos.testing.sources import ListOrigin
+
+JOB = JobContext("bench", Term(1), {})
+COUNT = 4000
+
+Row = dict[str, Any]
+
+
+def source(directory: Path, **options: Any) -> GeneratedSource:
+    return GeneratedSource(int, lambda split: range(10 * split, 10 * split + 10), directory, splits=2, **options)
+
+
+def read(generated: GeneratedSource, positions: Positions, batches: int) -> list[Batch[Any]]:
+    reader = generated.reader(TaskContext(JOB, 0, 1, "in"), positions)
+    return [batch for _ in range(batches) if (batch := reader.poll(7, 0.0)) is not None]
+
+
+# ---------------------------------------------------------------- source and sink
+
+
+def test_the_source_goes_on_where_a_position_says_and_repeats_its_ring(tmp_path: Path) -> None:
+    split = SplitId("generated/1")
+
+    batches = read(source(tmp_path), {split: {"index": 8}}, 3)
+
+    assert [value for batch in batches for value in batch.values] == [18, 19, *range(10, 17), 17, 18, 19]
+    assert [offset for batch in batches for offset in batch.origin.offsets] == list(range(8, 20))
+    assert Counter.total(tmp_path, "in") == 12
+
+
+def test_the_source_ends_when_all_is_read(tmp_path: Path) -> None:
+    generated = source(tmp_path, count=24)
+    reader = generated.reader(TaskContext(JOB, 0, 1, "in"), generated.discover(JOB, None))
+
+    rows = sum(len(batch) for batch in iter(lambda: reader.poll(5, 0.0), None))
+
+    assert rows == 24
+    assert reader.reached(generated.ends(JOB))
+
+
+def test_a_source_with_a_rate_stamps_records_with_the_time_at_which_they_were_due(tmp_path: Path) -> None:
+    generated = source(tmp_path, rate=2000.0, stamp=lambda value, at: at)
+    reader = generated.reader(TaskContext(JOB, 0, 1, "in"), {SplitId("generated/0"): {"index": 0}})
+    due: list[float] = []
+
+    while len(due) < 20:
+        batch = reader.poll(7, 0.01)
+        due += batch.values if batch is not None else []
+
+    assert due[-1] <= time.monotonic()
+    assert [later - earlier for earlier, later in itertools.pairwise(due)] == pytest.approx([0.001] * (len(due) - 1))
+
+
+def test_the_sink_prepares_the_number_of_its_rows_and_ages_those_from_elsewhere(tmp_path: Path) -> None:
+    class Aged:
+        at = time.monotonic() - 1.0
+
+    writer = CountingSink(tmp_path, latency=True).writer(TaskContext(JOB, 1, 2, "out"))
+    for partition in (0, 1):
+        writer.write(Batch([Aged()] * 3, range(3), ListOrigin("in", "generated", partition, 0, [None] * 3)))
+    prepared = writer.seal(EpochId(Epoch(1), Term(1)))()
+
+    assert [committable.records for committable in prepared] == [6]
+    assert writer.seal(EpochId(Epoch(2), Term(1)))() == ()
+    assert [age >= 1.0 for age in latencies(tmp_path, 0.0, time.monotonic())] == [True]
+    assert Counter.total(tmp_path, "out") == 6
+
+
+# ---------------------------------------------------------------- jobs
+
+
+@pytest.mark.parametrize(
+    ("app", "settings"),
+    [
+        ("shuffles", {"parallelism": 2, "checkpoint_mode": "unaligned"}),
+        ("shuffles", {"parallelism": 2, "checkpoint_mode": "synchronous"}),
+        ("hops", {"parallelism": 2, "BENCH_HOPS": "three"}),
+        ("hops", {"parallelism": 2, "BENCH_HOPS": "local"}),
+        ("skewed", {"parallelism": 2, "BENCH_HOT": 0.5, "BENCH_MERGE": "shuffle"}),
+    ],
+)
+def test_every_record_comes_through(app: str, settings: Mapping[str, object], tmp_path: Path) -> None:
+    with started(app, tmp_path, {**settings, "BENCH_COUNT": COUNT}, "--until-caught-up") as job:
+        assert job.process.wait(timeout=120) == 0
+        rows = sum(sum(event["records"].values()) for event in job.events("committed"))
+
+        assert (Counter.total(job.counters, "in"), Counter.total(job.counters, "out"), rows) == (COUNT,) * 3
+
+
+@pytest.mark.parametrize("merge", ["late-local", "late-global"])
+def test_late_merges_put_out_fewer_rows(merge: str, tmp_path: Path) -> None:
+    settings = {"parallelism": 2, "BENCH_HOT": 0.5, "BENCH_MERGE": merge, "BENCH_COUNT": COUNT, "BENCH_KEYS": 50}
+    with started("skewed", tmp_path, settings, "--until-caught-up") as job:
+        assert job.process.wait(timeout=120) == 0
+
+        assert Counter.total(job.counters, "in") == COUNT
+        assert 50 <= Counter.total(job.counters, "out") < COUNT
+
+
+def test_a_window_has_rates_and_checkpoints(tmp_path: Path) -> None:
+    settings = {"parallelism": 1, "checkpoint_interval": 0.1, "BENCH_HOPS": "none"}
+
+    window = measure("hops", tmp_path, settings, seconds=0.2, warm_up=0.0, epochs=True)
+
+    assert window.rate_in > 0
+    assert window.rate_out > 0
+    assert window.median("blocked_ms") is not None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_job_that_ends_gives_no_figures(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="not a duration"):
+        measure("hops", tmp_path, {"checkpoint_interval": "soon", "BENCH_HOPS": "none"}, seconds=0.1, warm_up=0.0)
+
+
+# ---------------------------------------------------------------- tables and pictures
+
+POINTS: Mapping[str, tuple[Benchmark, list[Row]]] = {
+    "abs_paper": (
+        abs_paper.BENCHMARK,
+        [
+            {"turn": 0, "mode": mode, "interval": interval, "rate": rate, "cpu": 9.0, "load": 0.1}
+            for mode in abs_paper.MODES
+            for interval, rate in ((None, 100.0), (10.0, 98.0), (1.0, 90.0))
+        ],
+    ),
+    "skew": (
+        skew.BENCHMARK,
+        [
+            {"workers": workers, "input": name, "merge": merge, "rate": 1e5, "rate_out": 1e4, "cpu": 3.0, "load": 0.1}
+            for workers in (1, 2)
+            for name in skew.INPUTS
+            for merge in skew.MERGES
+        ],
+    ),
+    "exchange": (
+        exchange.BENCHMARK,
+        [
+            *({"part": "hops", "what": what, "rate": 1e6, "cpu": 1.0, "load": 0.1} for what, _, _ in exchange.HOPS),
+            *(
+                {"part": "timeout", "timeout_ms": timeout, "load_name": name, "rate": 1e3, "cpu": 1.0, "load": 0.1}
+                | ({} if name == "full" else {"due": 1000, "p50_ms": 1.5, "p99_ms": 9.0})
+                for timeout in (0, 100)
+                for name in ("low", "high", "full")
+            ),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_tables_and_pictures_of_points(name: str, tmp_path: Path) -> None:
+    benchmark, rows = POINTS[name]
+
+    text = benchmark.tables(rows)
+
+    assert all(line.count("|") == text.splitlines()[0].count("|") for line in text.split("\n\n")[0].splitlines())
+    assert plots.draw(name, rows, tmp_path).stat().st_size > 1000
+
+
+def test_the_loss_is_against_the_same_mode_and_turn() -> None:
+    rows = [
+        {"turn": turn, "mode": "aligned", "interval": interval, "rate": rate}
+        for turn, interval, rate in ((0, None, 100.0), (0, 1.0, 90.0), (1, None, 50.0), (1, 1.0, 40.0))
+    ]
+
+    assert abs_paper.loss(rows, "aligned", 1.0) == pytest.approx(15.0)
+    assert abs_paper.loss(rows, "unaligned", 1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "sizes", "parts"),
+    [
+        (serializers.BENCHMARK, ["--keys", "300"], {None: len(serializers.CODECS)}),
+        (
+            state_sizes.BENCHMARK,
+            ["--keys", "2000", "--small", "500", "--no-kafka"],
+            {"checkpoint": 2 * len(state_sizes.SHARES), "restore": 4},
+        ),
+    ],
+)
+def test_a_small_run_gives_rows_a_table_and_a_picture(
+    benchmark: Benchmark, sizes: list[str], parts: Mapping[str | None, int], tmp_path: Path
+) -> None:
+    out = tmp_path / "figures.json"
+
+    assert benchmark.main(["--quick", *sizes, "--out", str(out), "--directory", str(tmp_path)]) == 0
+    rows = json.loads(out.read_text())["rows"]
+
+    assert {part: len([row for row in rows if row.get("part") == part]) for part in parts} == parts
+    if benchmark is serializers.BENCHMARK:
+        assert plots.draw(benchmark.name, rows, tmp_path).stat().st_size > 1000
+
+
+def test_a_page_gets_its_text_between_the_marks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- skew: begin -->\nold\n<!-- skew: end -->\nafter\n")
+
+    write_page("skew", "new", page)
+
+    assert page.read_text() == "before\n<!-- skew: begin -->\nnew\n<!-- skew: end -->\nafter\n"
+    with pytest.raises(ValueError, match="lost the marks"):
+        write_page("exchange", "new", page)
+
+
+def test_the_page_has_the_marks_of_every_benchmark() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+
+    assert [name for name in plots.NAMES if f"<!-- {name}: begin -->" not in page] == []
