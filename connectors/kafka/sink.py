@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 from kafka_eos.connectors.kafka.client import Consumer, kafka_errors
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.encoding import Encoder, RecordEncoder, RejectedEncoder, Timestamp, ValueEncoder
-from kafka_eos.connectors.kafka.limits import check_topic, check_transactions, transaction_timeout_ms
 from kafka_eos.connectors.kafka.lasting import LastingClients
+from kafka_eos.connectors.kafka.limits import check_topic, check_transactions, transaction_timeout_ms
 from kafka_eos.connectors.kafka.pool import MAX_SLOTS, WarmPool
 from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.connectors.kafka.rpc import Coordinators

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _CAUSES = 600
 """Most characters of a Spark error that are shown."""
 _CAUSE = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|[a-z]): .")
+_JAVAS = re.compile(r": [\w.$]+(Exception|Error)\b")
 _SPARKS = ("at ", "org.apache.spark", "Caused by")
 _ENVIRONMENT = {
     "PYTHON_VERSION_MISMATCH": "driver and executors need the same Python: set PYSPARK_PYTHON to one on every machine",
@@ -175,7 +176,8 @@ def _as_ours(error: Exception) -> Exception:
 
 
 def _gist(text: str) -> str:
-    """What went wrong, in one line: the innermost Python error if there is one, else the first line."""
+    """What went wrong, in one line: the innermost Python error if there is one, else what the JVM says."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = [line for line in lines if _CAUSE.match(line) and not line.startswith(_SPARKS)]
-    return (causes[-1] if causes else lines[0])[:_CAUSES] if lines else "no message"
+    python = [line for line in lines if _CAUSE.match(line) and not line.startswith(_SPARKS)]
+    java = [line.lstrip(": ") for line in lines if _JAVAS.match(line)]
+    return ([*python[-1:], *java, *lines] or ["no message"])[0][:_CAUSES]

@@ -48,9 +48,9 @@ def open_session(master: str | None, name: str) -> SparkSession:
     return builder.getOrCreate()
 
 
-def _defaults(master: str) -> dict[str, str]:
+def _defaults(master: str) -> dict[str, str | None]:
     path = os.pathsep.join(part for part in (_PACKAGE_ROOT, os.environ.get("PYTHONPATH", "")) if part)
-    defaults = {
+    defaults: dict[str, str | None] = {
         "spark.master": master,
         "spark.ui.showConsoleProgress": "false",
         "spark.executorEnv.PYTHONPATH": path,

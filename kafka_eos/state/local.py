@@ -39,8 +39,8 @@ def of_same_subtask(
         count, before = len(handles), f"by {len(handles)} workers"
     raise ConfigError(
         f"state of operator {operator!r} is behind key_by(local=True) and was stored {before}: which worker needs "
-        "which key now follows from the partitions of the input, of which the state knows nothing. Start with parallelism "
-        f"{count}, or leave local=True out: then keys go to their owners"
+        "which key now follows from the partitions of the input, of which the state knows nothing. Start with "
+        f"parallelism {count}, or leave local=True out: then keys go to their owners"
     )
 
 

@@ -147,7 +147,8 @@ def test_an_executor_that_dies_on_a_cluster_with_functions_that_are_not_determin
 
     assert (job.directory / "executor").exists()
     events = read(LocalStorage(job.checkpoints / job.name))
-    assert any("were replaced" in str(event["reason"]) for event in events if event["event"] == "restarting")
+    # Spark sees by itself that rows of the lost tasks would come out different, and gives the job up.
+    assert [event["event"] for event in events].count("restarting") == 1
     found = rows(job.values("output"))
     assert Counter(number for _, _, number in found) == Counter(range(400))
     by_account = defaultdict(list)

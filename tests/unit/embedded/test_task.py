@@ -163,6 +163,9 @@ class Subtask:
             else:
                 self.cluster.unsent[self.number, target].append(("rows", frame_of(rows), False))
 
+    def flush(self, segment: Segment) -> None:
+        return None
+
     def decode(self, edge: int, rows: Rows) -> Batch[Row]:
         return batch_of(rows_of(rows))
 
