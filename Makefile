@@ -10,6 +10,7 @@ BIN        := $(VENV)/bin
 STAMP      := $(VENV)/.installed
 WORKERS    ?= 2
 TESTS      ?= tests
+ENGINE     ?= embedded
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
@@ -22,12 +23,13 @@ help: ## This text
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  TESTS=tests/unit make test     only some tests        WORKERS=4 make test     more at a time"
+	@echo "  make demo ENGINE=spark         the same on a Spark cluster, with kills of driver and executors"
 
 env: ## The Python environment (.venv), pinned by hash; all other jobs make it themselves
 	@requirements/install.sh $(VENV) $(STAMP)
 
-demo: env ## Start a Kafka, run a pipeline, kill it on purpose, prove that nothing was lost or doubled
-	@$(BIN)/kafka-eos demo
+demo: env ## Start a Kafka, run a pipeline, kill it on purpose, rescale it, prove that nothing was lost or doubled
+	@$(BIN)/kafka-eos demo --engine $(ENGINE)
 
 test: env ## All tests but the planted bugs and long campaigns; starts a real Kafka and a real Spark itself
 	@$(PYTEST) -m "not planted and not campaign" $(TESTS)

@@ -120,7 +120,7 @@ BENCHMARK = Benchmark(
     (
         ("turns", 3, 1),
         ("seconds", 3.0, 1.0),
-        ("warm-up", 1.5, 0.5),
+        ("warm-up", 1.0, 0.5),
         ("longest", 10.0, 1.0),
         ("keys", 10_000, 10_000),
         ("workers", 2, 2),

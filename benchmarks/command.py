@@ -1,7 +1,7 @@
 """What the commands of this directory share: options, the facts of the machine, tables, and their place in the docs.
 
     python -m benchmarks.NAME --quick         a small size: does it work, roughly?
-    python -m benchmarks.NAME --write-docs    the full size, into docs/benchmarks.md, with a picture and raw figures
+    python -m benchmarks.NAME --write-docs    the full size, into docs/benchmarks.md, with a picture and its figures
 
 Rule: what is measured is a list of flat rows; tables and pictures are made from the rows alone, so that they can be
 made again from the stored figures.
@@ -24,9 +24,10 @@ from typing import Any, TypeAlias
 
 from benchmarks import plots
 from benchmarks.jobs import Unusable
-from benchmarks.plots import PICTURES, RESULTS, Row
+from benchmarks.plots import PICTURES, Row
+from benchmarks.trial import WrongOutput
 
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+PAGE = "benchmarks.md"
 Tables: TypeAlias = Callable[[Sequence[Row]], str]
 Measure: TypeAlias = Callable[[argparse.Namespace, Path], list[Row]]
 
@@ -55,17 +56,21 @@ class Benchmark:
         if options.out:
             options.out.write_text(document(facts, rows))
         if options.write_docs:
-            RESULTS.mkdir(exist_ok=True)
-            (RESULTS / f"{self.name}.json").write_text(document(facts, rows))
-            plots.draw(self.name, rows)
-            write_page(self.name, f"{text}\n\n![{self.about}]({PICTURES.name}/{self.name}.png)")
+            pictures = options.write_docs / PICTURES.name
+            plots.draw(self.name, rows, pictures)
+            (pictures / f"{self.name}.json").write_text(document(facts, rows))
+            written = f"{text}\n\n![{self.about}]({PICTURES.name}/{self.name}.png)"
+            write_page(self.name, written, options.write_docs / PAGE)
         return 0
 
     def _options(self, given: Sequence[str]) -> argparse.Namespace:
         parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{self.name}", description=self.about)
         parser.add_argument("--quick", action="store_true", help="small sizes: to see that it works")
         parser.add_argument("--out", type=Path, help="write everything measured to this JSON file")
-        parser.add_argument("--write-docs", action="store_true", help="write table, picture and figures to the docs")
+        docs = PICTURES.parent
+        parser.add_argument(
+            "--write-docs", type=Path, nargs="?", const=docs, metavar="DIR", help="write to the docs; default: docs/"
+        )
         parser.add_argument("--directory", type=Path, help="where jobs keep their state; default: the system's")
         for name, full, quick in self.sizes:
             parser.add_argument(f"--{name}", type=type(full), help=f"default: {full}, with --quick {quick}")
@@ -105,7 +110,7 @@ def attempts(points: Iterable[Callable[[], Row]]) -> list[Row]:
     for point in points:
         try:
             rows.append(point())
-        except Unusable as error:
+        except (Unusable, WrongOutput) as error:
             print(f"no figure: {error}", file=sys.stderr)
     return rows
 
@@ -131,7 +136,7 @@ def document(facts: str, rows: Sequence[Row]) -> str:
     return json.dumps(content, indent=1) + "\n"
 
 
-def write_page(name: str, text: str, page: Path = PAGE) -> None:
+def write_page(name: str, text: str, page: Path) -> None:
     """Put ``text`` between the marks of a benchmark. ValueError if the page has lost them."""
     begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
     before, found, rest = page.read_text(encoding="utf-8").partition(begin)

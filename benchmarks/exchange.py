@@ -85,21 +85,23 @@ def _ms(seconds: float | None) -> float | None:
 def _kafka(options: argparse.Namespace, home: Path) -> list[Row]:
     """W2, one worker and two in turns; the first turn warms up and is not counted."""
     ours = next(each for each in contenders(False) if each.title == "W2 kafka_eos")
-    rows: list[Row] = []
     with own_broker(home) as broker:
         cluster = Cluster(broker.bootstrap)
         cluster.create("payments")
         cluster.load("payments", ((account, value) for account, _, value in payments(options.records)))
         wanted = expected("W2", payments(options.records))
-        for turn in range(options.turns + 1):
-            for workers in (1, 2):
-                what = f"W2 over Kafka, {workers} worker{'s' if workers > 1 else ''}"
-                contender = Contender("W2", what, ours.command, {"KAFKA_EOS_PARALLELISM": str(workers)})
-                figures = run(contender, "payments", options.records, wanted, broker, home)
-                tell(f"turn {turn}: {what}: {figures.rate / 1000:.0f} k records/s")
-                seen = {"rate": figures.rate, "cpu": figures.cpu, "memory": figures.memory}
-                rows += [{"part": "kafka", "what": what, **seen, "load": figures.load_before}] if turn else []
-    return rows
+
+        def point(workers: int) -> Row:
+            what = f"W2 over Kafka, {workers} worker{'s' if workers > 1 else ''}"
+            contender = Contender("W2", what, ours.command, {"KAFKA_EOS_PARALLELISM": str(workers)})
+            figures = run(contender, "payments", options.records, wanted, broker, home)
+            tell(f"{what}: {figures.rate / 1000:.0f} k records/s")
+            seen = {"rate": figures.rate, "cpu": figures.cpu, "memory": figures.memory}
+            return {"part": "kafka", "what": what, **seen, "load": figures.load_before}
+
+        in_turns = [partial(point, workers) for _ in range(options.turns + 1) for workers in (1, 2)]
+        attempts(in_turns[:2])
+        return attempts(in_turns[2:])
 
 
 def tables(rows: Sequence[Row]) -> str:

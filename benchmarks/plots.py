@@ -1,4 +1,4 @@
-"""The pictures of docs/benchmarks.md: ``python -m benchmarks.plots`` draws them again from the stored figures.
+"""The pictures of docs/benchmarks.md: ``python -m benchmarks.plots`` draws them again from the figures beside them.
 
 Rule: a picture shows medians of the same rows as its table; it computes nothing that the table does not have.
 """
@@ -16,7 +16,6 @@ Row: TypeAlias = dict[str, Any]
 """One measured point: parameters and figures by name."""
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
-RESULTS = Path(__file__).parent / "results"
 _COLORS = ("#1f6f54", "#c0392b", "#2c5d8f", "#b07d12", "#6b4a8a", "#5b6b7b")
 _GREY = "#44505c"
 
@@ -47,23 +46,30 @@ def _abs_paper(figure: Any, rows: Sequence[Row]) -> None:
 def _exchange(figure: Any, rows: Sequence[Row]) -> None:
     hops, delay, rate = figure.subplots(1, 3)
     _bars(hops, [row for row in rows if row["part"] in ("hops", "kafka")], "what", "rate", 1e-3)
-    _dress(hops, "thousand rows a second", "", legend=False)
+    hops.set_xscale("log")
+    _dress(hops, "thousand rows a second", "", legend=False, from_zero=False)
     timed = [row for row in rows if row["part"] == "timeout"]
     for share in ("p50", "p99"):
         found = [{**row, "line": f"{row['load_name']}, {share}"} for row in timed if row["load_name"] != "full"]
         _lines(delay, found, "timeout_ms", f"{share}_ms", "line", 1.0, first=0 if share == "p50" else 2)
     delay.set_yscale("log")
-    _dress(delay, "buffer_timeout, ms", "latency, ms")
+    _dress(delay, "buffer_timeout, ms", "latency, ms", from_zero=False)
     _lines(rate, [row for row in timed if row["load_name"] == "full"], "timeout_ms", "rate", "load_name", 1e-3)
     _dress(rate, "buffer_timeout, ms", "thousand rows a second", legend=False)
+    for axes in (delay, rate):
+        ticks = sorted({row["timeout_ms"] for row in timed})
+        axes.set_xscale("symlog", linthresh=1)
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
 
 
 def _skew(figure: Any, rows: Sequence[Row]) -> None:
     workers = sorted({row["workers"] for row in rows})
     inputs = list(dict.fromkeys(row["input"] for row in rows))
-    for axes, number in zip(figure.subplots(1, len(workers), sharey=True, squeeze=False)[0], workers, strict=True):
+    beside = figure.subplots(1, len(workers), sharey=True, squeeze=False)[0]
+    for axes, number in zip(beside, workers, strict=True):
         found = [row for row in rows if row["workers"] == number]
         _grouped(axes, found, inputs, "input", "merge", "rate", 1e-3)
+    for axes, number in zip(beside, workers, strict=True):
         _dress(axes, f"{number} worker{'s' if number > 1 else ''}", "thousand tuples a second")
 
 
@@ -77,11 +83,10 @@ def _state_sizes(figure: Any, rows: Sequence[Row]) -> None:
     for axes, label in ((blocking, "ms"), (size, "new MB in the checkpoint")):
         axes.set_yscale("log")
         _logarithmic(axes, (row["share"] for row in touched), "{:.1%}")
-        _dress(axes, "keys touched", label)
+        _dress(axes, "keys touched", label, from_zero=False)
     _lines(recovery, [row for row in rows if row["part"] == "recovery"], "keys", "total_ms", "line", 1e-3)
     _logarithmic(recovery, (row["keys"] for row in rows if row["part"] == "recovery"), "{:,.0f}")
-    recovery.set_ylim(bottom=0)
-    _dress(recovery, "keys of state", "seconds to recover")
+    _dress(recovery, "keys of state", "seconds from kill -9 to new output", legend=False)
 
 
 def _serializers(figure: Any, rows: Sequence[Row]) -> None:
@@ -148,13 +153,15 @@ def _grouped(axes: Any, rows: Sequence[Row], groups: Sequence[str], group: str, 
 
 def _logarithmic(axes: Any, places: Iterable[float], pattern: str) -> None:
     ticks = sorted(set(places))
+    if not ticks:
+        return
     axes.set_xscale("log")
     axes.set_xticks(ticks, [pattern.format(tick) for tick in ticks])
     axes.minorticks_off()
 
 
-def _dress(axes: Any, x: str, y: str, *, legend: bool = True) -> None:
-    if axes.get_yscale() == "linear":
+def _dress(axes: Any, x: str, y: str, *, legend: bool = True, from_zero: bool = True) -> None:
+    if from_zero:
         axes.set_ylim(bottom=0)
     axes.set_xlabel(x, fontsize=9, color=_GREY)
     axes.set_ylabel(y, fontsize=9, color=_GREY)
@@ -168,8 +175,8 @@ def _dress(axes: Any, x: str, y: str, *, legend: bool = True) -> None:
 
 def main() -> int:
     """Draws every picture whose figures are stored."""
-    for name in _DRAWINGS:
-        stored = RESULTS / f"{name}.json"
+    for name in NAMES:
+        stored = PICTURES / f"{name}.json"
         if stored.exists():
             print(draw(name, json.loads(stored.read_text())["rows"]))
     return 0

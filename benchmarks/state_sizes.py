@@ -11,6 +11,7 @@ The first two work on the state backend and a local storage directly; no broker 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import random
 import sys
@@ -152,6 +153,7 @@ def _restored(
 
 def _recovery(keys: int, kills: int) -> list[Row]:
     found = recoveries(keys, kills, rate=2000)
+    gc.collect()  # clients of a broker that is gone would go on asking for it
     parts = ("detect_ms", "restore_ms", "epoch_ms", "commit_ms")
     return [
         {

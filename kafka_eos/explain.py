@@ -41,7 +41,7 @@ def _detail(node: Node) -> str:
             refused = " (refused records)" if node.dead_letters else ""
             return f"{below}{refused}  {_described(node.sink.describe())}"
         case PartialFold():
-            return f"{below}  sums up in each worker, sends once an epoch" + ("; not even then: local" * node.local)
+            return f"{below}  sums up in each worker, {'stays there' if node.local else 'sends once an epoch'}"
         case KeyBy(local=True):
             return f"{below}  local: no exchange"
         case Fold(merge=merge) if merge is not None:

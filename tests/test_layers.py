@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dsl": BASE | {"plan", "operators", "schemas", "settings", "explain", "embedded", "cli"},
     "explain": BASE | {"plan", "settings"},
     "app": BASE | {"dsl"},
-    "coordinator": BASE | {"failpoints", "protocol", "checkpoints", "plan", "state", "settings"},
+    "coordinator": BASE | {"settings"} | {"failpoints", "protocol", "checkpoints", "plan", "state", "settings"},
     # state: number of key groups; settings: its supervision runs whole jobs
     "embedded": JOB,
     "spark": JOB | {"connectors"},  # its door for Structured Streaming queries is a Kafka sink

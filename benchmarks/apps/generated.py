@@ -48,9 +48,11 @@ class Counter:
     """A number in a file that other processes read while it grows."""
 
     def __init__(self, path: Path) -> None:
-        path.write_bytes(_COUNT.pack(0))
-        with path.open("r+b") as file:
+        made = path.with_suffix(".new")
+        made.write_bytes(_COUNT.pack(0))
+        with made.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), _COUNT.size)
+        made.rename(path)
         self.value = 0
 
     def add(self, more: int) -> None:

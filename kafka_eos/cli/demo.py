@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,18 +16,23 @@ def demo(
     directory: Annotated[Path, typer.Option(help="Where everything of the demo is kept.")] = Path(".kafka-eos/demo"),
     port: Annotated[int, typer.Option(help="Port of the broker; 0 picks a free one.")] = 0,
     keep_broker: Annotated[bool, typer.Option("--keep-broker", help="Leave the broker running afterwards.")] = False,
+    engine: Annotated[
+        Literal["embedded", "spark"], typer.Option(help="What runs the job: worker processes, or a Spark cluster.")
+    ] = "embedded",
 ) -> None:
     """Start a real Kafka, run a job, kill it again and again under load, then audit what it wrote.
 
-    Worker, supervisor and broker are killed with SIGKILL, at named steps of a checkpoint and at any moment. In the
-    end Spark reads both topics and recomputes every output. Takes about two minutes; needs Java 17 and PySpark.
-    Exit code 0 for PASS only, 1 for FAIL, 2 for INVALID (a planned fault did not happen, so nothing is proven).
+    The job starts with two workers and, half-way, is stopped cleanly and continued with another number. Workers,
+    supervisor and broker are killed with SIGKILL, at named steps of a checkpoint and at any moment; with
+    `--engine spark` it runs on a small Spark cluster, and driver, executors and their Python workers are. In the end
+    Spark reads both topics and recomputes every output. Takes about two minutes; needs Java 17 and PySpark.
+    Exit code 0 for PASS only, 1 for FAIL, 2 for INVALID (something planned did not happen, so nothing is proven).
 
     Example: `kafka-eos demo --seed 7`
     """
     from kafka_eos.demo import Options, run_demo
 
-    options = Options(orders=orders, seed=seed, directory=directory, port=port, keep_broker=keep_broker)
+    options = Options(orders=orders, seed=seed, directory=directory, port=port, keep_broker=keep_broker, engine=engine)
     result = run_demo(options, console)
     typer.echo(result.headline)
     typer.echo(f"report: {directory / 'report.html'}, {directory / 'report.json'}")

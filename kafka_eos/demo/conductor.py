@@ -1,4 +1,4 @@
-"""The course of a demo: broker, orders, job, faults, drain, a further recovery, audit, report.
+"""The course of a demo: broker, orders, job, faults, another parallelism, drain, a further recovery, audit, report.
 
 Rule: the next fault waits until the job has recovered from the last one and committed under load again, and
 nothing is believed that was not seen: a kill counts when the process is gone and the job is up again.
@@ -7,7 +7,6 @@ nothing is believed that was not seen: a kill counts when the process is gone an
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -18,11 +17,12 @@ from kafka_eos.audit import audit
 from kafka_eos.audit.verdict import Outcome, Verdict
 from kafka_eos.connectors.kafka.client import AdminClient, NewTopic
 from kafka_eos.demo import home as places
+from kafka_eos.demo.cluster import Cluster
 from kafka_eos.demo.diary import Diary
 from kafka_eos.demo.faults import Fault, FaultPlan, Victim, plan_faults
 from kafka_eos.demo.feeder import Feeder
 from kafka_eos.demo.home import Home, Options
-from kafka_eos.demo.job import APP, CHECKPOINT_INTERVAL, Job
+from kafka_eos.demo.job import APP, CHECKPOINT_INTERVAL, EmbeddedJob, Job, SparkJob
 from kafka_eos.demo.report import write_report
 from kafka_eos.demo.result import Ended, Result, Struck, conclude
 from kafka_eos.demo.view import View
@@ -35,7 +35,7 @@ TOPICS = ("orders", "totals")
 PARTITIONS = 4
 _AWAY_SECONDS = 1.0
 """Seconds that a killed broker stays away before it is started; that takes two or more again."""
-_PATIENCE = 90.0
+_PATIENCE = 180.0
 """Seconds that any single thing may take before the run is given up."""
 
 
@@ -57,7 +57,8 @@ class _Conductor:
 
     def __init__(self, options: Options, home: Home, console: Console, cleanup: ExitStack) -> None:
         self._options, self._home, self._cleanup = options, home, cleanup
-        self._plan: FaultPlan = plan_faults(options.seed, options.step_kills, options.outside_kills)
+        self._plan: FaultPlan = plan_faults(options.seed, options.step_kills, options.outside_kills, options.engine)
+        self._parallelism = self._plan.parallelism
         self._pipeline = load(AppRef(APP))
         self._settings = self._pipeline_settings("127.0.0.1:0")
         self._watcher = Watcher(Diary(self._settings.job_dir(self._pipeline.name)))
@@ -101,13 +102,22 @@ class _Conductor:
         )
         self._watcher.feeder = self._feeder
         self._cleanup.callback(self._feeder.stop)
-        self._job = Job(self._home, self._broker.bootstrap)
+        self._job = self._watcher.job = self._make_job()
         self._cleanup.callback(self._job.end)
-        self._watcher.step("starting the job")
-        self._job.start(self._plan.script)
-        self._feeder.start()
+        self._watcher.step(f"starting the job with {self._parallelism} {self._plan.cast.unit}s")
+        self._job.start(self._parallelism, self._plan.script)
         self._expect(lambda: bool(self._diary.sessions), "start")
+        self._feeder.start()
         self._watcher.step("running")
+
+    def _make_job(self) -> Job:
+        if self._options.engine == "embedded":
+            return EmbeddedJob(self._home, self._broker.bootstrap, self._diary)
+        self._watcher.step("starting a Spark cluster: a master and two workers")
+        cluster = Cluster(self._home.cluster)
+        self._cleanup.callback(cluster.end)
+        cluster.start()
+        return SparkJob(self._home, self._broker.bootstrap, cluster)
 
     def _pipeline_settings(self, bootstrap: str) -> Settings:
         options = {
@@ -129,42 +139,69 @@ class _Conductor:
     # ------------------------------------------------------------ faults
 
     def _first_life(self) -> None:
-        """The worker dies at steps of a checkpoint, in the end the supervisor, and is started again."""
+        """Processes die at steps of a checkpoint, in the end the one that leads the job, which is started again."""
         for number, fault in enumerate(self._plan.first_life, start=1):
             self._watcher.step(f"waiting for the {fault.victim.value} to reach {fault.point}")
-            self._expect(lambda n=number: len(self._job.fired) >= n, f"reach {fault.point}")  # type: ignore[misc]
             sessions = len(self._diary.sessions)
-            struck = self._struck(fault)
-            if fault.victim is Victim.SUPERVISOR:
-                self._start_again()
-            self._recovered(struck, lambda s=sessions: len(self._diary.sessions) > s)  # type: ignore[misc]
-
-    def _start_again(self) -> None:
-        if not self._watcher.until(lambda: self._job.code is not None, _PATIENCE):
-            raise Ended(Outcome.INVALID, "the supervisor was to be killed, but lives")
-        if self._job.code != -signal.SIGKILL:
-            raise self._broken(f"the supervisor ended with code {self._job.code}")
-        self._watcher.step("starting the job again")
-        self._job.start()
+            self._expect(lambda n=number: len(self._job.fired) >= n, f"reach {fault.point}")  # type: ignore[misc]
+            self._come_back(self._struck(fault), sessions)
 
     def _second_life(self) -> None:
-        """Worker and broker are killed from outside, whatever the job is doing."""
+        """The job and the broker are hit from outside, whatever the job is doing; in between it is rescaled."""
         for fault in self._plan.second_life:
             wanted = self._last_fault_epochs + fault.epochs
-            self._watcher.step(f"{fault.victim.value} goes next")
+            self._watcher.step(f"next: {fault.title}")
             self._expect(lambda n=wanted: self._diary.own_epochs >= n, "commit again")  # type: ignore[misc]
             self._watcher.pause(fault.delay)
-            if fault.victim is Victim.BROKER:
-                self._outage(fault)
-            else:
-                self._kill_worker(fault)
+            match fault.victim:
+                case Victim.BROKER:
+                    self._outage(fault)
+                case Victim.JOB:
+                    self._rescale(fault)
+                case _:
+                    self._kill(fault)
         self._feeder.finish()
 
-    def _kill_worker(self, fault: Fault) -> None:
-        sessions, worker = len(self._diary.sessions), self._diary.worker
-        if worker is None or not self._job.kill_worker(worker):
-            raise Ended(Outcome.INVALID, f"worker {worker} was not there to be killed")
-        self._recovered(self._struck(fault), lambda: len(self._diary.sessions) > sessions)
+    def _kill(self, fault: Fault) -> None:
+        sessions = len(self._diary.sessions)
+        self._expect(lambda: fault.name in self._job.processes(), f"run {fault.name}")
+        if not self._job.kill(fault.name):
+            raise Ended(Outcome.INVALID, f"{fault.name} was not there to be killed")
+        self._come_back(self._struck(fault), sessions)
+
+    def _come_back(self, struck: Struck, sessions: int) -> None:
+        """After a kill: start the job again if its leader died, and wait. ``sessions``: how many there were before."""
+        victim = struck.fault.victim
+        if victim is self._plan.cast.leader:
+            self._start_again()
+        epochs = self._diary.own_epochs
+        if victim in self._plan.cast.new_session:
+            self._recovered(struck, lambda: len(self._diary.sessions) > sessions)
+        else:
+            self._recovered(struck, lambda: self._diary.own_epochs > epochs)
+
+    def _start_again(self) -> None:
+        leader = self._plan.cast.leader.value
+        if not self._watcher.until(lambda: self._job.code is not None, _PATIENCE):
+            raise Ended(Outcome.INVALID, f"the {leader} was to be killed, but lives")
+        if self._job.code != -signal.SIGKILL:
+            raise self._broken(f"the {leader} ended with code {self._job.code}")
+        self._watcher.step("starting the job again")
+        self._job.start(self._parallelism)
+
+    def _rescale(self, fault: Fault) -> None:
+        """Drain the job while orders are written, and continue with more or fewer subtasks."""
+        assert fault.parallelism is not None
+        sessions = len(self._diary.sessions)
+        struck = self._struck(fault)
+        self._job.terminate()
+        self._await_clean_end("drain")
+        self._parallelism = fault.parallelism[1]
+        self._watcher.step(f"drained; starting it with parallelism {self._parallelism}")
+        self._job.start(self._parallelism)
+        self._recovered(
+            struck, lambda: len(self._diary.sessions) > sessions and self._diary.parallelism == self._parallelism
+        )
 
     def _outage(self, fault: Fault) -> None:
         self._broker.kill()
@@ -198,9 +235,8 @@ class _Conductor:
         """All orders written, lag 0, SIGTERM, exit code 0."""
         self._watcher.step("writing the rest of the orders")
         self._expect(lambda: self._feeder.done, "take all orders")
-        written = time.time()
-        self._watcher.step("waiting for lag 0")
-        self._expect(lambda: self._diary.lag == 0 and self._diary.lag_at > written + 1, "reach lag 0")
+        self._watcher.step("waiting until the job has read all of them")
+        self._expect(lambda: self._diary.read_up_to() >= self._options.orders, "read all orders")
         self._watcher.step("SIGTERM: the job drains")
         self._job.terminate()
         self._await_clean_end("drain")
@@ -209,7 +245,7 @@ class _Conductor:
         """One more start must change nothing."""
         visible = self._diary.visible
         self._watcher.step("one more recovery, which must change nothing")
-        self._job.start("", "--until-caught-up")
+        self._job.start(self._parallelism, "", "--until-caught-up")
         self._await_clean_end("recover once more")
         if self._diary.visible != visible:
             added = self._diary.visible - visible

@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from kafka_eos.checkpoints import paths
-from kafka_eos.embedded.status import read_status
+from kafka_eos.checkpoints.manifest import Manifest, load
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.coordinator.status import read_status
 
 
 @dataclass
@@ -31,8 +34,7 @@ class Diary:
     checkpoint: dict[str, Any] = field(default_factory=dict)
     """The latest ``decided`` event: seconds, state_bytes."""
     lag: int = 0
-    """Records that the source had not read yet at ``lag_at`` (seconds since the Unix epoch)."""
-    lag_at: float = 0.0
+    """Records that the source had not read yet, as the job said last."""
     _at: int = 0
 
     @property
@@ -45,13 +47,31 @@ class Diary:
         return sum(self.outputs.values())
 
     @property
-    def worker(self) -> int | None:
-        """Process id of the worker of the latest session."""
-        return int(self.sessions[-1]["workers"][0]) if self.sessions else None
+    def parallelism(self) -> int:
+        """Of the latest session; 0 before the first."""
+        return int(self.sessions[-1]["parallelism"]) if self.sessions else 0
+
+    @property
+    def workers(self) -> list[int]:
+        """Process ids of the workers of the latest session, by subtask; none on Spark."""
+        return list(self.sessions[-1].get("workers", ())) if self.sessions else []
 
     @property
     def term(self) -> int:
         return int(self.sessions[-1]["term"]) if self.sessions else 0
+
+    @cached_property
+    def _storage(self) -> LocalStorage:
+        return LocalStorage(self.directory)
+
+    def read_up_to(self) -> int:
+        """How many records the newest checkpoint has read: its offsets, as every offset of the topic is a record."""
+        newest = max(self._storage.list(paths.MANIFESTS), default=None)
+        if newest is None:
+            return 0
+        manifest = load(self._storage, Manifest, newest, self.directory.name)
+        offsets = (at["offset"] for splits in manifest.sources.values() for at in splits.values())
+        return sum(offset for offset in offsets if isinstance(offset, int))
 
     def poll(self) -> list[dict[str, Any]]:
         """Read on; returns the new events, oldest first."""
@@ -86,4 +106,4 @@ class Diary:
 
     def _note_status(self, status: Mapping[str, Any]) -> None:
         if progress := status["last"].get("progress"):
-            self.lag, self.lag_at = progress["lag"], status["at"] / 1000
+            self.lag = progress["lag"]

@@ -1,59 +1,124 @@
-"""What goes wrong in a demo, decided before it starts.
+"""What is done to the job of a demo, decided before it starts: faults, and a change of parallelism in the middle.
 
-Pure: the same seed and size give the same plan. The job has two lives. In the first it dies at named steps of a
-checkpoint (``kafka_eos.failpoints``), the supervisor last; in the second it is hit from outside at any moment,
-and the broker goes away once.
+Pure: the same seed and size give the same plan. The job has two lives. In the first it is killed at named steps of a
+checkpoint (``kafka_eos.failpoints``), the process that leads it last; in the second it is hit from outside at any
+moment, the broker goes away once, and the job is stopped cleanly and continued at another parallelism.
 
-Rule: a plan is printed before it runs, and every fault of it must be seen to happen.
+Rule: a plan is printed before it runs, and everything in it must be seen to happen.
 """
 
 from __future__ import annotations
 
 import enum
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-WORKER_POINTS = (
-    "source.capture.after",
-    "snapshot.linked",
-    "snapshot.uploaded",
-    "sink.seal",
-    "sink.flush.after",
-    "sink.prepare.before",
-    "sink.prepare.after",
-    "worker.ack.before",
-)
-"""Steps of a checkpoint in the worker: before its output is durable, between, and when all of it is prepared."""
-
-SUPERVISOR_POINTS = ("manifest.published", "commit.before", "commit.after", "receipt.before")
-"""Steps after the decision: the epoch has happened, but the world does not know it yet."""
-
 
 class Victim(enum.Enum):
+    """What is hit. A name of a process is that of its kind, and a number if there are several."""
+
     WORKER = "worker"
     SUPERVISOR = "supervisor"
+    PYTHON = "Python worker"
+    EXECUTOR = "executor"
+    DRIVER = "driver"
     BROKER = "broker"
+    JOB = "job"
+    """As a whole, and not killed: rescaled."""
+
+
+PROCESSES = frozenset(Victim) - {Victim.BROKER, Victim.JOB}
+"""Those of the job itself: to hit one counts as a kill."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Who can be hit on an engine, and where. ``unit`` is what the job has as many of as its parallelism."""
+
+    unit: str
+    step_victim: Victim
+    step_points: tuple[str, ...]
+    """Steps of a checkpoint: before its output is durable, between, and when all of it is prepared."""
+    step_hits: tuple[int, int]
+    """At the first of these hits at the latest an epoch was committed since the last fault: the kill is under load."""
+    leader: Victim
+    leader_points: tuple[str, ...]
+    """Steps after the decision: the epoch has happened, but the world does not know it yet."""
+    members: Victim
+    """Whom a kill from outside hits."""
+    fixed_members: int | None = None
+    """How many of them there are, if that is not the parallelism."""
+    leader_outside: bool = False
+    """The leader is hit from outside too."""
+
+    @property
+    def new_session(self) -> frozenset[Victim]:
+        """Those after whose death the job must begin a new session; after all others it just goes on."""
+        return frozenset({Victim.WORKER, Victim.JOB, self.leader})
+
+
+_DECIDED = ("manifest.published", "commit.before", "commit.after", "receipt.before")
+_STATE = ("snapshot.linked", "snapshot.uploaded")
+_SINK = ("sink.flush.after", "sink.prepare.before", "sink.prepare.after")
+
+CASTS = {
+    "embedded": Cast(
+        unit="worker",
+        step_victim=Victim.WORKER,
+        step_points=("source.capture.after", *_STATE, "sink.seal", *_SINK, "worker.ack.before"),
+        step_hits=(3, 4),
+        leader=Victim.SUPERVISOR,
+        leader_points=_DECIDED,
+        members=Victim.WORKER,
+    ),
+    "spark": Cast(
+        unit="task",
+        step_victim=Victim.PYTHON,
+        # A process that alone runs all tasks of an epoch passes these twice in it.
+        step_points=(*_STATE, *_SINK),
+        step_hits=(5, 6),
+        leader=Victim.DRIVER,
+        leader_points=("coordinator.acked", *_DECIDED),
+        members=Victim.EXECUTOR,
+        fixed_members=2,
+        leader_outside=True,
+    ),
+}
+"""By engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One planned fault: SIGKILL of ``victim``.
+    """One planned fault: SIGKILL of ``victim``; or, if that is the job, a clean stop and another parallelism.
 
     ``point`` names a failpoint, None means from outside. ``epochs``: a failpoint acts at its so-manyth hit; from
     outside, so many epochs are committed first. ``delay`` is seconds after that, to hit any moment of an epoch.
+    ``number`` says which one, where there are several and it was chosen.
     """
 
     victim: Victim
     point: str | None
     epochs: int
     delay: float = 0.0
+    number: int | None = None
+    parallelism: tuple[int, int] | None = None
+    """Before and after; of the job only."""
+
+    @property
+    def name(self) -> str:
+        """Of the process that is hit."""
+        return self.victim.value if self.number is None else f"{self.victim.value} {self.number}"
 
     @property
     def title(self) -> str:
         if self.victim is Victim.BROKER:
             return "broker killed (SIGKILL), started again"
-        return f"{self.victim.value} killed {f'at {self.point}' if self.point else 'from outside'}"
+        if self.parallelism:
+            before, after = self.parallelism
+            return f"parallelism {before} → {after} (SIGTERM, drained, started again)"
+        return f"{self.name} killed {f'at {self.point}' if self.point else 'from outside'}"
 
     @property
     def when(self) -> str:
@@ -64,9 +129,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """All faults of a run, in the order in which they happen."""
+    """Everything that happens in a run, in its order. ``parallelism`` is that of the start."""
 
     seed: int
+    cast: Cast
+    parallelism: int
     first_life: tuple[Fault, ...]
     second_life: tuple[Fault, ...]
 
@@ -79,19 +146,36 @@ class FaultPlan:
         """The first life as a value of ``KAFKA_EOS_FAILPOINTS``."""
         return ";".join(f"{fault.point}=kill@{fault.epochs}" for fault in self.first_life)
 
-    @property
-    def kills(self) -> int:
-        return sum(fault.victim is not Victim.BROKER for fault in self.faults)
+
+def plan_faults(seed: int, step_kills: int = 3, outside_kills: int = 2, engine: str = "embedded") -> FaultPlan:
+    """Plan the deaths of ``step_kills`` + ``outside_kills`` members, of the leader and the broker, and the rescaling.
+
+    The job starts with two workers, and goes on with one or three.
+    """
+    dice, cast = random.Random(f"faults of {seed}"), CASTS[engine]
+    steps = [
+        Fault(cast.step_victim, point, dice.randint(*cast.step_hits))
+        for point in _sample(dice, cast.step_points, step_kills)
+    ]
+    decided = Fault(cast.leader, dice.choice(cast.leader_points), dice.randint(3, 4))
+    victims = [cast.members] * outside_kills + [Victim.BROKER] + [cast.leader] * cast.leader_outside
+    dice.shuffle(victims)
+    victims.insert(len(victims) // 2, Victim.JOB)
+    before, after = 2, dice.choice((3, 1))
+    now, outside = before, []
+    for victim in victims:
+        members = range(cast.fixed_members or now)
+        number = dice.choice(members) if victim is cast.members else None
+        scales = (before, after) if victim is Victim.JOB else None
+        outside.append(Fault(victim, None, 2, round(dice.uniform(0.0, 0.5), 3), number, scales))
+        now = after if scales else now
+    return FaultPlan(seed, cast, before, (*steps, decided), tuple(outside))
 
 
-def plan_faults(seed: int, step_kills: int = 3, outside_kills: int = 2) -> FaultPlan:
-    """Plan ``step_kills`` + ``outside_kills`` deaths of the worker, one of the supervisor and one of the broker."""
-    dice = random.Random(f"faults of {seed}")
-    steps = [Fault(Victim.WORKER, point, _epochs(dice)) for point in _sample(dice, WORKER_POINTS, step_kills)]
-    decided = Fault(Victim.SUPERVISOR, dice.choice(SUPERVISOR_POINTS), _epochs(dice))
-    outside = [Fault(Victim.WORKER, None, 2, _moment(dice)) for _ in range(outside_kills)]
-    outside.insert(dice.randint(0, len(outside)), Fault(Victim.BROKER, None, 2, _moment(dice)))
-    return FaultPlan(seed, (*steps, decided), tuple(outside))
+def counts(faults: Sequence[Fault]) -> dict[str, int]:
+    """How often each kind of process was hit; rescalings left out."""
+    found = Counter(fault.victim for fault in faults)
+    return {victim.value: found[victim] for victim in Victim if found[victim] and victim is not Victim.JOB}
 
 
 def _sample(dice: random.Random, points: Sequence[str], count: int) -> list[str]:
@@ -100,12 +184,3 @@ def _sample(dice: random.Random, points: Sequence[str], count: int) -> list[str]
     while len(chosen) < count:
         chosen += dice.sample(points, min(len(points), count - len(chosen)))
     return chosen
-
-
-def _epochs(dice: random.Random) -> int:
-    # At the third hit two epochs of the same session are committed or on their way: the kill is under load.
-    return dice.randint(3, 4)
-
-
-def _moment(dice: random.Random) -> float:
-    return round(dice.uniform(0.0, 0.5), 3)

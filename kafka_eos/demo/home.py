@@ -2,7 +2,7 @@
 
     <directory>/demo.lock            held by the demo that runs here
     <directory>/report.html, .json   of the last finished demo
-    <directory>/run/                 made fresh for each demo: broker, checkpoints, logs, process.json
+    <directory>/run/                 made fresh for each demo: broker, cluster, checkpoints, logs, process.json
 
 Rule: only what a demo made is removed, and only a process that a demo started is stopped. A broker is known by the
 file it locks; a job by its process id *and* the time it started, because ids are given again.
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from kafka_eos.demo.faults import CASTS
 from kafka_eos.devbroker import Broker
 from kafka_eos.devbroker.java import find_java
 from kafka_eos.errors import ConfigError
@@ -40,11 +41,14 @@ class Options:
     directory: Path = Path(".kafka-eos/demo")
     port: int = 0
     keep_broker: bool = False
+    engine: str = "embedded"
     step_kills: int = 3
     outside_kills: int = 2
-    seconds: float = 26.0
+    seconds: float = 40.0
 
     def __post_init__(self) -> None:
+        if self.engine not in CASTS:
+            raise ConfigError(f"--engine {self.engine!r} is none of {', '.join(CASTS)}")
         if self.orders < 1000:
             raise ConfigError(f"--orders {self.orders} is too few to be hit in the middle; give at least 1000")
 
@@ -57,6 +61,7 @@ class Home:
         self.run = self.directory / "run"
         self.broker = self.run / "broker"
         self.checkpoints = self.run / "checkpoints"
+        self.cluster = self.run / "cluster"
         self.audit = self.run / "audit"
         self.job_log = self.run / "job.log"
         self.fired = self.run / "failpoints.log"
@@ -124,11 +129,25 @@ def started_at(pid: int) -> str | None:
 
 
 def parent_of(pid: int) -> int | None:
-    """Process id of the parent; None if the process is gone."""
+    """Process id of the parent; None if the process is gone (or only its shell is left)."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
     except (FileNotFoundError, ProcessLookupError):
         return None
+    return None if state in "ZX" else int(parent)
+
+
+def children_of(pid: int) -> list[int]:
+    """Process ids of the children that live, in ascending order."""
+    everybody = sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return [one for one in everybody if parent_of(one) == pid]
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _await_end(pid: int, started: str) -> None:

@@ -1,7 +1,7 @@
 """The job under fault: the real command in a process of its own, started, watched and signalled.
 
-Rule: the supervisor is signalled through its Popen object only; the worker only after it was seen to be the
-supervisor's child.
+Rule: the process that leads the job is signalled through its Popen object only; another one only after it was seen
+to be the child of a process of this demo.
 """
 
 from __future__ import annotations
@@ -10,8 +10,13 @@ import os
 import signal
 import subprocess
 import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 
+from kafka_eos.demo.cluster import Cluster
+from kafka_eos.demo.diary import Diary
+from kafka_eos.demo.faults import Victim
 from kafka_eos.demo.home import Home, parent_of
 from kafka_eos.devbroker import leash
 
@@ -19,23 +24,30 @@ APP = Path(__file__).with_name("orders.py")
 CHECKPOINT_INTERVAL = "500ms"
 
 
-class Job:
-    """One job of one demo; it may live several times. At most one process at a time."""
+class Job(ABC):
+    """One job of one demo; it may live several times. At most one leading process at a time."""
+
+    LEADER: Victim
 
     def __init__(self, home: Home, bootstrap: str) -> None:
         self._home, self._bootstrap = home, bootstrap
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, failpoints: str = "", *options: str) -> None:
-        """Start the supervisor. It dies with this process; its output goes to the job's log."""
+    def start(self, parallelism: int, failpoints: str = "", *options: str) -> None:
+        """Start it. It dies with this process; its output goes to the job's log."""
         run = [sys.executable, "-m", "kafka_eos", "run", str(APP), "--bootstrap-servers", self._bootstrap]
         run += ["--checkpoint-dir", str(self._home.checkpoints), "--checkpoint-interval", CHECKPOINT_INTERVAL]
-        command = [sys.executable, "-ISs", str(leash.__file__), str(os.getpid()), *run, *options]
+        run += ["--parallelism", str(parallelism), *self._options(), *options]
+        armed = {
+            "KAFKA_EOS_FAILPOINTS": failpoints,
+            "KAFKA_EOS_FAILPOINT_LOG": str(self._home.fired),
+            "KAFKA_EOS_RESTART_BACKOFF_INITIAL": "0.2",
+        }
         with self._home.job_log.open("ab") as log:
             # A session of its own: Ctrl-C in the terminal is for the demo, which then ends its job.
             self._process = subprocess.Popen(
-                command,
-                env=self._environment(failpoints),
+                [sys.executable, "-ISs", str(leash.__file__), str(os.getpid()), *run],
+                env={**os.environ, **armed, **self._environment(armed)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -43,13 +55,15 @@ class Job:
             )
         self._home.remember(self._process.pid)
 
-    def _environment(self, failpoints: str) -> dict[str, str]:
-        return {
-            **os.environ,
-            "KAFKA_EOS_FAILPOINTS": failpoints,
-            "KAFKA_EOS_FAILPOINT_LOG": str(self._home.fired),
-            "KAFKA_EOS_RESTART_BACKOFF_INITIAL": "0.2",
-        }
+    def _options(self) -> list[str]:
+        return []
+
+    def _environment(self, armed: Mapping[str, str]) -> Mapping[str, str]:
+        return {}
+
+    @abstractmethod
+    def _members(self) -> dict[str, int]:
+        """Processes beside the leader that live, by name."""
 
     @property
     def pid(self) -> int:
@@ -67,20 +81,28 @@ class Job:
         lines = self._home.fired.read_text().splitlines() if self._home.fired.exists() else []
         return [line.split()[0] for line in lines]
 
-    def kill_worker(self, pid: int) -> bool:
-        """SIGKILL the worker ``pid``. False, and nothing done, if it is no child of the supervisor (any more)."""
-        if self.code is not None or parent_of(pid) != self.pid:
+    def processes(self) -> dict[str, int]:
+        """The processes of the job that live, by name."""
+        leader = {self.LEADER.value: self.pid} if self._process is not None and self.code is None else {}
+        return {**leader, **self._members()}
+
+    def kill(self, name: str) -> bool:
+        """SIGKILL a process. False, and nothing done, if it does not live."""
+        pid = self.processes().get(name)
+        if pid is None:
             return False
-        os.kill(pid, signal.SIGKILL)
+        if pid == self.pid:
+            self._signal(signal.SIGKILL)
+        else:
+            os.kill(pid, signal.SIGKILL)
         return True
 
     def terminate(self) -> None:
         """Ask it to drain."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
+        self._signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """SIGKILL it if it still runs. The workers go with it."""
+        """SIGKILL it if it still runs. The others go with it."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -88,3 +110,40 @@ class Job:
     def log_tail(self, lines: int = 15) -> str:
         log = self._home.job_log
         return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else ""
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+
+class EmbeddedJob(Job):
+    """A supervisor, and workers that are its children."""
+
+    LEADER = Victim.SUPERVISOR
+
+    def __init__(self, home: Home, bootstrap: str, diary: Diary) -> None:
+        super().__init__(home, bootstrap)
+        self._diary = diary
+
+    def _members(self) -> dict[str, int]:
+        workers = {f"worker {number}": pid for number, pid in enumerate(self._diary.workers)}
+        return {name: pid for name, pid in workers.items() if self._process and parent_of(pid) == self.pid}
+
+
+class SparkJob(Job):
+    """A driver, and executors that a cluster runs for it."""
+
+    LEADER = Victim.DRIVER
+
+    def __init__(self, home: Home, bootstrap: str, cluster: Cluster) -> None:
+        super().__init__(home, bootstrap)
+        self._cluster = cluster
+
+    def _options(self) -> list[str]:
+        return ["--engine", "spark", "--master", self._cluster.address]
+
+    def _environment(self, armed: Mapping[str, str]) -> Mapping[str, str]:
+        return self._cluster.environment(armed)
+
+    def _members(self) -> dict[str, int]:
+        return {f"executor {number}": pid for number, pid in self._cluster.executors().items()}

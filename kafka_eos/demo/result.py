@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafka_eos.audit.verdict import Check, Outcome
-from kafka_eos.demo.faults import Fault, Victim
+from kafka_eos.demo.faults import PROCESSES, Fault, Victim, counts
 
 if TYPE_CHECKING:
     from kafka_eos.audit.verdict import Verdict
@@ -38,11 +38,22 @@ class Struck:
     flowing: bool
     """Orders were still to be written."""
     recovered_in: float | None = None
-    """Seconds until the job was up again (worker, supervisor), or until the next commit (broker)."""
+    """Seconds until a new session ran, or until the next commit where the session went on."""
 
     @property
     def under_load(self) -> bool:
         return self.flowing and self.epochs_since > 0
+
+
+@dataclass(slots=True)
+class Life:
+    """A process of the job, as long as it was seen. Times are seconds since the demo began."""
+
+    name: str
+    pid: int
+    since: float
+    until: float | None = None
+    """None while it lives."""
 
 
 @dataclass(slots=True)
@@ -54,6 +65,9 @@ class Recording:
     """Time, orders written, outputs visible, lag."""
     commits: list[float] = field(default_factory=list)
     struck: list[Struck] = field(default_factory=list)
+    lives: list[Life] = field(default_factory=list)
+    sessions: list[tuple[float, int]] = field(default_factory=list)
+    """When the job was up again, and with which parallelism."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +123,10 @@ def _numbers(struck: list[Struck], orders: int, verdict: Verdict | None, seconds
         "outputs": None if verdict is None else verdict.facts.outputs,
         "duplicated": None if verdict is None else found.get(Check.DUPLICATE, 0),
         "lost": None if verdict is None else found.get(Check.LOST, 0),
-        "kills": sum(one.fault.victim is not Victim.BROKER for one in struck),
-        "worker_kills": sum(one.fault.victim is Victim.WORKER for one in struck),
-        "supervisor_kills": sum(one.fault.victim is Victim.SUPERVISOR for one in struck),
+        "kills": sum(one.fault.victim in PROCESSES for one in struck),
+        "killed": counts([one.fault for one in struck if one.fault.victim in PROCESSES]),
         "broker_outages": sum(one.fault.victim is Victim.BROKER for one in struck),
+        "rescaled": [one.fault.parallelism for one in struck if one.fault.parallelism and one.recovered_in is not None],
         "seconds": round(seconds, 1),
     }
 
@@ -129,6 +143,7 @@ def _result(outcome: Outcome, reasons: tuple[str, ...], numbers: dict[str, Any])
     parts += [
         _count(numbers["kills"], "kill"),
         _count(numbers["broker_outages"], "broker outage"),
+        *(f"rescaled {before} → {after}" for before, after in numbers["rescaled"]),
         f"{numbers['seconds']:.0f} s",
     ]
     return Result(outcome, f"{outcome.value}: {', '.join(parts)}", reasons, numbers)

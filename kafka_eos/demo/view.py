@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kafka_eos.demo.faults import Fault, FaultPlan, Victim
+from kafka_eos.demo.faults import FaultPlan, Victim, counts
 from kafka_eos.demo.home import Options
 from kafka_eos.demo.watcher import Watcher
 
@@ -33,7 +33,9 @@ class View:
     def announce(self) -> None:
         """Print what will happen."""
         options, plan = self._options, self._plan
-        self._say(f"{options.orders:,} orders, seed {options.seed}; planned faults:")
+        job = f"{options.engine} engine, {plan.parallelism} {plan.cast.unit}s"
+        self._say(f"{options.orders:,} orders, seed {options.seed}, {job}")
+        self._say("what will happen to the job:")
         for number, fault in enumerate(plan.faults, start=1):
             self._say(f"  {number}. {fault.title} ({fault.when})")
 
@@ -87,7 +89,14 @@ class View:
         bar = ProgressBar(total=self._options.orders, completed=self._watcher.written, width=60)
         steps = self._watcher.recording.steps
         now = Text(f"▶ {steps[-1][1]}" if steps else "", style="bold cyan")
-        return Group(facts, bar, self._faults(), now)
+        return Group(facts, bar, self._processes(), self._faults(), now)
+
+    def _processes(self) -> Text:
+        """One dot a process of the job: those that live, and those that are missing."""
+        living = {life.name for life in self._watcher.living}
+        seen = dict.fromkeys(life.name for life in self._watcher.recording.lives)
+        parts = [("● ", "green") if name in living else ("○ ", "dim") for name in seen]
+        return Text.assemble(*(piece for part, name in zip(parts, seen, strict=True) for piece in (part, f"{name}  ")))
 
     def _faults(self) -> Table:
         table = Table(show_header=False, show_edge=False, pad_edge=False, box=None)
@@ -98,7 +107,8 @@ class View:
                 continue
             recovered = struck[number].recovered_in
             up = "[yellow]recovering …" if recovered is None else f"[green]up again after {recovered:.1f} s"
-            table.add_row("[red]✗", fault.title, f"at {struck[number].at:.0f} s, {up}")
+            mark = "[cyan]⇄" if fault.victim is Victim.JOB else "[red]✗"
+            table.add_row(mark, fault.title, f"at {struck[number].at:.0f} s, {up}")
         return table
 
     def _cells(self) -> list[tuple[str, str]]:
@@ -111,11 +121,11 @@ class View:
             ("rate", f"{watcher.rate:,.0f}/s"),
             ("lag", f"{diary.lag:,}"),
             ("epoch", str(diary.epoch)),
+            (f"{self._plan.cast.unit}s", str(diary.parallelism)),
             ("checkpoint", f"{done['seconds'] * 1000:.0f} ms {done['state_bytes'] / 1e6:.1f} MB" if done else "–"),
             ("killed", self._killed()),
         ]
 
     def _killed(self) -> str:
-        faults: list[Fault] = [one.fault for one in self._watcher.recording.struck]
-        counts = {victim: sum(fault.victim is victim for fault in faults) for victim in Victim}
-        return " ".join(f"{victim.value} {count}" for victim, count in counts.items() if count) or "–"
+        struck = counts([one.fault for one in self._watcher.recording.struck])
+        return " ".join(f"{name} {count}" for name, count in struck.items()) or "–"

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kafka_eos.demo.diary import Diary
 from kafka_eos.demo.feeder import Feeder
-from kafka_eos.demo.result import Recording
+from kafka_eos.demo.job import Job
+from kafka_eos.demo.result import Life, Recording
 
 _LOOK_SECONDS = 0.05
 _SAMPLE_SECONDS = 0.25
@@ -25,6 +26,7 @@ class Watcher:
         self.began = time.monotonic()
         self.diary, self.recording = diary, Recording()
         self.feeder: Feeder | None = None
+        self.job: Job | None = None
         self.failure: Exception | None = None
         self._sampled = 0.0
         self._stop, self._looking = threading.Event(), threading.Lock()
@@ -46,6 +48,11 @@ class Watcher:
     @property
     def written(self) -> int:
         return self.feeder.delivered if self.feeder else 0
+
+    @property
+    def living(self) -> list[Life]:
+        """The job's processes that live, as seen last."""
+        return [life for life in self.recording.lives if life.until is None]
 
     @property
     def rate(self) -> float:
@@ -83,11 +90,22 @@ class Watcher:
 
     def _look(self) -> None:
         for event in self.diary.poll():
-            if event["event"] == "committed":
-                self.recording.commits.append(self.now)
+            match event["event"]:
+                case "committed":
+                    self.recording.commits.append(self.now)
+                case "running":
+                    self.recording.sessions.append((self.now, self.diary.parallelism))
         if self.now - self._sampled >= _SAMPLE_SECONDS:
             self._sampled = self.now
             self.recording.samples.append((self.now, self.written, self.diary.visible, self.diary.lag))
+            self._note_lives(self.job.processes() if self.job else {})
+
+    def _note_lives(self, processes: Mapping[str, int]) -> None:
+        known = {(life.name, life.pid): life for life in self.living}
+        for gone in known.keys() - processes.items():
+            known[gone].until = self.now
+        new = [Life(name, pid, self.now) for name, pid in processes.items() if (name, pid) not in known]
+        self.recording.lives.extend(new)
 
     def _run(self) -> None:
         try:

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from kafka_eos.embedded.checks import check_order, check_rows
 from kafka_eos.embedded.control import Start
 from kafka_eos.embedded.inputs import Input, Marker, Rows
 from kafka_eos.embedded.network import BarrierArrived, Network
@@ -42,7 +43,6 @@ from kafka_eos.interfaces import (
 from kafka_eos.operators.chain import Chain
 from kafka_eos.plan import Feedback, KeyBy, Plan, Segment, Sink
 from kafka_eos.protocol.alignment import Mode
-from kafka_eos.protocol.cycles import back_edges
 from kafka_eos.records import Batch
 from kafka_eos.settings import Settings
 from kafka_eos.state.backends import open_backend
@@ -101,7 +101,7 @@ class Stage:
         self._exchanges = plan.exchanges if peers else plan.feedbacks
         self._edges = {node.name: edge for edge, node in enumerate(self._exchanges)}
         self._segments = plan.segments if peers else plan.loops_only
-        _check_order(plan, self._segments)
+        check_order(plan, self._segments)
         window = self._settings.exchange_memory // max(1, 2 * len(self._edges) * len(peers))
         self._network = Network(peers, len(self._edges), window)
         self._closing.callback(self._network.close)
@@ -194,7 +194,7 @@ class Stage:
         """Take the rows that were under way in the epoch before, as far as they are routed to this worker."""
         wires = {node.name: node.wire for node in self._plan.exchanges if node.wire is not None}
         for part in self._start.in_flight:
-            _check(part, wires)
+            check_rows(part, wires)
         # Rows further down are older; so is what the receivers had than what the senders still had.
         places = {name: place for place, name in enumerate(wires)}
         kept = sorted(self._start.in_flight, key=lambda part: (-places[part.exchange], part.overtaken))
@@ -340,8 +340,10 @@ class Stage:
         parts = self._parts.setdefault(epoch, [])
         parts.append(captured)
         if len(parts) == len(self.tasks):
-            del self._parts[epoch]
-            self._done(epoch, parts)
+            # Older ones that are not complete never will be: somewhere they were given up. Their output is due now.
+            for older in sorted((number for number in self._parts if number < epoch), reverse=True):
+                parts[0].precommits[:0] = [prepare for part in self._parts.pop(older) for prepare in part.precommits]
+            self._done(epoch, self._parts.pop(epoch))
 
     def _sender(self, edge: int) -> Callable[[Batch[Any]], None]:
         def send(batch: Batch[Any]) -> None:
@@ -380,29 +382,3 @@ def alignment_of(settings: Settings) -> tuple[Mode, float]:
             return Mode.AT_LEAST_ONCE, math.inf
         case _:
             return Mode.ALIGNED, math.inf
-
-
-def _check_order(plan: Plan, segments: Sequence[Segment]) -> None:
-    """Refuse a segment that waits for its own barrier: where a way with an exchange meets one without."""
-    ways = {
-        (one.index, other.index): name
-        for one in segments
-        for other in segments
-        for name in one.tails
-        if name in other.heads and not isinstance(plan.node(name), Feedback)
-    }
-    for way in back_edges((segment.index for segment in segments), ways):
-        node = plan.node(ways[way])
-        raise PlanError(
-            f"what has passed {node.kind} {node.name!r} meets values that have not: with more than one worker, put "
-            f".rebalance() on the other way, before the union.\n  {node.where}"
-        )
-
-
-def _check(part: InFlight, wires: Mapping[str, ListCodec[Any]]) -> None:
-    if part.exchange not in wires:
-        raise PlanError(
-            f"the checkpoint holds rows on their way through {part.exchange!r}, but the pipeline has no exchange of "
-            "that name. Run the old version until it has stopped with a savepoint, which holds no such rows."
-        )
-    in_flight.check_codec(part, wires[part.exchange])

@@ -257,15 +257,22 @@ class Task:
                     hit("align.complete")
                     self._around.captured(self.segment, epoch, captured)
                 case Abandon(epoch=epoch):
-                    if epoch in self._open:
-                        self._carried += self._open.pop(epoch)[0].precommits
+                    self._abandon(epoch)
         if self._gate.mode is Mode.UNALIGNED:
             # Barriers that wait in queues count as soon as their epoch is captured.
             for epoch in list(self._open):
                 for entry in self.inputs.values():
                     marker = entry.marker(epoch)
-                    if marker is not None and entry.channel in self._gate.logging:
+                    if marker is not None and epoch in self._gate.logged_by(entry.channel):
                         self._report(entry.channel, epoch, marker.at)
+
+    def _abandon(self, epoch: int) -> None:
+        """The epoch's output belongs to the next one: to one that is captured already, if there is one."""
+        if epoch in self._open:
+            left = self._open.pop(epoch)[0].precommits
+            newer = min((other for other in self._open if other > epoch), default=None)
+            into = self._carried if newer is None else self._open[newer][0].precommits
+            into[:0] = left
 
     def _snapshot(self, epoch: int, unaligned: bool, since: float) -> None:
         """Capture the segment. ``since``: when the first barrier came, if that was before now."""
@@ -291,7 +298,7 @@ class Task:
     def _log_waiting(self, epoch: int) -> None:
         """Rows in the input queues that stand before the barrier: overtaken by it, or on their way round a loop."""
         for entry in self.inputs.values():
-            if entry.marker(epoch) is not None or entry.channel in self._gate.logging:
+            if entry.marker(epoch) is not None or epoch in self._gate.logged_by(entry.channel):
                 self._log(epoch, entry.edge, entry.before(epoch))
 
     def _log(self, epoch: int, edge: int, rows: Iterable[Rows]) -> None:

@@ -44,9 +44,8 @@ class PartialFold:
         key_codec: Codec[Any],
         init: Callable[[], Any],
         step: Callable[[Any, Any], Any],
-        most: int = MOST,
     ) -> None:
-        self._keyed, self._init, self._step, self._most = KeyBy(key, key_codec), init, step, most
+        self._keyed, self._init, self._step = KeyBy(key, key_codec), init, step
         self._accumulators: dict[Any, Any] = {}
 
     def open(self, ctx: OperatorContext) -> None:
@@ -55,7 +54,7 @@ class PartialFold:
 
     @property
     def full(self) -> bool:
-        return len(self._accumulators) >= self._most
+        return len(self._accumulators) >= MOST
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         """Takes the rows in; what is returned is empty."""
@@ -112,11 +111,13 @@ class MergingFold(Fold):
         entries = self._state.view(set(keys))
         last: dict[Any, int] = {}
         for index, (key, partial) in enumerate(zip(keys, batch.values, strict=True)):
-            entry = entries.get(key)
-            if entry is None:
-                entries[key] = (0, partial)
-            else:
-                entries[key] = (entry[0], self._sound(batch, index, merge, entry[1], partial))
+            try:
+                entry = entries.get(key)
+                entries[key] = (0, partial) if entry is None else (entry[0], merge(entry[1], partial))
+            except NOT_THE_RECORDS_FAULT:
+                raise
+            except Exception as error:
+                raise self._stop(batch, index, error) from error
             last[key] = index
         if keys and not self._tried:
             self._try(entries.get(keys[-1]))
@@ -124,29 +125,36 @@ class MergingFold(Fold):
         return take(batch, [])
 
     def flush(self) -> Iterator[Batch[Any]]:
-        emit = self._emit
         for keys, rows in self._places.take():
             entries = self._state.view(keys)
-            rows.keys, rows.updates = keys, []
-            for index, key in enumerate(keys):
-                count, acc = entries[key]
-                rows.values.append(self._sound(rows, index, emit, key, acc))
-                rows.updates.append(count + 1)
-                entries[key] = (count + 1, acc)
+            counts, accumulators = zip(*map(entries.__getitem__, keys), strict=True)
+            rows.values, rows.keys = self._emitted(keys, accumulators, rows), keys
+            rows.updates = [count + 1 for count in counts]
+            entries.update(zip(keys, zip(rows.updates, accumulators, strict=True), strict=True))
             yield rows
 
-    def _sound(self, batch: Batch[Any], index: int, fn: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+    def _emitted(self, keys: Sequence[Any], accumulators: Sequence[Any], rows: Batch[Any]) -> list[Any]:
+        """As ``base.call_each``, but whatever is raised ends the job."""
+        out: list[Any] = []
+        error: Exception | None = None
         try:
-            return fn(one, other)
+            out.extend(map(self._emit, keys, accumulators))
         except NOT_THE_RECORDS_FAULT:
             raise
-        except Exception as error:
-            raise PoisonRecord(
-                batch.origin.raw(batch.rows[index]).where,
-                self._ctx.operator,
-                f"{type(error).__name__}: {error}",
-                "It was the last of several that were summed up, so it cannot be sent aside alone. Fix merge or emit",
-            ) from error
+        except Exception as raised:  # noqa: BLE001 (it is raised again, with the place)
+            error = raised
+        if len(out) < len(keys):
+            error = error or RuntimeError("StopIteration escaped from the function")
+            raise self._stop(rows, len(out), error) from error
+        return out
+
+    def _stop(self, batch: Batch[Any], index: int, error: Exception) -> PoisonRecord:
+        return PoisonRecord(
+            batch.origin.raw(batch.rows[index]).where,
+            self._ctx.operator,
+            f"{type(error).__name__}: {error}",
+            "It was the last of several that were summed up, so it cannot be sent aside alone. Fix merge or emit",
+        )
 
 
 class Places:

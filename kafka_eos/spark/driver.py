@@ -29,6 +29,7 @@ from kafka_eos.spark.messages import Spec
 _LOOK = 0.02
 """Seconds between two looks at what was asked for meanwhile."""
 _DISCOVERY_INTERVAL = 5.0
+_LEFTOVERS_INTERVAL = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +74,24 @@ class Driver:
         self._in_flight: tuple[InFlight, ...] = resumed.in_flight
         self._finished, self._generation = resumed.base.epoch.n, 0
         self._read_up_to: Mapping[str, Positions] | None = None
-        self._swept = False
         self._in: Counter[str] = Counter()
         self._out: Counter[str] = Counter()
-        self._triggered, self._looked = float("-inf"), time.monotonic()
+        self._triggered = float("-inf")
+        self._looked = self._searched = time.monotonic()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="spark-job")
 
     def run(self) -> None:
         try:
             while not self._watch.stopping():
+                self._look_for_leftovers(_LEFTOVERS_INTERVAL)
                 ends = self._next_ends()
                 if ends is None:
                     time.sleep(_LOOK)
                     continue
                 outcome = self._epoch(self._coordinator.next_epoch(), ends)
                 if self._goal is not None and outcome.reached:
-                    return
+                    break
+            self._look_for_leftovers(0.0)
         finally:
             self._thread.shutdown(wait=True, cancel_futures=True)
 
@@ -143,7 +146,7 @@ class Driver:
             records=sum(committable.records for committable in manifest.committables),
         )
         self._tell_sources(manifest)
-        if outcome.retried or not self._swept:
+        if outcome.retried:
             self._sweep()
         return outcome
 
@@ -179,13 +182,20 @@ class Driver:
         )
 
     def _sweep(self) -> None:
-        """Abort what attempts that lost have left open; the next epoch works with new producers.
-
-        Also once after the first epoch: tasks of a driver that was killed may outlive it by a moment.
-        """
+        """Abort what attempts that lost have left open; the next epoch works with new producers."""
         self._coordinator.abort_left_over()
         self._generation += 1
-        self._swept = True
+
+    def _look_for_leftovers(self, interval: float) -> None:
+        """Between epochs nothing is open, unless a task outlived its executor, or the driver before this one."""
+        if time.monotonic() < self._searched + interval:
+            return
+        self._searched = time.monotonic()
+        try:
+            if self._coordinator.staged():
+                self._sweep()
+        except Retryable as error:
+            self._watch.observe("notice", text=f"could not look for output that is left open: {error}")
 
     def _tell_sources(self, manifest: Manifest) -> None:
         try:

@@ -42,15 +42,16 @@ def open_session(master: str | None, name: str) -> SparkSession:
         _require_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        builder = builder.config(map=_defaults(master or DEFAULT_MASTER))
+        for key, value in _defaults(master or DEFAULT_MASTER).items():
+            builder = builder.config(key, value)
     if master is not None:
         builder = builder.master(master)
     return builder.getOrCreate()
 
 
-def _defaults(master: str) -> dict[str, str | None]:
+def _defaults(master: str) -> dict[str, str]:
     path = os.pathsep.join(part for part in (_PACKAGE_ROOT, os.environ.get("PYTHONPATH", "")) if part)
-    defaults: dict[str, str | None] = {
+    defaults = {
         "spark.master": master,
         "spark.ui.showConsoleProgress": "false",
         "spark.executorEnv.PYTHONPATH": path,

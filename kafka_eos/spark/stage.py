@@ -31,7 +31,7 @@ from kafka_eos.interfaces import (
     Writer,
 )
 from kafka_eos.operators.chain import Chain
-from kafka_eos.plan import KeyBy, Node, Plan, Sink
+from kafka_eos.plan import Node, Partitioning, Plan, Sink
 from kafka_eos.records import Batch
 from kafka_eos.settings import Settings
 from kafka_eos.spark.levels import destinations, levels
@@ -152,7 +152,7 @@ class LevelStage:
     def _router(self, node: Node) -> Router:
         """By key it is the same in every epoch, and it remembers the owners of keys."""
         spec, around = self._spec, self._around
-        if not isinstance(node, KeyBy):
+        if node.partitioning is not Partitioning.HASH:
             return router(node, around.subtask, spec.parallelism)
         key = (node.name, spec.parallelism)
         if key not in around.routers:
@@ -234,14 +234,15 @@ class LevelStage:
             if number % spec.parallelism != around.subtask:
                 continue
             node, level = nodes[name], self._destinations[name]
-            if not isinstance(node, KeyBy):
+            if node.partitioning is not Partitioning.HASH:
                 self._outbox.earlier(around.subtask, level, name, frame, number)
                 continue
             for target, part_ in self._router(node)(wire.decode(frame, _wire(node))):
                 self._outbox.earlier(target, level, name, self._encoded(node, [part_]), number)
 
     def finish(self) -> Report:
-        """The barrier: send what waits, snapshot, prepare, report."""
+        """The barrier: hand on what is summed up, send what waits, snapshot, prepare, report."""
+        self._chain.flush()
         for (exchange, target, _), waiting in self._waiting.items():
             if waiting:
                 self._send(exchange, target, waiting)

@@ -52,5 +52,5 @@ def check_new(rows: Rows, imported: Sequence[Row], operator: str, state: str) ->
             raise ConfigError(
                 f"state {state!r} of operator {operator!r} has one key in two workers (stored as {key!r}): with "
                 "key_by(local=True) its records were not in partitions of one worker. Only you know how to make one "
-                "value of them; see docs/aggregation.md"
+                "value of them (docs/aggregation.md)"
             )

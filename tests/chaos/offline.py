@@ -30,7 +30,7 @@ Totals = dict[str, tuple[int, int, int]]
 
 def check_checkpoints(job: Job, directory: Path, operator: str = "total") -> list[Manifest]:
     """Check every stored checkpoint of a job that does not run; returns them, oldest first."""
-    plan, payments = _plan(job), read(job.bootstrap, job.input)
+    plan, payments = plan_of(job), read(job.bootstrap, job.input)
     stored = manifests(job)
     for number, manifest in enumerate(stored):
         wanted = _fold(_below(payments, manifest, job.input))
@@ -43,7 +43,7 @@ def check_checkpoints(job: Job, directory: Path, operator: str = "total") -> lis
     return stored
 
 
-def _plan(job: Job) -> Plan:
+def plan_of(job: Job) -> Plan:
     with patch.dict(os.environ, job.environ()):
         return load(AppRef(job.app, "pipeline")).plan()
 

@@ -16,7 +16,10 @@ from tests.chaos.running import Running, check_all, frozen, manifests, outputs, 
 NewJob = Callable[..., Job]
 
 WORKERS = 3
-MODES = ("aligned", "unaligned")
+CAMPAIGN = pytest.mark.campaign
+ALIGNED = pytest.mark.parametrize("mode", ["aligned", pytest.param("unaligned", marks=CAMPAIGN)])
+UNALIGNED = pytest.mark.parametrize("mode", ["unaligned", pytest.param("aligned", marks=CAMPAIGN)])
+"""One mode in `make test`, the other one in `make chaos` as well."""
 
 
 def workers_of(run: Running) -> list[int]:
@@ -24,7 +27,8 @@ def workers_of(run: Running) -> list[int]:
     return list(run.until(lambda: run.last("running").get("workers"), "run"))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.chaos
+@ALIGNED
 def test_a_worker_that_is_frozen_beyond_every_timeout_is_replaced(new_job: NewJob, mode: str) -> None:
     job = new_job(
         600,
@@ -49,7 +53,8 @@ def test_a_worker_that_is_frozen_beyond_every_timeout_is_replaced(new_job: NewJo
     check_all(job)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.chaos
+@UNALIGNED
 def test_a_whole_job_that_wakes_up_beside_its_successor_writes_nothing_that_counts(new_job: NewJob, mode: str) -> None:
     """Supervisor and workers sleep in the middle of an epoch; its lock is gone, as on another machine."""
     job = new_job(600, KAFKA_EOS_PARALLELISM=WORKERS, KAFKA_EOS_CHECKPOINT_MODE=mode, TEST_PAUSE_AFTER=0.002)
@@ -79,7 +84,8 @@ def test_a_whole_job_that_wakes_up_beside_its_successor_writes_nothing_that_coun
     assert _visible(job) == before
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.chaos
+@ALIGNED
 def test_supervisor_and_all_workers_die_at_once(new_job: NewJob, mode: str) -> None:
     job = new_job(600, KAFKA_EOS_PARALLELISM=WORKERS, KAFKA_EOS_CHECKPOINT_MODE=mode, TEST_PAUSE_AFTER=0.002)
     for _ in range(2):

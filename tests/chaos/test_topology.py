@@ -11,6 +11,7 @@ import pytest
 
 from tests.chaos.harness import Job, create_topic, feed, read
 from tests.chaos.running import nothing_left
+from tests.chaos.storm import Storm
 
 NewJob = Callable[..., Job]
 
@@ -33,7 +34,9 @@ def test_two_sources_and_a_process_function_survive_kills(new_job: NewJob, worke
     create_topic(job.bootstrap, second, 2)
     feed(job.bootstrap, second, range(1000, 1300))
 
-    job.run(";".join(KILLS))
+    with Storm(job, 300).through(*KILLS):
+        pass
+    job.run()
 
     visible = sorted(read(job.bootstrap, job.output), key=lambda m: (m.partition(), m.offset()))
     in_kafka = [json.loads(message.value()) for message in visible]

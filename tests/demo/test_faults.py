@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import pytest
+
 from kafka_eos import failpoints
-from kafka_eos.demo.faults import Victim, plan_faults
+from kafka_eos.demo.faults import CASTS, Fault, Victim, plan_faults
+
+both_engines = pytest.mark.parametrize("engine", CASTS)
 
 
 def test_the_same_seed_plans_the_same_faults() -> None:
@@ -14,26 +20,55 @@ def test_seeds_differ() -> None:
     assert len({plan_faults(seed).faults for seed in range(20)}) == 20
 
 
-def test_every_plan_kills_the_worker_five_times_the_supervisor_once_and_the_broker_once() -> None:
+def test_every_plan_kills_workers_five_times_the_supervisor_once_and_the_broker_once() -> None:
     for seed in range(50):
-        victims = [fault.victim for fault in plan_faults(seed).faults]
+        found = Counter(fault.victim.value for fault in plan_faults(seed).faults)
 
-        assert sorted(victim.value for victim in victims) == ["broker", "supervisor", *["worker"] * 5]
+        assert found == {"worker": 5, "supervisor": 1, "broker": 1, "job": 1}
 
 
-def test_steps_of_a_checkpoint_come_first_and_are_all_different() -> None:
+def test_on_spark_driver_executors_and_python_workers_are_killed() -> None:
     for seed in range(50):
-        plan = plan_faults(seed)
+        found = Counter(fault.victim.value for fault in plan_faults(seed, engine="spark").faults)
+
+        assert found == {"Python worker": 3, "executor": 2, "driver": 2, "broker": 1, "job": 1}
+
+
+@both_engines
+def test_steps_of_a_checkpoint_come_first_and_are_all_different(engine: str) -> None:
+    for seed in range(50):
+        plan = plan_faults(seed, engine=engine)
         points = [fault.point for fault in plan.first_life]
 
         assert None not in points and len(set(points)) == len(points)
-        assert plan.first_life[-1].victim is Victim.SUPERVISOR
+        assert plan.first_life[-1].victim is plan.cast.leader
         assert all(fault.point is None for fault in plan.second_life)
 
 
-def test_the_script_is_one_that_the_job_understands() -> None:
+@both_engines
+def test_the_job_is_rescaled_once_with_faults_before_and_after(engine: str) -> None:
+    targets = set()
     for seed in range(50):
-        plan = plan_faults(seed)
+        plan = plan_faults(seed, outside_kills=1, engine=engine)
+        [at] = [n for n, fault in enumerate(plan.faults) if fault.victim is Victim.JOB]
+        targets.add(plan.faults[at].parallelism)
+
+        assert 0 < at < len(plan.faults) - 1
+    assert targets == {(2, 1), (2, 3)}
+
+
+def test_only_workers_that_there_are_at_that_time_are_hit() -> None:
+    for seed in range(50):
+        workers = 2
+        for fault in plan_faults(seed).second_life:
+            workers = fault.parallelism[1] if fault.parallelism else workers
+            assert fault.number is None or fault.number < workers
+
+
+@both_engines
+def test_the_script_is_one_that_the_job_understands(engine: str) -> None:
+    for seed in range(50):
+        plan = plan_faults(seed, engine=engine)
         armed = failpoints.parse(plan.script)
 
         assert [(entry.name, entry.action, entry.at) for entry in armed] == [
@@ -41,5 +76,12 @@ def test_the_script_is_one_that_the_job_understands() -> None:
         ]
 
 
-def test_no_kill_comes_before_the_job_has_committed_something() -> None:
-    assert all(fault.epochs >= 2 for seed in range(50) for fault in plan_faults(seed).faults)
+@both_engines
+def test_nothing_happens_before_the_job_has_committed_something(engine: str) -> None:
+    assert all(fault.epochs >= 2 for seed in range(50) for fault in plan_faults(seed, engine=engine).faults)
+
+
+def test_a_title_names_who_is_hit_and_where() -> None:
+    assert Fault(Victim.WORKER, "sink.seal", 3).title == "worker killed at sink.seal"
+    assert Fault(Victim.EXECUTOR, None, 2, number=1).title == "executor 1 killed from outside"
+    assert Fault(Victim.JOB, None, 2, parallelism=(2, 3)).title.startswith("parallelism 2 → 3")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.demo.home import Home, Options, check_port, started_at
+from kafka_eos.demo.home import Home, Options, check_port, children_of, parent_of, started_at
 from kafka_eos.errors import ConfigError
 
 SLEEPER = [sys.executable, "-c", "input()"]
@@ -72,6 +72,18 @@ def test_a_process_that_is_gone_has_no_start() -> None:
     assert started_at(gone.pid) is None
 
 
+def test_children_are_those_that_live() -> None:
+    gone = sleeper()
+    with sleeper() as left:
+        gone.kill()
+        os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)  # its shell stays
+
+        assert left.pid in children_of(os.getpid())
+        assert parent_of(left.pid) == os.getpid()
+        assert parent_of(gone.pid) is None
+    assert gone.wait() == -9
+
+
 def test_a_used_port_is_an_error_that_names_the_option() -> None:
     with socket.socket() as used:
         used.bind(("127.0.0.1", 0))
@@ -83,3 +95,8 @@ def test_a_used_port_is_an_error_that_names_the_option() -> None:
 def test_too_few_orders_are_refused() -> None:
     with pytest.raises(ConfigError, match="--orders"):
         Options(orders=10)
+
+
+def test_an_engine_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--engine"):
+        Options(engine="storm")

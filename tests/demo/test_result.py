@@ -16,7 +16,7 @@ def verdict(**changed: Evidence) -> Verdict:
 
 
 def struck(epochs: int = 2, flowing: bool = True) -> list[Struck]:
-    return [Struck(fault, at, 1, epochs, 10, flowing) for at, fault in enumerate(PLAN.faults)]
+    return [Struck(fault, at, 1, epochs, 10, flowing, recovered_in=0.5) for at, fault in enumerate(PLAN.faults)]
 
 
 def result(struck: list[Struck], verdict: Verdict | None, ended: Ended | None = None) -> Result:
@@ -26,7 +26,10 @@ def result(struck: list[Struck], verdict: Verdict | None, ended: Ended | None = 
 def test_all_faults_and_a_clean_audit_pass() -> None:
     found = result(struck(), verdict())
 
-    assert found.headline == "PASS: 1 000 in, 900 out, 0 duplicated, 0 lost, 6 kills, 1 broker outage, 41 s"
+    assert found.headline == (
+        "PASS: 1 000 in, 900 out, 0 duplicated, 0 lost, 6 kills, 1 broker outage, rescaled 2 → 3, 41 s"
+    )
+    assert found.numbers["killed"] == {"worker": 5, "supervisor": 1}
     assert found.exit_code == 0
 
 

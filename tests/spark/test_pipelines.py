@@ -197,3 +197,31 @@ def test_a_bad_record_stops_the_job_at_once_and_leaves_nothing_open(new_job: New
     assert job.count("restarting") == 0
     assert job.values("output") == []
     assert job.left_open() == []
+
+
+def test_a_fold_in_two_phases_gives_one_output_a_key_and_epoch(new_job: NewJob, spark: Any) -> None:
+    job = new_job(
+        """
+pipeline = Pipeline("{name}")
+(
+    pipeline.source("payments", KafkaSource("{input}", value=Payment))
+    .key_by(lambda payment: payment.account)
+    .fold("sum", init=lambda: 0, step=lambda n, p: n + p.amount, merge=lambda a, b: a + b,
+          emit=lambda account, n: Total(account, n, 0))
+    .sink("out", KafkaSink("{output}", value=Total))
+)
+""",
+        input=3,
+        output=1,
+    )
+    feed(job, "input", map(payment, range(200)))
+    job.on_spark(spark)
+    feed(job, "input", map(payment, range(200, 300)))
+    job.on_spark(spark)
+
+    sums: Counter[str] = Counter()
+    for each in map(payment, range(300)):
+        sums[each["account"]] += each["amount"]
+    assert len(job.values("output")) == 40
+    assert {value["account"]: value["total"] for value in job.values("output")} == dict(sums)
+    assert job.left_open() == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from collections import Counter as Counts
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,21 @@ POINTS: Mapping[str, tuple[Benchmark, list[Row]]] = {
             for merge in skew.MERGES
         ],
     ),
+    "state_sizes": (
+        state_sizes.BENCHMARK,
+        [
+            *(
+                {"part": "checkpoint", "backend": backend, "keys": 1000, "share": share, "blocked_ms": 1.0}
+                | {"total_ms": 2.0, "new_bytes": 1000, "state_bytes": 9000, "load": 0.1}
+                for backend in state_sizes.BACKENDS
+                for share in state_sizes.SHARES
+            ),
+            *(
+                {"part": "recovery", "line": "kill", "keys": keys, "total_ms": 900.0, "detect_ms": 100.0, "load": 0.1}
+                for keys in (1000, 10_000)
+            ),
+        ],
+    ),
     "exchange": (
         exchange.BENCHMARK,
         [
@@ -191,28 +207,26 @@ def test_the_loss_is_against_the_same_mode_and_turn() -> None:
     assert abs_paper.loss(rows, "unaligned", 1.0) is None
 
 
-@pytest.mark.parametrize(
-    ("benchmark", "sizes", "parts"),
-    [
-        (serializers.BENCHMARK, ["--keys", "300"], {None: len(serializers.CODECS)}),
-        (
-            state_sizes.BENCHMARK,
-            ["--keys", "2000", "--small", "500", "--no-kafka"],
-            {"checkpoint": 2 * len(state_sizes.SHARES), "restore": 4},
-        ),
-    ],
-)
-def test_a_small_run_gives_rows_a_table_and_a_picture(
-    benchmark: Benchmark, sizes: list[str], parts: Mapping[str | None, int], tmp_path: Path
-) -> None:
+def test_a_small_run_of_state_sizes(tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
+    sizes = ["--keys", "2000", "--small", "500", "--no-kafka", "--directory", str(tmp_path), "--out", str(out)]
 
-    assert benchmark.main(["--quick", *sizes, "--out", str(out), "--directory", str(tmp_path)]) == 0
-    rows = json.loads(out.read_text())["rows"]
+    assert state_sizes.BENCHMARK.main(["--quick", *sizes]) == 0
 
-    assert {part: len([row for row in rows if row.get("part") == part]) for part in parts} == parts
-    if benchmark is serializers.BENCHMARK:
-        assert plots.draw(benchmark.name, rows, tmp_path).stat().st_size > 1000
+    parts = Counts(row["part"] for row in json.loads(out.read_text())["rows"])
+    assert parts == {"checkpoint": 2 * len(state_sizes.SHARES), "restore": 4}
+
+
+def test_a_small_run_of_serializers_into_the_docs(tmp_path: Path) -> None:
+    page = tmp_path / "benchmarks.md"
+    page.write_text("<!-- serializers: begin -->\nold\n<!-- serializers: end -->\n")
+
+    assert serializers.BENCHMARK.main(["--quick", "--keys", "300", "--write-docs", str(tmp_path)]) == 0
+
+    figures = json.loads((tmp_path / "pictures" / "serializers.json").read_text())
+    assert len(figures["rows"]) == len(serializers.CODECS)
+    assert (tmp_path / "pictures" / "serializers.png").stat().st_size > 1000
+    assert "| custom codec |" in page.read_text()
 
 
 def test_a_page_gets_its_text_between_the_marks(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ totals = (
     pipeline.source("payments", KafkaSource(os.environ["TEST_INPUT"], value=Payment))
     .map(slowly)
     .filter(lambda payment: payment.amount > 0)
-    .key_by(lambda payment: payment.account)
+    .key_by(lambda payment: payment.account, local="TEST_LOCAL" in os.environ)
     .fold("total", init=lambda: Total("", 0, -1), step=add, emit=emitted)
 )
 totals.sink("to-kafka", KafkaSink(os.environ["TEST_OUTPUT"], value=Total, key=lambda total: total.account))

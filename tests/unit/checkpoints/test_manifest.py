@@ -68,8 +68,8 @@ def _sealed(head: bytes, body: bytes) -> bytes:
 
 
 def test_a_newer_format_asks_to_upgrade() -> None:
-    with pytest.raises(ConfigError, match="version 2.*Upgrade"):
-        decode(Manifest, MANIFEST.name, _sealed(b"kafka-eos manifest 2 2 ", b"{}"), JOB)
+    with pytest.raises(ConfigError, match="version 3.*Upgrade"):
+        decode(Manifest, MANIFEST.name, _sealed(b"kafka-eos manifest 3 2 ", b"{}"), JOB)
 
 
 @pytest.mark.parametrize(

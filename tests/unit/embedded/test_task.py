@@ -183,8 +183,8 @@ class Subtask:
         for target in range(SUBTASKS):
             queue = self.cluster.unsent[self.number, target]
             if target == self.number:
-                self.tasks[1].barrier(edge, target, epoch, aligned)
-            elif overtake:
+                continue
+            if overtake:
                 kept = [entry for entry in queue if entry[0] == "rows"]  # older barriers are given up
                 queue.clear()
                 queue.extend(kept)
@@ -193,6 +193,9 @@ class Subtask:
             else:
                 queue.append(("barrier", epoch, aligned))
         return overtaken
+
+    def forward_here(self, edge: int, epoch: int, aligned: bool) -> None:
+        self.tasks[1].barrier(edge, self.number, epoch, aligned)
 
     def captured(self, segment: Segment, epoch: int, captured: Captured) -> None:
         assert (segment.index, epoch) not in self.done
@@ -312,6 +315,21 @@ def test_epochs_that_are_on_their_way_together_and_given_up(mode: Mode, aligned_
             assert subtask.prepared_at[epoch] == subtask.at_snapshot[epoch], (epoch, subtask.number)
         for target in range(SUBTASKS):
             assert sorted(stored(cluster, epoch)[target]) == sorted(below(cluster, epoch)[target])
+
+
+def test_output_of_an_epoch_that_a_channel_has_skipped_goes_into_the_one_that_is_captured() -> None:
+    """Somebody before us gave the epoch up before it came there; the next one may be answered at once."""
+    cluster = Cluster(Mode.UNALIGNED, 0.0, 0)
+    subtask = cluster.subtasks[0]
+    task = subtask.tasks[1]
+    for epoch in (1, 2):
+        subtask.push(TARGET, "key", batch_of([(0, epoch)]))
+        task.barrier(0, 0, epoch, aligned=False)
+    task.barrier(0, 1, 2, aligned=False)
+    task.barrier(0, 2, 2, aligned=False)
+
+    assert (1, 1) not in subtask.done
+    assert sorted(subtask.prepared_at[2]) == subtask.at_snapshot[2] == [(0, 1), (0, 2)]
 
 
 def _whole(cluster: Cluster, epoch: int) -> bool:

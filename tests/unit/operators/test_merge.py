@@ -18,12 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline
+from kafka_eos.checkpoints import savepoints
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.errors import ConfigError, PlanError, PoisonRecord
 from kafka_eos.exchange import wire
 from kafka_eos.exchange.routing import router
+from kafka_eos.explain import explain
 from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import StateDescriptor, StateHandle
+from kafka_eos.interfaces import DeadLetters, StateDescriptor, StateHandle
 from kafka_eos.operators import merge
 from kafka_eos.operators.chain import Chain
 from kafka_eos.operators.fold import STATE
@@ -31,7 +33,8 @@ from kafka_eos.plan import Fold, KeyBy, PartialFold, Plan
 from kafka_eos.provenance import column, parse
 from kafka_eos.records import Batch
 from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import key_group_range
+from kafka_eos.state.keygroups import MAX_KEY_GROUPS, key_group_range
+from kafka_eos.state.savepoints import canonical
 from kafka_eos.testing import ListSource, MemorySink, run_local
 from kafka_eos.testing.sources import ListOrigin
 
@@ -78,6 +81,8 @@ class Job:
         backends = [{"sum": backend} for backend in self.backends]
         self.chains = [Chain(plan, b, outputs, r) for b, r in zip(backends, routes, strict=True)]
         self._waiting: list[tuple[int, str, bytes]] = []
+        self.sent = 0
+        """Rows that crossed an exchange."""
 
     def _backend(self, subtask: int, directory: Path, handles: Sequence[StateHandle]) -> Any:
         groups = key_group_range(subtask, self.parallelism)
@@ -89,6 +94,7 @@ class Job:
 
         def send(batch: Batch[Any]) -> None:
             for target, part in split(batch):
+                self.sent += len(part)
                 self._waiting.append((target, node.name, wire.encode(part, node.wire, keep_raw=False)))
 
         return send
@@ -126,6 +132,16 @@ class Job:
 STORAGE = MemoryStorage()
 
 
+def stored(job: Job) -> dict[str, Any]:
+    """Number of outputs and accumulator of each key, as a snapshot has them."""
+    node = job.plan.node("sum")
+    assert isinstance(node, Fold)
+    with TemporaryDirectory() as directory:
+        groups, handles = range(MAX_KEY_GROUPS), job.handles()
+        backend = open_backend("memory", "sum", Path(directory) / "sum", groups, handles, job.storage)
+        return dict(backend.value(StateDescriptor(STATE, node.key_codec, node.entry_codec)).items())
+
+
 @contextmanager
 def job(plan: Plan, parallelism: int, handles: Sequence[StateHandle] = ()) -> Iterator[Job]:
     with ExitStack() as closing:
@@ -144,8 +160,7 @@ def test_at_each_epochs_end_outputs_are_what_the_plain_fold_has_then(epochs: Any
     plain: dict[str, tuple[int, int]] = defaultdict(nothing)
     touched_in: Counter[str] = Counter()
     with pytest.MonkeyPatch.context() as patch, job(made(), parallelism) as running:
-        for chain in running.chains:
-            patch.setattr(chain._operators["sum-partial"], "_most", most)
+        patch.setattr(merge, "MOST", most)
         for (reads,) in epochs:
             touched = {word[0] for (_, batch), _ in reads for line in batch for word in line}
             for (partition, batch), delivered in reads:
@@ -157,16 +172,245 @@ def test_at_each_epochs_end_outputs_are_what_the_plain_fold_has_then(epochs: Any
             touched_in.update(touched)
             out = running.end_epoch()
 
-            assert sorted(out) == sorted((key, plain[key]) for key in touched), "one output a key, with the fold's value"
-        entries = {k: e for b in running.backends for k, e in b.value(_descriptor(running.plan, b)).items()}
-        identities = running.identities()
+            assert sorted(out) == sorted((key, plain[key]) for key in touched), (
+                "one output a key, with the fold's value"
+            )
+        entries, identities = stored(running), running.identities()
 
     assert entries == {key: (touched_in[key], acc) for key, acc in plain.items()}
     assert len(set(identities)) == len(identities), "two outputs call themselves the same"
 
 
-def _descriptor(plan: Plan, backend: Any) -> StateDescriptor[Any]:
-    node = plan.node("sum")
-    assert isinstance(node, Fold)
-    backend._open.clear()  # the operator has it open; here it is looked at
-    return StateDescriptor(STATE, node.key_codec, node.entry_codec)
+def test_a_skewed_key_crosses_the_exchange_once_a_subtask_and_epoch() -> None:
+    with job(made(), 3) as running:
+        for number in range(300):
+            running.read(number % 3, [[("hot", 1)]])
+        assert running.sent == 0
+        assert running.end_epoch() == [("hot", (300, 300))]
+        assert running.sent == 3
+
+
+def test_state_moves_to_another_parallelism() -> None:
+    with job(made(), 2) as first:
+        first.read(0, [[("a", 1), ("b", 2)]])
+        first.read(1, [[("a", 10), ("c", 3)]])
+        first.end_epoch()
+        handles = first.handles()
+
+    with job(made(), 3, handles) as second:
+        second.read(2, [[("a", 100)]])
+        assert second.end_epoch() == [("a", (3, 111))]
+        assert stored(second) == {"a": (2, (3, 111)), "b": (1, (1, 2)), "c": (1, (1, 3))}
+
+
+def test_a_single_subtask_has_both_phases() -> None:
+    assert run_local(made(), {"words": [[("a", 1), ("b", 2)], [("a", 3)]]})["out"] == [("a", (2, 4)), ("b", (1, 2))]
+
+
+def test_it_is_one_by_one_without_merge() -> None:
+    plan = made().one_by_one
+
+    assert [type(node) for node in plan.nodes if isinstance(node, KeyBy)] == [KeyBy]
+    assert run_local(plan, {"words": [[("a", 1)], [("a", 3)]]})["out"] == [("a", (1, 1)), ("a", (2, 4))]
+
+
+def test_the_key_by_is_gone_unless_somebody_else_reads_it() -> None:
+    pipeline = Pipeline("both")
+    keyed = pipeline.source("words", ListSource([])).key_by(str, name="key")
+    keyed.fold("sum", init=int, step=min, merge=min).sink("out", MemorySink())
+    assert [node.name for node in pipeline.plan().nodes] == ["words", "sum-partial", "sum", "out"]
+
+    keyed.reduce("last", lambda _, value: value).sink("all", MemorySink())
+    plan = pipeline.plan()
+    assert [node.name for node in plan.exchanges] == ["key", "sum-partial"]
+    assert isinstance(plan.node("sum-partial"), PartialFold)
+    assert plan.node("sum-partial").inputs == ("words",)
+
+
+def test_a_record_that_step_or_key_refuses_counts_nowhere() -> None:
+    letters, out = MemorySink(), MemorySink()
+    pipeline = Pipeline("refusing")
+    numbers = pipeline.source("numbers", ListSource([]), on_error=DeadLetters(letters))
+    keyed = numbers.key_by(lambda n: 12 // n)
+    keyed.fold("sum", init=int, step=lambda acc, n: acc + 60 // (n - 2), merge=int.__add__).sink("out", out)
+
+    got = run_local(pipeline, {"numbers": [3, 0, 4, 2, 3]})
+
+    assert got["out"] == [(4, 120), (3, 30)]
+    assert [(letter.raw.offset, letter.operator) for letter in got["numbers-dead-letters"]] == [
+        (1, "sum-partial"),
+        (3, "sum-partial"),
+    ]
+
+
+def test_what_is_behind_a_merge_can_send_its_record_aside() -> None:
+    """The record of the last row has come along."""
+    pipeline = Pipeline("behind")
+    numbers = pipeline.source("numbers", ListSource([]), on_error=DeadLetters(MemorySink()))
+    summed = numbers.key_by(lambda n: n % 2).fold("sum", init=int, step=int.__add__, merge=int.__add__)
+    summed.map(lambda pair: 1 // pair[0]).sink("out", MemorySink())
+
+    got = run_local(pipeline, {"numbers": [2, 3, 4, 5]})
+
+    assert got["out"] == [1]
+    assert [letter.raw.offset for letter in got["numbers-dead-letters"]] == [2]
+
+
+@pytest.mark.parametrize("broken", ["merge", "emit"])
+def test_what_merge_or_emit_raises_stops_the_job_under_any_policy(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> Any:
+        raise ArithmeticError("overflow")
+
+    pipeline = Pipeline("broken")
+    numbers = pipeline.source("numbers", ListSource([]), on_error=DeadLetters(MemorySink()))
+    given: dict[str, Any] = {"merge": int.__add__, broken: fail}
+    summed = numbers.key_by(str).fold("sum", init=int, step=int.__add__, **given)
+    summed.sink("out", MemorySink())
+    monkeypatch.setattr(merge, "MOST", 1)  # so that there are several parts
+
+    with pytest.raises(PoisonRecord, match="overflow.*Fix merge or emit"):
+        run_local(pipeline, {"numbers": [7, 7]}, batch_size=1)
+
+
+def test_two_sources_in_a_union_keep_their_names() -> None:
+    pipeline = Pipeline("union")
+    one, two = (pipeline.source(name, ListSource([])) for name in ("one", "two"))
+    keyed = one.union(two, name="both").key_by(lambda n: n % 3)
+    keyed.fold("sum", init=int, step=int.__add__, merge=int.__add__).sink("out", MemorySink())
+    texts: list[str] = []
+    plan = pipeline.plan()
+    with ExitStack() as closing:
+        running = Job(plan, 2, closing)
+        running.chains[0].push("one", Batch([3, 4], range(2), ListOrigin("one", "one", 0, 0, [3, 4])))
+        running.chains[1].push("two", Batch([6, 5], range(2), ListOrigin("two", "two", 1, 7, [6, 5])))
+        assert sorted(running.end_epoch()) == [(0, 9), (1, 4), (2, 5)]
+        texts = sorted(running.identities())
+
+    assert texts == ["one/one/0/1/0.0/1", "two/two/1/7/1.0/1", "two/two/1/8/1.0/1"]
+
+
+# ---------------------------------------------------------------- local
+
+
+def test_local_sums_stay_with_the_subtask_that_read_them() -> None:
+    with job(made(local=True), 2) as running:
+        running.read(0, [[("a", 1), ("b", 2)]])
+        running.read(1, [[("c", 3), ("a", 5)]])
+        assert sorted(running.end_epoch()) == [("a", (1, 1)), ("a", (1, 5)), ("b", (1, 2)), ("c", (1, 3))]
+        assert running.sent == 0
+        assert len(set(running.identities())) == 4
+
+
+def parted() -> tuple[Plan, list[StateHandle]]:
+    """A local job of two subtasks with one key each, and its state."""
+    with job(made(local=True), 2) as running:
+        running.read(0, [[("a", 1)]])
+        running.read(1, [[("b", 2)]])
+        running.end_epoch()
+        return running.plan, running.handles()
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_local_state_continues_where_it_was_or_in_one_place(parallelism: int) -> None:
+    plan, handles = parted()
+    with job(plan, parallelism, handles) as again:
+        again.read(1, [[("b", 40)]])
+        again.read(0, [[("a", 30)]])
+        assert sorted(again.end_epoch()) == [("a", (2, 31)), ("b", (2, 42))]
+
+
+def test_local_state_is_refused_at_another_parallelism() -> None:
+    plan, handles = parted()
+    with (
+        pytest.raises(ConfigError, match="stored by 2 workers.*parallelism 2, or leave local=True out"),
+        job(plan, 3, handles),
+    ):
+        pass
+
+
+def test_state_by_key_group_cannot_become_local_but_in_one_place() -> None:
+    with job(made(), 2) as running:
+        running.read(0, [[("a", 1), ("b", 2)]])
+        running.end_epoch()
+        handles = running.handles()
+    with (
+        pytest.raises(ConfigError, match="stored without local=True.*parallelism 1"),
+        job(made(local=True), 2, handles),
+    ):
+        pass
+    with job(made(local=True), 1, handles) as again:
+        again.read(0, [[("a", 1)]])
+        assert again.end_epoch() == [("a", (2, 2))]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_without_local_each_key_goes_to_its_owner(parallelism: int) -> None:
+    _, handles = parted()
+    with job(made(), parallelism, handles) as again:
+        again.read(2, [[("a", 30), ("b", 40)]])
+        assert sorted(again.end_epoch()) == [("a", (2, 31)), ("b", (2, 42))]
+        assert all("local" not in str(handle.states) for handle in again.handles())
+
+
+def test_a_key_in_two_subtasks_is_not_made_one_by_chance() -> None:
+    with job(made(local=True), 2) as running:
+        running.read(0, [[("a", 1)]])
+        running.read(1, [[("a", 2)]])
+        running.end_epoch()
+        handles = running.handles()
+
+    with pytest.raises(ConfigError, match="one key in two workers"), job(made(), 2, handles):
+        pass
+
+
+def test_a_savepoint_keeps_local_state_by_subtask(tmp_path: Path) -> None:
+    plan, handles = parted()
+    with savepoints.staged(tmp_path / "savepoint") as stage:
+        kept = canonical(handles, STORAGE, stage, MAX_KEY_GROUPS)
+        for handle in kept:
+            for ref in handle.files:
+                stage.files.fetch(ref, tmp_path / "file")
+                STORAGE.upload(tmp_path / "file", ref.name)
+                (tmp_path / "file").unlink()
+
+    assert [handle.key_groups for handle in kept] == [handle.key_groups for handle in handles]
+    with job(plan, 2, kept) as again:
+        again.read(0, [[("a", 30)]])
+        again.read(1, [[("b", 40)]])
+        assert sorted(again.end_epoch()) == [("a", (2, 31)), ("b", (2, 42))]
+
+
+def test_explain_says_what_is_vouched_for() -> None:
+    text = explain(made(local=True))
+
+    assert "you vouch that all records of a key are in one partition" in text
+    assert "one output a key and epoch" in text
+    assert "vouch" not in explain(made())
+
+
+# ---------------------------------------------------------------- refused plans
+
+
+def test_local_is_refused_where_nobody_can_vouch_for_it() -> None:
+    pipeline = Pipeline("spread")
+    spread = pipeline.source("numbers", ListSource([])).rebalance("spread")
+    spread.key_by(str, local=True).reduce("last", max).sink("out", MemorySink())
+
+    with pytest.raises(PlanError, match=r"rebalance 'spread' before it.*\n.*local=True"):
+        pipeline.plan()
+
+
+@pytest.mark.parametrize("changes", [{"local": True}, {"merge": int.__add__}, {"local": True, "merge": int.__add__}])
+def test_neither_goes_into_a_loop(changes: dict[str, Any]) -> None:
+    local, merging = changes.pop("local", False), changes
+
+    def body(numbers: Any) -> Any:
+        keyed = numbers.key_by(str, name="key", values=int, local=local)
+        summed = keyed.fold("sum", init=int, step=int.__add__, emit=lambda _, n: n, **merging)
+        return summed.filter(lambda n: n < 9, name="again"), summed.filter(lambda n: n >= 9, name="done")
+
+    pipeline = Pipeline("loop")
+    pipeline.source("numbers", ListSource([])).iterate("round", body, values=int).sink("out", MemorySink())
+
+    with pytest.raises(PlanError, match="in a loop|into a loop"):
+        pipeline.plan()

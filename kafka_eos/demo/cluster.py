@@ -1,0 +1,129 @@
+"""A standalone Spark cluster on this machine: a master and two workers as processes of their own, on loopback only.
+
+Rule: its processes die with the demo (``devbroker.leash``), and executors, which are children of the workers, with
+those. An executor is known by its parent and its main class.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from kafka_eos.demo.home import children_of, free_port
+from kafka_eos.devbroker import leash
+from kafka_eos.devbroker.java import find_java
+from kafka_eos.errors import ConfigError
+
+WORKERS = 2
+_PATIENCE = 120.0
+_EXECUTOR = b"CoarseGrainedExecutorBackend"
+
+
+class Cluster:
+    """One cluster; ``address`` is its master's."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._port = directory, free_port()
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def address(self) -> str:
+        return f"spark://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Return when both workers are registered. Raises ConfigError with the log's end if they do not come up."""
+        self._directory.mkdir()
+        self._spawn("master", "master.Master", "--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0")
+        self._await("I have been elected leader", 1)
+        for number in range(WORKERS):
+            home = ["--work-dir", str(self._directory / f"worker-{number}"), "--webui-port", "0"]
+            size = ["--cores", "1", "--memory", "1g"]
+            self._workers.append(
+                self._spawn(f"worker-{number}", "worker.Worker", "--host", "127.0.0.1", *home, *size, self.address)
+            )
+        self._await("Registering worker", WORKERS)
+
+    def executors(self) -> dict[int, int]:
+        """Process ids of the executors that live, by the number of their worker."""
+        found = {}
+        for number, worker in enumerate(self._workers):
+            running = [pid for pid in children_of(worker.pid) if _EXECUTOR in _command_of(pid)]
+            if running:
+                found[number] = running[-1]  # the others are of a driver that is gone
+        return found
+
+    def environment(self, armed: Mapping[str, str]) -> dict[str, str]:
+        """For a driver: executors get the variables ``armed`` too."""
+        settings = {
+            # Both executors take part from the first task on; and as on two machines, neither reads the other's disk.
+            "spark.cores.max": str(WORKERS),
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
+            "spark.shuffle.readHostLocalDisk": "false",
+            **{f"spark.executorEnv.{name}": value for name, value in armed.items() if value},
+        }
+        options = " ".join(f"--conf '{name}={value}'" for name, value in settings.items())
+        return {**_environment(), "PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell"}
+
+    def end(self) -> None:
+        """Stop everything; returns when it is gone. Workers end their executors."""
+        for process in reversed(self._started):
+            process.terminate()
+        for process in self._started:
+            process.wait(_PATIENCE)
+
+    def _spawn(self, name: str, daemon: str, *options: str) -> subprocess.Popen[bytes]:
+        # spark-class replaces itself by the JVM, so the process is the daemon.
+        command = [str(_spark() / "bin" / "spark-class"), f"org.apache.spark.deploy.{daemon}", *options]
+        with (self._directory / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-ISs", str(leash.__file__), str(os.getpid()), *command],
+                env={**os.environ, **_environment()},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._started.append(process)
+        return process
+
+    def _await(self, text: str, times: int) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        log = self._directory / "master.log"
+        while log.read_text(errors="replace").count(text) < times:
+            if time.monotonic() > deadline or any(process.poll() is not None for process in self._started):
+                said = "\n".join(file.read_text(errors="replace")[-1500:] for file in self._directory.glob("*.log"))
+                raise ConfigError(f"a Spark cluster did not come up on this machine:\n{said}")
+            time.sleep(0.1)
+
+
+def _environment() -> dict[str, str]:
+    """For drivers and for the cluster itself: small JVMs that start fast, and this Python everywhere."""
+    return {
+        "JAVA_HOME": str(Path(find_java()).resolve().parents[1]),
+        "SPARK_HOME": str(_spark()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+
+
+def _spark() -> Path:
+    """Where pyspark keeps its Spark."""
+    spec = find_spec("pyspark")
+    assert spec is not None and spec.origin is not None  # checked before anything starts
+    return Path(spec.origin).parent
+
+
+def _command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""

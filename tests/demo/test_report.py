@@ -1,0 +1,65 @@
+"""The picture of a demo, from facts that were measured elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka_eos.demo.chart import HEIGHT, WIDTH, draw
+from kafka_eos.demo.report import render
+
+FACTS: dict[str, Any] = {
+    "outcome": "PASS",
+    "headline": "PASS: 10 in",
+    "engine": "embedded",
+    "unit": "worker",
+    "made_at": "now",
+    "command": "kafka-eos demo",
+    "versions": {"kafka-eos": "0"},
+    "planned": [{"title": "worker 1 killed from outside", "when": "2 epochs later"}],
+    "struck": [
+        {"victim": "worker", "title": "worker 1 killed from outside", "at": 6.0, "epoch": 2, "epochs_since": 2,
+         "written": 4, "under_load": True, "recovered_in": 1.0},
+        {"victim": "job", "title": "parallelism 2 → 3", "at": 8.0, "epoch": 4, "epochs_since": 2,
+         "written": 8, "under_load": True, "recovered_in": 2.0},
+    ],
+    "steps": [{"at": 0.0, "text": "starting"}],
+    "samples": [[1.0, 0, 0, 0], [2.0, 1, 0, 1], [7.0, 5, 4, 1], [12.0, 10, 9, 0], [14.0, 10, 9, 0]],
+    "commits": [5.0, 8.0, 12.0],
+    "sessions": [{"at": at, "parallelism": p} for at, p in [(1.5, 2), (7.0, 2), (10.0, 3), (13.0, 3)]],
+    "lives": [
+        {"name": "worker 1", "pid": 11, "since": 1.0, "until": 6.0},
+        {"name": "supervisor", "pid": 9, "since": 0.5, "until": 12.0},
+        {"name": "worker 1", "pid": 12, "since": 7.0, "until": None},
+        {"name": "worker 2", "pid": 13, "since": 13.0, "until": None},
+    ],
+    "audit": None,
+}  # fmt: skip
+
+
+def test_a_band_is_one_parallelism_however_many_sessions_it_had() -> None:
+    bands = draw(FACTS).bands
+
+    assert [band["parallelism"] for band in bands] == [2, 3]
+    assert (bands[0]["x"], bands[0]["width"]) == (0.0, bands[1]["x"])
+    assert bands[1]["x"] + bands[1]["width"] == WIDTH
+
+
+def test_each_name_has_a_lane_the_leader_first_and_what_lived_only_after_the_picture_has_none() -> None:
+    lanes = draw(FACTS).lanes
+
+    assert [lane.name for lane in lanes] == ["supervisor", "worker 1"]
+    assert [(bar["pid"], bar["ended"]) for bar in lanes[1].bars] == [(11, True), (12, False)]
+    assert lanes[1].bars[0]["x"] == 0.0 and lanes[0].y > HEIGHT
+
+
+def test_the_page_shows_parallelisms_and_processes() -> None:
+    page = render(FACTS)
+
+    assert ">2 workers<" in page and ">3 workers<" in page and "process 11" in page
+    assert "rescaling" in page
+
+
+def test_a_demo_that_saw_nothing_has_a_page_too() -> None:
+    nothing: dict[str, Any] = {name: [] for name in ("struck", "samples", "commits", "sessions", "lives", "steps")}
+
+    assert "planned, did not happen" in render({**FACTS, **nothing})
