@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from kafka_eos.errors import PoisonRecord
@@ -45,9 +46,10 @@ class Chain:
         self._places = {node.name: place for place, node in enumerate(numbered)}
         self._operators: dict[str, Operator] = {}
         self._gathering: dict[str, Gathering] = {}
-        self._rejected: dict[str, list[Rejected]] = {
+        self._rejected: dict[str, list[_Letter]] = {
             source.name: [] for source in plan.sources if plan.dead_letters(source.name)
         }
+        self._numbers = {node.name: number for number, node in enumerate(plan.nodes)}
         self._closing = ExitStack()
         for node in plan.nodes:
             here = nodes is None or node.name in nodes
@@ -85,7 +87,7 @@ class Chain:
         """What a reader calls for a record that it cannot decode; same policy as for the operators."""
 
         def reject(raw: RawRecord, error: Exception) -> None:
-            self._refuse(source, source, raw, error)
+            self._refuse(source, source, raw, self._mark(source, "", 0), error)
 
         return reject
 
@@ -103,7 +105,7 @@ class Chain:
                 f"its dead letter cannot be written: {type(error).__name__}: {error}",
                 "Let the dead letter sink take it (a larger max.message.bytes, another codec), or fix the record",
             ) from error
-        self._refuse(source, operator, raw, error)
+        self._refuse(source, operator, raw, self._mark_of(operator, batch, index), error)
 
     def flush_rejected(self, source: str) -> None:
         """Hand on dead letters that are waiting; for a read that brought nothing but bad records."""
@@ -118,7 +120,8 @@ class Chain:
 
     def _open(self, node: Node, backends: Mapping[str, StateBackend]) -> None:
         def reject(batch: Batch[Any], index: int, error: Exception) -> None:
-            self._refuse(batch.origin.source, node.name, batch.origin.raw(batch.rows[index]), error)
+            raw, mark = batch.origin.raw(batch.rows[index]), self._mark_of(node.name, batch, index)
+            self._refuse(batch.origin.source, node.name, raw, mark, error)
 
         operator = build(node)
         backend = backends.get(node.name)
@@ -160,23 +163,43 @@ class Chain:
         else:
             self._forward(name, batch)
 
-    def _refuse(self, source: str, operator: str, raw: RawRecord, error: Exception) -> None:
+    def _mark_of(self, operator: str, batch: Batch[Any], index: int) -> str:
+        return self._mark(operator, "" if batch.branch is None else batch.branch[index], batch.lane)
+
+    def _mark(self, operator: str, branch: str, lane: int) -> str:
+        """The branch of a dead letter: the way of what was refused, and by whom. The same in whichever worker."""
+        return f"{branch}{lane}-{self._numbers[operator]}-"
+
+    def _refuse(self, source: str, operator: str, raw: RawRecord, mark: str, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"
         if source not in self._rejected:
             raise PoisonRecord(raw.where, operator, reason) from error
-        self._rejected[source].append(Rejected(raw, operator, type(error).__name__, str(error)))
+        self._rejected[source].append(_Letter(mark, Rejected(raw, operator, type(error).__name__, str(error))))
 
 
-def _letters(source: str, rejected: Sequence[Rejected]) -> Batch[Any]:
+@dataclass(frozen=True, slots=True)
+class _Letter:
+    """A dead letter on its way, and its branch; see ``provenance``."""
+
+    branch: str
+    rejected: Rejected
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        return _place(self.rejected.raw)
+
+
+def _letters(source: str, letters: Sequence[_Letter]) -> Batch[Any]:
     """Dead letters as a batch of their own, each with the origin of the record that was refused."""
-    letters = sorted(rejected, key=lambda letter: _place(letter.raw))
-    # One row a record, so that several letters of it are told apart by their ordinals.
-    raws, rows = [letters[0].raw], [0]
+    letters = sorted(letters, key=attrgetter("place", "branch"))
+    # One row a record, so that several letters of it are told apart by their branches and ordinals.
+    raws, rows = [letters[0].rejected.raw], [0]
     for letter in letters[1:]:
-        if _place(letter.raw) != _place(raws[-1]):
-            raws.append(letter.raw)
+        if letter.place != _place(raws[-1]):
+            raws.append(letter.rejected.raw)
         rows.append(len(raws) - 1)
-    return Batch(values=letters, rows=rows, origin=RawOrigin(source, raws))
+    values = [letter.rejected for letter in letters]
+    return Batch(values, rows, RawOrigin(source, raws), branch=[letter.branch for letter in letters])
 
 
 def _place(raw: RawRecord) -> tuple[str, int, int]:

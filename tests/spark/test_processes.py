@@ -115,7 +115,7 @@ def test_a_driver_that_is_killed_at_each_step_of_the_protocol(new_job: NewJob) -
     while len(codes) < len(steps) + 2 and (not codes or codes[-1] == -signal.SIGKILL):
         codes.append(Run(job, "local[2,3]", "--until-caught-up", failpoints=script).ended())
 
-    assert codes[-1] == 0, (codes, Run.tail)
+    assert codes[-1] == 0, codes
     assert fired(job) == steps  # the first of them in a Python worker, the others in the driver
     assert codes.count(-signal.SIGKILL) == len(steps) - 1
     same(rows(job.values("output")), totals(map(payment, range(400))))

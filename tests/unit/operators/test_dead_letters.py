@@ -48,14 +48,14 @@ def _chain(pipeline: Pipeline, got: dict[str, list[Batch[Any]]], full: str) -> C
     return chain
 
 
-def test_letters_of_one_record_differ_in_their_ordinals_and_writers_make_letters_too() -> None:
+def test_letters_of_one_record_differ_in_who_refused_it_and_writers_make_letters_too() -> None:
     got: dict[str, list[Batch[Any]]] = {}
     chain = _chain(_pipeline(on_error=DeadLetters(MemorySink())), got, full="plain")
     chain.push("numbers", _batch())
     (letters,) = got["numbers-dead-letters"]
 
     assert [letter.operator for letter in letters.values] == ["divide", "halve", "plain"]
-    assert column(letters, Term(1), Epoch(2)) == [f"1.2/numbers/in/0/10/0.{n}" for n in range(3)]
+    assert column(letters, Term(1), Epoch(2)) == [f"1.2/numbers/in/0/10/0.0-{n}-0" for n in (2, 4, 6)]
 
 
 def test_letters_keep_the_records_apart() -> None:
@@ -65,9 +65,9 @@ def test_letters_keep_the_records_apart() -> None:
     (letters,) = got["numbers-dead-letters"]
 
     assert column(letters, Term(1), Epoch(2)) == [
-        "1.2/numbers/in/0/10/0.0",
-        "1.2/numbers/in/0/10/0.1",
-        "1.2/numbers/in/0/11/0.0",
+        "1.2/numbers/in/0/10/0.0-2-0",
+        "1.2/numbers/in/0/10/0.0-4-0",
+        "1.2/numbers/in/0/11/0.0-5-0",
     ]
     assert [letters.origin.raw(row).offset for row in letters.rows] == [10, 10, 11]
 
