@@ -14,7 +14,7 @@ from kafka_eos.settings import Settings
 
 def explain(plan: Plan, settings: Settings | None = None, notices: Sequence[str] = ()) -> str:
     """The whole text, without colour; ends with a newline. ``notices`` are what sinks had to say."""
-    sections = [_graph(plan), _paths(plan)]
+    sections = [_graph(plan), _paths(plan, settings)]
     if settings is not None:
         sections.append(_settings(settings))
     if notices := (*notices, *_vouched(plan), *_derived(plan)):
@@ -54,10 +54,14 @@ def _described(facts: Mapping[str, Json]) -> str:
     return ", ".join(f"{name}={value}" for name, value in facts.items() if value not in (None, "", {}, []))
 
 
-def _paths(plan: Plan) -> list[str]:
+def _paths(plan: Plan, settings: Settings | None) -> list[str]:
+    early = settings is not None and settings.checkpoint_mode == "at-least-once" and settings.parallelism > 1
     lines = ["guarantees"]
     for path in plan.paths:
-        lines += [f"  {' -> '.join(path.nodes)}", f"    {path.guarantee.value}: {path.reason}"]
+        what = f"{path.guarantee.value}: {path.reason}"
+        if early and any(plan.node(name).partitioning for name in path.nodes):
+            what = "at-least-once: checkpoint_mode lets rows pass the barriers between workers"
+        lines += [f"  {' -> '.join(path.nodes)}", f"    {what}"]
     return lines
 
 

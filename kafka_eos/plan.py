@@ -365,7 +365,7 @@ class Plan:
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
-        """The plan cut at its exchanges, in topological order of the segments: what several subtasks run."""
+        """The plan cut at its exchanges, in the order of their first heads: what several subtasks run."""
         return tuple(_segments(self, self.exchanges))
 
     @cached_property

@@ -150,7 +150,7 @@ class Settings(BaseSettings):
     """Unaligned: how long barriers wait for each other before they overtake."""
     buffer_timeout: Duration = 0.005
     """How long rows for another worker wait for others to go with; 0 sends each batch at once."""
-    exchange_memory: int = Field(64 << 20, ge=1 << 20)
+    exchange_memory: int = Field(16 << 20, ge=1 << 20)
     """Bytes of rows that may be on their way to and from one worker."""
 
     _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)

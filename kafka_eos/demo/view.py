@@ -9,6 +9,7 @@ import threading
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -86,7 +87,8 @@ class View:
         for name, _ in self._cells():
             facts.add_column(name, justify="right", style="bold", header_style="dim")
         facts.add_row(*(value for _, value in self._cells()))
-        bar = ProgressBar(total=self._options.orders, completed=self._watcher.written, width=60)
+        # Padding ends the line, which a bar does not.
+        bar = Padding(ProgressBar(total=self._options.orders, completed=self._watcher.written, width=60), 0)
         steps = self._watcher.recording.steps
         now = Text(f"▶ {steps[-1][1]}" if steps else "", style="bold cyan")
         return Group(facts, bar, self._processes(), self._faults(), now)
