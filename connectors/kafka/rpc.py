@@ -1,6 +1,6 @@
 """Requests that librdkafka cannot send: ending, describing and fencing other processes' transactions.
 
-A synchronous client over kafka-python's protocol and network layers; the only module that imports it.
+A synchronous client over kafka-python's protocol and network layers; with ``security`` the only module that imports it.
 
 Rule: every call ends within its patience. A coordinator that moves, loads or restarts is asked again until
 then; what is still unknown is Retryable, never a guess.
@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import logging
 import re
-import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
 from kafka import errors
 from kafka.net.manager import KafkaConnectionManager
-from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.admin.configs import DescribeConfigsRequest
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
@@ -27,9 +25,10 @@ from kafka.protocol.consumer.group import OffsetFetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
+from kafka_eos.connectors.kafka.security import connection
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.transactions import Description
-from kafka_eos.errors import Bug, ConfigError, Retryable, UserError
+from kafka_eos.errors import ConfigError, Retryable, UserError
 
 _GROUP, _TRANSACTION = 0, 1
 _BROKER_RESOURCE, _TOPIC_RESOURCE = 4, 2
@@ -358,7 +357,7 @@ class Coordinators:
         if self._manager is None:
             net = NetworkSelector(client_id="kafka-eos-coordinators")
             net.start()
-            self._net, self._manager = net, KafkaConnectionManager(net, **_connection(self._cluster))
+            self._net, self._manager = net, KafkaConnectionManager(net, **connection(self._cluster, _REQUEST_MS))
         if not self._manager.bootstrapped:
             left = max(1, min(_REQUEST_MS, int((deadline - time.monotonic()) * 1000)))
             self._manager.bootstrap(timeout_ms=left)
@@ -428,84 +427,6 @@ def _offset_error(answer: Any) -> int:
 def _offset_of(answer: Any) -> Any:
     group = answer.groups[0] if answer.API_VERSION >= 8 else answer
     return next((part for topic in group.topics for part in topic.partitions), None)
-
-
-# ---------------------------------------------------------------- the user's security settings
-
-_PLAIN: Final = {
-    "client.id": "client_id",
-    "sasl.username": "sasl_plain_username",
-    "sasl.password": "sasl_plain_password",
-    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-    "ssl.crl.location": "ssl_crlfile",
-}
-_UNSUPPORTED: Final = ("ssl.keystore.location", "ssl.certificate.pem", "ssl.key.pem", "ssl.engine.location")
-
-
-def _connection(cluster: Cluster) -> dict[str, Any]:
-    """kafka-python's names for librdkafka's connection and security settings."""
-    config = cluster.config
-    for key in _UNSUPPORTED:
-        if key in config:
-            raise ConfigError(
-                f"config[{key!r}] is not supported by the transaction client: give PEM files with "
-                "ssl.certificate.location, ssl.key.location and ssl.ca.location."
-            )
-    found: dict[str, Any] = {ours: config[key] for key, ours in _PLAIN.items() if key in config}
-    found.update(
-        bootstrap_servers=cluster.bootstrap.split(","),
-        security_protocol=str(config.get("security.protocol", "plaintext")).upper(),
-        reconnect_backoff_ms=20,
-        reconnect_backoff_max_ms=500,
-        request_timeout_ms=_REQUEST_MS,
-        socket_connection_setup_timeout_ms=_REQUEST_MS,
-        socket_connection_setup_timeout_max_ms=_REQUEST_MS,
-        receive_message_max_bytes=100_000_000,
-    )
-    mechanism = config.get("sasl.mechanisms", config.get("sasl.mechanism"))
-    if mechanism is not None:
-        found["sasl_mechanism"] = str(mechanism).upper()
-    if "oauth_cb" in config:
-        found["sasl_oauth_token_provider"] = _Tokens(config["oauth_cb"], str(config.get("sasl.oauthbearer.config", "")))
-    algorithm = str(config.get("ssl.endpoint.identification.algorithm", "https")).lower()
-    found["ssl_check_hostname"] = algorithm == "https"
-    if str(config.get("enable.ssl.certificate.verification", "true")).lower() == "false":
-        found["ssl_context"] = _unverified(config)
-    return found
-
-
-def _unverified(config: Mapping[str, Any]) -> ssl.SSLContext:
-    """The user switched verification off by name; keep the client certificate."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    if "ssl.certificate.location" in config:
-        context.load_cert_chain(
-            config["ssl.certificate.location"], config.get("ssl.key.location"), config.get("ssl.key.password")
-        )
-    return context
-
-
-class _Tokens(AbstractTokenProvider):  # type: ignore[misc]
-    """Asks the user's ``oauth_cb``, the one librdkafka uses, for a token at each (re)connection."""
-
-    def __init__(self, callback: Callable[[str], Sequence[Any]], config: str) -> None:
-        super().__init__()
-        self._callback, self._config = callback, config
-        self._extensions: Mapping[str, str] = {}
-
-    def token(self) -> str:
-        answer = self._callback(self._config)
-        if not answer or not isinstance(answer[0], str):
-            raise Bug("oauth_cb must return (token, expiry, …)")
-        self._extensions = answer[3] if len(answer) > 3 else {}
-        return answer[0]
-
-    def extensions(self) -> Mapping[str, str]:
-        return self._extensions
 
 
 logging.getLogger("kafka").setLevel(logging.CRITICAL)

@@ -144,7 +144,7 @@ class _Conductor:
             self._watcher.step(f"waiting for the {fault.victim.value} to reach {fault.point}")
             sessions = len(self._diary.sessions)
             self._expect(lambda n=number: len(self._job.fired) >= n, f"reach {fault.point}")  # type: ignore[misc]
-            self._come_back(self._struck(fault), sessions)
+            self._come_back(self._struck(fault, self._watcher.name_of(self._job.fired[number - 1])), sessions)
 
     def _second_life(self) -> None:
         """The job and the broker are hit from outside, whatever the job is doing; in between it is rescaled."""
@@ -213,18 +213,19 @@ class _Conductor:
         self._watcher.step("the broker is back")
         self._recovered(struck, lambda: self._diary.own_epochs > epochs)
 
-    def _struck(self, fault: Fault) -> Struck:
-        """Note that a fault has happened, just now."""
+    def _struck(self, fault: Fault, name: str | None = None) -> Struck:
+        """Note that a fault has happened, just now, to the process ``name`` if that was not planned."""
         watcher = self._watcher
         since = self._diary.own_epochs - self._last_fault_epochs
-        struck = Struck(fault, watcher.now, self._diary.epoch, since, watcher.written, not self._feeder.done)
+        flowing = not self._feeder.done
+        struck = Struck(fault, watcher.now, self._diary.epoch, since, watcher.written, flowing, name or fault.name)
         watcher.recording.struck.append(struck)
-        watcher.step(fault.title)
+        watcher.step(struck.title)
         self._last_fault_epochs = self._diary.own_epochs
         return struck
 
     def _recovered(self, struck: Struck, condition: Callable[[], bool]) -> None:
-        self._expect(condition, f"recover from: {struck.fault.title}")
+        self._expect(condition, f"recover from: {struck.title}")
         struck.recovered_in = self._watcher.now - struck.at
         self._last_fault_epochs = self._diary.own_epochs
         self._watcher.step(f"up again after {struck.recovered_in:.1f} s")

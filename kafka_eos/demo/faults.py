@@ -113,12 +113,16 @@ class Fault:
 
     @property
     def title(self) -> str:
+        return self.told_of(self.name)
+
+    def told_of(self, name: str) -> str:
+        """The title, with the process that it was in the end: a failpoint hits the first that comes by."""
         if self.victim is Victim.BROKER:
             return "broker killed (SIGKILL), started again"
         if self.parallelism:
             before, after = self.parallelism
             return f"parallelism {before} → {after} (SIGTERM, drained, started again)"
-        return f"{self.name} killed {f'at {self.point}' if self.point else 'from outside'}"
+        return f"{name} killed {f'at {self.point}' if self.point else 'from outside'}"
 
     @property
     def when(self) -> str:

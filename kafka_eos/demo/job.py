@@ -76,10 +76,10 @@ class Job(ABC):
         return None if self._process is None else self._process.poll()
 
     @property
-    def fired(self) -> list[str]:
-        """Failpoints that acted so far, in order."""
+    def fired(self) -> list[int]:
+        """Process ids that failpoints acted on so far, in order."""
         lines = self._home.fired.read_text().splitlines() if self._home.fired.exists() else []
-        return [line.split()[0] for line in lines]
+        return [int(line.rpartition("pid=")[2]) for line in lines]
 
     def processes(self) -> dict[str, int]:
         """The processes of the job that live, by name."""

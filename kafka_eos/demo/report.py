@@ -61,7 +61,7 @@ def _facts(
         "struck": [
             {
                 "victim": one.fault.victim.value,
-                "title": one.fault.title,
+                "title": one.title,
                 "at": round(one.at, 2),
                 "epoch": one.epoch,
                 "epochs_since": one.epochs_since,

@@ -37,8 +37,14 @@ class Struck:
     """Orders written at that time."""
     flowing: bool
     """Orders were still to be written."""
+    name: str
+    """Of the process that was hit."""
     recovered_in: float | None = None
     """Seconds until a new session ran, or until the next commit where the session went on."""
+
+    @property
+    def title(self) -> str:
+        return self.fault.told_of(self.name)
 
     @property
     def under_load(self) -> bool:
@@ -109,7 +115,7 @@ def conclude(
 def _doubts(planned: tuple[Fault, ...], struck: list[Struck], orders: int, verdict: Verdict) -> tuple[str, ...]:
     """Why a clean audit would still prove nothing."""
     doubts = [f"planned, but not seen to happen: {fault.title}" for fault in planned[len(struck) :]]
-    doubts += [f"not under load: {one.fault.title} at {one.at:.0f} s" for one in struck if not one.under_load]
+    doubts += [f"not under load: {one.title} at {one.at:.0f} s" for one in struck if not one.under_load]
     if verdict.facts.inputs != orders:
         doubts.append(f"the audit saw {verdict.facts.inputs:,} of {orders:,} orders")
     return tuple(doubts)

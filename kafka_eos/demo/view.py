@@ -110,7 +110,7 @@ class View:
             recovered = struck[number].recovered_in
             up = "[yellow]recovering …" if recovered is None else f"[green]up again after {recovered:.1f} s"
             mark = "[cyan]⇄" if fault.victim is Victim.JOB else "[red]✗"
-            table.add_row(mark, fault.title, f"at {struck[number].at:.0f} s, {up}")
+            table.add_row(mark, struck[number].title, f"at {struck[number].at:.0f} s, {up}")
         return table
 
     def _cells(self) -> list[tuple[str, str]]:

@@ -54,6 +54,10 @@ class Watcher:
         """The job's processes that live, as seen last."""
         return [life for life in self.recording.lives if life.until is None]
 
+    def name_of(self, pid: int) -> str | None:
+        """Of a process that lives or lived; None if it was not seen."""
+        return next((life.name for life in reversed(self.recording.lives) if life.pid == pid), None)
+
     @property
     def rate(self) -> float:
         """Outputs made visible a second, over the last five seconds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_eos.embedded.status import Observer
+from kafka_eos.coordinator.status import Observer
 from kafka_eos.embedded.supervisor import Supervisor
 from kafka_eos.ids import AppRef
 from kafka_eos.plan import Plan

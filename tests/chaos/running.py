@@ -21,7 +21,7 @@ from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.embedded.status import read_status
+from kafka_eos.coordinator.status import read_status
 from tests.chaos.harness import APPS, Job, check, create_topic, feed, open_transactions
 
 T = TypeVar("T")

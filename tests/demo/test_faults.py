@@ -83,5 +83,6 @@ def test_nothing_happens_before_the_job_has_committed_something(engine: str) -> 
 
 def test_a_title_names_who_is_hit_and_where() -> None:
     assert Fault(Victim.WORKER, "sink.seal", 3).title == "worker killed at sink.seal"
+    assert Fault(Victim.WORKER, "sink.seal", 3).told_of("worker 1") == "worker 1 killed at sink.seal"
     assert Fault(Victim.EXECUTOR, None, 2, number=1).title == "executor 1 killed from outside"
     assert Fault(Victim.JOB, None, 2, parallelism=(2, 3)).title.startswith("parallelism 2 → 3")

@@ -16,7 +16,7 @@ def verdict(**changed: Evidence) -> Verdict:
 
 
 def struck(epochs: int = 2, flowing: bool = True) -> list[Struck]:
-    return [Struck(fault, at, 1, epochs, 10, flowing, recovered_in=0.5) for at, fault in enumerate(PLAN.faults)]
+    return [Struck(fault, at, 1, epochs, 10, flowing, fault.name, 0.5) for at, fault in enumerate(PLAN.faults)]
 
 
 def result(struck: list[Struck], verdict: Verdict | None, ended: Ended | None = None) -> Result:
@@ -49,7 +49,7 @@ def test_a_planned_fault_that_did_not_happen_proves_nothing() -> None:
 
 def test_two_equal_faults_of_which_one_happened_prove_nothing() -> None:
     twin = PLAN.faults[0]
-    seen = [Struck(twin, 1.0, 1, 2, 10, True)]
+    seen = [Struck(twin, 1.0, 1, 2, 10, True, twin.name)]
 
     assert conclude((twin, twin), seen, ORDERS, verdict(), None, 1.0).outcome is Outcome.INVALID
 
