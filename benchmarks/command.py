@@ -40,7 +40,7 @@ class Benchmark:
     about: str
     measure: Measure
     tables: Tables
-    sizes: tuple[tuple[str, float, float], ...] = ()
+    sizes: tuple[tuple[str, float | str, float | str], ...] = ()
     flags: tuple[tuple[str, str], ...] = ()
     """Switches of its own: name and what it does."""
 

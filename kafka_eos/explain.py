@@ -12,9 +12,14 @@ from kafka_eos.plan import Fold, KeyBy, Node, PartialFold, Plan, Sink, Source
 from kafka_eos.settings import Settings
 
 
-def explain(plan: Plan, settings: Settings | None = None, notices: Sequence[str] = ()) -> str:
-    """The whole text, without colour; ends with a newline. ``notices`` are what sinks had to say."""
-    sections = [_graph(plan), _paths(plan, settings)]
+def explain(
+    plan: Plan, settings: Settings | None = None, notices: Sequence[str] = (), *, has_barriers: bool = True
+) -> str:
+    """The whole text, without colour; ends with a newline.
+
+    ``notices`` are what sinks, or the engine, had to say; ``has_barriers``: whether it sends them between workers.
+    """
+    sections = [_graph(plan), _paths(plan, settings if has_barriers else None)]
     if settings is not None:
         sections.append(_settings(settings))
     if notices := (*notices, *_vouched(plan), *_derived(plan)):

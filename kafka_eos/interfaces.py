@@ -12,7 +12,7 @@ import enum
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.records import Batch
@@ -273,6 +273,17 @@ class Committer(Protocol):
         """
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class AttemptCommitter(Protocol):
+    """A committer whose sink hides what others write behind output that is left open: it can undo one attempt."""
+
+    def abort_attempt(self, ctx: JobContext, owner: int) -> Sequence[str]:
+        """Undo and fence what ``owner`` (see ``TaskContext``) staged in the term of ``ctx`` and nobody will commit.
+
+        Called when that process is gone and everything of it that was decided is committed. Returns names.
+        """
 
 
 class Sink(Protocol[T]):

@@ -12,8 +12,8 @@ output at exchange 0 becomes ``0-1-``, and what follows from it counts as ``0-1-
 no branch, unless it is copied or goes round a loop. So the text does not depend on the parallelism.
 A row that goes back to the head of a loop as output k gets ``0-k-``: every round has names of its own.
 
-A dead letter's branch ends in the lane and the number of the node that refused it: whoever meets the record elsewhere, in
-whichever worker, writes another name.
+A dead letter's branch ends in the lane and a checksum of the name of who refused it: whoever else refuses the record,
+in whichever worker, writes another name.
 
 Pure. Rule: this file is the only one that knows the grammar; a sink that inlines it takes the start from ``prefix``.
 """

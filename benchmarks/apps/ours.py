@@ -1,5 +1,9 @@
-"""Both workloads as a user of kafka_eos writes them. BENCH_MODEL chooses the kind of record."""
+"""Both workloads as a user of kafka_eos writes them. BENCH_MODEL chooses the kind of record.
 
+BENCH_INTERVAL: seconds between checkpoints. BENCH_MERGE=on: W2 puts out one row a key and epoch, not one an input.
+"""
+
+import operator
 import os
 
 from kafka_eos import Pipeline
@@ -13,7 +17,10 @@ else:
 OUTPUT = os.environ["BENCH_OUTPUT"]
 PROVENANCE = os.environ.get("BENCH_PROVENANCE", "on") == "on"
 
-pipeline = Pipeline("bench", checkpoint_dir=os.environ["BENCH_DIRECTORY"], checkpoint_interval=1.0)
+MERGE = operator.add if os.environ.get("BENCH_MERGE") == "on" else None
+INTERVAL = float(os.environ.get("BENCH_INTERVAL", "1.0"))
+
+pipeline = Pipeline("bench", checkpoint_dir=os.environ["BENCH_DIRECTORY"], checkpoint_interval=INTERVAL)
 payments = pipeline.source("payments", KafkaSource(os.environ["BENCH_INPUT"], value=Payment))
 
 if os.environ["BENCH_WORKLOAD"] == "W1":
@@ -22,5 +29,5 @@ if os.environ["BENCH_WORKLOAD"] == "W1":
     )
 else:
     payments.key_by(lambda payment: payment.account).fold(
-        "total", init=lambda: 0, step=lambda sum_, payment: sum_ + payment.amount, emit=total, state=int
+        "total", init=lambda: 0, step=lambda sum_, payment: sum_ + payment.amount, emit=total, state=int, merge=MERGE
     ).sink("totals", KafkaSink(OUTPUT, value=Total, key=lambda total: total.account, provenance=PROVENANCE))

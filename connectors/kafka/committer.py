@@ -135,6 +135,13 @@ class KafkaCommitter:
                 done.append(f"{name} ({seen.state})")
         return done
 
+    def abort_attempt(self, ctx: JobContext, owner: int) -> Sequence[str]:
+        """Fence every id of one attempt of this term."""
+        start = f"{ctx.job}.{ctx.term}.{owner}."
+        names = [name for name in self._rpc.described(_ids_of(ctx)) if name.startswith(start)]
+        self.abort(names)
+        return names
+
     def abort(self, names: Sequence[str]) -> None:
         """Fence these ids, whatever their term: what is open under them is aborted, their producers are refused."""
         for name in names:

@@ -1,7 +1,7 @@
 """The user's connection and security settings, in the names of the client that ends transactions.
 
-Users configure librdkafka; the raw client is kafka-python's. Rule: what cannot be carried over is refused by name, so that
-the two never connect in different ways.
+Users configure librdkafka; the raw client is kafka-python's.
+Rule: what cannot be carried over is refused by name, so that the two never connect in different ways.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from kafka_eos.audit.session import open_session
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic, cut, subject
 from kafka_eos.audit.verdict import Check, Evidence, Facts, NotPossible, Offender, Verdict, judge
 from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
-from kafka_eos.ids import AppRef, Term
+from kafka_eos.ids import AppRef, EpochId, Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.plan import Plan
 from kafka_eos.settings import Settings
@@ -297,6 +297,8 @@ class _Audit:
         committed = self.ledger.committed
         undecided = {epoch for epoch in visible if epoch is not None} - committed
         half_hidden = {epoch for epoch in hidden if epoch is not None} & committed
+        if Check.WRONG_COUNT not in impossible:
+            half_hidden -= self._complete(visible)
         wanted = [check for check in Check if check not in impossible and check is not Check.WRONG_COUNT]
         found = scan.find(wanted, undecided, half_hidden)
         evidence: dict[Check, Evidence | NotPossible] = {c: NotPossible(why) for c, why in impossible.items()}
@@ -331,6 +333,10 @@ class _Audit:
         """Checks that rest on the recompute: all that there are, if no sink writes provenance."""
         all_unmarked = len(self._subject.unmarked) == len(self._subject.sinks)
         return (*_RECOMPUTE_CHECKS, Check.DUPLICATE) if all_unmarked else _RECOMPUTE_CHECKS
+
+    def _complete(self, visible: ByEpoch) -> set[EpochId]:
+        """Epochs that show all that they committed: what else was written in them is of tasks that lost (Spark)."""
+        return {epoch for epoch, told in self.ledger.records.items() if epoch in visible and visible[epoch][0] == told}
 
     def _wrong_counts(self, visible: ByEpoch) -> Evidence:
         wrong = []

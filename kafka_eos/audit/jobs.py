@@ -192,7 +192,10 @@ class Scan:
         """
         tables = [flags.visible(self._visible, undecided)] if self._marked else []
         if hidden:
-            tables.append(flags.hidden(self._hidden, hidden))
+            # A task that lost may have written the same in the same epoch as the one that won.
+            won = self._visible.select("sink", "id", "epoch", "term")
+            lost = self._hidden.join(won, ["sink", "id", "epoch", "term"], "left_anti")
+            tables.append(flags.hidden(lost, hidden))
         if Check.LOST in checks and self._marked:
             tables += flags.pairs(self._pairs, self._scope.cut)
         if Check.LOST in checks and self._unmarked:

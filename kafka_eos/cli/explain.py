@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import typer
 
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
 
 
-def explain(app: App, bootstrap_servers: Bootstrap = None, checkpoint_dir: CheckpointDir = None) -> None:
+def explain(
+    app: App,
+    engine: Annotated[Literal["embedded", "spark"], typer.Option(help="Where it is to run.")] = "embedded",
+    bootstrap_servers: Bootstrap = None,
+    checkpoint_dir: CheckpointDir = None,
+) -> None:
     """Print the graph, the guarantee of every path with its reason, and each setting with its origin.
 
-    Needs no broker. Example: `kafka-eos explain orders.py`
+    Needs no broker. With `--engine spark` also what is different there; ends with code 2 if Spark cannot run it.
+
+    Example: `kafka-eos explain orders.py --engine spark`
     """
     from kafka_eos.explain import explain as render
 
     pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
-    typer.echo(render(pipeline.plan(), settings))
+    if engine == "embedded":
+        typer.echo(render(pipeline.plan(), settings))
+        return
+    from kafka_eos.spark.notes import notes
+
+    plan = pipeline.plan()
+    typer.echo(render(plan, settings, notes(plan, settings), has_barriers=False))

@@ -18,8 +18,8 @@ from kafka_eos.checkpoints import paths, savepoints
 from kafka_eos.checkpoints.savepoints import Listed
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app, open_job
 from kafka_eos.cli.output import say, show
+from kafka_eos.coordinator import requests
 from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.embedded import requests
 from kafka_eos.errors import ConfigError
 from kafka_eos.settings import Settings, seconds
 from kafka_eos.state.savepoints import pin

@@ -26,6 +26,7 @@ from kafka_eos.errors import CommittableLost, CorruptCheckpoint, Fenced, Restart
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import (
+    AttemptCommitter,
     Committer,
     JobContext,
     Json,
@@ -260,6 +261,16 @@ class Coordinator:
         """
         self._abort_orphans(JobContext(self._plan.name, self.term.next(), self._settings))
 
+    def abort_attempts(self, owners: Sequence[int]) -> None:
+        """Abort what attempts that ended within this term have open; everything decided of them is committed."""
+        for scope, committer in self._committers.items():
+            if isinstance(committer, AttemptCommitter):
+                for owner in owners:
+                    self._patience.until_answered(
+                        f"abort what attempt {owner} left in {scope}",
+                        lambda c=committer, o=owner: c.abort_attempt(self._context, o),  # type: ignore[misc]
+                    )
+
     def _abort_orphans(self, context: JobContext | None = None) -> None:
         for scope, committer in self._committers.items():
             names = self._patience.until_answered(
@@ -320,6 +331,11 @@ class Coordinator:
         return next(node.source for node in self._plan.sources if node.name == name)
 
     # ------------------------------------------------------------ epochs
+
+    @property
+    def following(self) -> Epoch:
+        """The number that ``next_epoch`` will give."""
+        return self._next
 
     def next_epoch(self) -> EpochId:
         """A fresh id for the next checkpoint of this term."""

@@ -97,9 +97,8 @@ class _Conductor:
         self._broker.start()
         self._settings = self._pipeline_settings(self._broker.bootstrap)
         self._create_topics()
-        self._feeder = Feeder(
-            self._broker.bootstrap, TOPICS[0], self._options.seed, self._options.orders, self._options.seconds
-        )
+        seconds = self._options.seconds or self._plan.cast.seconds
+        self._feeder = Feeder(self._broker.bootstrap, TOPICS[0], self._options.seed, self._options.orders, seconds)
         self._watcher.feeder = self._feeder
         self._cleanup.callback(self._feeder.stop)
         self._job = self._watcher.job = self._make_job()

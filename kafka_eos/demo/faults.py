@@ -38,6 +38,8 @@ class Cast:
     """Who can be hit on an engine, and where. ``unit`` is what the job has as many of as its parallelism."""
 
     unit: str
+    seconds: float
+    """How long most of the orders take to be written: about as long as the faults take on a quiet machine."""
     step_victim: Victim
     step_points: tuple[str, ...]
     """Steps of a checkpoint: before its output is durable, between, and when all of it is prepared."""
@@ -66,6 +68,7 @@ _SINK = ("sink.flush.after", "sink.prepare.before", "sink.prepare.after")
 CASTS = {
     "embedded": Cast(
         unit="worker",
+        seconds=40.0,
         step_victim=Victim.WORKER,
         step_points=("source.capture.after", *_STATE, "sink.seal", *_SINK, "worker.ack.before"),
         step_hits=(3, 4),
@@ -75,6 +78,7 @@ CASTS = {
     ),
     "spark": Cast(
         unit="task",
+        seconds=90.0,
         step_victim=Victim.PYTHON,
         # A process that alone runs all tasks of an epoch passes these twice in it.
         step_points=(*_STATE, *_SINK),

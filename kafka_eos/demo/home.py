@@ -34,7 +34,7 @@ _END_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a demo is asked for. ``seconds``: how long most of the orders take to be written."""
+    """What a demo is asked for. ``seconds``: how long most of the orders take to be written; None as on the engine."""
 
     orders: int = 200_000
     seed: int = 1
@@ -44,7 +44,7 @@ class Options:
     engine: str = "embedded"
     step_kills: int = 3
     outside_kills: int = 2
-    seconds: float = 40.0
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.engine not in CASTS:

@@ -19,9 +19,11 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.coordinator import Coordinator, Interrupted, Resumed
+from kafka_eos.coordinator.desk import Desk
 from kafka_eos.coordinator.supervision import Refused
 from kafka_eos.embedded.control import (
     Abort,
@@ -41,7 +43,6 @@ from kafka_eos.embedded.control import (
     ToSupervisor,
     Trigger,
 )
-from kafka_eos.embedded.desk import Desk
 from kafka_eos.embedded.epochs import Epochs
 from kafka_eos.embedded.events import (
     Broken,
@@ -56,8 +57,8 @@ from kafka_eos.embedded.events import (
 from kafka_eos.embedded.process import WorkerDied, WorkerProcess
 from kafka_eos.errors import Fatal, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable
 from kafka_eos.failpoints import hit
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Positions
+from kafka_eos.ids import Epoch, EpochId
+from kafka_eos.interfaces import Positions, StateHandle
 from kafka_eos.protocol.assignment import share
 from kafka_eos.protocol.checkpoint import Failures
 from kafka_eos.protocol.quiescence import Counts, Round
@@ -75,6 +76,15 @@ DISCOVERY_INTERVAL = 5.0
 _SWEEP_EVERY = 8
 _SILENCE = 5.0
 """Seconds without a word (workers report twice a second) after which a late worker is taken for frozen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Respawn:
+    """What replaces one worker while the others run on: a process, and the names under which the old one wrote."""
+
+    process: Callable[[int], WorkerProcess]
+    owners: Callable[[int, int], Sequence[int]]
+    """Of a subtask and its generation."""
 
 
 class Attempt:
@@ -95,6 +105,7 @@ class Attempt:
         stops_the_world: bool,
         worker_timeout: float,
         tolerated: int,
+        respawn: Respawn | None,
     ) -> None:
         self._coordinator, self._resumed, self._workers = coordinator, resumed, workers
         self._events, self._epochs, self._observe = events, epochs, observe
@@ -103,6 +114,8 @@ class Attempt:
         self._session = resumed.term.n
         self._phase = Phase.PREPARING
         self._aborted = Failures(tolerated)
+        self._respawn, self._alone = respawn, Failures(tolerated)
+        self._generations = dict.fromkeys((worker.subtask for worker in workers), 0)
         self._heard: dict[int, float] = {}
         """When a worker last said anything."""
         self._ready: set[int] = set()
@@ -136,32 +149,70 @@ class Attempt:
 
     def _start(self) -> None:
         """Begin a session in every worker, with new sockets between them: what an old one sends reaches nobody."""
-        resumed, parallelism = self._resumed, len(self._workers)
-        between = {pair: socket.socketpair() for pair in itertools.combinations(range(parallelism), 2)}
+        between = {pair: socket.socketpair() for pair in itertools.combinations(range(len(self._workers)), 2)}
         try:
             for worker in self._workers:
                 mine = worker.subtask
                 ends = {pair[1 - pair.index(mine)]: s[pair.index(mine)] for pair, s in between.items() if mine in pair}
-                start = Start(
-                    session=self._session,
-                    term=resumed.term.n,
-                    first_epoch=resumed.first_epoch.n,
-                    parallelism=parallelism,
-                    peers=tuple(ends),
-                    positions=share(resumed.positions, mine, parallelism),
-                    states=resumed.states,
-                    in_flight=resumed.in_flight,
-                    ends=None if self._ends is None else share(self._ends, mine, parallelism),
-                )
+                start = self._start_of(mine, self._resumed.first_epoch, self._resumed.states, tuple(ends))
                 worker.tell(start, tuple(ends.values()))
         finally:
             for pair in between.values():
                 for end in pair:
                     end.close()
 
+    def _start_of(self, subtask: int, first: Epoch, states: tuple[StateHandle, ...], peers: tuple[int, ...]) -> Start:
+        parallelism = len(self._workers)
+        return Start(
+            session=self._session,
+            term=self._session,
+            first_epoch=first.n,
+            generation=self._generations[subtask],
+            parallelism=parallelism,
+            peers=peers,
+            positions=share(self._known, subtask, parallelism),
+            states=states,
+            in_flight=self._resumed.in_flight,
+            ends=None if self._ends is None else share(self._ends, subtask, parallelism),
+        )
+
+    def _lost(self, worker: WorkerProcess, how: str) -> None:
+        """A worker has ended. Where no row passes between workers it goes back alone, and the others run on.
+
+        Every subtask's cut is then its own: offsets, state and output of one have nothing to do with another's.
+        """
+        gone = WorkerDied(f"worker {worker.pid} {how}", [worker.pid])
+        owed = self._epochs.owed_by(worker.subtask)
+        self._alone = self._alone.failed()
+        if self._respawn is None or self._phase is not Phase.RUNNING or owed is None or self._alone.too_many:
+            raise gone
+        self._observe(
+            "restarting", what="worker ended", reason=f"{gone}; it goes back alone", in_a_row=self._alone.seen
+        )
+        subtask, before = worker.subtask, self._generations[worker.subtask]
+        states = self._epochs.states_of(subtask)
+        self._generations[subtask] += 1
+        another = self._respawn.process(subtask)
+        self._workers = [another if w.subtask == subtask else w for w in self._workers]
+        first = owed[0].epoch if owed else self._coordinator.following
+        another.tell(self._start_of(subtask, first, self._resumed.states if states is None else states, ()))
+        for epoch in owed:
+            another.tell(Trigger(session=self._session, epoch=epoch, last=False, aligned=False))
+        owners = self._respawn.owners(subtask, before)
+        self._beside(self._committing_thread, lambda: self._abort_attempts(owners))
+
+    def _abort_attempts(self, owners: Sequence[int]) -> Event | None:
+        self._coordinator.abort_attempts(owners)
+        return None
+
     def _tell_all(self, message: Message) -> None:
         for worker in self._workers:
-            worker.tell(message)
+            try:
+                worker.tell(message)
+            except WorkerDied:
+                if self._respawn is None:
+                    raise
+                # Its end is on the way here; whoever takes its place is told what it owes.
 
     def stop(self) -> None:
         """Take a last checkpoint, commit it, end."""
@@ -308,8 +359,8 @@ class Attempt:
                 raise Interrupted(
                     "stopped before the last checkpoint was committed; nothing is lost, the next start continues there"
                 )
-            case WorkerEnded(pid=pid, how=how) if self._worker(pid) is not None:
-                raise WorkerDied(f"worker {pid} {how}", [pid])
+            case WorkerEnded(pid=pid, how=how) if (worker := self._worker(pid)) is not None:
+                self._lost(worker, how)
             case Committed() | Discovered() | Broken() if event.term != self._session:
                 return  # an earlier attempt began it; recovery has decided what became of it
             case Discovered(known=known, found=found):
@@ -356,6 +407,10 @@ class Attempt:
                     self.stop()
 
     def _is_ready(self, subtask: int) -> None:
+        pid = next(worker.pid for worker in self._workers if worker.subtask == subtask)
+        if self._phase is not Phase.PREPARING:
+            self._observe("replaced", subtask=subtask, worker=pid)
+            return
         self._ready.add(subtask)
         if len(self._ready) == len(self._workers):
             base, pids = self._resumed.base.epoch.n, [worker.pid for worker in self._workers]
@@ -373,7 +428,7 @@ class Attempt:
             self._known[source].update(positions)
         manifest = self._coordinator.decide(complete.epoch, complete.acked)
         self._epochs.decided(complete.epoch)
-        self._aborted = self._aborted.succeeded()
+        self._aborted, self._alone = self._aborted.succeeded(), self._alone.succeeded()
         self._observe("decided", epoch=manifest.epoch, **complete.facts)
         # No epoch may store files while old ones are dropped; with several on their way that is not after each.
         self._unswept += 1
@@ -381,15 +436,16 @@ class Attempt:
         sweep = self._sweeping
         self._beside(self._committing_thread, lambda: self._commit(manifest, sweep))
 
-    def _beside(self, thread: ThreadPoolExecutor, work: Callable[[], Event]) -> None:
-        """Run ``work`` on another thread; what it returns or raises becomes an event."""
+    def _beside(self, thread: ThreadPoolExecutor, work: Callable[[], Event | None]) -> None:
+        """Run ``work`` on another thread; what it returns, if anything, or raises becomes an event."""
 
         def run() -> None:
             try:
                 event = work()
             except Exception as error:  # noqa: BLE001 - handled by the main thread
                 event = Broken(self._session, error)
-            self._events.put(event)
+            if event is not None:
+                self._events.put(event)
 
         thread.submit(run)
 

@@ -34,6 +34,8 @@ class Start(Message, frozen=True):
 
     term: int
     first_epoch: int
+    generation: int
+    """How often this subtask was started in this term; its output must not be taken for that of the one before."""
     parallelism: int
     peers: tuple[int, ...]
     """Subtasks whose sockets come along with this message, in this order."""

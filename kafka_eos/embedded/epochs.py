@@ -14,7 +14,7 @@ from kafka_eos.coordinator import Acked
 from kafka_eos.embedded.control import Ack
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Positions
+from kafka_eos.interfaces import Positions, StateHandle
 from kafka_eos.protocol.checkpoint import Cadence, Flights
 
 
@@ -35,6 +35,8 @@ class Epochs:
         self._flights = Flights(limit)
         self._acks: dict[EpochId, dict[int, Ack]] = {}
         self._triggered: dict[EpochId, float] = {}
+        self._settled: dict[int, Ack] = {}
+        """The answers to the epoch that was decided last."""
         self._last_triggered = self._last_completed = time.monotonic()
 
     @property
@@ -76,6 +78,16 @@ class Epochs:
         """Who has not answered."""
         return sorted(self._subtasks - self._acks[epoch].keys())
 
+    def owed_by(self, subtask: int) -> tuple[EpochId, ...] | None:
+        """Epochs on their way that a subtask has not answered; None if it has answered one that is not decided."""
+        if any(subtask in self._acks[pending.id] for pending in self._flights.pending):
+            return None
+        return tuple(pending.id for pending in self._flights.pending)
+
+    def states_of(self, subtask: int) -> tuple[StateHandle, ...] | None:
+        """The state of a subtask in the epoch that was decided last; None if none was in this attempt."""
+        return self._settled[subtask].states if self._settled else None
+
     def abort(self, epoch: EpochId) -> None:
         """Give it up; its output goes into the next one."""
         self._flights = self._flights.abort(epoch)
@@ -86,7 +98,8 @@ class Epochs:
         epoch = self._flights.ready()
         if epoch is None:
             return None
-        acks = list(self._acks.pop(epoch).values())
+        self._settled = self._acks.pop(epoch)
+        acks = list(self._settled.values())
         acked = self._together(acks)
         facts = {
             "seconds": time.monotonic() - self._triggered[epoch],

@@ -147,7 +147,8 @@ class Stage:
         for name in segment.nodes:
             node = self._plan.node(name)
             if isinstance(node, Sink):
-                number = segment.index * self._parallelism + self._subtask
+                generation, segments = self._start.generation, len(self._segments)
+                number = owner(generation, segment.index, segments, self._subtask, self._parallelism)
                 writer = node.sink.writer(self._context(name, number))
                 self._writers[segment.index, name] = writer
                 self._closing.callback(writer.discard)
@@ -371,6 +372,11 @@ class Stage:
             raise PlanError(
                 f"values cannot pass {node.kind} {node.name!r} to another worker: {error}\n  {node.where}"
             ) from error
+
+
+def owner(generation: int, segment: int, segments: int, subtask: int, parallelism: int) -> int:
+    """What writers of one segment in one worker call themselves; see ``TaskContext.owner``. Unique in the term."""
+    return (generation * segments + segment) * parallelism + subtask
 
 
 def alignment_of(settings: Settings) -> tuple[Mode, float]:

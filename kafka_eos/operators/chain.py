@@ -11,6 +11,7 @@ what an operator gathers until the end of the epoch, which whoever ends one asks
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -49,7 +50,6 @@ class Chain:
         self._rejected: dict[str, list[_Letter]] = {
             source.name: [] for source in plan.sources if plan.dead_letters(source.name)
         }
-        self._numbers = {node.name: number for number, node in enumerate(plan.nodes)}
         self._closing = ExitStack()
         for node in plan.nodes:
             here = nodes is None or node.name in nodes
@@ -166,9 +166,10 @@ class Chain:
     def _mark_of(self, operator: str, batch: Batch[Any], index: int) -> str:
         return self._mark(operator, "" if batch.branch is None else batch.branch[index], batch.lane)
 
-    def _mark(self, operator: str, branch: str, lane: int) -> str:
+    @staticmethod
+    def _mark(operator: str, branch: str, lane: int) -> str:
         """The branch of a dead letter: the way of what was refused, and by whom. The same in whichever worker."""
-        return f"{branch}{lane}-{self._numbers[operator]}-"
+        return f"{branch}{lane}-{zlib.crc32(operator.encode())}-"
 
     def _refuse(self, source: str, operator: str, raw: RawRecord, mark: str, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"

@@ -3,6 +3,9 @@
 An epoch begins when there is something to read and the interval is over, or at once while the last one could not read
 all there was. Spark's job runs on a thread of its own, so that a stop, and a time limit, are noticed.
 
+What other processes ask for is served between two epochs: by the newest if nothing came since, else by the next one,
+which begins at once.
+
 Rule: at most one epoch is on its way, from its job to its receipt; between two nothing of the job is open.
 """
 
@@ -14,17 +17,21 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.coordinator import Coordinator, Interrupted, Resumed
+from kafka_eos.coordinator.desk import Desk
 from kafka_eos.errors import RestartFromCheckpoint, Retryable
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import InFlight, Positions, StateHandle
-from kafka_eos.spark.epochs import EpochRunner, Outcome
 from kafka_eos.spark.messages import Spec
+
+if TYPE_CHECKING:
+    from kafka_eos.spark.epochs import EpochRunner, Outcome
 
 _LOOK = 0.02
 """Seconds between two looks at what was asked for meanwhile."""
@@ -54,7 +61,7 @@ class Driver:
     """Runs one term. ``run`` returns when the job has ended cleanly, and raises what ended the attempt.
 
     ``template`` is a spec whose positions, states, ends and numbers are filled in for each epoch. ``goal``: where each
-    source may stop in a bounded run.
+    source may stop in a bounded run. ``newest``: the newest committed epoch, from the storage.
     """
 
     def __init__(
@@ -66,9 +73,12 @@ class Driver:
         pace: Pace,
         watch: Watch,
         goal: Mapping[str, Positions] | None,
+        desk: Desk,
+        newest: Callable[[], Manifest],
     ) -> None:
         self._coordinator, self._runner, self._template = coordinator, runner, template
         self._pace, self._watch, self._goal = pace, watch, goal
+        self._desk, self._newest, self._asked_to_stop = desk, newest, False
         self._positions: dict[str, Positions] = {name: dict(splits) for name, splits in resumed.positions.items()}
         self._states: tuple[StateHandle, ...] = resumed.states
         self._in_flight: tuple[InFlight, ...] = resumed.in_flight
@@ -82,7 +92,7 @@ class Driver:
 
     def run(self) -> None:
         try:
-            while not self._watch.stopping():
+            while not self._told_to_stop():
                 self._look_for_leftovers(_LEFTOVERS_INTERVAL)
                 ends = self._next_ends()
                 if ends is None:
@@ -92,8 +102,32 @@ class Driver:
                 if self._goal is not None and outcome.reached:
                     break
             self._look_for_leftovers(0.0)
+            self._serve()
         finally:
             self._thread.shutdown(wait=True, cancel_futures=True)
+            self._desk.close()
+
+    # ------------------------------------------------------------ what others ask
+
+    def _told_to_stop(self) -> bool:
+        """Is the newest epoch to be the last? One with rows under way, of the other engine, is not: they go first."""
+        self._look()
+        return self._watch.stopping() or (self._asked_to_stop and not self._in_flight)
+
+    def _look(self) -> None:
+        self._desk.look(time.monotonic())
+        self._asked_to_stop |= self._desk.wants_stop
+        if self._desk.wants_end:
+            self._runner.cancel()
+            self._desk.ended()
+            raise Interrupted("ended on request, without the epoch at hand; the next start reads it again")
+
+    def _serve(self) -> None:
+        """Nothing is to come, or has come, after the newest epoch: it is what was asked for."""
+        if self._desk.wants_epoch:
+            manifest = self._newest()
+            self._desk.begun(manifest.id)
+            self._desk.committed(manifest)
 
     # ------------------------------------------------------------ what to read
 
@@ -101,13 +135,14 @@ class Driver:
         """Up to where the next epoch reads; None if it is not time for one."""
         if self._goal is not None:
             return self._goal
-        behind = self._read_up_to is None
-        if not behind and time.monotonic() < self._triggered + self._pace.interval:
+        at_once = self._read_up_to is None or self._desk.wants_epoch
+        if not at_once and time.monotonic() < self._triggered + self._pace.interval:
             return None
         self._discover()
         ends = self._coordinator.ends()
         if ends == self._read_up_to:
             self._triggered = time.monotonic()  # nothing new: ask again after the interval
+            self._serve()
             return None
         return ends
 
@@ -128,6 +163,7 @@ class Driver:
 
     def _epoch(self, epoch: EpochId, ends: Mapping[str, Positions]) -> Outcome:
         self._triggered = time.monotonic()
+        self._desk.begun(epoch)
         outcome = self._wait(self._thread.submit(self._runner.run, self._spec(epoch, ends)))
         hit("coordinator.acked")
         manifest = self._coordinator.decide(epoch, outcome.acked)
@@ -145,6 +181,7 @@ class Driver:
             seconds=time.monotonic() - self._triggered,
             records=sum(committable.records for committable in manifest.committables),
         )
+        self._desk.committed(manifest)
         self._tell_sources(manifest)
         if outcome.retried:
             self._sweep()
@@ -156,6 +193,7 @@ class Driver:
             try:
                 return job.result(_LOOK)
             except NotYet:
+                self._look()
                 if self._watch.expired():
                     self._runner.cancel()
                     raise Interrupted(

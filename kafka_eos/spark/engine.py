@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from kafka_eos.coordinator import Coordinator
+from kafka_eos.checkpoints import savepoints
+from kafka_eos.checkpoints.opening import open_storage
+from kafka_eos.coordinator import Coordinator, requests
+from kafka_eos.coordinator.desk import Desk
 from kafka_eos.coordinator.status import Observer
 from kafka_eos.coordinator.supervision import Supervision
 from kafka_eos.errors import ConfigError
@@ -18,7 +22,6 @@ from kafka_eos.plan import Plan
 from kafka_eos.settings import Settings
 from kafka_eos.spark import session as sessions
 from kafka_eos.spark.driver import Driver, Pace, Watch
-from kafka_eos.spark.epochs import EpochRunner
 from kafka_eos.spark.levels import levels
 from kafka_eos.spark.messages import Spec
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
@@ -77,9 +80,11 @@ class _Run:
     ) -> None:
         self._plan, self._settings, self._until_caught_up = plan, settings, until_caught_up
         self._session = sessions.prepared(session)
-        self._depth = len(levels(plan))
-        self._runner = EpochRunner(self._session, plan.name, self._depth)
+        from kafka_eos.spark.epochs import EpochRunner  # imports pyspark: not before it was looked for
+
+        self._runner = EpochRunner(self._session, plan.name, len(levels(plan)))
         self._template = self._spec(app)
+        self._started = False
         self._goal: Mapping[str, Positions] | None = None
         self._supervision = Supervision(plan, settings, observers, self._attempt, lambda error: self._runner.cancel())
 
@@ -88,6 +93,9 @@ class _Run:
 
     def _attempt(self, coordinator: Coordinator) -> None:
         supervision, settings = self._supervision, self._settings
+        if not self._started:
+            requests.clear(settings.job_dir(self._plan.name))
+            self._started = True
         resumed = coordinator.recover()
         supervision.recovered()
         if self._until_caught_up and self._goal is None:
@@ -99,7 +107,10 @@ class _Run:
         template = _with_term(self._template, resumed.term.n)
         pace = Pace(settings.checkpoint_interval, settings.checkpoint_timeout, settings.max_records_per_epoch)
         watch = Watch(supervision.stopping.is_set, supervision.expired.is_set, supervision.observe)
-        Driver(coordinator, resumed, self._runner, template, pace, watch, self._goal).run()
+        storage = open_storage(settings.checkpoints_of(self._plan.name))
+        desk = Desk(settings.job_dir(self._plan.name), storage)
+        newest = partial(savepoints.newest_committed, storage, self._plan.name)
+        Driver(coordinator, resumed, self._runner, template, pace, watch, self._goal, desk, newest).run()
 
     def _spec(self, app: AppRef) -> Spec:
         context = self._session.sparkContext

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,8 +108,13 @@ def refuse_unsafe(setting: Callable[[str], str | None]) -> None:
 
 
 def _require_pyspark() -> None:
-    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        raise ConfigError("the Spark engine needs pyspark and pyarrow: pip install 'kafka-eos[spark]'")
+    try:
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"the Spark engine needs pyspark and pyarrow: pip install 'kafka-eos[spark]' ({error})"
+        ) from error
 
 
 def _require_java() -> None:

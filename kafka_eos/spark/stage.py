@@ -32,6 +32,7 @@ from kafka_eos.interfaces import (
 )
 from kafka_eos.operators.chain import Chain
 from kafka_eos.plan import Node, Partitioning, Plan, Sink
+from kafka_eos.protocol.assignment import subtask_of_split
 from kafka_eos.records import Batch
 from kafka_eos.settings import Settings
 from kafka_eos.spark.levels import destinations, levels
@@ -39,6 +40,8 @@ from kafka_eos.spark.messages import Report, Spec
 from kafka_eos.spark.rows import Outbox
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import key_group_range
+from kafka_eos.state.local import is_local
+from kafka_eos.state.options import StateOptions
 
 _POLL = 0.05
 """Seconds to wait for input when there is none."""
@@ -107,8 +110,10 @@ class LevelStage:
 
     def _restore(self, operator: str) -> StateBackend:
         around = self._around
-        groups = key_group_range(around.subtask, self._spec.parallelism)
-        handles = [handle for handle in self._spec.states if handle.operator == operator and _overlaps(handle, groups)]
+        groups, local = key_group_range(around.subtask, self._spec.parallelism), self._plan.keeps_local(operator)
+        stored = [handle for handle in self._spec.states if handle.operator == operator]
+        # Local state may have keys of any group; whether it fits this subtask is for the backend to say.
+        handles = stored if local else [each for each in stored if is_local(each) or _overlaps(each, groups)]
         return open_backend(
             around.settings.state_backend,
             operator,
@@ -117,6 +122,8 @@ class LevelStage:
             handles,
             around.storage,
             around.settings.state_cache_entries,
+            options=StateOptions.of(**around.settings.state_options()),
+            local=local,
         )
 
     def _context(self, operator: str) -> TaskContext:
@@ -277,17 +284,16 @@ class LevelStage:
     # ------------------------------------------------------------ splits
 
     def _positions(self, source: str) -> Positions:
-        return {split: at for split, at in self._spec.positions[source].items() if self._is_mine(source, split)}
+        return {split: at for split, at in self._spec.positions[source].items() if self._is_mine(split)}
 
     def _ends(self, source: str) -> Positions:
         """Where this task may stop. A split that was found after the positions were known is not its concern."""
         known = self._positions(source)
         return {split: at for split, at in self._spec.ends[source].items() if split in known}
 
-    def _is_mine(self, source: str, split: SplitId) -> bool:
-        """Splits are dealt out in turn; the next source begins with the next task."""
-        turn = list(self._spec.positions).index(source) + sorted(self._spec.positions[source]).index(split)
-        return turn % self._spec.parallelism == self._around.subtask
+    def _is_mine(self, split: SplitId) -> bool:
+        """As on the embedded engine: state behind ``key_by(local=True)`` is where its splits are read."""
+        return subtask_of_split(split, self._spec.parallelism) == self._around.subtask
 
 
 def _wire(node: Node) -> Any:

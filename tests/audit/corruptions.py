@@ -288,3 +288,9 @@ _hidden(
     lambda outs: outs,
     lambda outs: [replace(o, text=told(o, "1.2")) for o in outs[8:]],
 )
+_hidden(
+    "what-a-task-that-lost-wrote-in-a-committed-epoch",
+    {},
+    lambda outs: outs,
+    lambda outs: outs[8:],
+)

@@ -16,9 +16,9 @@ import pyarrow.parquet
 import pytest
 
 from kafka_eos.checkpoints import paths, savepoints
+from kafka_eos.coordinator import requests
 from kafka_eos.coordinator.lock import is_held, job_lock
-from kafka_eos.embedded import requests
-from kafka_eos.embedded.requests import Answer, Request, Stop, TakeCheckpoint, TakeSavepoint, Unanswered
+from kafka_eos.coordinator.requests import Answer, Request, Stop, TakeCheckpoint, TakeSavepoint, Unanswered
 from kafka_eos.errors import ConfigError, Fatal, JobLocked
 
 GOLDEN = Path(__file__).parents[1] / "golden"

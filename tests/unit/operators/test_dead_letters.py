@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import pytest
@@ -26,6 +27,11 @@ def _pipeline(**policy: Any) -> Pipeline:
     numbers.map(lambda n: 2 // n, name="halve").sink("halved", MemorySink())
     numbers.sink("plain", MemorySink())
     return pipeline
+
+
+def number(operator: str) -> int:
+    """What a dead letter calls who refused it."""
+    return zlib.crc32(operator.encode())
 
 
 def _batch() -> Batch[Any]:
@@ -55,7 +61,9 @@ def test_letters_of_one_record_differ_in_who_refused_it_and_writers_make_letters
     (letters,) = got["numbers-dead-letters"]
 
     assert [letter.operator for letter in letters.values] == ["divide", "halve", "plain"]
-    assert column(letters, Term(1), Epoch(2)) == [f"1.2/numbers/in/0/10/0.0-{n}-0" for n in (2, 4, 6)]
+    assert column(letters, Term(1), Epoch(2)) == [
+        f"1.2/numbers/in/0/10/0.0-{number(name)}-0" for name in ("divide", "halve", "plain")
+    ]
 
 
 def test_letters_keep_the_records_apart() -> None:
@@ -65,9 +73,9 @@ def test_letters_keep_the_records_apart() -> None:
     (letters,) = got["numbers-dead-letters"]
 
     assert column(letters, Term(1), Epoch(2)) == [
-        "1.2/numbers/in/0/10/0.0-2-0",
-        "1.2/numbers/in/0/10/0.0-4-0",
-        "1.2/numbers/in/0/11/0.0-5-0",
+        f"1.2/numbers/in/0/10/0.0-{number('divide')}-0",
+        f"1.2/numbers/in/0/10/0.0-{number('halve')}-0",
+        f"1.2/numbers/in/0/11/0.0-{number('halved')}-0",
     ]
     assert [letters.origin.raw(row).offset for row in letters.rows] == [10, 10, 11]
 

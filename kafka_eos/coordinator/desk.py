@@ -1,4 +1,4 @@
-"""Where a running job serves what other processes ask of it: checkpoints, savepoints, a stop.
+"""Where a running job, on any engine, serves what other processes ask of it: checkpoints, savepoints, a stop.
 
 Rule: a request is answered when what it asks for is durable. One that an attempt could not serve stays where it is, and
 the next attempt takes it up.
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.embedded import requests
-from kafka_eos.embedded.requests import Answer, Request, Stop, TakeSavepoint
+from kafka_eos.coordinator import requests
+from kafka_eos.coordinator.requests import Answer, Request, Stop, TakeSavepoint
 from kafka_eos.ids import EpochId
 from kafka_eos.state import savepoints
 

@@ -1,0 +1,41 @@
+"""What ``explain --engine spark`` adds: what the plan and its settings mean where an epoch is one Spark job.
+
+Pure, and needs no pyspark. Rule: what is refused here is refused in the same words when the job is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_eos.plan import Plan
+from kafka_eos.settings import Settings
+from kafka_eos.spark.levels import levels
+
+_WITHOUT_EFFECT = {
+    "checkpoint_mode": "there are no barriers: an epoch ends with nothing under way, exactly-once",
+    "aligned_timeout": "there are no barriers",
+    "buffer_timeout": "rows go through Spark's shuffle",
+    "exchange_memory": "rows go through Spark's shuffle",
+    "checkpoint_min_pause": "checkpoint_interval counts from one beginning to the next",
+    "max_concurrent_checkpoints": "one epoch is on its way at a time",
+    "worker_timeout": "Spark watches its executors (spark.network.timeout)",
+    "max_restarts": "Spark tries tasks again (spark.task.maxFailures)",
+}
+"""Settings of the embedded engine, with the reason why they change nothing here."""
+
+
+def notes(plan: Plan, settings: Settings) -> Sequence[str]:
+    """What is different on Spark, a line each. PlanError for a plan that the engine refuses."""
+    stages = len(levels(plan))
+    shape = "1 stage" if stages == 1 else f"{stages} stages, with a shuffle between two of them"
+    given = settings.origin_of("parallelism") != "default"
+    tasks = settings.parallelism if given else "one for each core of the cluster"
+    return [
+        f"on Spark an epoch is one job: {shape}",
+        f"on Spark parallelism is the number of tasks of a stage: {tasks}",
+        *(
+            f"on Spark {name}={getattr(settings, name)} changes nothing ({reason})"
+            for name, reason in _WITHOUT_EFFECT.items()
+            if settings.origin_of(name) != "default"
+        ),
+    ]

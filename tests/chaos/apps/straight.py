@@ -1,0 +1,40 @@
+"""A pipeline without an exchange: what one worker does has nothing to do with the others."""
+
+import os
+import time
+
+import msgspec
+
+from kafka_eos import Pipeline
+from kafka_eos.connectors.files import FileSink
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+
+
+class Payment(msgspec.Struct):
+    id: int
+    account: str
+    amount: int
+
+
+def slowly(payment: Payment) -> Payment:
+    time.sleep(float(os.environ.get("TEST_PAUSE", "0.001")))
+    return payment
+
+
+pipeline = Pipeline(
+    os.environ["TEST_JOB"],
+    checkpoint_dir=os.environ["TEST_CHECKPOINTS"],
+    checkpoint_interval=0.1,
+    batch_size=20,
+    restart_backoff_initial=0.05,
+)
+paid = (
+    pipeline.source("payments", KafkaSource(os.environ["TEST_INPUT"], value=Payment))
+    .map(slowly)
+    .filter(lambda payment: payment.amount > 0)
+)
+paid.sink("to-kafka", KafkaSink(os.environ["TEST_OUTPUT"], value=Payment, key=lambda payment: payment.account))
+paid.sink("to-files", FileSink(os.environ["TEST_FILES"], value=Payment))
+
+if __name__ == "__main__":
+    pipeline.run()

@@ -1,0 +1,51 @@
+"""Where no row passes between workers, a dead one goes back alone: the others run on, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.chaos.harness import Job, open_transactions, read
+from tests.chaos.running import running
+
+NewJob = Callable[..., Job]
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        "sink.flush.before=kill@2;recovery.restored=kill;source.capture.after=kill@4",
+        "sink.prepare.after=kill@3;worker.ack.before=kill@3",
+    ],
+)
+def test_a_dead_worker_goes_back_alone(new_job: NewJob, faults: str) -> None:
+    job = new_job(3000, "straight.py", KAFKA_EOS_PARALLELISM=3, TEST_PAUSE=0.002)
+    with running(job, faults) as run:
+        run.until(lambda: len(job.fired) == faults.count(";") + 1, "fail as planned")
+        run.until(lambda: run.last("progress").get("lag") == 0, "read everything")
+        run.drain()
+        restarts = run.events("restarting")
+
+    assert restarts
+    assert all("goes back alone" in event["reason"] for event in restarts), restarts
+    assert len(run.events("running")) == 1, "no other attempt was made"
+    _check(job)
+
+
+def test_a_worker_that_had_answered_takes_all_back(new_job: NewJob) -> None:
+    """Its answer counts in an epoch that is not decided: only a common way back is sure to be right."""
+    job = new_job(1500, "straight.py", KAFKA_EOS_PARALLELISM=3, TEST_PAUSE=0.002)
+
+    job.run("worker.ack.after=kill@3")
+
+    _check(job)
+
+
+def _check(job: Job) -> None:
+    sent = sorted(p["id"] for p in (json.loads(m.value()) for m in read(job.bootstrap, job.input)) if p["amount"] > 0)
+    assert sorted(json.loads(m.value())["id"] for m in read(job.bootstrap, job.output)) == sent
+    lines = [line for part in job.files.glob("part-*") for line in part.read_bytes().splitlines()]
+    assert sorted(json.loads(line)["id"] for line in lines) == sent
+    assert open_transactions(job) == []

@@ -1,0 +1,210 @@
+"""What is fed to each pipeline, and in which sense its outputs must be the same on all engines.
+
+A claim turns what was read from one output into something that must be equal. The stronger, the better: ``in_order``
+where rows of a key have an order, ``same`` where they have none, and the others where chance has a say by design:
+which of two sources comes first, how many workers copy a row, where an epoch ends.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.conformance import pipelines
+from tests.conformance.pipelines import Build
+
+HOUR_MS = 3_600_000
+START_MS = 1_700_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One committed output. ``origin`` is its provenance without the attempt, "" in files."""
+
+    key: str
+    value: Mapping[str, Any]
+    origin: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def whole(self) -> tuple[object, ...]:
+        return (self.key, *sorted(self.value.items()), self.origin, *self.headers)
+
+
+What = Callable[[Row], Any]
+Facts = Counter[Any]
+"""What a claim makes of an output: equal facts, equal outputs. A Counter, so that differences can be named."""
+Claim = Callable[[Sequence[Row]], Facts]
+
+
+def _whole(row: Row) -> object:
+    return row.whole
+
+
+def _key(row: Row) -> object:
+    return row.key
+
+
+def field(*names: str) -> What:
+    return lambda row: tuple(row.value[name] for name in names)
+
+
+def same(what: What = _whole) -> Claim:
+    """Equal as multisets."""
+    return lambda rows: Counter(map(what, rows))
+
+
+def in_order(what: What = _whole, per: What = _key) -> Claim:
+    """Equal as multisets, and the rows of each key in the same order."""
+
+    def facts(rows: Sequence[Row]) -> Facts:
+        places: Counter[Any] = Counter()
+        found: Facts = Counter()
+        for row in rows:
+            found[(per(row), places[per(row)], what(row))] += 1
+            places[per(row)] += 1
+        return found
+
+    return facts
+
+
+def final(what: What, per: What = _key) -> Claim:
+    """The last row of each key is the same."""
+    return lambda rows: Counter({per(row): what(row) for row in rows}.items())
+
+
+def distinct(what: What) -> Claim:
+    """The same rows, however often."""
+    return lambda rows: Counter({what(row) for row in rows})
+
+
+# ---------------------------------------------------------------- input
+
+Fed = tuple[str, Any, int]
+"""Record key, JSON value or raw bytes, timestamp in milliseconds."""
+
+
+def payments(first: int, count: int, accounts: int = 20, at_ms: int = START_MS) -> list[Fed]:
+    rows = ((n, f"a{n % accounts}") for n in range(first, first + count))
+    return [(a, {"id": n, "account": a, "amount": n % 13 + 1}, at_ms + n) for n, a in rows]
+
+
+def with_bad(rows: list[Fed]) -> list[Fed]:
+    """Every hundredth record is preceded by one that is not JSON."""
+    bad = (b"not json", b"[]", b'{"id": "x"}')
+    out: list[Fed] = []
+    for n, row in enumerate(rows):
+        out += [(row[0], bad[n // 100 % 3], row[2])] * (n % 100 == 50) + [row]
+    return out
+
+
+# ---------------------------------------------------------------- cases
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A pipeline, what it reads phase by phase (it drains one before the next is fed), and what must be equal.
+
+    ``claims`` say of each output in which senses; ``rows`` how many rows it has in all, if chance has no say in that.
+    """
+
+    build: Build
+    phases: Sequence[Mapping[str, list[Fed]]]
+    claims: Mapping[str, Sequence[Claim]]
+    rows: Mapping[str, int]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(self.phases[0])
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(self.claims)
+
+
+def _shares(count: int) -> int:
+    return sum((n % 13 + 1) % 4 for n in range(count))
+
+
+def _statements(count: int, accounts: int) -> int:
+    """One a payment; every fifth of an account brings one an amount so far, and one of the list."""
+    seen: dict[int, list[int]] = defaultdict(list)
+    total = 0
+    for n in range(count):
+        mine = seen[n % accounts]
+        mine.append(n % 13 + 1)
+        total += 1 + (len(set(mine)) + 1 if len(mine) % 5 == 0 else 0)
+    return total
+
+
+N = 900
+_once = [{"input": payments(0, N)}]
+
+CASES: Mapping[str, Case] = {
+    "stateless": Case(
+        pipelines.stateless,
+        _once,
+        {"output": [in_order()], "shares": [in_order()], "doubled": [in_order()], "files": [same()]},
+        {
+            "output": sum((n % 13 + 1) % 3 > 0 for n in range(N)),
+            "shares": _shares(N),
+            "doubled": N,
+            "files": N // 2,
+        },
+    ),
+    "spread": Case(
+        pipelines.spread,
+        _once,
+        {"output": [same()], "copies": [distinct(field("key", "total", "id"))]},
+        {"output": _shares(N)},
+    ),
+    "diamond": Case(pipelines.diamond, _once, {"output": [same()]}, {"output": 2 * N}),
+    "keyed": Case(
+        pipelines.keyed,
+        _once,
+        {"output": [in_order()], "highest": [in_order()], "statements": [in_order()]},
+        {"output": _shares(N), "highest": N, "statements": _statements(N, 20)},
+    ),
+    "united": Case(
+        pipelines.united,
+        [{"input": payments(0, N), "second": payments(N, N // 2)}],
+        # Which source comes first is chance: so is which of their rows sees which total, but not how many there are.
+        {"output": [in_order(field("count")), same(field("id")), final(field("total", "count"))]},
+        {"output": N + N // 2},
+    ),
+    "stages": Case(
+        pipelines.stages,
+        _once,
+        # Accounts share the second stage's keys, and no order holds between them.
+        {"first": [in_order()], "output": [in_order(field("count")), same(field("key", "id", "total"))]},
+        {"first": N, "output": N},
+    ),
+    "letters": Case(
+        pipelines.letters,
+        [{"input": with_bad(payments(0, N))}],
+        {"output": [in_order()], "letters": [same()]},
+        {"output": N - N // 5, "letters": N // 5 + N // 100},
+    ),
+    "merged": Case(
+        pipelines.merged,
+        [{"input": payments(0, N)}],
+        # There is one output a key and epoch, and epochs end where they end.
+        {"output": [final(field("total", "count", "id"))]},
+        {},
+    ),
+    "expiring": Case(
+        pipelines.expiring,
+        [{"input": payments(0, 300, 300)}, {"input": payments(300, 300, 300, START_MS + HOUR_MS)}],
+        {"output": [in_order()]},
+        {"output": 600},
+    ),
+    "loop": Case(
+        pipelines.loop,
+        _once,
+        # Rows of different rounds meet as they come; the last to leave has seen all.
+        {"output": [same(field("key", "id")), final(field("total"))]},
+        {"output": N},
+    ),
+}

@@ -1,0 +1,235 @@
+"""The pipelines that every engine must run alike. Each function adds one to ``pipeline``; ``at`` names its topics.
+
+Rule: no outputs depend on chance but where ``cases`` says so, and no function here does anything outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from kafka_eos import Pipeline, ProcessContext, ProcessFunction, Stream, Ttl
+from kafka_eos.connectors.files import FileSink
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
+
+Names = Mapping[str, str]
+Build = Callable[[Pipeline, Names], None]
+
+
+class Payment(msgspec.Struct):
+    id: int
+    account: str
+    amount: int
+    rounds: int = 0
+
+
+class Total(msgspec.Struct):
+    key: str
+    total: int
+    count: int
+    id: int
+
+
+def payments(pipeline: Pipeline, at: Names, topic: str = "input") -> Stream[Payment]:
+    return pipeline.source(topic, KafkaSource(at[topic], value=Payment))
+
+
+def to_kafka(stream: Stream[Total], at: Names, topic: str = "output") -> None:
+    stream.sink(topic, KafkaSink(at[topic], value=Total, key=lambda total: total.key))
+
+
+def nothing() -> Total:
+    return Total("", 0, 0, -1)
+
+
+def add(total: Total, payment: Payment) -> Total:
+    return Total(payment.account, total.total + payment.amount, total.count + 1, payment.id)
+
+
+def shown(_: str, total: Total) -> Total:
+    return total
+
+
+def account(payment: Payment) -> str:
+    return payment.account
+
+
+def totals(stream: Stream[Payment], name: str = "total") -> Stream[Total]:
+    return stream.key_by(account, f"by-{name}").fold(name, init=nothing, step=add, emit=shown)
+
+
+def as_total(payment: Payment) -> Total:
+    return Total(payment.account, payment.amount, 0, payment.id)
+
+
+# ---------------------------------------------------------------- without state
+
+
+def stateless(pipeline: Pipeline, at: Names) -> None:
+    """map, filter, flat_map, map_batches; several sinks of two kinds."""
+    read = payments(pipeline, at)
+    to_kafka(read.filter(lambda p: p.amount % 3 > 0).map(as_total), at)
+    to_kafka(read.flat_map(shares).map(as_total), at, "shares")
+    to_kafka(read.map_batches(doubled), at, "doubled")
+    read.filter(lambda p: p.id % 2 == 0).sink("files", FileSink(at["files"], value=Payment))
+
+
+def shares(payment: Payment) -> Iterable[Payment]:
+    """None of some payments, up to three of others, each for an account of its own."""
+    return [Payment(payment.id, f"{payment.account}-{n}", n + 1) for n in range(payment.amount % 4)]
+
+
+def doubled(batch: list[Payment]) -> list[Total]:
+    return [Total(p.account, 2 * p.amount, 0, p.id) for p in batch]
+
+
+def spread(pipeline: Pipeline, at: Names) -> None:
+    """rebalance and broadcast."""
+    read = payments(pipeline, at)
+    to_kafka(read.rebalance("spread").flat_map(shares).map(as_total), at)
+    to_kafka(read.broadcast("everywhere").map(as_total), at, "copies")
+
+
+def diamond(pipeline: Pipeline, at: Names) -> None:
+    """A way with an exchange meets one without."""
+    read = payments(pipeline, at)
+    to_kafka(read.rebalance("over").union(read.map(negative), name="both").map(as_total), at)
+
+
+def negative(payment: Payment) -> Payment:
+    return Payment(payment.id, payment.account, -payment.amount)
+
+
+# ---------------------------------------------------------------- with state
+
+
+def keyed(pipeline: Pipeline, at: Names) -> None:
+    """flat_map before fold; reduce; process with a value, a map and a list."""
+    read = payments(pipeline, at)
+    to_kafka(totals(read.flat_map(shares)), at)
+    highest = read.key_by(account, "by-account").reduce("highest", higher, state=Payment)
+    to_kafka(highest.map(as_total), at, "highest")
+    to_kafka(read.key_by(account, "by-owner").process("statement", Statement), at, "statements")
+
+
+def higher(one: Payment, other: Payment) -> Payment:
+    return one if one.amount > other.amount else other
+
+
+class Statement(ProcessFunction[str, Payment, Total]):
+    """Every payment gives its number; every fifth one what there was of each amount, and empties the list."""
+
+    def open(self, ctx: ProcessContext) -> None:
+        self.number = ctx.value_state("number", int, 0)
+        self.amounts = ctx.map_state("amounts", int, int)
+        self.latest = ctx.list_state("latest", int)
+
+    def process(self, key: str, value: Payment) -> Iterable[Total]:
+        self.number.put(self.number.get() + 1)
+        self.amounts.put(value.amount, (self.amounts.get(value.amount) or 0) + 1)
+        self.latest.add(value.id)
+        yield Total(key, self.number.get(), 0, value.id)
+        if self.number.get() % 5 == 0:
+            yield from (Total(key, amount, count, value.id) for amount, count in self.amounts.items())
+            yield Total(key, sum(self.latest), len(list(self.latest)), value.id)
+            self.latest.clear()
+
+
+def united(pipeline: Pipeline, at: Names) -> None:
+    """Two sources that share their keys."""
+    to_kafka(totals(payments(pipeline, at).union(payments(pipeline, at, "second"), name="both")), at)
+
+
+def stages(pipeline: Pipeline, at: Names) -> None:
+    """Two keyed stages in a row, the second with fewer keys than the first."""
+    first = totals(payments(pipeline, at))
+    to_kafka(first, at, "first")
+    second = first.key_by(lambda total: f"b{int(total.key[1:]) % 4}", "by-branch", values=Total)
+    to_kafka(second.fold("branch", init=nothing, step=by_branch, emit=shown), at)
+
+
+def by_branch(branch: Total, total: Total) -> Total:
+    return Total(f"b{int(total.key[1:]) % 4}", total.total, branch.count + 1, total.id)
+
+
+def letters(pipeline: Pipeline, at: Names) -> None:
+    """Records are refused by the source, before the exchange and behind it."""
+    source = KafkaSource(at["input"], value=Payment)
+    read = pipeline.source("input", source, on_error=dead_letter(at["letters"]))
+    once = read.map(refusing, name="before").key_by(account, "by-account", values=Payment)
+    to_kafka(once.fold("behind", init=nothing, step=refusing_too, emit=shown), at)
+
+
+def refusing(payment: Payment) -> Payment:
+    if payment.id % 10 == 3:
+        raise ValueError("three")
+    return payment
+
+
+def refusing_too(total: Total, payment: Payment) -> Total:
+    if payment.id % 10 == 4:
+        raise ArithmeticError("four")
+    return add(total, payment)
+
+
+def merged(pipeline: Pipeline, at: Names) -> None:
+    """A fold in two phases."""
+    by_account = payments(pipeline, at).key_by(account)
+    to_kafka(by_account.fold("sum", init=nothing, step=counting, merge=together, emit=named), at)
+
+
+def counting(total: Total, payment: Payment) -> Total:
+    return Total("", total.total + payment.amount, total.count + 1, max(total.id, payment.id))
+
+
+def together(one: Total, other: Total) -> Total:
+    return Total("", one.total + other.total, one.count + other.count, max(one.id, other.id))
+
+
+def named(key: str, total: Total) -> Total:
+    return Total(key, total.total, total.count, total.id)
+
+
+def expiring(pipeline: Pipeline, at: Names) -> None:
+    """State of a key that is gone when the key comes again, by either clock, beside state that lasts."""
+    to_kafka(payments(pipeline, at).key_by(account).process("visits", Visits), at)
+
+
+class Visits(ProcessFunction[str, Payment, Total]):
+    """How often the key has come: with all states it would be as many; ``total`` has a digit a state."""
+
+    def open(self, ctx: ProcessContext) -> None:
+        self.gone = ctx.value_state("gone", int, 0, ttl=Ttl(0.001))
+        self.past = ctx.map_state("past", str, int, ttl=Ttl(60.0, clock="event"))
+        self.kept = ctx.value_state("kept", int, 0, ttl=Ttl(86_400.0, refresh="read-write"))
+
+    def process(self, key: str, value: Payment) -> Iterable[Total]:
+        self.gone.put(self.gone.get() + 1)
+        self.past.put("n", (self.past.get("n") or 0) + 1)
+        self.kept.put(self.kept.get() + 1)
+        counts = (self.gone.get(), self.past.get("n") or 0, self.kept.get())
+        return [Total(key, counts[0] * 100 + counts[1] * 10 + counts[2], 0, value.id)]
+
+
+def loop(pipeline: Pipeline, at: Names) -> None:
+    """Every payment goes round three times."""
+    left = payments(pipeline, at).iterate("rounds", three_times)
+    to_kafka(left.map(as_total), at)
+
+
+def three_times(stream: Stream[Payment]) -> tuple[Stream[Payment], Stream[Payment]]:
+    counted = stream.key_by(account, values=Payment).process("count", Round)
+    return counted.filter(lambda p: p.rounds < 3), counted.filter(lambda p: p.rounds == 3)
+
+
+class Round(ProcessFunction[str, Payment, Payment]):
+    """Each round adds to the account's total; a payment leaves with it."""
+
+    def open(self, ctx: ProcessContext) -> None:
+        self.total = ctx.value_state("total", int, 0)
+
+    def process(self, key: str, value: Payment) -> Iterable[Payment]:
+        self.total.put(self.total.get() + value.amount)
+        amount = self.total.get() if value.rounds == 2 else value.amount
+        return [Payment(value.id, key, amount, value.rounds + 1)]

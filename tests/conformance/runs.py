@@ -1,0 +1,280 @@
+"""One pipeline on one engine: a file of its own, a job and output topics of its own, and the input of all.
+
+Rule: outputs are read by a read_committed consumer. A refusal of the engine is ``CannotRun``, any other end a failure.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafka_eos.app import load
+from kafka_eos.cli.savepoint import make_offline
+from kafka_eos.errors import PlanError
+from kafka_eos.ids import AppRef
+from kafka_eos.provenance import HEADER, parse
+from kafka_eos.settings import Settings
+from kafka_eos.spark import SparkEngine
+from tests.chaos import harness
+from tests.conformance.cases import CASES, Case, Fed, Row
+from tests.conformance.gaps import GAPS
+
+REFERENCE = "embedded-1"
+ENGINES = ("spark", "embedded-3")
+"""Engines that are compared with the reference; Spark first, so that the embedded ones run meanwhile."""
+PATIENCE = 120.0
+ROOT = Path(__file__).parents[2]
+
+APP = """
+import sys
+
+sys.path.insert(0, {root!r})  # Spark's workers start somewhere else
+
+from kafka_eos import Pipeline
+from tests.conformance import pipelines
+
+pipeline = Pipeline(
+    {job!r}, bootstrap_servers={bootstrap!r}, checkpoint_dir={checkpoints!r}, checkpoint_interval=0.1, batch_size=100
+)
+pipelines.{build}(pipeline, {names!r})
+"""
+
+
+class CannotRun(Exception):
+    """The engine refused the pipeline, with the words that the gap names."""
+
+
+@dataclass
+class Run:
+    """A job on one engine. ``life`` counts checkpoint directories: a job that begins with a savepoint has a new one."""
+
+    case: str
+    engine: str
+    bootstrap: str
+    directory: Path
+    topics: Mapping[str, str]
+    job: str = field(default_factory=lambda: f"conformance-{uuid4().hex[:8]}")
+    life: int = 0
+    process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir(parents=True)
+        self._write()
+
+    @property
+    def app(self) -> AppRef:
+        return AppRef(self.directory / f"app{self.life}.py")
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.directory / f"checkpoints{self.life}"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "job.log"
+
+    def _write(self) -> None:
+        names = {**self.topics, "files": str(self.directory / "files")}
+        self.app.path.write_text(
+            APP.format(
+                root=str(ROOT), job=self.job, bootstrap=self.bootstrap, checkpoints=str(self.checkpoints),
+                build=CASES[self.case].build.__name__, names=names,
+            )
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ running
+
+    def start(self, savepoint: Path | None = None) -> None:
+        """Start the embedded engine, until it has caught up; ``wait`` for it."""
+        command = [sys.executable, "-m", "kafka_eos", "run", str(self.app.path), "--until-caught-up"]
+        command += ["--from", str(savepoint)] if savepoint else []
+        workers = self.engine.removeprefix("embedded-")
+        environment = {**harness.os.environ, "KAFKA_EOS_PARALLELISM": workers, "COLUMNS": "500"}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=ROOT)
+
+    def wait(self) -> None:
+        assert self.process is not None
+        try:
+            code = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            raise AssertionError(f"{self.case} on {self.engine} hung:\n{self.tail()}") from None
+        self._refused(self.tail())
+        assert code == 0, f"{self.case} on {self.engine} ended with {code}:\n{self.tail()}"
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def on_spark(self, session: Any, savepoint: Path | None = None) -> None:
+        """Run on Spark until it has caught up, in epochs of less than what there is."""
+        pipeline = load(self.app)
+        given = {"parallelism": 2, "max_records_per_epoch": 600, "start_from": savepoint}
+        settings = Settings.resolve(code={**pipeline.code_settings, **given})
+        try:
+            SparkEngine(session).run(pipeline.plan(), self.app, settings, until_caught_up=True)
+        except PlanError as error:
+            self._refused(str(error))
+            raise
+
+    def _refused(self, said: str) -> None:
+        gap = GAPS.get((self.case, self.engine))
+        if gap is not None and gap.says in said:
+            raise CannotRun(gap.reason)
+
+    def savepoint(self) -> Path:
+        """A savepoint of the job as it stands; whoever goes on with it begins a new life."""
+        path = self.directory / f"savepoint{self.life}"
+        make_offline(self.settings(), self.job, path)
+        self.life += 1
+        self._write()
+        return path
+
+    def settings(self) -> Settings:
+        return Settings.resolve(code=load(self.app).code_settings)
+
+    def tail(self) -> str:
+        return self.log.read_text(errors="replace")[-6000:]
+
+    # ------------------------------------------------------------ what came out
+
+    def rows(self, output: str) -> list[Row]:
+        """Committed rows, in the order in which they stand."""
+        if output == "files":
+            parts = sorted((self.directory / "files").glob("part-*"))
+            return [Row("", json.loads(line), "") for part in parts for line in part.read_bytes().splitlines()]
+        messages = harness.read(self.bootstrap, self.topics[output])
+        return [self._row(m) for m in sorted(messages, key=lambda m: (m.partition(), m.offset()))]
+
+    def _row(self, message: Any) -> Row:
+        headers = {name: value.decode() for name, value in message.headers()}
+        roles = {topic: name for name, topic in self.topics.items()}
+        origin = parse(headers.pop(HEADER))
+        origin = replace(origin, topic=roles[origin.topic])
+        if "dead_letter.topic" in headers:
+            headers["dead_letter.topic"] = roles[headers["dead_letter.topic"]]
+            value = {"raw": message.value().decode()}
+        else:
+            value = json.loads(message.value())
+        return Row((message.key() or b"").decode(), value, origin.identity, tuple(sorted(headers.items())))
+
+    def left_open(self) -> list[str]:
+        return harness.open_transactions(harness.Job(self.job, self.bootstrap, "", "", self.directory))
+
+
+class Runs:
+    """All runs of a session: each at most once, started when somebody first asks for its pipeline."""
+
+    def __init__(self, bootstrap: str, directory: Path) -> None:
+        self.bootstrap, self._directory = bootstrap, directory
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._topics: list[str] = []
+        self._runs: dict[tuple[str, str], Run] = {}
+        self._ended: dict[tuple[str, str], Exception | None] = {}
+
+    def of(self, case: str, engine: str, spark: Any) -> Run:
+        """The run, ended. Raises CannotRun if the engine refused it, AssertionError if it failed."""
+        if (case, engine) not in self._ended:
+            self._all(case, spark)
+        if (error := self._ended[case, engine]) is not None:
+            raise error
+        return self._runs[case, engine]
+
+    def _all(self, name: str, spark: Any) -> None:
+        case = CASES[name]
+        inputs = {role: f"{name}-{role}-{uuid4().hex[:8]}" for role in case.inputs}
+        made = list(inputs.values())
+        for engine in (REFERENCE, *ENGINES):
+            outputs = self._named(case, name, engine)
+            made += outputs.values()
+            directory = self._directory / name / engine
+            self._runs[name, engine] = Run(name, engine, self.bootstrap, directory, {**inputs, **outputs})
+            self._ended[name, engine] = None
+        self.create(made)
+        for phase in case.phases:
+            for role, rows in phase.items():
+                feed(self.bootstrap, inputs[role], rows)
+            self._phase(name, spark)
+
+    def _phase(self, name: str, spark: Any) -> None:
+        """All engines at the same time, as far as they can go."""
+        for engine in self._able(name):
+            if engine != "spark":
+                self._runs[name, engine].start()
+        for engine in self._able(name):
+            run = self._runs[name, engine]
+            try:
+                if engine == "spark":
+                    run.on_spark(spark)
+                else:
+                    run.wait()
+            except Exception as error:  # noqa: BLE001 - raised where somebody asks for this run
+                self._ended[name, engine] = error
+
+    def _able(self, name: str) -> Iterable[str]:
+        return [engine for engine in (*ENGINES, REFERENCE) if self._ended[name, engine] is None]
+
+    def _named(self, case: Case, name: str, engine: str) -> dict[str, str]:
+        return {o: f"{name}-{engine}-{o}-{uuid4().hex[:8]}" for o in case.outputs if o != "files"}
+
+    def begin(self, name: str, tag: str) -> Run:
+        """A run of the case with an input of its own, for a test to drive: nothing is fed or started yet."""
+        case = CASES[name]
+        topics = {role: f"{name}-{tag}-{role}-{uuid4().hex[:8]}" for role in case.inputs}
+        topics |= self._named(case, name, tag)
+        self.create(topics.values())
+        run = self._runs[name, tag] = Run(name, tag, self.bootstrap, self._directory / name / tag, topics)
+        return run
+
+    def create(self, names: Iterable[str]) -> None:
+        """Topics of three partitions, that ``close`` deletes."""
+        new = [NewTopic(name, 3, 1) for name in names]
+        self._topics += [topic.topic for topic in new]
+        for made in self._admin.create_topics(new).values():
+            made.result(30)
+
+    def close(self) -> None:
+        for run in self._runs.values():
+            run.stop()
+        if self._topics:
+            for deleted in self._admin.delete_topics(self._topics).values():
+                deleted.result(30)
+
+
+def feed(bootstrap: str, topic: str, rows: Iterable[Fed]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+    for key, value, timestamp in rows:
+        data = value if isinstance(value, bytes) else json.dumps(value).encode()
+        producer.produce(topic, data, key=key, timestamp=timestamp)
+    assert producer.flush(30) == 0
+
+
+def differences(case: Case, output: str, found: list[Row], wanted: list[Row]) -> list[str]:
+    """All that is wrong with an output, a few examples each; empty if it is as it must be."""
+    problems = []
+    if (count := case.rows.get(output)) is not None and len(found) != count:
+        problems.append(f"{output}: {len(found)} rows, not {count}")
+    origins = Counter(row.origin for row in found if row.origin)
+    if doubled := [origin for origin, times in origins.items() if times > 1]:
+        problems.append(f"{output}: {len(doubled)} origins twice, such as {doubled[:3]}")
+    for number, claim in enumerate(case.claims[output]):
+        got, due = claim(found), claim(wanted)
+        if got != due:
+            more, less = list((got - due).elements()), list((due - got).elements())
+            problems.append(
+                f"{output}, claim {number}: {len(more)} only here, such as {more[:3]}; "
+                f"{len(less)} only there, such as {less[:3]}"
+            )
+    return problems if wanted else [*problems, f"{output}: the reference is empty"]

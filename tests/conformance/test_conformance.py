@@ -1,0 +1,53 @@
+"""One pipeline, three engines: what is committed is the same. What cannot be is in ``gaps``, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conformance.cases import CASES
+from tests.conformance.gaps import GAPS
+from tests.conformance.runs import ENGINES, REFERENCE, CannotRun, Runs, differences
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+MOST_GAPS = 2
+
+
+def _pairs() -> list[Any]:
+    """Every pipeline on every engine. A gap is expected to fail, as a refusal and as nothing else."""
+    return [
+        pytest.param(case, engine, id=f"{case}-{engine}", marks=_mark(case, engine))
+        for case in CASES
+        for engine in ENGINES
+    ]
+
+
+def _mark(case: str, engine: str) -> tuple[pytest.MarkDecorator, ...]:
+    gap = GAPS.get((case, engine))
+    return () if gap is None else (pytest.mark.xfail(strict=True, raises=CannotRun, reason=gap.reason),)
+
+
+@pytest.mark.parametrize(("case", "engine"), _pairs())
+def test_committed_outputs_are_the_same(runs: Runs, spark: Any, case: str, engine: str) -> None:
+    run, reference = runs.of(case, engine, spark), runs.of(case, REFERENCE, spark)
+
+    for output in CASES[case].outputs:
+        assert differences(CASES[case], output, run.rows(output), reference.rows(output)) == []
+    assert run.left_open() == []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_reference_has_as_many_rows_as_it_must(runs: Runs, spark: Any, case: str) -> None:
+    reference = runs.of(case, REFERENCE, spark)
+
+    for output in CASES[case].outputs:
+        rows = reference.rows(output)
+        assert differences(CASES[case], output, rows, rows) == []
+    assert reference.left_open() == []
+
+
+def test_gaps_are_few_and_of_pipelines_that_are_run() -> None:
+    assert set(GAPS) <= {(case, engine) for case in CASES for engine in ENGINES}
+    assert len(GAPS) == MOST_GAPS, "count them again, and say so in the docs"
+    assert all(gap.reason and gap.says for gap in GAPS.values())

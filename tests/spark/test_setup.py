@@ -1,0 +1,144 @@
+"""What the engine says before anything starts: of a plan, of settings, and of a machine that is not set up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafka_eos.errors import ConfigError
+from kafka_eos.spark import session
+from kafka_eos.spark.epochs import _as_ours
+
+FLAT = """
+from kafka_eos import Pipeline
+from kafka_eos.testing import ListSource, MemorySink
+
+pipeline = Pipeline("flat", checkpoint_mode="at-least-once", parallelism=3)
+keyed = pipeline.source("in", ListSource([1, 2])).key_by(str, "by-number", values=int)
+keyed.fold("sum", init=int, step=lambda total, n: total + n).sink("out", MemorySink())
+"""
+ROUND = """
+from kafka_eos import Pipeline
+from kafka_eos.testing import ListSource, MemorySink
+
+pipeline = Pipeline("round")
+source = pipeline.source("in", ListSource([1]))
+source.iterate("again", lambda n: (n.filter(lambda n: n < 3), n), values=int).sink("out", MemorySink())
+"""
+BLOCKED = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pyspark", "py4j"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def kafka_eos(directory: Path, *arguments: str, **environment: str) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error in one line."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_EOS_", "COLUMNS"))}
+    command = [sys.executable, "-m", "kafka_eos", *arguments]
+    done = subprocess.run(
+        command, cwd=directory, env={**kept, **environment}, capture_output=True, text=True, check=False, timeout=120
+    )
+    return done.returncode, done.stdout, " ".join(done.stderr.split())
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "flat.py").write_text(FLAT)
+    (tmp_path / "round.py").write_text(ROUND)
+    return tmp_path
+
+
+def test_explain_knows_what_is_different_on_spark(home: Path) -> None:
+    code, here, shown = kafka_eos(home, "explain", "flat.py")
+    assert code == 0, shown
+    code, there, shown = kafka_eos(home, "explain", "flat.py", "--engine", "spark")
+    assert code == 0, shown
+
+    assert "at-least-once: checkpoint_mode lets rows pass" in here
+    assert "at-least-once: " not in there
+    assert "on Spark an epoch is one job: 2 stages" in there
+    assert "on Spark parallelism is the number of tasks of a stage: 3" in there
+    assert "on Spark checkpoint_mode=at-least-once changes nothing (there are no barriers" in there
+    assert "on Spark" not in here
+
+
+def test_without_a_parallelism_it_is_one_task_a_core(home: Path) -> None:
+    (home / "flat.py").write_text(FLAT.replace(', checkpoint_mode="at-least-once", parallelism=3', ""))
+
+    code, out, shown = kafka_eos(home, "explain", "flat.py", "--engine", "spark")
+
+    assert code == 0, shown
+    assert "one for each core of the cluster" in out and "changes nothing" not in out
+
+
+def test_explain_and_run_refuse_a_circle_in_the_same_words(home: Path) -> None:
+    assert kafka_eos(home, "explain", "round.py")[0] == 0
+    code, _, explained = kafka_eos(home, "explain", "round.py", "--engine", "spark")
+    ran, _, shown = kafka_eos(home, "run", "round.py", "--engine", "spark", JAVA_HOME="/nowhere")
+
+    assert (code, ran) == (2, 2)
+    assert "which cannot run in a circle. Run it on the embedded engine, or loop through a topic" in explained
+    assert explained in shown
+    assert not (home / ".kafka-eos").exists(), "something was started"
+
+
+# ---------------------------------------------------------------- the machine
+
+
+def test_a_java_that_is_not_there(home: Path) -> None:
+    code, _, shown = kafka_eos(home, "run", "flat.py", "--engine", "spark", JAVA_HOME="/nowhere")
+
+    assert code == 2
+    assert "ConfigError: Spark needs Java 17 or newer, and there is none (JAVA_HOME=/nowhere)" in shown
+
+
+@pytest.mark.parametrize("version", ["1.8.0_362", "11.0.22"])
+def test_a_java_that_is_too_old(home: Path, version: str) -> None:
+    java = home / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2022-01-18' >&2\n")
+    java.chmod(0o755)
+
+    code, _, shown = kafka_eos(home, "run", "flat.py", "--engine", "spark", JAVA_HOME=str(home / "jdk"))
+
+    assert code == 2
+    assert f"ConfigError: Spark needs Java 17 or newer; {java} says" in shown and version in shown
+    assert "Traceback" not in shown
+
+
+def test_pyspark_that_is_not_installed(home: Path) -> None:
+    (home / "site").mkdir()
+    (home / "site" / "sitecustomize.py").write_text(BLOCKED)
+    path = os.pathsep.join([str(home / "site"), os.environ.get("PYTHONPATH", "")])
+
+    code, _, shown = kafka_eos(home, "run", "flat.py", "--engine", "spark", PYTHONPATH=path)
+
+    assert code == 2
+    assert "ConfigError: the Spark engine needs pyspark and pyarrow: pip install 'kafka-eos[spark]'" in shown
+    assert "No module named 'pyspark'" in shown and "Traceback" not in shown
+    assert kafka_eos(home, "explain", "flat.py", "--engine", "spark", PYTHONPATH=path)[0] == 0
+
+
+def test_a_python_of_another_version(home: Path, other_python: str) -> None:
+    code, _, shown = kafka_eos(
+        home, "run", "flat.py", "--engine", "spark", "--master", "local[1,2]", "--until-caught-up",
+        PYSPARK_PYTHON=other_python, SPARK_LOCAL_IP="127.0.0.1",
+    )  # fmt: skip
+
+    assert code == 2, shown
+    assert "ConfigError: driver and executors need the same Python: set PYSPARK_PYTHON" in shown, shown
+
+
+@pytest.fixture
+def other_python() -> str:
+    return next(iter(os.environ.get("TEST_OTHER_PYTHON", "").split()))
