@@ -74,7 +74,7 @@ class EpochRunner:
         try:
             rows = self._plan(spec).select("frame").collect()
         except (PySparkException, Py4JError, OSError) as error:
-            raise _as_ours(error) from error
+            raise as_ours(error) from error
         reports = [decode_report(bytes(row[0])) for row in rows]
         fitting(reports, self._depth, spec.parallelism)
         return _outcome(reports, spec.parallelism, self._retried())
@@ -164,7 +164,7 @@ def _longest(times: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
     return longest
 
 
-def _as_ours(error: Exception) -> Exception:
+def as_ours(error: Exception) -> Exception:
     """A failed job throws the attempt away; a session that is gone, or wrong, cannot run another."""
     text = str(error)
     if isinstance(error, OSError) or (isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pyspark
 import pytest
+from pyspark.errors import PySparkException
 
 from kafka_eos.errors import ConfigError
 from kafka_eos.spark import session
-from kafka_eos.spark.epochs import _as_ours
+from kafka_eos.spark.epochs import as_ours
 
 FLAT = """
 from kafka_eos import Pipeline
@@ -129,6 +133,7 @@ def test_pyspark_that_is_not_installed(home: Path) -> None:
     assert kafka_eos(home, "explain", "flat.py", "--engine", "spark", PYTHONPATH=path)[0] == 0
 
 
+@pytest.mark.timeout(300)
 def test_a_python_of_another_version(home: Path, other_python: str) -> None:
     code, _, shown = kafka_eos(
         home, "run", "flat.py", "--engine", "spark", "--master", "local[1,2]", "--until-caught-up",
@@ -137,8 +142,39 @@ def test_a_python_of_another_version(home: Path, other_python: str) -> None:
 
     assert code == 2, shown
     assert "ConfigError: driver and executors need the same Python: set PYSPARK_PYTHON" in shown, shown
+    assert shown.count("restarts=0"), "it was tried again"
 
 
 @pytest.fixture
 def other_python() -> str:
-    return next(iter(os.environ.get("TEST_OTHER_PYTHON", "").split()))
+    """One of another minor version that this Spark can start; found in PATH, or where pyenv keeps them."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for minor in (10, 11, 12, 13, 14):
+        found = [shutil.which(f"python3.{minor}"), *map(str, pyenv.glob(f"3.{minor}.*/bin/python"))]
+        for python in filter(None, found):
+            said = subprocess.run([python, "--version"], capture_output=True, text=True, check=False)
+            if minor != sys.version_info.minor and said.stdout.startswith(f"Python 3.{minor}."):
+                return python
+    pytest.skip("there is no other Python on this machine")
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] 3.12", "need the same Python"),
+        ("ModuleNotFoundError: No module named 'kafka_eos'", "executors cannot import kafka_eos: install it"),
+        ('java.io.IOException: Cannot run program "/opt/python"', "executors cannot start Python"),
+    ],
+)
+def test_what_a_cluster_says_that_is_not_set_up(said: str, advice: str) -> None:
+    ours = as_ours(PySparkException(f"Job aborted due to stage failure\n{said}\n\tat org.apache.spark.Somewhere"))
+
+    assert isinstance(ours, ConfigError)
+    assert advice in str(ours) and said in str(ours)
+
+
+def test_spark_and_pyspark_of_different_versions(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "4.1.1")
+
+    with pytest.raises(ConfigError, match=f"pip install 'pyspark=={spark.version}', the same on driver and executors"):
+        session.check(spark)

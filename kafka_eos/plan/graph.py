@@ -1,0 +1,159 @@
+"""The plan: what a pipeline does, as frozen nodes in topological order.
+
+An engine reads the plan and nothing else of the user's program. Nodes name their inputs, so a plan is plain
+data plus the user's functions.
+
+Rule: a plan that exists in an engine's hands is valid. ``validate`` refuses everything that could not keep its
+guarantee, and every refusal quotes the line of the user's file it is about.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from kafka_eos.interfaces import Guarantee
+from kafka_eos.plan.nodes import Feedback, KeyBy, Node, Sink, Source, Where, one_phase
+from kafka_eos.plan.segments import Segment, segments
+from kafka_eos.plan.validation import validate
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One way from a source to a sink, with what it guarantees and why."""
+
+    nodes: tuple[str, ...]
+    guarantee: Guarantee
+    reason: str
+
+    @property
+    def source(self) -> str:
+        return self.nodes[0]
+
+    @property
+    def sink(self) -> str:
+        return self.nodes[-1]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole pipeline. ``nodes`` are in topological order: inputs before those who read them."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    where: Where
+
+    @cached_property
+    def _by_name(self) -> dict[str, Node]:
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def _downstream(self) -> dict[str, tuple[tuple[Node, int], ...]]:
+        edges: dict[str, list[tuple[Node, int]]] = {node.name: [] for node in self.nodes}
+        for node in self.nodes:
+            for index, name in enumerate(node.inputs):
+                edges[name].append((node, index))
+            if isinstance(node, Feedback):
+                edges[node.name].append((self._by_name[node.to], 1))
+        return {name: tuple(readers) for name, readers in edges.items()}
+
+    def node(self, name: str) -> Node:
+        """The node of that name; KeyError if there is none."""
+        return self._by_name[name]
+
+    def downstream(self, name: str) -> tuple[tuple[Node, int], ...]:
+        """Who reads the node, in plan order, each with the number of the input it reads it at."""
+        return self._downstream[name]
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, Source))
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Every sink, those for dead letters included."""
+        return tuple(node for node in self.nodes if isinstance(node, Sink))
+
+    def dead_letters(self, source: str) -> Sink | None:
+        """The sink that takes refused records of ``source``, if it has one."""
+        return next((sink for sink in self.sinks if sink.dead_letters and sink.inputs == (source,)), None)
+
+    @cached_property
+    def exchanges(self) -> tuple[Node, ...]:
+        """Nodes whose output changes subtasks, in plan order."""
+        return tuple(node for node in self.nodes if node.partitioning is not None)
+
+    @property
+    def feedbacks(self) -> tuple[Node, ...]:
+        """The exchanges that lead back to loops."""
+        return tuple(node for node in self.nodes if isinstance(node, Feedback))
+
+    def keeps_local(self, name: str) -> bool:
+        """Does the operator have state of whatever keys reach its subtask, because no exchange brings them together?"""
+        node = self._by_name[name]
+        above = [self._by_name[each] for each in node.inputs]
+        return node.stateful and any(isinstance(each, KeyBy) and each.local for each in above)
+
+    @cached_property
+    def one_by_one(self) -> Plan:
+        """The same plan with every fold in one phase: outputs for each record, where this has one a key and epoch."""
+        return replace(self, nodes=tuple(map(one_phase, self.nodes)))
+
+    def below(self, name: str) -> frozenset[str]:
+        """Every node that rows of this one may reach, by whatever way; in a loop that is the node itself, too."""
+        todo, seen = [name], set[str]()
+        while todo:
+            found = {reader.name for reader, _ in self.downstream(todo.pop())} - seen
+            seen |= found
+            todo += found
+        return frozenset(seen)
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """The plan cut at its exchanges, in the order of their first heads: what several subtasks run."""
+        return tuple(segments(self, self.exchanges))
+
+    @cached_property
+    def loops_only(self) -> tuple[Segment, ...]:
+        """The plan cut where it leads back, and nowhere else: what a single subtask runs."""
+        return tuple(segments(self, self.feedbacks))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of names, kinds and edges. The user's code and settings do not change it."""
+        shape = [[node.name, node.kind, list(node.inputs)] for node in self.nodes]
+        return hashlib.sha256(json.dumps([self.name, shape], separators=(",", ":")).encode()).hexdigest()
+
+    @cached_property
+    def paths(self) -> tuple[Path, ...]:
+        """Every way from a source to a sink, in plan order."""
+        return tuple(path for source in self.sources for path in self._walk((source.name,)))
+
+    def _walk(self, nodes: tuple[str, ...]) -> Iterator[Path]:
+        for reader, _ in self._downstream[nodes[-1]]:
+            if isinstance(reader, Feedback):
+                continue  # what comes back has been this way
+            if isinstance(reader, Sink):
+                yield self._path((*nodes, reader.name))
+            else:
+                yield from self._walk((*nodes, reader.name))
+
+    def _path(self, nodes: tuple[str, ...]) -> Path:
+        source, sink = self._by_name[nodes[0]], self._by_name[nodes[-1]]
+        assert isinstance(source, Source)
+        assert isinstance(sink, Sink)
+        if sink.sink.guarantee is Guarantee.AT_LEAST_ONCE:
+            return Path(nodes, Guarantee.AT_LEAST_ONCE, f"sink {sink.name!r} was asked for at-least-once by name")
+        if source.source.guarantee is Guarantee.AT_LEAST_ONCE:
+            return Path(nodes, Guarantee.AT_LEAST_ONCE, f"source {source.name!r} cannot be read again exactly")
+        return Path(nodes, Guarantee.EXACTLY_ONCE, "offsets, state and output are committed as one epoch")
+
+    # ------------------------------------------------------------ validation
+
+    def validate(self) -> Plan:
+        """Return the plan if it can run and keep its guarantees, else raise PlanError that quotes the line."""
+        validate(self)
+        return self

@@ -1,0 +1,247 @@
+"""The nodes of a plan: one operator each, frozen, with the line of the user's program that made it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from kafka_eos import interfaces
+from kafka_eos.interfaces import Codec, DeadLetters, ListCodec
+
+OnError: TypeAlias = Literal["stop"] | DeadLetters
+"""What a source does with a record that cannot be processed."""
+
+
+class DerivedNameWarning(UserWarning):
+    """A stateful operator has a name that depends on its position: editing the pipeline can orphan its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A line of the user's program."""
+
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f": {self.text}" if self.text else "")
+
+
+class Partitioning(enum.Enum):
+    """How an exchange chooses the subtask that gets a row."""
+
+    HASH = "hash"
+    """The owner of the key's group."""
+    REBALANCE = "rebalance"
+    """Any; even shares."""
+    BROADCAST = "broadcast"
+    """All of them."""
+    FEEDBACK = "feedback"
+    """The one that sends it: back to the head of a loop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One operator. ``inputs`` are names of nodes; ``derived`` says that the name was not given by the user."""
+
+    kind: ClassVar[str] = "node"
+    stateful: ClassVar[bool] = False
+
+    name: str
+    where: Where
+    inputs: tuple[str, ...] = ()
+    derived: bool = False
+
+    @property
+    def partitioning(self) -> Partitioning | None:
+        """How the node's output changes subtasks; None if it stays where it is ("forward")."""
+        return None
+
+    @property
+    def wire(self) -> ListCodec[Any] | None:
+        """The codec of values that change subtasks here; None where they do not."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source(Node):
+    kind: ClassVar[str] = "source"
+
+    source: interfaces.Source[Any]
+    on_error: OnError = "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Map(Node):
+    kind: ClassVar[str] = "map"
+
+    fn: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter(Node):
+    kind: ClassVar[str] = "filter"
+
+    fn: Callable[[Any], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlatMap(Node):
+    kind: ClassVar[str] = "flat-map"
+
+    fn: Callable[[Any], Iterable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapBatches(Node):
+    kind: ClassVar[str] = "map-batches"
+
+    fn: Callable[[list[Any]], list[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyBy(Node):
+    kind: ClassVar[str] = "key-by"
+
+    fn: Callable[[Any], Any]
+    key_codec: Codec[Any]
+    values: ListCodec[Any]
+    local: bool = False
+    """The user vouches that all records of a key come from splits that one subtask reads: no exchange."""
+
+    @property
+    def partitioning(self) -> Partitioning | None:
+        return None if self.local else Partitioning.HASH
+
+    @property
+    def wire(self) -> ListCodec[Any] | None:
+        return None if self.local else self.values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialFold(KeyBy):
+    """The ``key_by`` before a fold with ``merge=``: sums up in each subtask, and sends accumulators once an epoch.
+
+    ``values`` is the codec of accumulators. It keeps no state: an epoch ends with nothing in it.
+    """
+
+    kind: ClassVar[str] = "partial-fold"
+
+    init: Callable[[], Any]
+    step: Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange(Node):
+    """Moves rows and does nothing else: ``rebalance``, ``broadcast``, and the way back of ``iterate``."""
+
+    kind: ClassVar[str] = "exchange"
+
+    how: Partitioning
+    values: ListCodec[Any]
+
+    @property
+    def partitioning(self) -> Partitioning:
+        return self.how
+
+    @property
+    def wire(self) -> ListCodec[Any]:
+        return self.values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold(Node):
+    """``entry_codec`` is the codec of what is stored for a key: the pair (updates, accumulator).
+
+    With ``merge`` its input is a ``PartialFold``: its rows are accumulators, and it has one output a key and epoch.
+    """
+
+    kind: ClassVar[str] = "fold"
+    stateful: ClassVar[bool] = True
+
+    init: Callable[[], Any]
+    step: Callable[[Any, Any], Any]
+    emit: Callable[[Any, Any], Any] | None
+    key_codec: Codec[Any]
+    entry_codec: Codec[tuple[int, Any]]
+    merge: Callable[[Any, Any], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduce(Node):
+    kind: ClassVar[str] = "reduce"
+    stateful: ClassVar[bool] = True
+
+    fn: Callable[[Any, Any], Any]
+    key_codec: Codec[Any]
+    entry_codec: Codec[tuple[int, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process(Node):
+    """``factory`` makes a fresh process function for every session of a worker."""
+
+    kind: ClassVar[str] = "process"
+    stateful: ClassVar[bool] = True
+
+    factory: Callable[[], Any]
+    key_codec: Codec[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Union(Node):
+    """The engine renumbers lanes with ``union_lane``; there is no operator to build."""
+
+    kind: ClassVar[str] = "union"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop(Node):
+    """The head of a loop: rows from before it, and rows that come back. There is no operator to build."""
+
+    kind: ClassVar[str] = "loop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback(Exchange):
+    """Takes rows back to the loop named ``to``: the one edge of the plan that does not lead to a later node."""
+
+    kind: ClassVar[str] = "feedback"
+
+    how: Partitioning = Partitioning.FEEDBACK
+    to: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink(Node):
+    """With ``dead_letters`` the node stands for the source's ``on_error``: it gets refused records, no batches."""
+
+    kind: ClassVar[str] = "sink"
+
+    sink: interfaces.Sink[Any]
+    dead_letters: bool = False
+
+
+def union_lane(lane: int, inputs: int, index: int) -> int:
+    """The lane of a batch after a union of ``inputs`` streams that it entered as number ``index``.
+
+    Two different paths never get the same lane: (lane, index) can be read back from the result.
+    """
+    return lane * inputs + index
+
+
+def for_dead_letters(node: Node) -> bool:
+    return isinstance(node, Sink) and node.dead_letters
+
+
+def one_phase(node: Node) -> Node:
+    match node:
+        case PartialFold():
+            shared = {field.name: getattr(node, field.name) for field in fields(KeyBy)}
+            return KeyBy(**shared)
+        case Fold(merge=merge) if merge is not None:
+            return replace(node, merge=None)
+    return node

@@ -1,0 +1,119 @@
+"""What a plan must be to run and to keep its guarantees. Every refusal quotes the line of the user's file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kafka_eos.errors import ConfigError, PlanError
+from kafka_eos.ids import token
+from kafka_eos.interfaces import Guarantee
+from kafka_eos.plan.nodes import Exchange, Feedback, KeyBy, Loop, Node, PartialFold, Sink, for_dead_letters
+
+if TYPE_CHECKING:
+    from kafka_eos.plan.graph import Plan
+
+
+def validate(plan: Plan) -> None:
+    """Raise PlanError for the first thing that is wrong."""
+    _check_names(plan)
+    _check_edges(plan)
+    _check_use(plan)
+    _check_local(plan)
+    _check_sinks(plan)
+    _check_guarantees(plan)
+
+
+def _check_names(plan: Plan) -> None:
+    for what, name, where in [("pipeline", plan.name, plan.where), *((n.kind, n.name, n.where) for n in plan.nodes)]:
+        try:
+            token(name, f"the {what} name")
+        except ConfigError as error:
+            raise PlanError(f"{error}\n  {where}") from None
+    first: dict[str, Node] = {}
+    for node in plan.nodes:
+        if (other := first.setdefault(node.name, node)) is not node:
+            raise PlanError(
+                f"two operators are named {node.name!r}; give one another name.\n  {other.where}\n  {node.where}"
+            )
+
+
+def _check_edges(plan: Plan) -> None:
+    seen: dict[str, Node] = {}
+    for node in plan.nodes:
+        for name in node.inputs:
+            if name not in seen:
+                raise PlanError(
+                    f"{node.kind} {node.name!r} reads {name!r}, which is not a stream of pipeline "
+                    f"{plan.name!r} before it.\n  {node.where}"
+                )
+            if isinstance(seen[name], Sink):
+                raise PlanError(f"{node.kind} {node.name!r} reads the sink {name!r}.\n  {node.where}")
+            if node.stateful and not isinstance(seen[name], KeyBy):
+                raise PlanError(
+                    f"{node.kind} {node.name!r} keeps state for a key, but its input {name!r} has no key; "
+                    f"put .key_by(...) before it.\n  {node.where}"
+                )
+        if len(set(node.inputs)) < len(node.inputs):
+            raise PlanError(
+                f"union {node.name!r} has the same stream twice; every record would count double.\n  {node.where}"
+            )
+        seen[node.name] = node
+
+
+def _check_use(plan: Plan) -> None:
+    if not plan.sources:
+        raise PlanError(f"pipeline {plan.name!r} has no source; start with pipeline.source(name, ...).\n  {plan.where}")
+    for node in plan.nodes:
+        readers = [reader for reader, _ in plan.downstream(node.name) if not for_dead_letters(reader)]
+        if not isinstance(node, Sink) and not readers:
+            raise PlanError(
+                f"nothing reads the stream that {node.kind} {node.name!r} makes; "
+                f"end it with .sink(name, ...) or remove it.\n  {node.where}"
+            )
+
+
+def _check_local(plan: Plan) -> None:
+    """What stays in its subtask, or waits there for the end of the epoch, must be in a place where that is sound."""
+    for node in plan.nodes:
+        below = plan.below(node.name)
+        if isinstance(node, KeyBy) and node.local and node.name in below:
+            raise PlanError(
+                f"{node.kind} {node.name!r} is local=True in a loop: rows that come back were never dealt out by "
+                f"partition, so nobody can vouch for where their keys are. Leave local=True out.\n  {node.where}"
+            )
+        if isinstance(node, PartialFold) and any(isinstance(plan.node(name), Loop) for name in below):
+            raise PlanError(
+                f"what the fold behind {node.name!r} makes goes into a loop, and with merge= it makes it at the end of "
+                f"an epoch only: the last rows would never go round. Leave merge= out there.\n  {node.where}"
+            )
+        if isinstance(node, Exchange) and not isinstance(node, Feedback):
+            for name in sorted(below):
+                reader = plan.node(name)
+                if isinstance(reader, KeyBy) and reader.local:
+                    raise PlanError(
+                        f"{reader.kind} {name!r} is local=True, but {node.how.value} {node.name!r} before it puts rows "
+                        f"of a key into any subtask. Leave local=True out.\n  {reader.where}"
+                    )
+
+
+def _check_sinks(plan: Plan) -> None:
+    chosen = [node for node in plan.sinks if not node.dead_letters]
+    uses = Counter(id(node.sink) for node in chosen)
+    for node in chosen:
+        if uses[id(node.sink)] > 1:
+            raise PlanError(
+                f"the sink object of {node.name!r} is attached to more than one stream; "
+                f"use .union(...) before one sink, or make a sink for each.\n  {node.where}"
+            )
+
+
+def _check_guarantees(plan: Plan) -> None:
+    for path in plan.paths:
+        sink = plan.node(path.sink)
+        assert isinstance(sink, Sink)
+        if path.guarantee is Guarantee.AT_LEAST_ONCE and sink.sink.guarantee is Guarantee.EXACTLY_ONCE:
+            raise PlanError(
+                f"{' -> '.join(path.nodes)} cannot be exactly-once: {path.reason}. To accept duplicates "
+                f'on this path, ask for them on the sink: delivery="at-least-once".\n  {sink.where}'
+            )
