@@ -107,12 +107,21 @@ def _serializers(figure: Any, rows: Sequence[Row]) -> None:
         axes.tick_params(axis="x", rotation=30)
 
 
+def _spark(figure: Any, rows: Sequence[Row]) -> None:
+    workloads = sorted({row["workload"] for row in rows})
+    beside = figure.subplots(1, len(workloads), squeeze=False)[0]
+    for axes, workload in zip(beside, workloads, strict=True):
+        _bars(axes, [row for row in rows if row["workload"] == workload], "who", "rate", 1e-3)
+        _dress(axes, f"{workload}: thousand records a second", "", legend=False, from_zero=False)
+
+
 _DRAWINGS: Mapping[str, tuple[Callable[[Any, Sequence[Row]], None], tuple[float, float]]] = {
     "abs_paper": (_abs_paper, (7.5, 4.2)),
     "exchange": (_exchange, (13.0, 4.0)),
     "skew": (_skew, (10.5, 4.0)),
     "state_sizes": (_state_sizes, (13.5, 4.0)),
     "serializers": (_serializers, (11.5, 4.4)),
+    "spark": (_spark, (14.0, 3.6)),
 }
 
 NAMES = tuple(_DRAWINGS)

@@ -151,10 +151,10 @@ def _point(turn: int, contender: Contender, given: Input, interval: float, clust
         done = _told_by_spark(directory)
     else:
         done = _told_by_history(directory, given.records / wanted.records if contender.output == _EACH else None)
-    _check(contender, wanted, done, cluster.committed(output))
+    check(contender, wanted, done, cluster.committed(output))
     cluster.delete(output)
-    figures = _figures(done, looks)
-    tell(f"turn {turn + 1}: {contender.title}: {figures['rate'] / 1000:.1f} k records/s, {figures['cpu']:.1f} CPU s/M")
+    found = figures(done, looks)
+    tell(f"turn {turn + 1}: {contender.title}: {found['rate'] / 1000:.1f} k records/s, {found['cpu']:.1f} CPU s/M")
     return {
         "turn": turn,
         "workload": contender.workload,
@@ -164,7 +164,7 @@ def _point(turn: int, contender: Contender, given: Input, interval: float, clust
         "records": given.records,
         "batches": len(done),
         "load": load,
-        **figures,
+        **found,
     }
 
 
@@ -243,7 +243,7 @@ def _sum(records: int | Mapping[str, int]) -> int:
     return records if isinstance(records, int) else sum(records.values())
 
 
-def _check(contender: Contender, wanted: Expected, done: Sequence[Done], values: Iterable[bytes]) -> None:
+def check(contender: Contender, wanted: Expected, done: Sequence[Done], values: Iterable[bytes]) -> None:
     """WrongOutput unless the topic has every row that it must have, and each account's last total.
 
     Where a batch puts out one row a key, their number depends on the batches: then it must be what those told.
@@ -254,7 +254,7 @@ def _check(contender: Contender, wanted: Expected, done: Sequence[Done], values:
         raise WrongOutput(f"{contender.title}: {wrong}")
 
 
-def _figures(done: Sequence[Done], looks: Sequence[Look]) -> dict[str, float]:
+def figures(done: Sequence[Done], looks: Sequence[Look]) -> dict[str, float]:
     """From the end of the first batch to that of the last: input rows a second, CPU seconds a million, peak MB."""
     if len(done) < 2:
         raise WrongOutput("a single batch: too few records to measure a rate")

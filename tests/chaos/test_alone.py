@@ -1,4 +1,4 @@
-"""Where no row passes between workers, a dead one goes back alone: the others run on, and nothing is lost or doubled."""
+"""Where no row passes between workers a dead one goes back alone: the others run on, nothing is lost or doubled."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ Rule: outputs are read by a read_committed consumer. A refusal of the engine is 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -66,6 +67,7 @@ class Run:
     job: str = field(default_factory=lambda: f"conformance-{uuid4().hex[:8]}")
     life: int = 0
     process: subprocess.Popen[bytes] | None = None
+    _read: dict[str, list[Row]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True)
@@ -99,7 +101,7 @@ class Run:
         command = [sys.executable, "-m", "kafka_eos", "run", str(self.app.path), "--until-caught-up"]
         command += ["--from", str(savepoint)] if savepoint else []
         workers = self.engine.removeprefix("embedded-")
-        environment = {**harness.os.environ, "KAFKA_EOS_PARALLELISM": workers, "COLUMNS": "500"}
+        environment = {**os.environ, "KAFKA_EOS_PARALLELISM": workers, "COLUMNS": "500"}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=ROOT)
 
@@ -151,7 +153,12 @@ class Run:
     # ------------------------------------------------------------ what came out
 
     def rows(self, output: str) -> list[Row]:
-        """Committed rows, in the order in which they stand."""
+        """Committed rows, in the order in which they stand; read once, so the run must have ended."""
+        if output not in self._read:
+            self._read[output] = self._rows(output)
+        return self._read[output]
+
+    def _rows(self, output: str) -> list[Row]:
         if output == "files":
             parts = sorted((self.directory / "files").glob("part-*"))
             return [Row("", json.loads(line), "") for part in parts for line in part.read_bytes().splitlines()]

@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks import abs_paper, exchange, plots, serializers, skew, state_sizes
+from benchmarks import abs_paper, exchange, plots, serializers, skew, spark, state_sizes
 from benchmarks.apps.generated import Counter, CountingSink, GeneratedSource, latencies
 from benchmarks.command import Benchmark, write_page
 from benchmarks.jobs import Unusable, measure, started
+from benchmarks.trial import WrongOutput
+from benchmarks.workloads import Expected
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.interfaces import JobContext, Positions, TaskContext
 from kafka_eos.records import Batch
@@ -184,6 +186,15 @@ POINTS: Mapping[str, tuple[Benchmark, list[Row]]] = {
             ),
         ],
     ),
+    "spark": (
+        spark.BENCHMARK,
+        [
+            {"workload": each.workload, "who": each.name, "guarantee": each.guarantee, "output": each.output}
+            | {"rate": 2e3 if each.few else 1e5, "cpu": 500.0 if each.few else 10.0, "memory": 900.0}
+            | {"records": 1000, "batches": 3, "load": 0.1}
+            for each in spark.contenders(row_state=True)
+        ],
+    ),
 }
 
 
@@ -215,6 +226,44 @@ def test_a_small_run_of_state_sizes(tmp_path: Path) -> None:
 
     parts = Counts(row["part"] for row in json.loads(out.read_text())["rows"])
     assert parts == {"checkpoint": 2 * len(state_sizes.SHARES), "restore": 4}
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_a_small_run_on_spark(tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    sizes = ["--records", "3000", "--batch", "1000", "--few", "300", "--only", "fold"]
+
+    assert spark.BENCHMARK.main(["--quick", *sizes, "--directory", str(tmp_path), "--out", str(out)]) == 0
+
+    (row,) = json.loads(out.read_text())["rows"]
+    assert (row["workload"], row["who"], row["records"]) == ("W2", spark.MERGED, 3000)
+    assert row["batches"] >= 3
+    assert row["rate"] > 0
+    assert row["cpu"] > 0
+
+
+def test_figures_are_those_after_the_first_batch() -> None:
+    done = [spark.Done(10.0, 500, 500), spark.Done(12.0, 1000, 1000), spark.Done(14.0, 1000, 1000)]
+    looks = [spark.Look(at, cpu, memory) for at, cpu, memory in ((9.0, 3.0, 1), (11.0, 5.0, 10**6), (13.0, 9.0, 1))]
+
+    assert spark.figures(done, looks) == {"rate": 500.0, "cpu": pytest.approx(2500.0), "memory": 1.0}
+    with pytest.raises(WrongOutput, match="too few"):
+        spark.figures(done[:1], looks)
+
+
+def test_an_output_of_batches_must_have_as_many_rows_as_they_told() -> None:
+    merged = next(each for each in spark.contenders(row_state=True) if each.name == spark.MERGED)
+    wanted = Expected(3, 0, {"a": 5})
+    values = [b'{"account":"a","total":2}', b'{"account":"a","total":5}']
+
+    spark.check(merged, wanted, [spark.Done(1.0, 2, 1), spark.Done(2.0, 1, 1)], values)
+
+    with pytest.raises(WrongOutput, match="2 records instead of 3"):
+        spark.check(merged, wanted, [spark.Done(1.0, 3, 3)], values)
+    with pytest.raises(WrongOutput, match="last total"):
+        spark.check(merged, wanted, [spark.Done(1.0, 3, 2)], values[::-1])
 
 
 def test_a_small_run_of_serializers_into_the_docs(tmp_path: Path) -> None:
