@@ -27,4 +27,8 @@ GAPS: Mapping[tuple[str, str], Gap] = {
         "a segment would wait for its own barrier where a way with an exchange meets one without",
         "meets values that have not",
     ),
+    ("diamond", "spark"): Gap(
+        "a segment cannot work both before an exchange and behind it: stages run one after the other",
+        "meets values that have not",
+    ),
 }

@@ -108,7 +108,7 @@ def keyed(pipeline: Pipeline, at: Names) -> None:
     """flat_map before fold; reduce; process with a value, a map and a list."""
     read = payments(pipeline, at)
     to_kafka(totals(read.flat_map(shares)), at)
-    highest = read.key_by(account, "by-account").reduce("highest", higher, state=Payment)
+    highest = read.key_by(account, "by-account").reduce("highest-so-far", higher, state=Payment)
     to_kafka(highest.map(as_total), at, "highest")
     to_kafka(read.key_by(account, "by-owner").process("statement", Statement), at, "statements")
 

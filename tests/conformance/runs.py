@@ -177,9 +177,6 @@ class Run:
             value = json.loads(message.value())
         return Row((message.key() or b"").decode(), value, origin.identity, tuple(sorted(headers.items())))
 
-    def left_open(self) -> list[str]:
-        return harness.open_transactions(harness.Job(self.job, self.bootstrap, "", "", self.directory))
-
 
 class Runs:
     """All runs of a session: each at most once, started when somebody first asks for its pipeline."""
@@ -236,6 +233,20 @@ class Runs:
     def _named(self, case: Case, name: str, engine: str) -> dict[str, str]:
         return {o: f"{name}-{engine}-{o}-{uuid4().hex[:8]}" for o in case.outputs if o != "files"}
 
+    def left_open(self, case: str) -> list[str]:
+        """Transactions of the case's jobs, on whatever engine, that have not ended; and files that are only staged."""
+        from kafka.admin import KafkaAdminClient, TransactionState
+
+        runs = [run for (name, _), run in self._runs.items() if name == case]
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
+        try:
+            listed = [each for of_broker in admin.list_transactions().values() for each in of_broker]
+        finally:
+            admin.close()
+        begun = [each.transactional_id for each in listed if each.state is TransactionState.ONGOING]
+        staged = [path.name for run in runs for path in (run.directory / "files").glob(".*")]
+        return [each for each in begun if each.startswith(tuple(f"{run.job}." for run in runs))] + staged
+
     def begin(self, name: str, tag: str) -> Run:
         """A run of the case with an input of its own, for a test to drive: nothing is fed or started yet."""
         case = CASES[name]
@@ -247,7 +258,7 @@ class Runs:
 
     def create(self, names: Iterable[str]) -> None:
         """Topics of three partitions, that ``close`` deletes."""
-        new = [NewTopic(name, 3, 1) for name in names]
+        new = [NewTopic(name, 3, 1, config={"retention.ms": "-1"}) for name in names]  # timestamps are of long ago
         self._topics += [topic.topic for topic in new]
         for made in self._admin.create_topics(new).values():
             made.result(30)
