@@ -14,7 +14,7 @@ ENGINE     ?= embedded
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint format types chaos planted soak simulation bench docs requirements clean
+.PHONY: help env demo test lint format types campaign chaos planted soak simulation bench docs requirements clean
 
 help: ## This text
 	@echo "kafka-eos: exactly-once Kafka pipelines. New here? Run 'make demo' (needs Python 3.11+ and Java 17+), then"
@@ -32,7 +32,7 @@ demo: env ## Start a Kafka, run a pipeline, kill it on purpose, rescale it, prov
 	@$(BIN)/kafka-eos demo --engine $(ENGINE)
 
 test: env ## All tests but the planted bugs and long campaigns; starts a real Kafka and a real Spark itself
-	@$(PYTEST) -m "not planted and not campaign" $(TESTS)
+	@$(PYTEST) -m "not planted and not campaign and not slow" $(TESTS)
 
 lint: env ## Style and common mistakes (ruff)
 	@$(BIN)/ruff check .
@@ -45,6 +45,9 @@ format: env ## Let ruff repair what it can
 types: env ## Types (mypy --strict), the library and what users write with it
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests/typing
+
+campaign: env ## The tests that `make test` leaves out because together they take an hour or more
+	@$(PYTEST) -m "campaign or slow" $(TESTS)
 
 chaos: env ## Kill real jobs at each named step, and again while they recover: one worker, and three in each mode
 	@$(PYTEST) -m chaos $(TESTS)

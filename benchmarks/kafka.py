@@ -40,6 +40,8 @@ class Cluster:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
+                # A client that once found no leaders may say so for ever: it answers from memory.
+                self._admin = AdminClient({"bootstrap.servers": self.bootstrap})
 
     def delete(self, topic: str) -> None:
         for future in self._admin.delete_topics([topic]).values():

@@ -29,8 +29,8 @@ from confluent_kafka.admin import AdminClient
 
 from kafka_eos import errors
 from kafka_eos.cli import app
-from kafka_eos.devbroker import Broker
 from kafka_eos.coordinator.status import read_status
+from kafka_eos.devbroker import Broker
 from kafka_eos.failpoints import POINTS
 from kafka_eos.settings import Settings
 from kafka_eos.testing import SINK_CHECKS

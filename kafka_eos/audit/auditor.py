@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kafka_eos.audit.cluster import Cluster, Range, Ranges, in_flight, java_config, unsettled
 from kafka_eos.audit.ledger import Ledger, read_ledger
+from kafka_eos.audit.notes import notes
 from kafka_eos.audit.session import open_session
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic, cut, subject
 from kafka_eos.audit.verdict import Check, Evidence, Facts, NotPossible, Offender, Verdict, judge
@@ -28,7 +29,7 @@ from kafka_eos.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafka_eos.audit.jobs import ByEpoch, Expected, Scan
+    from kafka_eos.audit.jobs import ByEpoch, Scan
 
 Progress = Callable[[str], None]
 
@@ -275,9 +276,12 @@ class _Audit:
         if Check.LOST not in impossible:
             self._progress(f"recomputing the outputs of {inputs} records")
             made = scan.expected()
-        if made.loose and not self._cut.steady:
-            reason = f"{made.loose} outputs depend on the order of several input partitions"
-            impossible |= {Check.LOST: reason, Check.UNEXPECTED: reason}
+        unsure = dict(scan.not_recomputed)
+        if len(unsure) == len(self._subject.sinks):
+            impossible |= dict.fromkeys((Check.LOST, Check.UNEXPECTED), next(iter(unsure.values())))
+        if made.loose and not self._cut.steady and Check.LOST not in impossible:
+            open_, untold = self._order(scan, visible, impossible)
+            unsure, impossible = {**unsure, **open_}, impossible | untold
         facts = replace(
             base,
             inputs=inputs,
@@ -286,10 +290,30 @@ class _Audit:
             invisible=sum(count for count, _ in hidden.values()),
             expected=made.outputs,
             keys=made.keys,
-            notes=self._notes(made),
+            not_recomputed=unsure,
+            notes=notes(self._subject, self._cut, self.ledger, made.loose, unsure),
         )
         self._progress(f"comparing {facts.outputs} outputs with {made.outputs} expected")
         return replace(facts, evidence=self._evidence(scan, impossible, visible, hidden, facts))
+
+    def _order(
+        self, scan: Scan, visible: ByEpoch, impossible: Mapping[Check, str]
+    ) -> tuple[dict[str, str], dict[Check, str]]:
+        """Sinks, and checks, about which the recompute can say nothing, because it had the records in another order.
+
+        That outputs are others is no finding while every epoch shows as many as it committed.
+        """
+        sinks = self._cut.unsteady
+        blind = sinks.intersection(self._subject.unmarked)
+        differing = dict.fromkeys(blind, 0) | scan.differing(sinks)
+        if not differing:
+            return {}, {}
+        reason = "which outputs there are may depend on the order of records"
+        if blind or Check.WRONG_COUNT in impossible:
+            return {}, dict.fromkeys((Check.LOST, Check.UNEXPECTED), reason)
+        if self._wrong_counts(visible).count:
+            return {}, {}
+        return {sink: f"{reason}; in the recompute's order {n} are others" for sink, n in differing.items()}, {}
 
     def _evidence(
         self, scan: Scan, impossible: Mapping[Check, str], visible: ByEpoch, hidden: ByEpoch, facts: Facts
@@ -300,7 +324,7 @@ class _Audit:
         if Check.WRONG_COUNT not in impossible:
             half_hidden -= self._complete(visible)
         wanted = [check for check in Check if check not in impossible and check is not Check.WRONG_COUNT]
-        found = scan.find(wanted, undecided, half_hidden)
+        found = scan.find(wanted, undecided, half_hidden, facts.not_recomputed)
         evidence: dict[Check, Evidence | NotPossible] = {c: NotPossible(why) for c, why in impossible.items()}
         for check in wanted:
             evidence[check] = replace(found.get(check, Evidence(0)), looked_at=_looked_at(check, facts))
@@ -346,23 +370,6 @@ class _Audit:
                 text = f"epoch {epoch.epoch} of term {epoch.term} committed {promised} outputs, {count} are visible"
                 wrong.append(replace(first, detail=text))
         return Evidence(len(self.ledger.records), len(wrong), tuple(wrong[:5]))
-
-    def _notes(self, made: Expected) -> list[str]:
-        notes = [
-            f"Sink {sink} is not audited by provenance, its outputs have none: they were compared as a multiset of "
-            "keys, values and headers; order and epochs were not."
-            for sink in self._subject.unmarked
-        ]
-        if made.loose:
-            notes.append(
-                f"{made.loose} outputs belong to keys whose input comes from several partitions and whose order the "
-                "outputs do not tell; for them existence was compared, values were not."
-            )
-        if self._cut.serial:
-            notes.append("The plan keeps state in several places one after the other; it was recomputed in one task.")
-        if self.ledger.start is None:
-            notes.append("Nothing tells any more where the job began to read; the audit assumes offset 0.")
-        return notes
 
 
 def _files(directory: Directory) -> Sequence[str]:

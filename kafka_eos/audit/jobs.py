@@ -22,9 +22,10 @@ from kafka_eos.audit.recompute import Recompute
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic
 from kafka_eos.audit.verdict import Check, Evidence, Offender
 from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.operators.chain import refuser
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 SHOWN = 5
 """Offending records that are kept for each check and sink."""
@@ -105,7 +106,45 @@ class Scan:
         copies = Window.partitionBy("sink", "id").orderBy("topic", "partition", "offset")
         home = F.mode("partition").over(Window.partitionBy("sink", "key_hash"))
         table = self._output(self._marked, committed=True).withColumn("home", F.when(F.col("has_key"), home))
-        return self._hold(table.withColumn("copy", F.when(F.col("ours"), F.row_number().over(copies))))
+        table = table.withColumn("copy", F.when(F.col("ours"), F.row_number().over(copies)))
+        return self._hold(table.withColumn("allowed", self._allowed()))
+
+    def _allowed(self) -> Column:
+        """How many copies of an output may be visible: behind a broadcast one a worker."""
+        cut, most = self._scope.cut, self._scope.ledger.parallelism
+        allowed = F.lit(1)
+        for node in cut.plan.nodes:
+            if node.inputs and (copies := cut.copies(node.name, most)) != 1:
+                here = (F.col("sink") == node.name) | (self._is_letter() & (_refuser() == str(refuser(node.name))))
+                allowed = F.when(here, _ANY if copies is None else copies).otherwise(allowed)
+        return allowed
+
+    def _is_letter(self) -> Column:
+        return F.col("sink").isin([*self._scope.cut.letters])
+
+    def _comparable(self, table: DataFrame) -> DataFrame:
+        """Without those of which nobody can tell whether they should be there."""
+        unknown = _refuser().isin([*self._scope.cut.refusers(self._scope.ledger.parallelism)])
+        return table.where(~F.col("sink").isin([*self.not_recomputed]) & ~(self._is_letter() & unknown))
+
+    @cached_property
+    def not_recomputed(self) -> dict[str, str]:
+        """Sinks that are not compared with a recompute, and why."""
+        cut = self._scope.cut
+        why = cut.not_recomputed(self._scope.ledger.parallelism)
+        unmarked = {sink.node for sink in self._unmarked}
+        why |= dict.fromkeys(cut.totals & unmarked, "its outputs depend on where epochs of a fold with merge= ended")
+        copied = [name for name in unmarked if cut.copies(name, self._scope.ledger.parallelism) != 1]
+        why |= dict.fromkeys(copied, "how often an output behind a broadcast is there depends on the number of workers")
+        if cut.totals and cut.letters and self._refused_below():
+            why |= dict.fromkeys(cut.totals, "records were refused behind a fold with merge=")
+        return {sink.node: why[sink.node] for sink in self._scope.subject.sinks if sink.node in why}
+
+    def _refused_below(self) -> bool:
+        cut = self._scope.cut
+        whom = [str(refuser(name)) for name in cut.summed]
+        unseen = not {*cut.letters} <= {sink.node for sink in self._marked}
+        return unseen or not self._visible.where(self._is_letter() & _refuser().isin(whom)).isEmpty()
 
     @cached_property
     def _plain(self) -> DataFrame:
@@ -126,6 +165,7 @@ class Scan:
         recompute = Recompute(self._scope.app, self._scope.cut, sinks, self._scope.streams, self._hold)
         seen = self._visible.where("copy = 1") if self._marked else self._plain
         made = recompute.expected(self._input(self._scope.inputs), seen).where(F.col("sink").isin(*sinks))
+        made = self._comparable(made)
         return self._hold(made) if self._unmarked else made
 
     @cached_property
@@ -134,13 +174,16 @@ class Scan:
 
         The rows of one ``series`` (a key, or without keys the outputs of one input partition) are kept together.
         """
-        first = self._visible.where("copy = 1").withColumn("there", F.lit(True))
+        there = self._comparable(self._visible.where("copy <= allowed"))
+        first = there.withColumn("there", F.lit(True))
         should = self._made.where(F.col("sink").isin([s.node for s in self._marked]))
         pairs = first.join(should.withColumn("should", F.lit(True)), ["sink", "id"], "full")
         place = (F.coalesce(F.col(a), F.col(b)).cast("string") for a, b in _PLACES)
         series = F.when(F.col("grp").isNotNull(), F.col("grp")).otherwise(F.xxhash64(*place))
         strict = F.col("there") & F.col("should") & ~F.col("loose")
-        return self._hold(pairs.withColumn("series", series).withColumn("strict", strict).repartition("sink", "series"))
+        summed = F.col("sink").isin([*self._scope.cut.totals])
+        pairs = pairs.withColumn("series", series).withColumn("strict", strict).withColumn("summed", summed)
+        return self._hold(pairs.repartition("sink", "series"))
 
     # ------------------------------------------------------------ totals
 
@@ -168,6 +211,11 @@ class Scan:
             return {}
         return _by_epoch(self._hidden)
 
+    def differing(self, sinks: Collection[str]) -> dict[str, int]:
+        """How many outputs of these sinks are there and should not be, or the other way round."""
+        wrong = self._pairs.where(F.col("sink").isin([*sinks]) & (F.col("there").isNull() | F.col("should").isNull()))
+        return {row["sink"]: row["count"] for row in wrong.groupBy("sink").count().collect()}
+
     def expected(self) -> Expected:
         """Run the recompute and count what it makes."""
         totals = [self._totals(self._pairs.where("should"))] if self._marked else []
@@ -176,19 +224,25 @@ class Scan:
         return Expected(*map(sum, zip(*totals, strict=True)))
 
     def _totals(self, made: DataFrame) -> tuple[int, int, int]:
-        firsts = F.count(F.when(F.col("e_update") == 1, 1))
-        row = made.agg(F.count("*"), F.count(F.when(F.col("loose"), 1)), firsts).first()
+        firsts = F.count_distinct(F.when(F.col("e_update") == 1, F.struct("sink", "grp", "id")))
+        alone = ~F.col("sink").isin([*self._scope.cut.totals])
+        row = made.agg(F.count(F.when(alone, 1)), F.count(F.when(alone & F.col("loose"), 1)), firsts).first()
         return (row[0], row[1], row[2]) if row is not None else (0, 0, 0)
 
     # ------------------------------------------------------------ findings
 
     def find(
-        self, checks: Collection[Check], undecided: Collection[EpochId], hidden: Collection[EpochId]
+        self,
+        checks: Collection[Check],
+        undecided: Collection[EpochId],
+        hidden: Collection[EpochId],
+        apart: Collection[str] = (),
     ) -> dict[Check, Evidence]:
         """Every record that breaks one of ``checks``: how many, and the first of them. One Spark action.
 
         ``undecided`` are epochs with visible outputs that were never committed, ``hidden`` committed ones with
-        outputs that are not visible. ``looked_at`` is left to the caller.
+        outputs that are not visible. Nothing is lost or unexpected in sinks that stand ``apart``.
+        ``looked_at`` is left to the caller.
         """
         tables = [flags.visible(self._visible, undecided)] if self._marked else []
         if hidden:
@@ -199,8 +253,9 @@ class Scan:
         if Check.LOST in checks and self._marked:
             tables += flags.pairs(self._pairs, self._scope.cut)
         if Check.LOST in checks and self._unmarked:
-            tables.append(unmarked.flagged(self._plain, self._made, [s.node for s in self._unmarked]))
-        every = _union(tables).where(F.col("check").isin([check.name for check in checks]))
+            tables.append(unmarked.flagged(self._comparable(self._plain), self._made, [s.node for s in self._unmarked]))
+        existing = F.col("check").isin(Check.LOST.name, Check.UNEXPECTED.name) & F.col("sink").isin([*apart])
+        every = _union(tables).where(F.col("check").isin([check.name for check in checks]) & ~existing)
         order = Window.partitionBy("check", "sink").orderBy("topic", "partition", "offset", "detail")
         count = F.count("*").over(Window.partitionBy("check", "sink"))
         kept = every.withColumn("n", count).withColumn("rank", F.row_number().over(order))
@@ -215,6 +270,14 @@ class Scan:
 
 
 _PLACES = (("source", "e_source"), ("s_topic", "e_topic"), ("s_partition", "e_partition"), ("lane", "e_lane"))
+
+
+_ANY = 2**31 - 1
+
+
+def _refuser() -> Column:
+    """Who refused the record of a dead letter; see ``Chain``."""
+    return F.regexp_extract("id", r"-(\d+)-\d+$", 1)
 
 
 def _by_epoch(table: DataFrame) -> ByEpoch:

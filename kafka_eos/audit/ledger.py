@@ -40,6 +40,8 @@ class Ledger:
     committed: frozenset[EpochId]
     records: Mapping[EpochId, int]
     """Outputs that each commit recorded, over all sinks; only epochs whose history line is there."""
+    parallelism: int = 1
+    """The most that a stored epoch had."""
     events: Sequence[Mapping[str, Any]] = field(repr=False, default=())
 
     @property
@@ -75,7 +77,7 @@ def read_ledger(storage: JobStorage, job: str) -> Ledger:
     committed = frozenset({*facts.receipts, *told, *(base for base in facts.bases.values() if base is not None)})
     valid = retention.history(facts.manifests, facts.bases)
     newest = next((epoch for epoch in valid if epoch in committed), None)
-    manifest = None if newest is None else records.load(storage, Manifest, paths.manifest_name(newest), job)
+    manifest = None if newest is None else _manifest(storage, job, newest)
     return Ledger(
         job=job,
         newest=newest,
@@ -84,8 +86,13 @@ def read_ledger(storage: JobStorage, job: str) -> Ledger:
         start=_start(storage, job, valid, events),
         committed=committed,
         records={epoch: _total(event["records"]) for epoch, event in told.items() if "records" in event},
+        parallelism=max((_manifest(storage, job, epoch).parallelism for epoch in valid), default=1),
         events=events,
     )
+
+
+def _manifest(storage: JobStorage, job: str, epoch: EpochId) -> Manifest:
+    return records.load(storage, Manifest, paths.manifest_name(epoch), job)
 
 
 def _is_epoch(event: Mapping[str, Any]) -> bool:
@@ -107,7 +114,7 @@ def _start(
     storage: JobStorage, job: str, valid: Sequence[EpochId], events: Sequence[Mapping[str, Any]]
 ) -> Offsets | None:
     if valid and valid[-1].epoch.n == 0:
-        return _offsets(records.load(storage, Manifest, paths.manifest_name(valid[-1]), job).sources)
+        return _offsets(_manifest(storage, job, valid[-1]).sources)
     # A first start that was killed before it decided epoch 0 begins anew: the last word counts.
     began = [event["positions"] for event in events if event.get("event") == "began" and "positions" in event]
     return _offsets(began[-1]) if began else None

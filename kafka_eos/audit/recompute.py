@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit import reads, tasks
 from kafka_eos.audit.subject import Cut
+from kafka_eos.operators.chain import refuser
 from kafka_eos.plan import KeyBy
 
 if TYPE_CHECKING:
@@ -94,12 +95,16 @@ _NUMBER = ("branch", "ordinal")
 
 def _identified(made: DataFrame, cut: Cut) -> DataFrame:
     """Adds what each output calls itself, and hashes of what it says."""
-    number = F.col("sub")
-    letters = [sink.name for sink in cut.plan.sinks if sink.dead_letters]
-    if cut.fans_out or letters:
+    number, letter = F.col("sub"), F.col("sink").isin([*cut.letters])
+    # The first phase of a fold is the one that refuses records.
+    for fold in cut.merging:
+        whom, who = (f"-{refuser(name)}-" for name in (fold.name, fold.inputs[0]))
+        renamed = F.replace("branch", F.lit(whom), F.lit(who))
+        made = made.withColumn("branch", F.when(letter, renamed).otherwise(F.col("branch")))
+    if cut.fans_out or cut.letters:
         one_record = Window.partitionBy("sink", "source", "s_topic", "s_partition", "s_offset", "lane", "branch")
         counted = F.row_number().over(one_record.orderBy("ordinal", "sub")) - 1
-        number = counted if cut.fans_out else F.when(F.col("sink").isin(letters), counted).otherwise(number)
+        number = counted if cut.fans_out else F.when(letter, counted).otherwise(number)
     path = F.concat_ws(".", "lane", F.concat("branch", number.cast("string")))
     return made.select(
         "sink",

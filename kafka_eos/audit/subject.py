@@ -14,7 +14,22 @@ from typing import Any, Protocol, TypeGuard, cast
 
 from kafka_eos.interfaces import JobContext
 from kafka_eos.interfaces import Sink as SinkConnector
-from kafka_eos.plan import Exchange, Filter, FlatMap, Node, Plan, Process, Sink, Source, Union
+from kafka_eos.operators.chain import refuser
+from kafka_eos.plan import (
+    Exchange,
+    Filter,
+    FlatMap,
+    Fold,
+    KeyBy,
+    Map,
+    Node,
+    Partitioning,
+    Plan,
+    Process,
+    Sink,
+    Source,
+    Union,
+)
 from kafka_eos.records import Batch, Headers, RawRecord
 
 Log = tuple[str, str, Mapping[str, Any]]
@@ -142,6 +157,9 @@ class Cut:
     """
 
     plan: Plan
+    """With every fold in one phase."""
+    whole: Plan
+    """As the job runs it: what outputs call themselves comes from there."""
     stages: tuple[str, ...]
     serial: bool
 
@@ -192,8 +210,85 @@ class Cut:
 
     @cached_property
     def shuffled(self) -> frozenset[str]:
-        """Nodes that rows reach in no order: an exchange other than by key lies before them."""
+        """Nodes that rows reach in no order: an exchange other than by key, or a loop, lies before them."""
         return descendants(self.plan, [node.name for node in self.plan.nodes if isinstance(node, Exchange)])
+
+    @cached_property
+    def astray(self) -> frozenset[str]:
+        """Nodes that updates of a key reach in no order: such an exchange lies between them and the state."""
+        stateful = {node.name for node in self.plan.nodes if node.stateful}
+        found: set[str] = set()
+        todo = [(name, False) for name in stateful]
+        seen = set(todo)
+        while todo:
+            name, moved = todo.pop()
+            moved = moved or isinstance(self.plan.node(name), Exchange)
+            near = {(reader.name, moved) for reader, _ in self.plan.downstream(name) if reader.name not in stateful}
+            found |= {reader for reader, far in near if far}
+            todo += near - seen
+            seen |= near
+        return frozenset(found)
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """Sinks of dead letters."""
+        return tuple(sink.name for sink in self.plan.sinks if sink.dead_letters)
+
+    @property
+    def unsteady(self) -> frozenset[str]:
+        """Sinks whose outputs may come to be or not with another order of records."""
+        letters = self.letters if self.shuffled.intersection(self.stages) else ()
+        return frozenset({*self.below, *letters} - {*self.summed}) if not self.steady else frozenset()
+
+    # ------------------------------------------------------------ folds in two phases
+
+    @cached_property
+    def merging(self) -> tuple[Fold, ...]:
+        """Folds with one output a key and epoch."""
+        return tuple(node for node in self.whole.nodes if isinstance(node, Fold) and node.merge is not None)
+
+    @cached_property
+    def summed(self) -> frozenset[str]:
+        """Nodes whose rows depend on where epochs ended."""
+        return descendants(self.plan, [fold.name for fold in self.merging])
+
+    @cached_property
+    def totals(self) -> frozenset[str]:
+        """Sinks among them where the last value of each key is the same wherever epochs ended."""
+        return frozenset(sink.name for sink in self.plan.sinks if not sink.dead_letters and self._tells_totals(sink))
+
+    def _tells_totals(self, sink: Sink) -> bool:
+        node = self.whole.node(sink.inputs[0])
+        while isinstance(node, Map):
+            node = self.whole.node(node.inputs[0])
+        if node not in self.merging:
+            return False
+        key_by = self.whole.node(node.inputs[0])
+        assert isinstance(key_by, KeyBy)  # the first phase
+        above = [other.name for other in self.plan.nodes if other.stateful and other.name != node.name]
+        return not key_by.local and node.name not in descendants(self.plan, above)
+
+    # ------------------------------------------------------------ what the number of workers decides
+
+    def copies(self, name: str, parallelism: int) -> int | None:
+        """How often a row may reach a node: once in each worker for a broadcast. None in a loop that broadcasts."""
+        nodes = [node for node in self.plan.exchanges if node.partitioning is Partitioning.BROADCAST]
+        above = [node.name for node in nodes if name in self.plan.below(node.name)]
+        if parallelism > 1 and any(each in self.plan.below(each) for each in above):
+            return None
+        return int(parallelism ** len(above))
+
+    def not_recomputed(self, parallelism: int) -> dict[str, str]:
+        """Sinks for which nothing tells which outputs there should be, and why."""
+        why = dict.fromkeys(self.summed - self.totals, "its outputs depend on where epochs of a fold with merge= ended")
+        copied = [name for name in self.below if self.copies(name, parallelism) != 1]
+        why |= dict.fromkeys(copied, "state behind a broadcast depends on the number of workers")
+        return {sink.name: why[sink.name] for sink in self.plan.sinks if sink.name in why}
+
+    def refusers(self, parallelism: int) -> tuple[str, ...]:
+        """Operators whose dead letters nobody can foretell, by the same token; as their branches name them."""
+        copied = {name for name in self.below if self.copies(name, parallelism) != 1}
+        return tuple(str(refuser(name)) for name in sorted(self.summed | copied))
 
 
 def captured(stage: str) -> str:
@@ -203,23 +298,19 @@ def captured(stage: str) -> str:
 
 def cut(plan: Plan) -> Cut:
     """Cut a plan in front of its stateful operators, if they can be separated by key."""
+    whole, plan = plan, plan.one_by_one
     stages = tuple(dict.fromkeys(node.inputs[0] for node in plan.nodes if node.stateful))
     below = descendants(plan, stages)
     nested = any(stage in below for stage in stages)
     mixed = any(
         name not in below and name not in stages for node in plan.nodes if node.name in below for name in node.inputs
     )
-    return Cut(plan, stages, serial=nested or mixed)
+    return Cut(plan, whole, stages, serial=nested or mixed)
 
 
 def descendants(plan: Plan, names: Sequence[str]) -> frozenset[str]:
-    """Every node that a record may reach after one of ``names``."""
-    reached: set[str] = set()
-    for node in plan.nodes:
-        letters = isinstance(node, Sink) and node.dead_letters
-        if not letters and any(name in reached or name in names for name in node.inputs):
-            reached.add(node.name)
-    return frozenset(reached)
+    """Every node that a record may reach after one of ``names``; in a loop that is the node itself, too."""
+    return frozenset[str]().union(*map(plan.below, names))
 
 
 def _capture(stage: Node) -> Sink:

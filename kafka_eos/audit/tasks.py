@@ -7,9 +7,10 @@ go out as Arrow batches; state lives in memory and only as long as the task.
 from __future__ import annotations
 
 import tempfile
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
@@ -67,7 +68,7 @@ def head_outputs(app: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
     with ExitStack() as stack:
         outputs: dict[str, Output] = {sink: _Collector(parts.plan, sink, made) for sink in parts.head_sinks}
         outputs |= {captured(stage): _ignore for stage in parts.stages}
-        chain = stack.enter_context(_chain(parts.head, {}, outputs))
+        chain = stack.enter_context(_chain(parts, parts.head, {}, outputs))
         for batch in batches:
             for raws in _runs(batch.to_pylist()):
                 _feed(parts.plan, chain, raws[0][0], [raw for _, raw in raws])
@@ -81,7 +82,7 @@ def captures(app: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
     with ExitStack() as stack:
         outputs: dict[str, Output] = dict.fromkeys(parts.head_sinks, _ignore)
         outputs |= {captured(stage): _Capture(parts.plan, stage, rows) for stage in parts.stages}
-        chain = stack.enter_context(_chain(parts.head, {}, outputs))
+        chain = stack.enter_context(_chain(parts, parts.head, {}, outputs))
         for batch in batches:
             for raws in _runs(batch.to_pylist()):
                 _feed(parts.plan, chain, raws[0][0], [raw for _, raw in raws])
@@ -104,14 +105,14 @@ def tail_outputs(app: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 def serial_outputs(app: str, loose: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Outputs of the whole plan, run in one task; ``loose`` marks what the order of partitions may change."""
     parts = _cut(app)
-    made = _Made()
+    made, free = _Made(), parts.below & parts.shuffled
     with ExitStack() as stack:
         outputs: dict[str, Output] = {
-            sink.name: _Collector(parts.plan, sink.name, made, loose=loose and sink.name in parts.below)
+            sink.name: _Collector(parts.plan, sink.name, made, loose=sink.name in (parts.below if loose else free))
             for sink in parts.plan.sinks
         }
         backends = stack.enter_context(_Backends(parts.plan))
-        chain = stack.enter_context(_chain(parts.plan, backends.by_operator, outputs))
+        chain = stack.enter_context(_chain(parts, parts.plan, backends.by_operator, outputs))
         for batch in batches:
             for raws in _runs(batch.to_pylist()):
                 _feed(parts.plan, chain, raws[0][0], [raw for _, raw in raws])
@@ -157,13 +158,34 @@ def _ignore(batch: Batch[Any]) -> None:
 
 
 @contextmanager
-def _chain(plan: Plan, backends: Mapping[str, StateBackend], outputs: Mapping[str, Output]) -> Iterator[Chain]:
+def _chain(
+    parts: Cut, plan: Plan, backends: Mapping[str, StateBackend], outputs: Mapping[str, Output]
+) -> Iterator[Chain]:
     """The plan's operators; rows that a sink cannot encode go where the policy of their source sends them."""
-    with closing(Chain(plan, backends, outputs)) as chain:
+    with closing(_Rounds(parts, plan, backends, outputs)) as chain:
         for output in outputs.values():
             if isinstance(output, _Collector):
                 output.refuse = chain.refuse_row
         yield chain
+
+
+class _Rounds(Chain):
+    """A chain where rows of a loop wait for their next round, so that no number of rounds is too many."""
+
+    def __init__(
+        self, parts: Cut, plan: Plan, backends: Mapping[str, StateBackend], outputs: Mapping[str, Output]
+    ) -> None:
+        self._back: deque[tuple[str, Batch[Any]]] = deque()
+        backward = {node.name: partial(self._return, node.name) for node in plan.feedbacks}
+        super().__init__(plan, backends, outputs, backward, whole=parts.whole)
+
+    def push(self, head: str, batch: Batch[Any]) -> None:
+        super().push(head, batch)
+        while self._back:
+            super().push(*self._back.popleft())
+
+    def _return(self, feedback: str, batch: Batch[Any]) -> None:
+        self._back.append((feedback, batch))
 
 
 class _Made:
@@ -252,14 +274,14 @@ class _Tail:
         self._caught: dict[str, list[Batch[Any]]] = {stage: [] for stage in parts.stages}
         outputs: dict[str, Output] = dict.fromkeys(parts.head_sinks, _ignore)
         outputs |= {captured(stage): self._caught[stage].append for stage in parts.stages}
-        self._head = self._held.enter_context(_chain(parts.head, {}, outputs))
+        self._head = self._held.enter_context(_chain(parts, parts.head, {}, outputs))
         letters = [sink.name for sink in parts.plan.sinks if sink.dead_letters]
         names = [sink.name for sink in parts.plan.sinks if sink.name in parts.below]
         self._collectors = {name: _Collector(parts.plan, name, made) for name in names}
         # What the head refuses of a record comes before what the tail refuses of it.
         self._collectors |= {name: _Collector(parts.plan, name, made, ordinal=1) for name in letters}
         backends = self._held.enter_context(_Backends(parts.tail))
-        self._tail = self._held.enter_context(_chain(parts.tail, backends.by_operator, self._collectors))
+        self._tail = self._held.enter_context(_chain(parts, parts.tail, backends.by_operator, self._collectors))
 
     def push(self, run: Sequence[Mapping[str, Any]]) -> None:
         """One run of captured rows of the same stage, source, topic and lane."""

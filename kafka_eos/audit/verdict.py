@@ -131,6 +131,8 @@ class Facts:
     """Why the scans are no sound base: open transactions, expired input, a job that still runs …"""
     not_audited: Mapping[str, str] = field(default_factory=dict)
     """Sinks that no check covers, and why."""
+    not_recomputed: Mapping[str, str] = field(default_factory=dict)
+    """Sinks for which only the job's own counts tell whether an output is missing, and why."""
     notes: Sequence[str] = ()
     """How the comparison was made, where that limits what it proves."""
 
@@ -197,6 +199,7 @@ def _conclude(
     parts += [text for check, text in _PROMISES.items() if check not in not_possible]
     clean = ", ".join(parts)
     blind = tuple(f"sink {sink} not audited: {why}" for sink, why in facts.not_audited.items())
+    blind += tuple(f"sink {sink} not recomputed: {why}" for sink, why in facts.not_recomputed.items())
     return Outcome.PASS, (clean, *blind)
 
 

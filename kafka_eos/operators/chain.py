@@ -40,10 +40,15 @@ class Chain:
         outputs: Mapping[str, Output],
         exchanges: Mapping[str, Output] | None = None,
         nodes: Collection[str] | None = None,
+        whole: Plan | None = None,
     ) -> None:
-        """``nodes``: those that work here, if not all of the plan do; rows may only be pushed to them."""
+        """``nodes``: those that work here, if not all of the plan do; rows may only be pushed to them.
+
+        ``whole`` is the plan whose exchanges the outputs are named by, if ``plan`` is cut out of it.
+        """
         self._plan, self._outputs, self._exchanges = plan, outputs, exchanges or {}
-        numbered = [node for node in plan.nodes if node in plan.exchanges or isinstance(node, PartialFold)]
+        whole = whole or plan
+        numbered = [node for node in whole.nodes if node in whole.exchanges or isinstance(node, PartialFold)]
         self._places = {node.name: place for place, node in enumerate(numbered)}
         self._operators: dict[str, Operator] = {}
         self._gathering: dict[str, Gathering] = {}
@@ -169,13 +174,18 @@ class Chain:
     @staticmethod
     def _mark(operator: str, branch: str, lane: int) -> str:
         """The branch of a dead letter: the way of what was refused, and by whom. The same in whichever worker."""
-        return f"{branch}{lane}-{zlib.crc32(operator.encode())}-"
+        return f"{branch}{lane}-{refuser(operator)}-"
 
     def _refuse(self, source: str, operator: str, raw: RawRecord, mark: str, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"
         if source not in self._rejected:
             raise PoisonRecord(raw.where, operator, reason) from error
         self._rejected[source].append(_Letter(mark, Rejected(raw, operator, type(error).__name__, str(error))))
+
+
+def refuser(operator: str) -> int:
+    """The number that stands for an operator in the branches of its dead letters."""
+    return zlib.crc32(operator.encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_eos.audit import Check, Outcome, Verdict
 from kafka_eos.ids import SplitId
+from kafka_eos.operators.chain import refuser
 from tests.audit.corruptions import CORRUPTIONS, Outs, nth, without
 from tests.audit.job import Job, Out, epoch, out, refused_at
 
@@ -149,11 +150,11 @@ class World:
         """One is lost, one is doubled, one has another header; the one that a sink refused is right."""
         refused = self.outs[nth(self.outs, "ann", 3)]
         where = f"2.2/orders/{self.input}/0/"
-        first = Out(None, b"bad 1", f"{where}11/0.0", 0, refused_at(self.input, 11))
-        altered = Out(None, b"bad 2", f"{where}12/0.0", 0, refused_at(self.input, 21))
+        first = Out(None, b"bad 1", f"{where}11/0.0-{refuser('orders')}-0", 0, refused_at(self.input, 11))
+        altered = Out(None, b"bad 2", f"{where}12/0.0-{refuser('orders')}-0", 0, refused_at(self.input, 21))
         raw = json.dumps({"user": "ann", "amount": 9}).encode()
         offset = int((refused.text or "").split("/")[4])
-        picked = Out("ann", raw, f"{where}{offset}/0.0", 0, refused_at(self.input, offset))
+        picked = Out("ann", raw, f"{where}{offset}/0.0-{refuser('picky')}-0", 0, refused_at(self.input, offset))
         self.job.write(self.letters, [first, first, altered, picked])
 
     def _write_files(self, sink: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from kafka_eos.audit import Check, Outcome
 from kafka_eos.ids import SplitId
+from kafka_eos.operators.chain import refuser
 from tests.audit.job import Job, Out, epoch, out, refused_at
 
 pytestmark = pytest.mark.timeout(300)
@@ -75,7 +76,10 @@ def test_a_stateless_plan_with_fan_out_and_dead_letters(
     good = [((0, 0), b"1", 0), ((0, 0), b"2", 1), ((0, 0), b"3", 2), ((0, 1), b"4", 0), ((0, 1), b"6", 1)]
     outs = [out(at, None, value, topic=source, ordinal=ordinal) for at, value, ordinal in good]
     job.write(target, outs)
-    refused = [(1, out((0, 1), None, b"4 x 6", topic=source)), (2, out((0, 2), None, b"\xff", topic=source))]
+    refused = [
+        (1, out((0, 1), None, b"4 x 6", topic=source, ordinal=f"0-{refuser('map-2')}-0")),
+        (2, out((0, 2), None, b"\xff", topic=source, ordinal=f"0-{refuser('orders')}-0")),
+    ]
     job.write(letters, [replace(o, headers=refused_at(source, offset)) for offset, o in refused])
     finish(job, source, [3], 7)
 

@@ -14,7 +14,6 @@ from tests.conformance.runs import REFERENCE, Run, Runs, differences, feed
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 TURNS = ("embedded-3", "spark", "embedded-1")
-CASE = "keyed"
 
 
 def go_on(run: Run, engine: str, spark: Any, savepoint: Path | None) -> None:
@@ -31,11 +30,11 @@ def thirds(rows: list[Fed]) -> list[list[Fed]]:
     return [rows[turn * size : (turn + 1) * size] for turn in range(len(TURNS))]
 
 
-@pytest.mark.parametrize("how", ["savepoints", "checkpoints"])
-def test_a_job_goes_there_and_back(runs: Runs, spark: Any, how: str) -> None:
+@pytest.mark.parametrize(("name", "how"), [("keyed", "savepoints"), ("stages", "checkpoints")])
+def test_a_job_goes_there_and_back(runs: Runs, spark: Any, name: str, how: str) -> None:
     """Its history is one: with savepoints by comparison only, as the audit cannot see what came before one."""
-    reference, case = runs.of(CASE, REFERENCE, spark), CASES[CASE]
-    run = runs.begin(CASE, how)
+    reference, case = runs.of(name, REFERENCE, spark), CASES[name]
+    run = runs.begin(name, how)
 
     savepoint = None
     for engine, rows in zip(TURNS, thirds(case.phases[0]["input"]), strict=True):
@@ -45,7 +44,7 @@ def test_a_job_goes_there_and_back(runs: Runs, spark: Any, how: str) -> None:
 
     for output in case.outputs:
         assert differences(case, output, run.rows(output), reference.rows(output)) == []
-    assert runs.left_open(CASE) == []
+    assert runs.left_open(name) == []
     if how == "checkpoints":
         verdict = audit(load(run.app), run.settings(), app=run.app, spark=spark)
         assert verdict.exit_code == 0, verdict

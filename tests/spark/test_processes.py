@@ -19,7 +19,7 @@ from kafka_eos.coordinator.status import read_status
 from tests.spark.cluster import cluster, environment
 from tests.spark.kit import Job, feed, payment, rows, same, totals
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1200), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200), pytest.mark.xdist_group("spark")]
 NewJob = Callable[..., Job]
 PATIENCE = 300.0
 
@@ -122,6 +122,7 @@ def test_a_driver_that_is_killed_at_each_step_of_the_protocol(new_job: NewJob) -
     assert job.left_open() == []
 
 
+@pytest.mark.slow
 def test_a_stop_finishes_the_epoch_at_hand(new_job: NewJob) -> None:
     job = new_job(TOTALS, input=2, output=1)
     feed(job, "input", map(payment, range(100)))
@@ -135,6 +136,7 @@ def test_a_stop_finishes_the_epoch_at_hand(new_job: NewJob) -> None:
     assert job.left_open() == []
 
 
+@pytest.mark.slow
 def test_an_executor_that_dies_on_a_cluster_with_functions_that_are_not_deterministic(
     new_job: NewJob, tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ def test_the_sink_prepares_the_number_of_its_rows_and_ages_those_from_elsewhere(
 # ---------------------------------------------------------------- jobs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("app", "settings"),
     [
@@ -113,6 +114,7 @@ def test_every_record_comes_through(app: str, settings: Mapping[str, object], tm
         assert (Counter.total(job.counters, "in"), Counter.total(job.counters, "out"), rows) == (COUNT,) * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("merge", ["late-local", "late-global"])
 def test_late_merges_put_out_fewer_rows(merge: str, tmp_path: Path) -> None:
     settings = {"parallelism": 2, "BENCH_HOT": 0.5, "BENCH_MERGE": merge, "BENCH_COUNT": COUNT, "BENCH_KEYS": 50}
@@ -123,6 +125,7 @@ def test_late_merges_put_out_fewer_rows(merge: str, tmp_path: Path) -> None:
         assert 50 <= Counter.total(job.counters, "out") < COUNT
 
 
+@pytest.mark.slow
 def test_a_window_has_rates_and_checkpoints(tmp_path: Path) -> None:
     settings = {"parallelism": 1, "checkpoint_interval": 0.1, "BENCH_HOPS": "none"}
 
@@ -134,6 +137,7 @@ def test_a_window_has_rates_and_checkpoints(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_job_that_ends_gives_no_figures(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="not a duration"):
         measure("hops", tmp_path, {"checkpoint_interval": "soon", "BENCH_HOPS": "none"}, seconds=0.1, warm_up=0.0)
@@ -218,6 +222,7 @@ def test_the_loss_is_against_the_same_mode_and_turn() -> None:
     assert abs_paper.loss(rows, "unaligned", 1.0) is None
 
 
+@pytest.mark.slow
 def test_a_small_run_of_state_sizes(tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
     sizes = ["--keys", "2000", "--small", "500", "--no-kafka", "--directory", str(tmp_path), "--out", str(out)]
@@ -266,6 +271,7 @@ def test_an_output_of_batches_must_have_as_many_rows_as_they_told() -> None:
         spark.check(merged, wanted, [spark.Done(1.0, 3, 2)], values[::-1])
 
 
+@pytest.mark.slow
 def test_a_small_run_of_serializers_into_the_docs(tmp_path: Path) -> None:
     page = tmp_path / "benchmarks.md"
     page.write_text("<!-- serializers: begin -->\nold\n<!-- serializers: end -->\n")

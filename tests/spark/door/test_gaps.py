@@ -25,7 +25,11 @@ GAPS = (
 )
 
 
-@pytest.mark.parametrize("gap", GAPS)
+USUAL = ("door.promised", "commit.between")
+"""Before and after Spark's decision; the other gaps are left to the campaign."""
+
+
+@pytest.mark.parametrize("gap", [g if g in USUAL else pytest.param(g, marks=pytest.mark.campaign) for g in GAPS])
 def test_a_driver_killed_in_a_gap_loses_and_doubles_nothing(gap: str, totals: Totals, spark: Any) -> None:
     totals.killed_at(gap)
 
@@ -35,6 +39,7 @@ def test_a_driver_killed_in_a_gap_loses_and_doubles_nothing(gap: str, totals: To
     totals.agrees_with_state(spark)
 
 
+@pytest.mark.campaign
 def test_spark_fails_to_write_its_decision(totals: Totals, spark: Any) -> None:
     """foreachBatch has returned, commits/1 was never written, and the driver lives to clear up."""
     process = totals.stopped_at("door.promised")
@@ -52,7 +57,7 @@ def test_spark_fails_to_write_its_decision(totals: Totals, spark: Any) -> None:
     totals.exact()
 
 
-@pytest.mark.parametrize("action", ["error", "kill"])
+@pytest.mark.parametrize("action", ["error", pytest.param("kill", marks=pytest.mark.campaign)])
 def test_a_task_that_fails_after_it_prepared_leaves_an_orphan_that_is_aborted(action: str, totals: Totals) -> None:
     process = totals.launch(f"door.prepared={action}@2")
     ended(process)
@@ -90,6 +95,7 @@ def test_a_decided_output_that_is_half_lost_stops_for_good(totals: Totals, spark
         totals.run(spark)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", ["certain", "random"])
 def test_a_half_committed_batch_is_finished_though_its_decision_is_gone(kind: str, totals: Totals, spark: Any) -> None:
     """One committed transaction proves that Spark had decided. The replay must then write the very same."""

@@ -1,0 +1,53 @@
+"""What a report says of how the comparison was made, where that limits what it proves.
+
+Rule: whatever a check leaves out for a sink is said here, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafka_eos.audit.ledger import Ledger
+from kafka_eos.audit.subject import Cut, Subject
+
+
+def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mapping[str, str]) -> list[str]:
+    """``loose``: outputs whose values were not compared; ``unsure``: sinks that were not compared, and why."""
+    said = [
+        f"Sink {sink} is not audited by provenance, its outputs have none: they were compared as a multiset of "
+        "keys, values and headers; order and epochs were not."
+        for sink in subject.unmarked
+    ]
+    said += [
+        f"Sink {sink} was not compared with a recompute: {why}. Duplicates, epochs and their counts were checked."
+        for sink, why in unsure.items()
+    ]
+    said += _shape(subject, cut, ledger, {*unsure})
+    if loose:
+        said.append(
+            f"{loose} outputs belong to keys whose input comes from several partitions and whose order the "
+            "outputs do not tell; for them existence was compared, values were not."
+        )
+    if cut.serial:
+        said.append("The plan keeps state in several places one after the other; it was recomputed in one task.")
+    if ledger.start is None:
+        said.append("Nothing tells any more where the job began to read; the audit assumes offset 0.")
+    return said
+
+
+def _shape(subject: Subject, cut: Cut, ledger: Ledger, unsure: set[str]) -> list[str]:
+    """What a fold with merge= and a broadcast leave to be said."""
+    workers, sinks, said = ledger.parallelism, {sink.node for sink in subject.sinks}, []
+    if totals := (cut.totals & sinks) - unsure:
+        said.append(
+            f"Of {', '.join(sorted(totals))}, which a fold with merge= fills, the last value of each key was "
+            "compared, and the update numbers; what a key had at the end of earlier epochs was not recomputed."
+        )
+    if copied := [sink for sink in sorted(sinks) if cut.copies(sink, workers) != 1]:
+        said.append(
+            f"Behind a broadcast every worker has a copy: up to {workers} of an output (for each broadcast) are no "
+            f"duplicate in {', '.join(copied)}; a copy too few shows in the counts of epochs only."
+        )
+    if cut.letters and cut.refusers(workers):
+        said.append("Dead letters from behind a fold with merge=, or of copies, were not recomputed.")
+    return said

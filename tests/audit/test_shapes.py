@@ -1,0 +1,215 @@
+"""Jobs that really ran, with one worker and with three, whose plans the recompute cannot simply follow row by row:
+folds in two phases, loops, broadcasts, dead letters from behind exchanges. Right outputs pass; a spoilt one is found.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+
+from kafka_eos.audit import Check, Outcome, Verdict
+from kafka_eos.provenance import parse
+from tests.audit.job import FED_AT, Job
+from tests.chaos.harness import read
+
+pytestmark = pytest.mark.timeout(300)
+
+HEAD = """
+import msgspec
+from kafka_eos import Pipeline
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
+from kafka_eos.operators.functions import ProcessFunction
+
+class Order(msgspec.Struct):
+    user: str
+    n: int
+    seen: int = 0
+
+class Shown(msgspec.Struct):
+    user: str
+    count: int
+    total: int
+
+pipeline = Pipeline("{name}", checkpoint_interval=0.05, batch_size=20)
+orders = pipeline.source("orders", KafkaSource("{input}", value=Order), on_error=dead_letter("{letters}"))
+def sink(stream, tp):
+    stream.sink("out", KafkaSink("{output}", value=tp, key=lambda row: row.user))
+"""
+SUMS = """
+def step(acc, order):
+    if order.n == 7:
+        raise ValueError("seven")
+    return [acc[0] + 1, acc[1] + order.n]
+
+sink(orders.key_by(lambda order: order.user).fold("sum", init=lambda: [0, 0], step=step,
+     merge=lambda a, b: [a[0] + b[0], a[1] + b[1]], emit=lambda user, acc: Shown(user, *acc)), Shown)
+"""
+ROUNDS = """
+class Count(ProcessFunction):
+    def open(self, ctx):
+        self.total = ctx.value_state("total", int, 0)
+
+    def process(self, key, order):
+        self.total.put(self.total.get() + order.n)
+        last = order.seen == 2
+        return [Order(key, self.total.get() if last else order.n, order.seen + 1)]
+
+def body(rows):
+    counted = rows.key_by(lambda row: row.user, values=Order).process("count", Count)
+    return counted.filter(lambda row: row.seen < 3), counted.filter(lambda row: row.seen == 3)
+
+sink(orders.iterate("rounds", body, values=Order), Order)
+"""
+PLAIN_ROUNDS = """
+def body(rows):
+    split = rows.flat_map(lambda row: [Order(row.user, row.n, row.seen + 1)] * (2 if row.n % 2 else 1))
+    return split.filter(lambda row: row.seen < 3), split.filter(lambda row: row.seen == 3)
+
+sink(orders.iterate("rounds", body, values=Order).map(lambda row: row), Order)
+"""
+COPIES = """
+sink(orders.broadcast("everywhere", values=Order).map(lambda order: Order(order.user, order.n + 1)), Order)
+"""
+LETTERS = """
+def refusing(total, order):
+    if order.n % 10 == 3:
+        raise ValueError("three")
+    return Shown(order.user, total.count + 1, total.total + order.n)
+
+items = orders.flat_map(lambda order: [Order(order.user + str(i), order.n) for i in range(order.n % 3 + 1)])
+sink(items.key_by(lambda order: order.user, values=Order).fold("total", init=lambda: Shown("", 0, 0), step=refusing,
+     emit=lambda user, total: total, state=Shown), Shown)
+"""
+ORDERS = 60
+
+
+@dataclass
+class Ran:
+    """A finished job. ``spoil`` audits it with other records in its output than it wrote."""
+
+    job: Job
+    source: str
+    output: str
+    topic: Callable[..., str]
+    template: str
+
+    def audit(self, spark: Any) -> Verdict:
+        return self.job.audit(spark)
+
+    def spoilt(self, spark: Any, spoil: Callable[[list[Any]], list[Any]]) -> Verdict:
+        """``spoil`` gets (partition, key, value, headers) of each output, and returns what shall be there instead."""
+        copy = self.topic(partitions=2)
+        rows = [(m.partition(), m.key(), m.value(), m.headers()) for m in read(self.job.bootstrap, self.output)]
+        producer = Producer({"bootstrap.servers": self.job.bootstrap})
+        for partition, key, value, headers in spoil(rows):
+            producer.produce(copy, value, key, partition, headers=headers)
+        assert producer.flush(30) == 0
+        app = self.job.app.with_name(f"spoilt_{uuid4().hex[:8]}.py")
+        app.write_text(self.template.replace("{output}", copy))
+        return replace(self.job, app=app, pipeline=None).audit(spark)
+
+
+@pytest.fixture
+def ran(bootstrap: str, tmp_path: Path, topic: Callable[..., str]) -> Callable[[str, int], Ran]:
+    def run(plan: str, workers: int) -> Ran:
+        name = f"shape-{uuid4().hex[:8]}"
+        source, output, letters = topic(partitions=3), topic(partitions=2), topic()
+        text = HEAD + plan
+        for role, value in (("{name}", name), ("{input}", source), ("{letters}", letters)):
+            text = text.replace(role, value)
+        app = tmp_path / f"{name.replace('-', '_')}.py"
+        app.write_text(text.replace("{output}", output))
+        job = Job(bootstrap, tmp_path, app, name)
+        producer = Producer({"bootstrap.servers": bootstrap})
+        for i in range(ORDERS):
+            order = b"bad" if i == 20 else b'{"user":"u%d","n":%d}' % (i % 4, i % 11)
+            producer.produce(source, order, partition=i % 3, timestamp=FED_AT)
+        assert producer.flush(30) == 0
+        given = {
+            **os.environ,
+            "KAFKA_EOS_BOOTSTRAP_SERVERS": bootstrap,
+            "KAFKA_EOS_CHECKPOINT_DIR": str(tmp_path / "checkpoints"),
+            "KAFKA_EOS_PARALLELISM": str(workers),
+        }
+        command = [sys.executable, "-m", "kafka_eos", "run", str(app), "--until-caught-up"]
+        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return Ran(job, source, output, topic, text)
+
+    return run
+
+
+def found(verdict: Verdict) -> dict[Check, int]:
+    return {finding.check: finding.count for finding in verdict.findings}
+
+
+def said(verdict: Verdict) -> str:
+    return " ".join(verdict.facts.notes)
+
+
+def last_of_a_key(rows: list[Any]) -> int:
+    """Where the output with the highest update number of some key is."""
+    key = rows[0][1]
+    of_key = [i for i, row in enumerate(rows) if row[1] == key]
+    return max(of_key, key=lambda i: parse(dict(rows[i][3])["kafka_eos"].decode()).update or 0)
+
+
+workers = pytest.mark.parametrize("workers", [1, 3])
+
+
+@workers
+def test_the_last_sums_of_a_fold_in_two_phases_are_compared(ran: Any, spark: Any, workers: int) -> None:
+    run = ran(SUMS, workers)
+
+    verdict = run.audit(spark)
+    wrong = run.spoilt(spark, lambda rows: [
+        (*row[:2], row[2].replace(b'"count":', b'"count":9'), row[3]) if i == last_of_a_key(rows) else row
+        for i, row in enumerate(rows)
+    ])  # fmt: skip
+    lost = run.spoilt(spark, lambda rows: [row for i, row in enumerate(rows) if i != last_of_a_key(rows)])
+
+    assert (Outcome.PASS, {}) == (verdict.outcome, found(verdict)), verdict.findings
+    assert "merge=" in said(verdict)
+    assert {Check.WRONG_TOTAL: 1} == found(wrong), wrong.findings
+    assert found(lost).keys() >= {Check.WRONG_TOTAL, Check.WRONG_COUNT}, lost.findings
+
+
+@workers
+@pytest.mark.parametrize("plan", [ROUNDS, PLAIN_ROUNDS])
+def test_what_leaves_a_loop_is_neither_lost_nor_doubled(ran: Any, spark: Any, workers: int, plan: str) -> None:
+    run = ran(plan, workers)
+
+    verdict = run.audit(spark)
+    spoilt = run.spoilt(spark, lambda rows: [*rows[1:], rows[5]])
+
+    assert (Outcome.PASS, {}) == (verdict.outcome, found(verdict)), verdict.findings
+    assert verdict.facts.expected == verdict.facts.outputs
+    assert {Check.LOST: 1, Check.DUPLICATE: 1}.items() <= found(spoilt).items(), spoilt.findings
+
+
+@workers
+def test_every_worker_has_a_copy_of_what_is_broadcast(ran: Any, spark: Any, workers: int) -> None:
+    run = ran(COPIES, workers)
+
+    verdict = run.audit(spark)
+    spoilt = run.spoilt(spark, lambda rows: [*rows, rows[5]])
+
+    assert (Outcome.PASS, {}) == (verdict.outcome, found(verdict)), verdict.findings
+    assert (workers > 1) == ("broadcast" in said(verdict))
+    assert Check.DUPLICATE in found(spoilt), spoilt.findings
+
+
+@workers
+def test_dead_letters_from_behind_an_exchange_are_foretold_by_name(ran: Any, spark: Any, workers: int) -> None:
+    verdict = ran(LETTERS, workers).audit(spark)
+
+    assert (Outcome.PASS, {}) == (verdict.outcome, found(verdict)), verdict.findings
