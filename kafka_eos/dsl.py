@@ -332,7 +332,7 @@ class KeyedStream(_Upstream, Generic[K, T]):
     def _partly(
         self, name: str, init: Callable[[], Any], step: Callable[[Any, Any], Any], values: interfaces.ListCodec[Any]
     ) -> None:
-        """Add the first phase of a fold. It does the work of the ``key_by``, which is left out if nobody else reads it."""
+        """Add the first phase of a fold. It does the work of the ``key_by``, left out if nobody else reads that."""
         key_by = self._pipeline._combined(self._node)
         key: dict[str, Any] = {"fn": key_by.fn, "key_codec": key_by.key_codec, "local": key_by.local}
         self._grow(plan.PartialFold, name, inputs=key_by.inputs, init=init, step=step, values=values, **key)
