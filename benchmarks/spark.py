@@ -29,6 +29,7 @@ from benchmarks.processes import usage
 from benchmarks.run import own_broker
 from benchmarks.trial import WrongOutput
 from benchmarks.workloads import Expected, difference, expected, payments
+from kafka_eos.coordinator.status import read_status
 
 CORES = os.cpu_count() or 1
 PROTOBUF = "protobuf==6.33.6"
@@ -103,11 +104,15 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """CPU seconds and resident bytes of the process tree at one moment (seconds since 1970)."""
+    """CPU seconds and resident bytes of the process tree at one moment (seconds since 1970).
+
+    ``read``: an epoch, and how many rows had been read by its end, where the job's status tells.
+    """
 
     at: float
     cpu: float
     memory: int
+    read: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,7 @@ def _point(turn: int, contender: Contender, given: Input, interval: float, clust
     if contender.app == "structured":
         done = _told_by_spark(directory)
     else:
-        done = _told_by_history(directory, given.records / wanted.records if contender.output == _EACH else None)
+        done = _told_by_history(directory, given.records / wanted.records if contender.output == _EACH else None, looks)
     check(contender, wanted, done, cluster.committed(output))
     cluster.delete(output)
     found = figures(done, looks)
@@ -196,7 +201,7 @@ def _run(
     with log.open("wb") as to:
         process = subprocess.Popen(command, env=environment, stdout=to, stderr=to, cwd=directory)
     try:
-        looks = list(_looks(process))
+        looks = list(_looks(process, directory / "bench"))
     finally:
         process.terminate()
         process.wait()
@@ -206,14 +211,21 @@ def _run(
     return looks
 
 
-def _looks(process: subprocess.Popen[bytes]) -> Iterator[Look]:
+def _looks(process: subprocess.Popen[bytes], job: Path) -> Iterator[Look]:
     until = time.monotonic() + _LONGEST
     while process.poll() is None:
         now, used = time.time(), usage(process.pid)
-        yield Look(now, used.cpu, used.memory)
+        yield Look(now, used.cpu, used.memory, _read(job))
         if time.monotonic() > until:
             raise WrongOutput(f"not done after {_LONGEST:.0f} s")
         time.sleep(_LOOK_EVERY)
+
+
+def _read(job: Path) -> tuple[int, int] | None:
+    """From the status of a job on Spark; None for any other."""
+    last = (read_status(job) or {}).get("last")
+    progress = last.get("progress") if isinstance(last, dict) else None
+    return (progress["epoch"], progress["records_in"]) if progress and "epoch" in progress else None
 
 
 def _told_by_spark(directory: Path) -> list[Done]:
@@ -221,25 +233,31 @@ def _told_by_spark(directory: Path) -> list[Done]:
     return [Done(batch["at"], batch["read"], batch["updated"]) for batch in map(json.loads, lines)]
 
 
-def _told_by_history(directory: Path, inputs_per_output: float | None) -> list[Done]:
+def _told_by_history(directory: Path, inputs_per_output: float | None, looks: Sequence[Look]) -> list[Done]:
     """Epochs that were committed; one without output counts for nothing.
 
-    Without ``inputs_per_output`` the history must tell what each epoch read, as that of the Spark engine does.
+    Without ``inputs_per_output`` what an epoch read is what the looks saw; one that they missed is in the next.
     """
-    found, read, before = [], 0, 0
+    seen = dict(look.read for look in looks if look.read is not None)
+    found, before, unseen = [], 0, 0
     for event in map(json.loads, (directory / "bench" / "history.jsonl").read_text().splitlines()):
         if event["event"] == "restarting":
             raise WrongOutput(f"the job restarted: {event['reason']}")
-        if event["event"] == "progress":
-            read = event["records_in"]
-        if event["event"] == "committed" and (records := _sum(event["records"])):
-            rows = read - before if inputs_per_output is None else records * inputs_per_output
-            found.append(Done(event["at"] / 1000, rows, records))
-            before = read
+        if event["event"] != "committed" or not (records := _sum(event["records"])):
+            continue
+        at = event["at"] / 1000
+        if inputs_per_output is not None:
+            found.append(Done(at, records * inputs_per_output, records))
+        elif event["epoch"] in seen:
+            found.append(Done(at, seen[event["epoch"]] - before, records + unseen))
+            before, unseen = seen[event["epoch"]], 0
+        else:
+            unseen += records
     return found
 
 
 def _sum(records: int | Mapping[str, int]) -> int:
+    """Of all sinks; the Spark engine tells the sum itself."""
     return records if isinstance(records, int) else sum(records.values())
 
 

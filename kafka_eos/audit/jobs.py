@@ -162,7 +162,9 @@ class Scan:
     def _made(self) -> DataFrame:
         """What the recompute makes for audited sinks."""
         sinks = frozenset(sink.node for sink in self._scope.subject.sinks)
-        recompute = Recompute(self._scope.app, self._scope.cut, sinks, self._scope.streams, self._hold)
+        scope = self._scope
+        workers = scope.ledger.parallelism
+        recompute = Recompute(scope.app, scope.cut, sinks, scope.streams, workers, self._hold)
         seen = self._visible.where("copy = 1") if self._marked else self._plain
         made = recompute.expected(self._input(self._scope.inputs), seen).where(F.col("sink").isin(*sinks))
         made = self._comparable(made)

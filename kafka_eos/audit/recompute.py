@@ -34,6 +34,8 @@ class Recompute:
     """Audited sinks."""
     streams: int
     """How many input partitions hold records."""
+    parallelism: int
+    """The most workers that the job had."""
     hold: Callable[[DataFrame], DataFrame]
     """Keeps a table that is used more than once."""
 
@@ -45,7 +47,8 @@ class Recompute:
         cut, parts = self.cut, []
         if cut.serial:
             ordered = records.repartition(1).sortWithinPartitions("source", "partition", "offset")
-            parts.append(ordered.mapInArrow(partial(tasks.serial_outputs, self.app, self.streams > 1), tasks.EXPECTED))
+            several = self.streams > 1 or (self.parallelism > 1 and bool(cut.parted))
+            parts.append(ordered.mapInArrow(partial(tasks.serial_outputs, self.app, several), tasks.EXPECTED))
         else:
             if cut.head_sinks & self.sinks:
                 parts.append(records.mapInArrow(partial(tasks.head_outputs, self.app), tasks.EXPECTED))

@@ -214,6 +214,12 @@ class Cut:
         return descendants(self.plan, [node.name for node in self.plan.nodes if isinstance(node, Exchange)])
 
     @cached_property
+    def parted(self) -> frozenset[str]:
+        """Nodes that rows of one input partition may reach through several workers: two exchanges lie before them."""
+        names = [node.name for node in self.plan.exchanges]
+        return descendants(self.plan, [*descendants(self.plan, names).intersection(names)])
+
+    @cached_property
     def astray(self) -> frozenset[str]:
         """Nodes that updates of a key reach in no order: such an exchange lies between them and the state."""
         stateful = {node.name for node in self.plan.nodes if node.stateful}

@@ -184,7 +184,7 @@ def test_the_last_sums_of_a_fold_in_two_phases_are_compared(ran: Any, spark: Any
 
 
 @workers
-@pytest.mark.parametrize("plan", [ROUNDS, PLAIN_ROUNDS])
+@pytest.mark.parametrize("plan", [ROUNDS, PLAIN_ROUNDS], ids=["with-state", "without"])
 def test_what_leaves_a_loop_is_neither_lost_nor_doubled(ran: Any, spark: Any, workers: int, plan: str) -> None:
     run = ran(plan, workers)
 
