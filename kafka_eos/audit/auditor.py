@@ -131,7 +131,7 @@ class _Audit:
         self.ledger: Ledger = read_ledger(self._storage, plan.name)
         context = JobContext(plan.name, Term(0), settings.for_connectors())
         self._subject: Subject = subject(plan, context)
-        self._cut: Cut = cut(plan)
+        self._cut: Cut = cut(plan, self.ledger.parallelism)
         self._pinned = _Pinned({}, ())
         self._clusters: dict[tuple[str, ...], tuple[Cluster, set[str]]] = {}
         for topic in (*self._subject.sources, *self._subject.topics):
@@ -279,8 +279,9 @@ class _Audit:
         unsure = dict(scan.not_recomputed)
         if len(unsure) == len(self._subject.sinks):
             impossible |= dict.fromkeys((Check.LOST, Check.UNEXPECTED), next(iter(unsure.values())))
-        if made.loose and not self._cut.steady and Check.LOST not in impossible:
-            open_, untold = self._order(scan, visible, impossible)
+        doubtful = (self._cut.unsteady if made.loose else frozenset()) | self._cut.copied
+        if doubtful and Check.LOST not in impossible:
+            open_, untold = self._doubts(scan, doubtful - unsure.keys(), visible, impossible)
             unsure, impossible = {**unsure, **open_}, impossible | untold
         facts = replace(
             base,
@@ -296,24 +297,24 @@ class _Audit:
         self._progress(f"comparing {facts.outputs} outputs with {made.outputs} expected")
         return replace(facts, evidence=self._evidence(scan, impossible, visible, hidden, facts))
 
-    def _order(
-        self, scan: Scan, visible: ByEpoch, impossible: Mapping[Check, str]
+    def _doubts(
+        self, scan: Scan, sinks: frozenset[str], visible: ByEpoch, impossible: Mapping[Check, str]
     ) -> tuple[dict[str, str], dict[Check, str]]:
-        """Sinks, and checks, about which the recompute can say nothing, because it had the records in another order.
+        """Sinks, and checks, about which the recompute can say nothing: it had another order, or number of workers.
 
-        That outputs are others is no finding while every epoch shows as many as it committed.
+        That outputs are others is no finding while every epoch shows as many as it committed, and none twice.
         """
-        sinks = self._cut.unsteady
         blind = sinks.intersection(self._subject.unmarked)
         differing = dict.fromkeys(blind, 0) | scan.differing(sinks)
         if not differing:
             return {}, {}
-        reason = "which outputs there are may depend on the order of records"
+        what = "the number of workers" if differing.keys() & self._cut.copied else "the order of records"
+        reason = f"which outputs there are may depend on {what}"
         if blind or Check.WRONG_COUNT in impossible:
             return {}, dict.fromkeys((Check.LOST, Check.UNEXPECTED), reason)
-        if self._wrong_counts(visible).count:
+        if self._wrong_counts(visible).count or scan.doubled():
             return {}, {}
-        return {sink: f"{reason}; in the recompute's order {n} are others" for sink, n in differing.items()}, {}
+        return {sink: f"{reason}; {n} are others than the recompute's" for sink, n in differing.items()}, {}
 
     def _evidence(
         self, scan: Scan, impossible: Mapping[Check, str], visible: ByEpoch, hidden: ByEpoch, facts: Facts

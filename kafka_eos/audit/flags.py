@@ -36,7 +36,7 @@ def visible(table: DataFrame, undecided: Collection[EpochId]) -> DataFrame:
         [
             flag(Check.TORN, F.col("torn"), _text("it is no whole line of this sink: ", "preview")),
             flag(Check.FOREIGN, ~F.col("ours") & ~F.col("torn"), F.lit("it has no valid kafka_eos header")),
-            flag(Check.DUPLICATE, F.col("copy") > F.col("allowed"), copy),
+            flag(Check.DUPLICATE, F.col("copy") > 1, copy),
             flag(Check.ABORTED_VISIBLE, _written_by(undecided), aborted),
             flag(Check.MISPLACED, F.col("ours") & (F.col("home") != F.col("partition")), away),
         ],

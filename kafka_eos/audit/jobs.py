@@ -106,36 +106,24 @@ class Scan:
         copies = Window.partitionBy("sink", "id").orderBy("topic", "partition", "offset")
         home = F.mode("partition").over(Window.partitionBy("sink", "key_hash"))
         table = self._output(self._marked, committed=True).withColumn("home", F.when(F.col("has_key"), home))
-        table = table.withColumn("copy", F.when(F.col("ours"), F.row_number().over(copies)))
-        return self._hold(table.withColumn("allowed", self._allowed()))
-
-    def _allowed(self) -> Column:
-        """How many copies of an output may be visible: behind a broadcast one a worker."""
-        cut, most = self._scope.cut, self._scope.ledger.parallelism
-        allowed = F.lit(1)
-        for node in cut.plan.nodes:
-            if node.inputs and (copies := cut.copies(node.name, most)) != 1:
-                here = (F.col("sink") == node.name) | (self._is_letter() & (_refuser() == str(refuser(node.name))))
-                allowed = F.when(here, _ANY if copies is None else copies).otherwise(allowed)
-        return allowed
+        return self._hold(table.withColumn("copy", F.when(F.col("ours"), F.row_number().over(copies))))
 
     def _is_letter(self) -> Column:
         return F.col("sink").isin([*self._scope.cut.letters])
 
     def _comparable(self, table: DataFrame) -> DataFrame:
         """Without those of which nobody can tell whether they should be there."""
-        unknown = _refuser().isin([*self._scope.cut.refusers(self._scope.ledger.parallelism)])
+        unknown = _refuser().isin([*self._scope.cut.refusers()])
         return table.where(~F.col("sink").isin([*self.not_recomputed]) & ~(self._is_letter() & unknown))
 
     @cached_property
     def not_recomputed(self) -> dict[str, str]:
         """Sinks that are not compared with a recompute, and why."""
         cut = self._scope.cut
-        why = cut.not_recomputed(self._scope.ledger.parallelism)
         unmarked = {sink.node for sink in self._unmarked}
-        why |= dict.fromkeys(cut.totals & unmarked, "its outputs depend on where epochs of a fold with merge= ended")
-        copied = [name for name in unmarked if cut.copies(name, self._scope.ledger.parallelism) != 1]
-        why |= dict.fromkeys(copied, "how often an output behind a broadcast is there depends on the number of workers")
+        reason = "its outputs depend on where epochs of a fold with merge= ended"
+        why = dict.fromkeys((cut.summed - cut.totals) | (cut.summed & unmarked), reason)
+        why |= dict.fromkeys(cut.copied & unmarked, "how often an output is there depends on the number of workers")
         if cut.totals and cut.letters and self._refused_below():
             why |= dict.fromkeys(cut.totals, "records were refused behind a fold with merge=")
         return {sink.node: why[sink.node] for sink in self._scope.subject.sinks if sink.node in why}
@@ -162,9 +150,7 @@ class Scan:
     def _made(self) -> DataFrame:
         """What the recompute makes for audited sinks."""
         sinks = frozenset(sink.node for sink in self._scope.subject.sinks)
-        scope = self._scope
-        workers = scope.ledger.parallelism
-        recompute = Recompute(scope.app, scope.cut, sinks, scope.streams, workers, self._hold)
+        recompute = Recompute(self._scope.app, self._scope.cut, sinks, self._scope.streams, self._hold)
         seen = self._visible.where("copy = 1") if self._marked else self._plain
         made = recompute.expected(self._input(self._scope.inputs), seen).where(F.col("sink").isin(*sinks))
         made = self._comparable(made)
@@ -176,8 +162,7 @@ class Scan:
 
         The rows of one ``series`` (a key, or without keys the outputs of one input partition) are kept together.
         """
-        there = self._comparable(self._visible.where("copy <= allowed"))
-        first = there.withColumn("there", F.lit(True))
+        first = self._comparable(self._visible.where("copy = 1")).withColumn("there", F.lit(True))
         should = self._made.where(F.col("sink").isin([s.node for s in self._marked]))
         pairs = first.join(should.withColumn("should", F.lit(True)), ["sink", "id"], "full")
         place = (F.coalesce(F.col(a), F.col(b)).cast("string") for a, b in _PLACES)
@@ -212,6 +197,10 @@ class Scan:
         if not self._marked or self._output(self._marked, committed=False).count() == visible:
             return {}
         return _by_epoch(self._hidden)
+
+    def doubled(self) -> bool:
+        """Is any output visible twice?"""
+        return bool(self._marked) and not self._visible.where("copy > 1").isEmpty()
 
     def differing(self, sinks: Collection[str]) -> dict[str, int]:
         """How many outputs of these sinks are there and should not be, or the other way round."""
@@ -272,9 +261,6 @@ class Scan:
 
 
 _PLACES = (("source", "e_source"), ("s_topic", "e_topic"), ("s_partition", "e_partition"), ("lane", "e_lane"))
-
-
-_ANY = 2**31 - 1
 
 
 def _refuser() -> Column:

@@ -22,7 +22,7 @@ def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mappin
         f"Sink {sink} was not compared with a recompute: {why}. Duplicates, epochs and their counts were checked."
         for sink, why in unsure.items()
     ]
-    said += _shape(subject, cut, ledger, {*unsure})
+    said += _shape(subject, cut, {*unsure})
     if loose:
         said.append(
             f"{loose} outputs belong to keys whose input comes from several partitions and whose order the "
@@ -35,19 +35,20 @@ def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mappin
     return said
 
 
-def _shape(subject: Subject, cut: Cut, ledger: Ledger, unsure: set[str]) -> list[str]:
+def _shape(subject: Subject, cut: Cut, unsure: set[str]) -> list[str]:
     """What a fold with merge= and a broadcast leave to be said."""
-    workers, sinks, said = ledger.parallelism, {sink.node for sink in subject.sinks}, []
+    sinks = {sink.node for sink in subject.sinks}
+    said: list[str] = []
     if totals := (cut.totals & sinks) - unsure:
         said.append(
             f"Of {', '.join(sorted(totals))}, which a fold with merge= fills, the last value of each key was "
             "compared, and the update numbers; what a key had at the end of earlier epochs was not recomputed."
         )
-    if copied := [sink for sink in sorted(sinks) if cut.copies(sink, workers) != 1]:
+    if copied := sorted(cut.copied & sinks):
         said.append(
-            f"Behind a broadcast every worker has a copy: up to {workers} of an output (for each broadcast) are no "
-            f"duplicate in {', '.join(copied)}; a copy too few shows in the counts of epochs only."
+            f"Outputs behind a broadcast ({', '.join(copied)}) were recomputed for {cut.parallelism} workers, the most "
+            "that a stored epoch had."
         )
-    if cut.letters and cut.refusers(workers):
-        said.append("Dead letters from behind a fold with merge=, or of copies, were not recomputed.")
+    if cut.letters and cut.summed:
+        said.append("Dead letters from behind a fold with merge= were not recomputed.")
     return said

@@ -34,8 +34,6 @@ class Recompute:
     """Audited sinks."""
     streams: int
     """How many input partitions hold records."""
-    parallelism: int
-    """The most workers that the job had."""
     hold: Callable[[DataFrame], DataFrame]
     """Keeps a table that is used more than once."""
 
@@ -47,20 +45,26 @@ class Recompute:
         cut, parts = self.cut, []
         if cut.serial:
             ordered = records.repartition(1).sortWithinPartitions("source", "partition", "offset")
-            several = self.streams > 1 or (self.parallelism > 1 and bool(cut.parted))
-            parts.append(ordered.mapInArrow(partial(tasks.serial_outputs, self.app, several), tasks.EXPECTED))
+            several = self.streams > 1 or (cut.parallelism > 1 and bool(cut.parted))
+            parts.append(
+                ordered.mapInArrow(partial(tasks.serial_outputs, self.app, cut.parallelism, several), tasks.EXPECTED)
+            )
         else:
             if cut.head_sinks & self.sinks:
-                parts.append(records.mapInArrow(partial(tasks.head_outputs, self.app), tasks.EXPECTED))
+                parts.append(
+                    records.mapInArrow(partial(tasks.head_outputs, self.app, self.cut.parallelism), tasks.EXPECTED)
+                )
             if cut.stages:
                 parts.append(self._keyed(records, visible))
         return _identified(reduce(lambda a, b: a.unionByName(b), parts), cut)
 
     def _keyed(self, records: DataFrame, visible: DataFrame) -> DataFrame:
-        rows = records.mapInArrow(partial(tasks.captures, self.app), tasks.CAPTURED)
+        rows = records.mapInArrow(partial(tasks.captures, self.app, self.cut.parallelism), tasks.CAPTURED)
         rows = self._in_their_order(rows.repartition("stage", "grp"), visible)
         ordered = rows.sortWithinPartitions("stage", "turn", "source", "s_partition", "s_offset", "lane", *_NUMBER)
-        return ordered.drop("turn").mapInArrow(partial(tasks.tail_outputs, self.app), tasks.EXPECTED)
+        return ordered.drop("turn").mapInArrow(
+            partial(tasks.tail_outputs, self.app, self.cut.parallelism), tasks.EXPECTED
+        )
 
     def _in_their_order(self, rows: DataFrame, visible: DataFrame) -> DataFrame:
         """Adds ``turn``, the order among the rows of a key where offsets do not give one, and ``loose``."""

@@ -162,6 +162,8 @@ class Cut:
     """As the job runs it: what outputs call themselves comes from there."""
     stages: tuple[str, ...]
     serial: bool
+    parallelism: int = 1
+    """How many workers the job had; several, if not always as many."""
 
     @cached_property
     def below(self) -> frozenset[str]:
@@ -272,29 +274,24 @@ class Cut:
         key_by = self.whole.node(node.inputs[0])
         assert isinstance(key_by, KeyBy)  # the first phase
         above = [other.name for other in self.plan.nodes if other.stateful and other.name != node.name]
-        return not key_by.local and node.name not in descendants(self.plan, above)
+        return not (key_by.local or node.name in self.copied or node.name in descendants(self.plan, above))
+
+    def refusers(self) -> tuple[str, ...]:
+        """Operators whose dead letters nobody can foretell, as branches name them."""
+        return tuple(str(refuser(name)) for name in sorted(self.summed))
 
     # ------------------------------------------------------------ what the number of workers decides
 
-    def copies(self, name: str, parallelism: int) -> int | None:
-        """How often a row may reach a node: once in each worker for a broadcast. None in a loop that broadcasts."""
-        nodes = [node for node in self.plan.exchanges if node.partitioning is Partitioning.BROADCAST]
-        above = [node.name for node in nodes if name in self.plan.below(node.name)]
-        if parallelism > 1 and any(each in self.plan.below(each) for each in above):
-            return None
-        return int(parallelism ** len(above))
+    @cached_property
+    def copied(self) -> frozenset[str]:
+        """Nodes that a row reaches once in each worker, dead letters included."""
+        return frozenset({*descendants(self.plan, self.broadcasts), *self.letters} if self.broadcasts else ())
 
-    def not_recomputed(self, parallelism: int) -> dict[str, str]:
-        """Sinks for which nothing tells which outputs there should be, and why."""
-        why = dict.fromkeys(self.summed - self.totals, "its outputs depend on where epochs of a fold with merge= ended")
-        copied = [name for name in self.below if self.copies(name, parallelism) != 1]
-        why |= dict.fromkeys(copied, "state behind a broadcast depends on the number of workers")
-        return {sink.name: why[sink.name] for sink in self.plan.sinks if sink.name in why}
-
-    def refusers(self, parallelism: int) -> tuple[str, ...]:
-        """Operators whose dead letters nobody can foretell, by the same token; as their branches name them."""
-        copied = {name for name in self.below if self.copies(name, parallelism) != 1}
-        return tuple(str(refuser(name)) for name in sorted(self.summed | copied))
+    @cached_property
+    def broadcasts(self) -> tuple[str, ...]:
+        """Exchanges that make copies; one worker makes none."""
+        nodes = [node.name for node in self.plan.exchanges if node.partitioning is Partitioning.BROADCAST]
+        return tuple(nodes) if self.parallelism > 1 else ()
 
 
 def captured(stage: str) -> str:
@@ -302,7 +299,7 @@ def captured(stage: str) -> str:
     return f"{stage}-captured"
 
 
-def cut(plan: Plan) -> Cut:
+def cut(plan: Plan, parallelism: int = 1) -> Cut:
     """Cut a plan in front of its stateful operators, if they can be separated by key."""
     whole, plan = plan, plan.one_by_one
     stages = tuple(dict.fromkeys(node.inputs[0] for node in plan.nodes if node.stateful))
@@ -311,7 +308,7 @@ def cut(plan: Plan) -> Cut:
     mixed = any(
         name not in below and name not in stages for node in plan.nodes if node.name in below for name in node.inputs
     )
-    return Cut(plan, whole, stages, serial=nested or mixed)
+    return Cut(plan, whole, stages, nested or mixed, parallelism)
 
 
 def descendants(plan: Plan, names: Sequence[str]) -> frozenset[str]:

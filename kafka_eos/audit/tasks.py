@@ -21,6 +21,7 @@ from kafka_eos import plan as plans
 from kafka_eos.app import load
 from kafka_eos.audit.subject import AuditableSink, AuditableSource, Cut, Reject, captured, cut
 from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.exchange.routing import Router, router
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import StateBackend
 from kafka_eos.operators.chain import Chain, Output, RawOrigin
@@ -61,9 +62,9 @@ Rows = list[tuple[Any, ...]]
 # ---------------------------------------------------------------- what Spark runs
 
 
-def head_outputs(app: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def head_outputs(app: str, workers: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Outputs of sinks that no state is in front of. Input: INPUT rows in any order of partitions."""
-    parts = _cut(app)
+    parts = _cut(app, workers)
     made = _Made()
     with ExitStack() as stack:
         outputs: dict[str, Output] = {sink: _Collector(parts.plan, sink, made) for sink in parts.head_sinks}
@@ -75,9 +76,9 @@ def head_outputs(app: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
             yield made.take()
 
 
-def captures(app: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def captures(app: str, workers: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """CAPTURED rows: which key each record goes to."""
-    parts = _cut(app)
+    parts = _cut(app, workers)
     rows: Rows = []
     with ExitStack() as stack:
         outputs: dict[str, Output] = dict.fromkeys(parts.head_sinks, _ignore)
@@ -90,9 +91,9 @@ def captures(app: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
             rows.clear()
 
 
-def tail_outputs(app: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def tail_outputs(app: str, workers: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Outputs behind the stages. Input: CAPTURED rows (and ``loose``), all of a key together and in order."""
-    parts = _cut(app)
+    parts = _cut(app, workers)
     made = _Made()
     with ExitStack() as stack:
         tail = stack.enter_context(_Tail(parts, made))
@@ -102,9 +103,9 @@ def tail_outputs(app: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
             yield made.take()
 
 
-def serial_outputs(app: str, loose: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def serial_outputs(app: str, workers: int, loose: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Outputs of the whole plan, run in one task; ``loose`` marks what the order of partitions may change."""
-    parts = _cut(app)
+    parts = _cut(app, workers)
     made, free = _Made(), parts.below & parts.shuffled
     with ExitStack() as stack:
         outputs: dict[str, Output] = {
@@ -123,8 +124,8 @@ def serial_outputs(app: str, loose: bool, batches: Iterator[pa.RecordBatch]) -> 
 
 
 @cache
-def _cut(app: str) -> Cut:
-    return cut(load(AppRef.parse(app)).plan())
+def _cut(app: str, workers: int) -> Cut:
+    return cut(load(AppRef.parse(app)).plan(), workers)
 
 
 def _runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[list[tuple[str, RawRecord]]]:
@@ -170,22 +171,26 @@ def _chain(
 
 
 class _Rounds(Chain):
-    """A chain where rows of a loop wait for their next round, so that no number of rounds is too many."""
+    """A chain where rows of a loop wait for their next round, so that no number of rounds is too many.
+
+    Of a broadcast it makes the copies of all workers.
+    """
 
     def __init__(
         self, parts: Cut, plan: Plan, backends: Mapping[str, StateBackend], outputs: Mapping[str, Output]
     ) -> None:
-        self._back: deque[tuple[str, Batch[Any]]] = deque()
-        backward = {node.name: partial(self._return, node.name) for node in plan.feedbacks}
-        super().__init__(plan, backends, outputs, backward, whole=parts.whole)
+        self._waiting: deque[tuple[str, Batch[Any]]] = deque()
+        waits = [node for node in plan.exchanges if node in plan.feedbacks or node.name in parts.broadcasts]
+        exchanges = {node.name: partial(self._wait, node.name, router(node, 0, parts.parallelism)) for node in waits}
+        super().__init__(plan, backends, outputs, exchanges, whole=parts.whole)
 
     def push(self, head: str, batch: Batch[Any]) -> None:
         super().push(head, batch)
-        while self._back:
-            super().push(*self._back.popleft())
+        while self._waiting:
+            super().push(*self._waiting.popleft())
 
-    def _return(self, feedback: str, batch: Batch[Any]) -> None:
-        self._back.append((feedback, batch))
+    def _wait(self, exchange: str, split: Router, batch: Batch[Any]) -> None:
+        self._waiting.extend((exchange, part) for _, part in split(batch))
 
 
 class _Made:
