@@ -46,12 +46,11 @@ def test_the_job_outlives_its_broker(new_job: NewJob, broker: Broker) -> None:
     job = new_job(600, bootstrap=broker.bootstrap, TEST_PAUSE=0.002)
     with running(job) as run:
         worker = run.worker
+        run.until_committed(1)
         for number, outage in enumerate((_restart, _kill, _freeze), start=1):
-            run.until_committed(1)
-            outage(broker)
             feed(broker.bootstrap, job.input, range(number * 600, number * 600 + 600))
-            run.until_committed(1)
-        run.until_all_committed()
+            outage(broker)
+            run.until_all_committed()
         assert run.worker == worker, "an outage is no reason to replace the worker"
         run.drain()
     check_all(job)
