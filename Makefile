@@ -65,8 +65,7 @@ bench: env ## Measure throughput and latency on this machine
 	@$(BIN)/python -m benchmarks.run
 
 docs: env ## Redraw the diagrams from the code, then compare the documents with it
-	@$(BIN)/python docs/draw_states.py
-	@$(BIN)/python docs/draw_barriers.py
+	@$(BIN)/python docs/draw.py
 	@$(BIN)/pytest tests/test_docs.py
 
 requirements: env ## Resolve and pin the dependencies again (asks the package index)

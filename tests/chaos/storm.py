@@ -15,6 +15,8 @@ from tests.chaos.harness import Invalid, Job, feed
 from tests.chaos.running import PATIENCE, Running, events
 
 PAYMENTS_A_FAULT = 150
+FEED_AGAIN = 2.0
+"""Seconds without the awaited fault until more is fed: some faults need an epoch in which several workers had output."""
 
 
 @dataclass
@@ -35,8 +37,7 @@ class Storm:
         self._running = self._begin()
         try:
             for number in range(before + 1, len(self.script) + 1):
-                self.feed()
-                self._until(lambda n=number: len(self.job.fired) >= n, f"reach {self.script[number - 1]}")
+                self._fed_until(lambda n=number: len(self.job.fired) >= n, f"reach {self.script[number - 1]}")
             self.feed()
             commits = self._commits()
             self._until(lambda: self._commits() > commits, "commit an epoch after the storm")
@@ -56,6 +57,20 @@ class Storm:
     def _commits(self) -> int:
         """Epochs with output that are committed, in the whole life of the job."""
         return sum(e["event"] == "committed" and any(e["records"].values()) for e in events(self.job))
+
+    def _fed_until(self, condition: Callable[[], bool], what: str) -> None:
+        next_feed = time.monotonic()
+
+        def fed() -> bool:
+            nonlocal next_feed
+            if done := condition():
+                return done
+            if time.monotonic() >= next_feed:
+                self.feed()
+                next_feed = time.monotonic() + FEED_AGAIN
+            return False
+
+        self._until(fed, what)
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for it, and start the supervisor again whenever a fault has killed it. Any other end is a failure."""

@@ -1,9 +1,6 @@
 """The gate, event by event: Algorithm 1, Algorithm 2, unaligned, at least once, and everything that comes late."""
 
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -293,9 +290,3 @@ def test_whatever_comes_an_epoch_is_captured_once_then_completed_once(
     assert set(completed) <= set(captured)
     if mode is Mode.AT_LEAST_ONCE:
         assert busy.blocked == frozenset()
-
-
-def test_the_page_shows_what_the_gate_does() -> None:
-    script = Path(__file__).parents[2] / "docs/draw_barriers.py"
-
-    assert subprocess.run([sys.executable, str(script), "--check"], check=False).returncode == 0, "run `make docs`"

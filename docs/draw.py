@@ -1,0 +1,161 @@
+"""Draw what the code does into the pages that show it.
+
+    python docs/draw.py           rewrite the drawings
+    python docs/draw.py --check   exit 1, and name the pages that do not show what the code does
+
+Rule: a drawing is made from the code's own table or by letting the code play; pages hold copies that this script alone
+writes, and ``tests/test_docs.py`` checks them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_eos.protocol.alignment import Action, Channel, Complete, Gate, Mode, Snapshot
+from kafka_eos.protocol.commit import NEXT, Event, State
+
+# ---------------------------------------------------------------- the states of two-phase commit
+
+
+def states() -> str:
+    """The diagram in Mermaid, then the same as a table: rows are states, columns are events."""
+    return f"```mermaid\n{diagram()}```\n\n{table()}"
+
+
+def diagram() -> str:
+    """One arrow a pair of states, labelled with every event that leads from one to the other."""
+    arrows: dict[tuple[State, State], list[Event]] = {}
+    for (state, event), after in NEXT.items():
+        arrows.setdefault((state, after), []).append(event)
+    lines = ["stateDiagram-v2", f"    [*] --> {_name(next(iter(State)))}"]
+    for (before, after), events in arrows.items():
+        lines.append(f"    {_name(before)} --> {_name(after)} : {', '.join(event.value for event in events)}")
+    lines += [f"    {_name(state)} --> [*]" for state in State if _is_final(state)]
+    return "\n".join(lines) + "\n"
+
+
+def table() -> str:
+    """Every pair of state and event. A dash is a pair that does not exist: ``step`` raises Bug."""
+    head = ["state", *(event.value for event in Event)]
+    rows = [head, ["---"] * len(head)]
+    for state in State:
+        rows.append([f"**{state.value}**", *(_cell(state, event) for event in Event)])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _cell(state: State, event: Event) -> str:
+    after = NEXT.get((state, event))
+    return "–" if after is None else after.value
+
+
+def _is_final(state: State) -> bool:
+    """No event leads away from it."""
+    return all(after is state for (before, _), after in NEXT.items() if before is state)
+
+
+def _name(state: State) -> str:
+    return state.value.capitalize()
+
+
+# ---------------------------------------------------------------- the gate's story
+
+STORY: tuple[tuple[str, Channel | None, float], ...] = (
+    ("barrier on *a*", "a", 0.0),
+    ("100 ms pass", None, 0.1),
+    ("barrier on *b*", "b", 0.2),
+    ("barrier on *loop*", "loop", 0.3),
+)
+
+
+def gates() -> dict[str, Gate]:
+    """The columns. Inputs are *a*, *b* and, in Algorithm 2, a back-edge *loop*."""
+    plain = frozenset[Channel]({"a", "b"})
+    loop = frozenset[Channel]({"loop"})
+    return {
+        "aligned (Algorithm 1)": Gate(plain, Mode.ALIGNED),
+        "aligned, with a loop (Algorithm 2)": Gate(plain | loop, Mode.ALIGNED, feedback=loop),
+        "unaligned": Gate(plain, Mode.UNALIGNED),
+        "unaligned after 100 ms": Gate(plain, Mode.UNALIGNED, aligned_timeout=0.1),
+        "at least once": Gate(plain, Mode.AT_LEAST_ONCE),
+    }
+
+
+def story() -> str:
+    """One row an event, one column a gate: what it orders, then which inputs wait and which are logged."""
+    columns = gates()
+    rows = [["", *columns], ["---"] * (len(columns) + 1)]
+    for event, channel, now in STORY:
+        cells = []
+        for name, gate in columns.items():
+            cell, columns[name] = _orders(gate, channel, now)
+            cells.append(cell)
+        rows.append([event, *cells])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _orders(gate: Gate, channel: Channel | None, now: float) -> tuple[str, Gate]:
+    if channel is not None and channel not in gate.channels:
+        return "", gate
+    after, actions = gate.tick(now) if channel is None else gate.barrier(channel, 1, now)
+    words = [_word(action) for action in actions]
+    words += [f"*{c}* waits" for c in sorted(map(str, after.blocked))]
+    words += [f"*{c}* is logged" for c in sorted(map(str, after.logging))]
+    return ", ".join(words) or "–", after
+
+
+def _word(action: Action) -> str:
+    if isinstance(action, Snapshot):
+        return "**snapshot**, barrier goes ahead of rows" if action.unaligned else "**snapshot**, barrier goes on"
+    return "complete" if isinstance(action, Complete) else "abandoned"
+
+
+# ---------------------------------------------------------------- pages
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What stands in ``docs/<page>`` between the marks ``<!-- mark: begin -->`` and ``<!-- mark: end -->``."""
+
+    page: str
+    mark: str
+    draw: Callable[[], str]
+
+    @property
+    def path(self) -> Path:
+        return Path(__file__).with_name(self.page)
+
+    def redrawn(self) -> str:
+        """The page with the drawing of the present code."""
+        before, begin, rest = self.path.read_text(encoding="utf-8").partition(f"<!-- {self.mark}: begin -->\n")
+        _, end, after = rest.partition(f"<!-- {self.mark}: end -->\n")
+        if not begin or not end:
+            raise ValueError(
+                f"{self.page} has lost its marks <!-- {self.mark}: begin --> and <!-- {self.mark}: end -->"
+            )
+        return before + begin + self.draw() + end + after
+
+
+DRAWINGS = (Drawing("two-phase-commit.md", "drawing", states), Drawing("barriers.md", "story", story))
+
+
+def stale() -> list[Drawing]:
+    """Those whose page does not show what the code does."""
+    return [drawing for drawing in DRAWINGS if drawing.path.read_text(encoding="utf-8") != drawing.redrawn()]
+
+
+def main() -> int:
+    """Returns the exit code."""
+    wrong = stale()
+    if "--check" in sys.argv[1:]:
+        print(*(f"{drawing.page} does not show what the code does: make docs" for drawing in wrong), sep="\n", end="")
+        return 1 if wrong else 0
+    for drawing in wrong:
+        drawing.path.write_text(drawing.redrawn(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
