@@ -133,6 +133,8 @@ class Settings(BaseSettings):
     """Most records that are read at once."""
     max_records_per_epoch: int = Field(1_000_000, ge=1)
     """Spark engine: most records that one epoch reads, from all sources together."""
+    max_bytes_per_epoch: ByteCount | None = Field(None, ge=1)
+    """Spark engine: about how many bytes of keys and values one epoch reads at most."""
     retained_checkpoints: int = Field(2, ge=1)
     stop_timeout: Duration = 30.0
     """Time that a stopping job gets for its last checkpoint."""

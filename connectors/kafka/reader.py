@@ -21,6 +21,7 @@ Reject = Callable[[RawRecord, Exception], None]
 Decode = Callable[[Message], Any]
 
 _value: Callable[[Message], bytes | None] = Message.value
+_key: Callable[[Message], bytes | None] = Message.key
 _offset: Callable[[Message], int] = Message.offset  # type: ignore[assignment]
 _partition: Callable[[Message], int] = Message.partition  # type: ignore[assignment]
 _timestamp = Message.timestamp
@@ -62,6 +63,10 @@ class KafkaOrigin:
         if self._times is None:
             self._times = [time if kind else -1 for kind, time in map(_timestamp, self._messages)]
         return self._times
+
+    def weight(self) -> int:
+        """Bytes of all keys and values; the length of a message is that of its value."""
+        return sum(map(len, self._messages)) + sum(map(len, filter(None, map(_key, self._messages))))
 
     def raw(self, row: int) -> RawRecord:
         message = self._messages[row]

@@ -9,18 +9,22 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kafka_eos.audit.beginning import Beginning, beginning, whole_history
 from kafka_eos.audit.cluster import Cluster, Range, Ranges, in_flight, java_config, unsettled
+from kafka_eos.audit.ending import Ending
 from kafka_eos.audit.ledger import Ledger, read_ledger
 from kafka_eos.audit.notes import notes
+from kafka_eos.audit.report import Context
 from kafka_eos.audit.session import open_session
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic, cut, subject
 from kafka_eos.audit.verdict import Check, Evidence, Facts, NotPossible, Offender, Verdict, judge
-from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
+from kafka_eos.checkpoints.opening import find_storage
+from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.ids import AppRef, EpochId, Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.plan import Plan
@@ -62,6 +66,7 @@ def audit(
     settle_seconds: float = 30.0,
     allow_foreign: bool = False,
     expect_faults: bool = False,
+    earlier: Sequence[Path | str] = (),
 ) -> Verdict:
     """Audit a stopped job and return the verdict; with ``report_dir`` also write report.json and report.html there.
 
@@ -70,32 +75,23 @@ def audit(
     ``settle_seconds``  how long to wait for open transactions to end
     ``allow_foreign``   records of others in the output topics are no finding
     ``expect_faults``   a history without a kill is INVALID: it cannot show that kills are survived
-    Raises ConfigError if the audit itself cannot run (Java, pyspark, cluster, topics).
+    ``earlier``         checkpoint directories that the job had before it began with a savepoint: its whole history is
+                        judged, not only what came after the savepoint
+    What keeps the audit from judging is no exception but INVALID, with the reason and ``Verdict.traceback``.
     """
     plan = pipeline if isinstance(pipeline, Plan) else pipeline.plan()
     app = app or AppRef(Path(plan.where.file).absolute(), plan.name)
-    began = time.time()
-    with _session(spark, app, progress) as session:
-        run = _Audit(session, plan, settings, str(app), progress)
-        try:
-            facts = run.facts(settle_seconds)
-        finally:
-            run.close()
-        verdict = judge(facts, allow_foreign=allow_foreign, expect_faults=expect_faults)
-        if report_dir is not None:
-            from kafka_eos.audit.report import Context, write
+    ending = Ending(report_dir, Context(job=plan.name, app=app.path.name))
 
-            context = Context(
-                job=plan.name,
-                app=app.path.name,
-                began=began,
-                seconds=time.time() - began,
-                reads=run.reads(),
-                events=run.ledger.events,
-                spark=session.version,
-            )
-            write(report_dir, verdict, context)
-    return verdict
+    def judged() -> Verdict:
+        with _session(spark, app, progress) as session:
+            ending.context = replace(ending.context, spark=session.version)
+            with closing(_Audit(session, plan, settings, str(app), progress, earlier)) as run:
+                facts = run.facts(settle_seconds)
+                ending.context = replace(ending.context, reads=run.reads(), events=run.ledger.events)
+        return judge(facts, allow_foreign=allow_foreign, expect_faults=expect_faults)
+
+    return ending.of(judged)
 
 
 @contextmanager
@@ -123,12 +119,20 @@ class _Pinned:
 class _Audit:
     """One run."""
 
-    def __init__(self, spark: SparkSession, plan: Plan, settings: Settings, app: str, progress: Progress) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        settings: Settings,
+        app: str,
+        progress: Progress,
+        earlier: Sequence[Path | str],
+    ) -> None:
         self._spark, self._app, self._progress = spark, app, progress
-        self._job_dir = settings.job_dir(plan.name)
-        # A directory that is not there is not made: looking at a job leaves no trace of one.
-        self._storage = LocalStorage(self._job_dir) if self._job_dir.is_dir() else MemoryStorage()
-        self.ledger: Ledger = read_ledger(self._storage, plan.name)
+        self._place = settings.checkpoints_of(plan.name)
+        self._storage = find_storage(self._place) or MemoryStorage()
+        self.ledger: Ledger = whole_history(settings, plan.name, read_ledger(self._storage, plan.name), earlier)
+        self._beginning: Beginning | None = None
         context = JobContext(plan.name, Term(0), settings.for_connectors())
         self._subject: Subject = subject(plan, context)
         self._cut: Cut = cut(plan, self.ledger.parallelism)
@@ -180,11 +184,12 @@ class _Audit:
             not_audited=self._subject.not_audited,
         )
         if ledger.newest is None:
-            return replace(base, obstacles=[f"no committed checkpoint of job {job!r} in {self._job_dir}"])
+            return replace(base, obstacles=[f"no committed checkpoint of job {job!r} in {self._place}"])
         if not self._subject.sinks:
             return replace(base, obstacles=["no sink can be audited"])
         obstacles = self._settle(settle_seconds)
         if not obstacles:
+            self._beginning = beginning(self.ledger)
             obstacles = self._ground()
         return replace(base, obstacles=obstacles) if obstacles else self._scan(base)
 
@@ -216,8 +221,6 @@ class _Audit:
             return ["the job is running: it committed another epoch while the audit began"]
         if now.unfinished is not None:
             return [f"epoch {now.unfinished} is decided but not committed; start the job once more to finish it"]
-        if now.savepoint is not None:
-            return [f"the job began with savepoint {now.savepoint}: the state that it had then is not in the topics"]
         return [
             f"input {source.topic}/{partition} was read from offset {start}, but now begins at {at.begin}"
             for source in self._subject.sources
@@ -227,9 +230,12 @@ class _Audit:
 
     def _start(self, source: Topic, partition: int, at: Range) -> int:
         """Where the job began to read a partition."""
-        if self.ledger.start is None:
+        start = self.ledger.start
+        if start is None:
+            start = None if self._beginning is None else self._beginning.start
+        if start is None:
             return 0
-        return self.ledger.start.get(source.node, {}).get(partition, at.begin)
+        return start.get(source.node, {}).get(partition, at.begin)
 
     # ------------------------------------------------------------ scan
 
@@ -256,8 +262,9 @@ class _Audit:
             outputs={sink.node: {p: (at.begin, at.end) for p, at in ranges[sink.node].items()}
                      for sink in self._subject.topics},
             files=self._pinned.files,
+            beginning=self._beginning,
         )  # fmt: skip
-        with _closing(Scan(self._spark, scope)) as scan:
+        with closing(Scan(self._spark, scope)) as scan:
             return self._examine(scan, base)
 
     def _position(self, source: Topic, partition: int, at: Range) -> int:
@@ -269,9 +276,9 @@ class _Audit:
         impossible = self._impossible()
         self._progress("reading input and output")
         inputs, ahead = scan.inputs()
-        visible = scan.visible()
+        visible, before = self._judged(scan.visible())
         marked = sum(count for count, _ in visible.values())
-        outputs, hidden = marked + scan.plain(), scan.hidden(marked)
+        outputs, hidden = marked + scan.plain(), scan.hidden(marked + before)
         made = Expected()
         if Check.LOST not in impossible:
             self._progress(f"recomputing the outputs of {inputs} records")
@@ -288,14 +295,23 @@ class _Audit:
             inputs=inputs,
             not_yet_processed=ahead,
             outputs=outputs,
+            before=before,
             invisible=sum(count for count, _ in hidden.values()),
             expected=made.outputs,
             keys=made.keys,
             not_recomputed=unsure,
-            notes=notes(self._subject, self._cut, self.ledger, made.loose, unsure),
+            notes=notes(self._subject, self._cut, self.ledger, made.loose, unsure, before),
         )
         self._progress(f"comparing {facts.outputs} outputs with {made.outputs} expected")
         return replace(facts, evidence=self._evidence(scan, impossible, visible, hidden, facts))
+
+    def _judged(self, visible: ByEpoch) -> tuple[ByEpoch, int]:
+        """Of visible outputs those of the job's own terms, and how many are of terms before its savepoint."""
+        if self._beginning is None:
+            return visible, 0
+        term = self._beginning.term
+        own = {epoch: found for epoch, found in visible.items() if epoch is None or epoch.term > term}
+        return own, sum(count for epoch, (count, _) in visible.items() if epoch not in own)
 
     def _doubts(
         self, scan: Scan, sinks: frozenset[str], visible: ByEpoch, impossible: Mapping[Check, str]
@@ -387,11 +403,3 @@ def _looked_at(check: Check, facts: Facts) -> int:
         Check.COMMITTED_HIDDEN: facts.invisible,
     }
     return others.get(check, facts.outputs)
-
-
-@contextmanager
-def _closing(scan: Scan) -> Iterator[Scan]:
-    try:
-        yield scan
-    finally:
-        scan.close()

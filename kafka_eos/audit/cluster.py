@@ -193,7 +193,7 @@ def _errors(what: str) -> Iterator[None]:
         yield
     except Py4JJavaError as error:
         cause = error.java_exception.getCause() or error.java_exception
-        raise ConfigError(f"the audit could not {what}: {cause.toString()}") from None
+        raise ConfigError(f"the audit could not {what}: {cause.toString()}") from error
 
 
 def unsettled(ranges: Ranges) -> Sequence[str]:

@@ -97,8 +97,10 @@ def _gaps(table: DataFrame, cut: Cut) -> DataFrame:
     of keys whose order it cannot know, the numbers are 1, 2, 3 … if every update makes an output.
     """
     of_key = Window.partitionBy("sink", "series")
-    before = F.coalesce(F.lag("update").over(of_key.orderBy("update", *AT)), F.lit(0))
-    e_before = F.coalesce(F.lag("e_update").over(of_key.orderBy("e_update", "id")), F.lit(0))
+    # 0, or as many updates as the key had in the savepoint that the recompute began with.
+    first = F.min("e_update").over(of_key) - 1
+    before = F.coalesce(F.lag("update").over(of_key.orderBy("update", *AT)), first)
+    e_before = F.coalesce(F.lag("e_update").over(of_key.orderBy("e_update", "id")), first)
     rows = table.where("should and e_update is not null")
     ordered = rows.withColumn("before", before).withColumn("e_before", e_before)
     known = (F.col("before") != F.col("e_before")) | (F.col("update") != F.col("e_update"))

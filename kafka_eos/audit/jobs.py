@@ -16,6 +16,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit import flags, reads, unmarked
+from kafka_eos.audit.beginning import Beginning
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.recompute import Recompute
@@ -51,6 +52,8 @@ class Scope:
     """By sink: the whole topic up to the pinned end."""
     files: Mapping[str, Sequence[str]]
     """By sink: the names of its files."""
+    beginning: Beginning | None = None
+    """The savepoint that the recompute begins with."""
 
     @property
     def streams(self) -> int:
@@ -101,12 +104,22 @@ class Scan:
     def _visible(self) -> DataFrame:
         """Marked outputs that read_committed readers see; ``copy`` counts those with the same provenance.
 
-        ``home`` is the partition that has most records of a key.
+        ``home`` is the partition that has most records of a key; ``before`` are those of before the savepoint.
         """
-        copies = Window.partitionBy("sink", "id").orderBy("topic", "partition", "offset")
+        copies = Window.partitionBy("sink", "id").orderBy("before", "topic", "partition", "offset")
         home = F.mode("partition").over(Window.partitionBy("sink", "key_hash"))
         table = self._output(self._marked, committed=True).withColumn("home", F.when(F.col("has_key"), home))
+        table = table.withColumn("before", self._is_before())
         return self._hold(table.withColumn("copy", F.when(F.col("ours"), F.row_number().over(copies))))
+
+    def _is_before(self) -> Column:
+        beginning = self._scope.beginning
+        return F.lit(False) if beginning is None else F.coalesce(F.col("term") <= beginning.term.n, F.lit(False))
+
+    @property
+    def _firsts(self) -> DataFrame:
+        """Each visible output that is judged, once."""
+        return self._visible.where("copy = 1 and not before")
 
     def _is_letter(self) -> Column:
         return F.col("sink").isin([*self._scope.cut.letters])
@@ -124,6 +137,8 @@ class Scan:
         reason = "its outputs depend on where epochs of a fold with merge= ended"
         why = dict.fromkeys((cut.summed - cut.totals) | (cut.summed & unmarked), reason)
         why |= dict.fromkeys(cut.copied & unmarked, "how often an output is there depends on the number of workers")
+        if self._scope.beginning is not None:
+            why |= dict.fromkeys(unmarked, "its outputs do not tell which of them were there before the savepoint")
         if cut.totals and cut.letters and self._refused_below():
             why |= dict.fromkeys(cut.totals, "records were refused behind a fold with merge=")
         return {sink.node: why[sink.node] for sink in self._scope.subject.sinks if sink.node in why}
@@ -150,8 +165,9 @@ class Scan:
     def _made(self) -> DataFrame:
         """What the recompute makes for audited sinks."""
         sinks = frozenset(sink.node for sink in self._scope.subject.sinks)
-        recompute = Recompute(self._scope.app, self._scope.cut, sinks, self._scope.streams, self._hold)
-        seen = self._visible.where("copy = 1") if self._marked else self._plain
+        savepoint = None if self._scope.beginning is None else str(self._scope.beginning.path)
+        recompute = Recompute(self._scope.app, self._scope.cut, sinks, self._scope.streams, savepoint, self._hold)
+        seen = self._firsts if self._marked else self._plain
         made = recompute.expected(self._input(self._scope.inputs), seen).where(F.col("sink").isin(*sinks))
         made = self._comparable(made)
         return self._hold(made) if self._unmarked else made
@@ -162,7 +178,7 @@ class Scan:
 
         The rows of one ``series`` (a key, or without keys the outputs of one input partition) are kept together.
         """
-        first = self._comparable(self._visible.where("copy = 1")).withColumn("there", F.lit(True))
+        first = self._comparable(self._firsts).withColumn("there", F.lit(True))
         should = self._made.where(F.col("sink").isin([s.node for s in self._marked]))
         pairs = first.join(should.withColumn("should", F.lit(True)), ["sink", "id"], "full")
         place = (F.coalesce(F.col(a), F.col(b)).cast("string") for a, b in _PLACES)
@@ -215,9 +231,9 @@ class Scan:
         return Expected(*map(sum, zip(*totals, strict=True)))
 
     def _totals(self, made: DataFrame) -> tuple[int, int, int]:
-        firsts = F.count_distinct(F.when(F.col("e_update") == 1, F.struct("sink", "grp", "id")))
+        keys = F.count_distinct(F.when(F.col("e_update").isNotNull(), F.struct("sink", "grp")))
         alone = ~F.col("sink").isin([*self._scope.cut.totals])
-        row = made.agg(F.count(F.when(alone, 1)), F.count(F.when(alone & F.col("loose"), 1)), firsts).first()
+        row = made.agg(F.count(F.when(alone, 1)), F.count(F.when(alone & F.col("loose"), 1)), keys).first()
         return (row[0], row[1], row[2]) if row is not None else (0, 0, 0)
 
     # ------------------------------------------------------------ findings

@@ -6,20 +6,24 @@ alone is only a promise. Unknown events of the history are left alone.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from kafka_eos.audit.deaths import deaths
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths, retention
 from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.savepoints import Origin
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator import history
 from kafka_eos.coordinator.term import gather
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Json, Positions
 
+_NEVER = EpochId(Epoch(0), Term(0))
 Offsets = dict[str, dict[int, int]]
 """Next offset by source operator and partition."""
 
@@ -40,15 +44,11 @@ class Ledger:
     committed: frozenset[EpochId]
     records: Mapping[EpochId, int]
     """Outputs that each commit recorded, over all sinks; only epochs whose history line is there."""
+    origin: Origin | None = None
+    """The savepoint that the job began with, if with one."""
     parallelism: int = 1
     """The most that a stored epoch had."""
     events: Sequence[Mapping[str, Any]] = field(repr=False, default=())
-
-    @property
-    def savepoint(self) -> str | None:
-        """Id of the savepoint that the job began with, if with one."""
-        began = [event.get("savepoint") for event in self.events if event.get("event") == "began"]
-        return None if not began or began[-1] is None else str(began[-1])
 
     @property
     def has_history(self) -> bool:
@@ -82,13 +82,38 @@ def read_ledger(storage: JobStorage, job: str) -> Ledger:
         job=job,
         newest=newest,
         unfinished=valid[0] if valid and valid[0] != newest else None,
-        positions={} if manifest is None else _offsets(manifest.sources),
+        positions={} if manifest is None else offsets(manifest.sources),
         start=_start(storage, job, valid, events),
         committed=committed,
         records={epoch: _total(event["records"]) for epoch, event in told.items() if "records" in event},
+        origin=_origin(storage, job),
         parallelism=max((_manifest(storage, job, epoch).parallelism for epoch in valid), default=1),
         events=events,
     )
+
+
+def joined(ledger: Ledger, earlier: Sequence[Ledger]) -> Ledger:
+    """One ledger of a job that went from checkpoint directory to checkpoint directory, each begun with a savepoint."""
+    lives = [*sorted(earlier, key=lambda life: max(life.committed, default=_NEVER)), ledger]
+    first = lives[0]
+    starts = [life.start for life in reversed(lives)]
+    return replace(
+        ledger,
+        # The earliest life that knows a source tells where it began.
+        start=None if first.start is None else reduce(operator.or_, (start or {} for start in starts)),
+        committed=frozenset().union(*(life.committed for life in lives)),
+        records=reduce(operator.or_, (dict(life.records) for life in lives)),
+        origin=first.origin,
+        parallelism=max(life.parallelism for life in lives),
+        events=[event for life in lives for event in life.events],
+    )
+
+
+def _origin(storage: JobStorage, job: str) -> Origin | None:
+    try:
+        return records.load(storage, Origin, paths.ORIGIN, job)
+    except FileNotFoundError:
+        return None
 
 
 def _manifest(storage: JobStorage, job: str, epoch: EpochId) -> Manifest:
@@ -114,13 +139,14 @@ def _start(
     storage: JobStorage, job: str, valid: Sequence[EpochId], events: Sequence[Mapping[str, Any]]
 ) -> Offsets | None:
     if valid and valid[-1].epoch.n == 0:
-        return _offsets(_manifest(storage, job, valid[-1]).sources)
+        return offsets(_manifest(storage, job, valid[-1]).sources)
     # A first start that was killed before it decided epoch 0 begins anew: the last word counts.
     began = [event["positions"] for event in events if event.get("event") == "began" and "positions" in event]
-    return _offsets(began[-1]) if began else None
+    return offsets(began[-1]) if began else None
 
 
-def _offsets(sources: Mapping[str, Positions]) -> Offsets:
+def offsets(sources: Mapping[str, Positions]) -> Offsets:
+    """The next offsets in stored positions."""
     return {
         source: {int(split.rpartition("/")[2]): _offset(position) for split, position in splits.items()}
         for source, splits in sources.items()

@@ -11,9 +11,18 @@ from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.subject import Cut, Subject
 
 
-def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mapping[str, str]) -> list[str]:
-    """``loose``: outputs whose values were not compared; ``unsure``: sinks that were not compared, and why."""
-    said = [
+def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mapping[str, str], before: int) -> list[str]:
+    """``loose``: outputs whose values were not compared; ``unsure``: sinks that were not compared, and why;
+    ``before``: outputs of before the savepoint.
+    """
+    said = []
+    if ledger.origin is not None:
+        said.append(
+            f"The job began with savepoint {ledger.origin.savepoint} ({ledger.origin.path}): the recompute starts with "
+            f"its state. {before} visible outputs of before it were looked at for copies only; with --earlier, which "
+            "names the job's checkpoint directory of then, the whole history is judged."
+        )
+    said += [
         f"Sink {sink} is not audited by provenance, its outputs have none: they were compared as a multiset of "
         "keys, values and headers; order and epochs were not."
         for sink in subject.unmarked

@@ -34,6 +34,8 @@ class Recompute:
     """Audited sinks."""
     streams: int
     """How many input partitions hold records."""
+    savepoint: str | None
+    """Where the state is that it begins with; None for none."""
     hold: Callable[[DataFrame], DataFrame]
     """Keeps a table that is used more than once."""
 
@@ -46,9 +48,8 @@ class Recompute:
         if cut.serial:
             ordered = records.repartition(1).sortWithinPartitions("source", "partition", "offset")
             several = self.streams > 1 or (cut.parallelism > 1 and bool(cut.parted))
-            parts.append(
-                ordered.mapInArrow(partial(tasks.serial_outputs, self.app, cut.parallelism, several), tasks.EXPECTED)
-            )
+            serial = partial(tasks.serial_outputs, self.app, cut.parallelism, self.savepoint, several)
+            parts.append(ordered.mapInArrow(serial, tasks.EXPECTED))
         else:
             if cut.head_sinks & self.sinks:
                 parts.append(
@@ -62,9 +63,8 @@ class Recompute:
         rows = records.mapInArrow(partial(tasks.captures, self.app, self.cut.parallelism), tasks.CAPTURED)
         rows = self._in_their_order(rows.repartition("stage", "grp"), visible)
         ordered = rows.sortWithinPartitions("stage", "turn", "source", "s_partition", "s_offset", "lane", *_NUMBER)
-        return ordered.drop("turn").mapInArrow(
-            partial(tasks.tail_outputs, self.app, self.cut.parallelism), tasks.EXPECTED
-        )
+        tail = partial(tasks.tail_outputs, self.app, self.cut.parallelism, self.savepoint)
+        return ordered.drop("turn").mapInArrow(tail, tasks.EXPECTED)
 
     def _in_their_order(self, rows: DataFrame, visible: DataFrame) -> DataFrame:
         """Adds ``turn``, the order among the rows of a key where offsets do not give one, and ``loose``."""

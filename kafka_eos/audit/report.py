@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -29,14 +30,13 @@ class Context:
 
     job: str
     app: str
-    began: float
+    began: float = field(default_factory=time.time)
     """Seconds since the Unix epoch."""
-    seconds: float
-    reads: Sequence[Mapping[str, Any]]
+    reads: Sequence[Mapping[str, Any]] = ()
     """What was read, one entry a partition."""
-    events: Sequence[Mapping[str, Any]]
+    events: Sequence[Mapping[str, Any]] = ()
     """The job's history."""
-    spark: str
+    spark: str = "not started"
     extra: Mapping[str, Any] = field(default_factory=dict)
     """More for the report: ``question``, ``partitions``, ``resume`` of an audit of topics."""
 
@@ -59,13 +59,14 @@ def as_json(verdict: Verdict, context: Context) -> dict[str, Any]:
         "verdict": verdict.outcome.value,
         "reasons": list(verdict.reasons),
         "audited_at": datetime.fromtimestamp(context.began, UTC).isoformat(timespec="seconds"),
-        "seconds": round(context.seconds, 1),
+        "seconds": round(time.time() - context.began, 1),
         "counts": {
             "inputs": facts.inputs,
             "not_yet_processed": facts.not_yet_processed,
             "outputs": facts.outputs,
             "expected": facts.expected,
             "invisible": facts.invisible,
+            "before": facts.before,
             "keys": facts.keys,
             "committed_epochs": facts.committed_epochs,
             "restarts": facts.restarts,
@@ -76,6 +77,7 @@ def as_json(verdict: Verdict, context: Context) -> dict[str, Any]:
         "notes": list(facts.notes),
         "read": [dict(entry) for entry in context.reads],
         "versions": _versions(context),
+        "traceback": verdict.traceback,
         **context.extra,
     }
 

@@ -19,7 +19,9 @@ import pyarrow as pa
 
 from kafka_eos import plan as plans
 from kafka_eos.app import load
+from kafka_eos.audit.beginning import restored
 from kafka_eos.audit.subject import AuditableSink, AuditableSource, Cut, Reject, captured, cut
+from kafka_eos.checkpoints.savepoints import SavepointFiles
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.exchange.routing import Router, router
 from kafka_eos.ids import AppRef
@@ -91,19 +93,26 @@ def captures(app: str, workers: int, batches: Iterator[pa.RecordBatch]) -> Itera
             rows.clear()
 
 
-def tail_outputs(app: str, workers: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Outputs behind the stages. Input: CAPTURED rows (and ``loose``), all of a key together and in order."""
+def tail_outputs(
+    app: str, workers: int, savepoint: str | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Outputs behind the stages. Input: CAPTURED rows (and ``loose``), all of a key together and in order.
+
+    State begins as it is in ``savepoint``.
+    """
     parts = _cut(app, workers)
     made = _Made()
     with ExitStack() as stack:
-        tail = stack.enter_context(_Tail(parts, made))
+        tail = stack.enter_context(_Tail(parts, made, savepoint))
         for batch in batches:
             for _, run in groupby(batch.to_pylist(), key=lambda r: (r["stage"], r["source"], r["s_topic"], r["lane"])):
                 tail.push(list(run))
             yield made.take()
 
 
-def serial_outputs(app: str, workers: int, loose: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def serial_outputs(
+    app: str, workers: int, savepoint: str | None, loose: bool, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Outputs of the whole plan, run in one task; ``loose`` marks what the order of partitions may change."""
     parts = _cut(app, workers)
     made, free = _Made(), parts.below & parts.shuffled
@@ -112,7 +121,7 @@ def serial_outputs(app: str, workers: int, loose: bool, batches: Iterator[pa.Rec
             sink.name: _Collector(parts.plan, sink.name, made, loose=sink.name in (parts.below if loose else free))
             for sink in parts.plan.sinks
         }
-        backends = stack.enter_context(_Backends(parts.plan))
+        backends = stack.enter_context(_Backends(parts.plan, savepoint))
         chain = stack.enter_context(_chain(parts, parts.plan, backends.by_operator, outputs))
         for batch in batches:
             for raws in _runs(batch.to_pylist()):
@@ -274,7 +283,7 @@ def _branches(batch: Batch[Any]) -> Sequence[str]:
 class _Tail:
     """Runs captured rows again from their raw records, and on through the stages."""
 
-    def __init__(self, parts: Cut, made: _Made) -> None:
+    def __init__(self, parts: Cut, made: _Made, savepoint: str | None) -> None:
         self._parts, self._held = parts, ExitStack()
         self._caught: dict[str, list[Batch[Any]]] = {stage: [] for stage in parts.stages}
         outputs: dict[str, Output] = dict.fromkeys(parts.head_sinks, _ignore)
@@ -285,7 +294,7 @@ class _Tail:
         self._collectors = {name: _Collector(parts.plan, name, made) for name in names}
         # What the head refuses of a record comes before what the tail refuses of it.
         self._collectors |= {name: _Collector(parts.plan, name, made, ordinal=1) for name in letters}
-        backends = self._held.enter_context(_Backends(parts.tail))
+        backends = self._held.enter_context(_Backends(parts.tail, savepoint))
         self._tail = self._held.enter_context(_chain(parts, parts.tail, backends.by_operator, self._collectors))
 
     def push(self, run: Sequence[Mapping[str, Any]]) -> None:
@@ -329,15 +338,16 @@ class _Tail:
 
 
 class _Backends:
-    """Fresh memory state for every stateful operator of a plan."""
+    """State in memory for every stateful operator of a plan, empty or as it is in a savepoint."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, savepoint: str | None) -> None:
         self._scratch = tempfile.TemporaryDirectory(prefix="kafka-eos-audit-")
-        root, storage = Path(self._scratch.name), MemoryStorage()
+        root, groups = Path(self._scratch.name), range(MAX_KEY_GROUPS)
+        names = frozenset(node.name for node in plan.nodes if node.stateful)
+        storage = MemoryStorage() if savepoint is None else SavepointFiles(Path(savepoint))
+        handles = {} if savepoint is None else restored(savepoint, names)
         self.by_operator: dict[str, StateBackend] = {
-            node.name: open_backend("memory", node.name, root / node.name, range(MAX_KEY_GROUPS), (), storage)
-            for node in plan.nodes
-            if node.stateful
+            name: open_backend("memory", name, root / name, groups, handles.get(name, ()), storage) for name in names
         }
 
     def __enter__(self) -> _Backends:

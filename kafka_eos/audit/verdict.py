@@ -133,6 +133,8 @@ class Facts:
     """Sinks that no check covers, and why."""
     not_recomputed: Mapping[str, str] = field(default_factory=dict)
     """Sinks for which only the job's own counts tell whether an output is missing, and why."""
+    before: int = 0
+    """Visible records that are not judged: the job had written them before it began with a savepoint."""
     notes: Sequence[str] = ()
     """How the comparison was made, where that limits what it proves."""
 
@@ -147,6 +149,8 @@ class Verdict:
     performed: tuple[Check, ...]
     not_possible: Mapping[Check, str]
     facts: Facts
+    traceback: str = field(default="", repr=False)
+    """Of what broke the audit off, if anything did."""
 
     @property
     def exit_code(self) -> int:
@@ -198,7 +202,10 @@ def _conclude(
     parts = [f"{facts.inputs} records in, {facts.outputs} out" if facts.inputs is not None else f"{facts.outputs} out"]
     parts += [text for check, text in _PROMISES.items() if check not in not_possible]
     clean = ", ".join(parts)
-    blind = tuple(f"sink {sink} not audited: {why}" for sink, why in facts.not_audited.items())
+    blind: tuple[str, ...] = ()
+    if facts.before:
+        blind += (f"{facts.before} outputs of before the savepoint not judged",)
+    blind += tuple(f"sink {sink} not audited: {why}" for sink, why in facts.not_audited.items())
     blind += tuple(f"sink {sink} not recomputed: {why}" for sink, why in facts.not_recomputed.items())
     return Outcome.PASS, (clean, *blind)
 

@@ -8,7 +8,9 @@ Rule: a record is believed only if header, checksum, job and name agree; anythin
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
+from collections.abc import Iterable
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -67,8 +69,13 @@ class Manifest(Record, frozen=True, kw_only=True):
     @property
     def files(self) -> frozenset[str]:
         """SHA-256 of every file that the epoch needs."""
-        parts = [*(state.files for state in self.states), *(rows.files for rows in self.in_flight)]
-        return frozenset(file.sha256 for files in parts for file in files)
+        return frozenset(named_files(self.states, self.in_flight))
+
+
+def named_files(states: Iterable[StateHandle], in_flight: Iterable[InFlight]) -> dict[str, FileRef]:
+    """Each file of state and of rows under way once, by its SHA-256."""
+    parts: Iterable[StateHandle | InFlight] = itertools.chain(states, in_flight)
+    return {file.sha256: file for part in parts for file in part.files}
 
 
 class Receipt(Record, frozen=True, kw_only=True):

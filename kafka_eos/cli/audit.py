@@ -29,6 +29,10 @@ def audit(
     app: App,
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
+    earlier: Annotated[
+        list[str] | None,
+        typer.Option(help="Checkpoint directory of the job before it began with a savepoint; repeat for more."),
+    ] = None,
     report_dir: ReportDir = Path(".kafka-eos/audit"),
 ) -> None:
     """Read the input and output topics and files with Spark, recompute every output, and compare.
@@ -41,10 +45,10 @@ def audit(
     """
     from kafka_eos.audit import audit as run_audit
 
-    pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
-    open_job(settings, pipeline.name)
-    with _progress() as progress:
-        verdict = run_audit(pipeline, settings, report_dir=report_dir, progress=progress)
+    with _judging(app, report_dir) as progress:
+        pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
+        open_job(settings, pipeline.name)
+        verdict = run_audit(pipeline, settings, report_dir=report_dir, progress=progress, earlier=earlier or ())
     _show(verdict, report_dir)
 
 
@@ -90,11 +94,12 @@ def topics(
     from kafka_eos.audit.topics.question import moment, query
 
     cli = {} if bootstrap_servers is None else {"bootstrap_servers": bootstrap_servers}
-    question = Question(
-        Settings.resolve(cli=cli).bootstrap_servers, tuple(input or ()), tuple(output), id, input_id, where, key, order,
-        value, schema, query(sql), moment(start), moment(end), slack, group, _earlier(resume), _settings(config),
-    )  # fmt: skip
-    with _progress() as progress:
+    with _judging("topics", report_dir) as progress:
+        question = Question(
+            Settings.resolve(cli=cli).bootstrap_servers, tuple(input or ()), tuple(output), id, input_id, where, key,
+            order, value, schema, query(sql), moment(start), moment(end), slack, group, _earlier(resume),
+            _settings(config),
+        )  # fmt: skip
         verdict = audit_topics(question, report_dir=report_dir, progress=progress, allow_foreign=allow_foreign)
     _show(verdict, report_dir)
 
@@ -128,6 +133,19 @@ def _progress() -> Iterator[Callable[[str], None]]:
         yield progress
 
 
+@contextmanager
+def _judging(what: str, report_dir: Path) -> Iterator[Callable[[str], None]]:
+    """Whatever keeps the block from a verdict, even an end of the process, ends the command as INVALID."""
+    from kafka_eos.audit.ending import Ending
+    from kafka_eos.audit.report import Context
+
+    try:
+        with _progress() as progress:
+            yield progress
+    except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - told, and kept in the report
+        _show(Ending(report_dir, Context(job=what, app=what)).without_verdict(error), report_dir)
+
+
 def _show(verdict: Verdict, report_dir: Path) -> None:
     """The verdict for people; ends the command with its exit code."""
     typer.echo(verdict.headline)
@@ -140,5 +158,7 @@ def _show(verdict: Verdict, report_dir: Path) -> None:
             typer.echo(f"not checked, {check.value}: {reason}")
     for note in verdict.facts.notes:
         typer.echo(f"note: {note}")
+    if verdict.traceback:
+        typer.echo("the traceback is in the report")
     typer.echo(f"report: {report_dir}")
     raise typer.Exit(verdict.exit_code)

@@ -375,10 +375,14 @@ class Coordinator:
                 self._commit(manifest, decision)
             case Revoke(reason=reason) | Stop(reason=reason):
                 raise RestartFromCheckpoint(f"epoch {manifest.id} cannot be committed: {reason}")
+        if sweep:
+            self.drop_old()
+
+    def drop_old(self) -> None:
+        """Drop epochs, and their files, that are not retained. Only while no epoch stores files. Raises Fenced."""
         # Whoever took over may store files that this term has never heard of.
         terms.check(self._storage, self.term)
-        if sweep:
-            retention.retain(self._storage, self._plan.name, self._retained)
+        retention.retain(self._storage, self._plan.name, self._retained)
 
     def tell_sources(self, manifest: Manifest) -> None:
         """Pass committed positions on to lag tools. Raises Retryable if one could not be told."""

@@ -57,9 +57,7 @@ class Start:
         gone = frozenset(dropped(plan, self.savepoint.operators))
         states = tuple(handle for handle in self.savepoint.operators if handle.operator not in gone)
         in_flight = tuple(rows for rows in self.savepoint.in_flight if rows.exchange in nodes)
-        of_state = [file for handle in states for file in handle.files]
-        under_way = [file for rows in in_flight for file in rows.files]
-        for ref in {file.sha256: file for file in of_state + under_way}.values():
+        for ref in records.named_files(states, in_flight).values():
             found = None
             with suppress(FileNotFoundError):
                 found = storage.upload(source.path_of(ref), ref.name)

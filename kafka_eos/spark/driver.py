@@ -1,21 +1,17 @@
 """One attempt to run a job on Spark: one term, one epoch after another, until it stops or fails.
 
-An epoch begins when there is something to read and the interval is over, or at once while the last one could not read
-all there was. Spark's job runs on a thread of its own, so that a stop, and a time limit, are noticed.
+An epoch begins as soon as the one before it is decided, while that is committed (``overlap``), if there is something
+to read (``inputs``) and nothing must be done between the two (``upkeep``).
 
-What other processes ask for is served between two epochs: by the newest if nothing came since, else by the next one,
-which begins at once.
-
-Rule: at most one epoch is on its way, from its job to its receipt; between two nothing of the job is open.
+What other processes ask for is served by the newest epoch if nothing came since, else by the next one, which begins at
+once. Rule: decisions, and all that follows from them, are made on one thread; only Spark's job and the commits have
+threads of their own, so that a stop, and a time limit, are noticed.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,26 +22,19 @@ from kafka_eos.coordinator import Coordinator, Interrupted, Resumed
 from kafka_eos.coordinator.desk import Desk
 from kafka_eos.errors import RestartFromCheckpoint, Retryable
 from kafka_eos.failpoints import hit
-from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import InFlight, Positions, StateHandle
+from kafka_eos.protocol.checkpoint import Cadence
+from kafka_eos.spark.figures import Figures
+from kafka_eos.spark.inputs import Inputs
 from kafka_eos.spark.messages import Spec
+from kafka_eos.spark.overlap import Committing, Flight, Overlap
+from kafka_eos.spark.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from kafka_eos.spark.epochs import EpochRunner, Outcome
+    from kafka_eos.spark.epochs import EpochRunner
 
 _LOOK = 0.02
 """Seconds between two looks at what was asked for meanwhile."""
-_DISCOVERY_INTERVAL = 5.0
-_LEFTOVERS_INTERVAL = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """When epochs begin, how large they get, how long they may take; seconds and records."""
-
-    interval: float
-    timeout: float
-    most_records: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,202 +59,130 @@ class Driver:
         resumed: Resumed,
         runner: EpochRunner,
         template: Spec,
-        pace: Pace,
+        cadence: Cadence,
         watch: Watch,
         goal: Mapping[str, Positions] | None,
         desk: Desk,
         newest: Callable[[], Manifest],
     ) -> None:
-        self._coordinator, self._runner, self._template = coordinator, runner, template
-        self._pace, self._watch, self._goal = pace, watch, goal
-        self._desk, self._newest, self._asked_to_stop = desk, newest, False
-        self._positions: dict[str, Positions] = {name: dict(splits) for name, splits in resumed.positions.items()}
+        self._coordinator, self._template, self._timeout = coordinator, template, cadence.timeout
+        self._watch, self._desk, self._newest, self._asked_to_stop = watch, desk, newest, False
         self._states: tuple[StateHandle, ...] = resumed.states
         self._in_flight: tuple[InFlight, ...] = resumed.in_flight
-        self._finished, self._generation = resumed.base.epoch.n, 0
-        self._read_up_to: Mapping[str, Positions] | None = None
-        self._in: Counter[str] = Counter()
-        self._out: Counter[str] = Counter()
-        self._triggered = float("-inf")
-        self._looked = self._searched = time.monotonic()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="spark-job")
+        self._finished = resumed.base.epoch.n
+        self._inputs = Inputs(coordinator, resumed.positions, cadence, goal, watch.observe)
+        self._overlap = Overlap(runner.run, runner.cancel, self._commit, cadence)
+        self._upkeep = Upkeep(coordinator, watch.observe)
+        self._figures = Figures(watch.observe)
 
     def run(self) -> None:
         try:
-            while not self._told_to_stop():
-                self._look_for_leftovers(_LEFTOVERS_INTERVAL)
-                ends = self._next_ends()
-                if ends is None:
-                    time.sleep(_LOOK)
-                    continue
-                outcome = self._epoch(self._coordinator.next_epoch(), ends)
-                if self._goal is not None and outcome.reached:
-                    break
-            self._look_for_leftovers(0.0)
+            while not (self._ending and self._overlap.quiet):
+                self._look()
+                self._step()
+            self._upkeep.run()
             self._serve()
+        except BaseException:
+            # A commit that waits for a server would keep this attempt from ending; recovery takes it up again.
+            self._coordinator.interrupt()
+            self._overlap.cancel()
+            raise
         finally:
-            self._thread.shutdown(wait=True, cancel_futures=True)
+            self._overlap.close()
             self._desk.close()
+
+    def _step(self) -> None:
+        """Do the first of all that can be done now; else wait."""
+        if (committed := self._overlap.committed()) is not None:
+            self._committed(committed)
+        elif (ended := self._overlap.ready()) is not None:
+            self._decide(ended)
+        elif self._overlap.quiet and self._upkeep.due:
+            self._upkeep.run()
+        elif (ends := self._next_ends()) is not None:
+            self._begin(ends)
+        else:
+            if self._overlap.quiet:
+                self._serve()
+                self._upkeep.drop()
+            self._overlap.wait(_LOOK)
 
     # ------------------------------------------------------------ what others ask
 
-    def _told_to_stop(self) -> bool:
-        """Is the newest epoch to be the last? One with rows under way, of the other engine, is not: they go first."""
-        self._look()
-        return self._watch.stopping() or (self._asked_to_stop and not self._in_flight)
+    @property
+    def _ending(self) -> bool:
+        """Is no epoch to begin? One with rows under way, of the other engine, must not be the last: they go first."""
+        asked = self._asked_to_stop and not self._in_flight
+        return asked or self._watch.stopping() or self._inputs.at_goal
 
     def _look(self) -> None:
+        """Notice what was asked for. Raises what ends the attempt at once."""
         self._desk.look(time.monotonic())
         self._asked_to_stop |= self._desk.wants_stop
         if self._desk.wants_end:
-            self._runner.cancel()
             self._desk.ended()
             raise Interrupted("ended on request, without the epoch at hand; the next start reads it again")
+        if self._watch.expired():
+            raise Interrupted(
+                "stopped before the epoch at hand was committed; nothing is lost, the next start reads it again"
+            )
+        if self._overlap.late(time.monotonic()):
+            raise RestartFromCheckpoint(
+                f"the epoch's Spark job did not end within {self._timeout:.0f} s (checkpoint_timeout)"
+            )
 
     def _serve(self) -> None:
-        """Nothing is to come, or has come, after the newest epoch: it is what was asked for."""
+        """Nothing is to come, or has come, after the newest epoch, which has its receipt: it is what was asked for."""
         if self._desk.wants_epoch:
             manifest = self._newest()
             self._desk.begun(manifest.id)
             self._desk.committed(manifest)
 
-    # ------------------------------------------------------------ what to read
-
-    def _next_ends(self) -> Mapping[str, Positions] | None:
-        """Up to where the next epoch reads; None if it is not time for one."""
-        if self._goal is not None:
-            return self._goal
-        at_once = self._read_up_to is None or self._desk.wants_epoch
-        if not at_once and time.monotonic() < self._triggered + self._pace.interval:
-            return None
-        self._discover()
-        ends = self._coordinator.ends()
-        if ends == self._read_up_to:
-            self._triggered = time.monotonic()  # nothing new: ask again after the interval
-            self._serve()
-            return None
-        return ends
-
-    def _discover(self) -> None:
-        if time.monotonic() < self._looked + _DISCOVERY_INTERVAL:
-            return
-        self._looked = time.monotonic()
-        try:
-            found = self._coordinator.discover(self._positions)
-        except Retryable as error:
-            self._watch.observe("notice", text=f"could not look for new splits: {error}")
-            return
-        for source, positions in found.items():
-            self._positions[source] = {**self._positions[source], **positions}
-            self._watch.observe("splits", source=source, splits=sorted(positions))
-
     # ------------------------------------------------------------ one epoch
 
-    def _epoch(self, epoch: EpochId, ends: Mapping[str, Positions]) -> Outcome:
-        self._triggered = time.monotonic()
+    def _next_ends(self) -> Mapping[str, Positions] | None:
+        """Up to where the next epoch reads; None if none is to begin now."""
+        if self._ending or not self._overlap.may_begin or self._upkeep.due:
+            return None
+        return self._inputs.ends() if self._inputs.due(at_once=self._desk.wants_epoch) else None
+
+    def _begin(self, ends: Mapping[str, Positions]) -> None:
+        epoch = self._coordinator.next_epoch()
         self._desk.begun(epoch)
-        outcome = self._wait(self._thread.submit(self._runner.run, self._spec(epoch, ends)))
-        hit("coordinator.acked")
-        manifest = self._coordinator.decide(epoch, outcome.acked)
-        self._observe_decided(epoch, outcome)
-        self._coordinator.finish(manifest)
-        self._positions = {
-            name: {**known, **outcome.acked.positions.get(name, {})} for name, known in self._positions.items()
-        }
-        self._states, self._in_flight = outcome.acked.states, ()
-        self._read_up_to = ends if outcome.reached else None
-        self._finished = epoch.epoch.n
-        self._watch.observe(
-            "committed",
-            epoch=epoch.epoch.n,
-            seconds=time.monotonic() - self._triggered,
-            records=sum(committable.records for committable in manifest.committables),
-        )
-        self._desk.committed(manifest)
-        self._tell_sources(manifest)
-        if outcome.retried:
-            self._sweep()
-        return outcome
-
-    def _wait(self, job: Future[Outcome]) -> Outcome:
-        until = time.monotonic() + self._pace.timeout
-        while True:
-            try:
-                return job.result(_LOOK)
-            except NotYet:
-                self._look()
-                if self._watch.expired():
-                    self._runner.cancel()
-                    raise Interrupted(
-                        "stopped before the epoch at hand was committed; nothing is lost, the next start reads it again"
-                    ) from None
-                if time.monotonic() > until:
-                    self._runner.cancel()
-                    raise RestartFromCheckpoint(
-                        f"the epoch's Spark job did not end within {self._pace.timeout:.0f} s (checkpoint_timeout)"
-                    ) from None
-
-    def _spec(self, epoch: EpochId, ends: Mapping[str, Positions]) -> Spec:
-        template = self._template
-        return msgspec.structs.replace(
-            template,
+        spec = msgspec.structs.replace(
+            self._template,
             epoch=epoch.epoch.n,
             finished=self._finished,
-            generation=self._generation,
-            positions=self._positions,
+            generation=self._upkeep.generation,
+            positions=self._inputs.positions,
             ends=dict(ends),
-            quota=max(1, self._pace.most_records // template.parallelism),
             states=self._states,
             in_flight=self._in_flight,
         )
+        self._overlap.begin(epoch, ends, spec)
 
-    def _sweep(self) -> None:
-        """Abort what attempts that lost have left open; the next epoch works with new producers."""
-        self._coordinator.abort_left_over()
-        self._generation += 1
+    def _decide(self, ended: Flight) -> None:
+        """Publish the manifest. From here on the next epoch may begin: it goes on from what this one has made."""
+        outcome = ended.job.result()
+        hit("coordinator.acked")
+        manifest = self._coordinator.decide(ended.epoch, outcome.acked)
+        self._figures.decided(ended.epoch, outcome, time.monotonic() - ended.began)
+        self._overlap.decided(ended, manifest)
+        self._inputs.decided(outcome, ended.ends)
+        self._upkeep.decided(outcome.retried)
+        self._states, self._in_flight = outcome.acked.states, ()
 
-    def _look_for_leftovers(self, interval: float) -> None:
-        """Between epochs nothing is open, unless a task outlived its executor, or the driver before this one."""
-        if time.monotonic() < self._searched + interval:
-            return
-        self._searched = time.monotonic()
-        try:
-            if self._coordinator.staged():
-                self._sweep()
-        except Retryable as error:
-            self._watch.observe("notice", text=f"could not look for output that is left open: {error}")
-
-    def _tell_sources(self, manifest: Manifest) -> None:
+    def _commit(self, manifest: Manifest) -> None:
+        """On the thread of the commits. Files of the next epoch are being stored: old ones go later."""
+        self._coordinator.finish(manifest, sweep=False)
         try:
             self._coordinator.tell_sources(manifest)
         except Retryable as error:
             # The consumer group only shows lag; the next epoch tells it again.
             self._watch.observe("notice", text=f"offsets of epoch {manifest.epoch} not shown: {error}")
 
-    def _observe_decided(self, epoch: EpochId, outcome: Outcome) -> None:
-        seconds = time.monotonic() - self._triggered
-        self._in.update(outcome.records_in)
-        self._out.update(outcome.records_out)
-        self._watch.observe(
-            "progress",
-            records_in=self._in.total(),
-            records_out=self._out.total(),
-            lag=outcome.lag,
-            epoch=epoch.epoch.n,
-            rows=dict(outcome.records_in),
-            rows_per_second=outcome_rate(outcome, seconds),
-            duration_ms={name: round(spent * 1000) for name, spent in outcome.seconds.items()},
-            positions={name: dict(splits) for name, splits in outcome.acked.positions.items()},
-        )
-        self._watch.observe(
-            "decided",
-            epoch=epoch.epoch.n,
-            seconds=seconds,
-            blocked_ms=0.0,
-            state_bytes=sum(file.size for handle in outcome.acked.states for file in handle.files),
-        )
-
-
-def outcome_rate(outcome: Outcome, seconds: float) -> float:
-    """Records a second that the epoch read."""
-    return round(sum(outcome.records_in.values()) / seconds, 1) if seconds > 0 else 0.0
+    def _committed(self, committed: Committing) -> None:
+        manifest = committed.manifest
+        self._finished = manifest.epoch
+        self._figures.committed(manifest, time.monotonic() - committed.began)
+        self._desk.committed(manifest)

@@ -19,11 +19,13 @@ from kafka_eos.errors import ConfigError
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import Positions
 from kafka_eos.plan import Plan
+from kafka_eos.protocol.checkpoint import Cadence
 from kafka_eos.settings import Settings
 from kafka_eos.spark import session as sessions
-from kafka_eos.spark.driver import Driver, Pace, Watch
+from kafka_eos.spark.driver import Driver, Watch
 from kafka_eos.spark.levels import levels
 from kafka_eos.spark.messages import Spec
+from kafka_eos.spark.quota import share
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 
 if TYPE_CHECKING:
@@ -104,34 +106,35 @@ class _Run:
             "running", term=resumed.term.n, base=resumed.base.epoch.n, master=self._session.sparkContext.master,
             parallelism=self._template.parallelism,
         )  # fmt: skip
-        template = _with_term(self._template, resumed.term.n)
-        pace = Pace(settings.checkpoint_interval, settings.checkpoint_timeout, settings.max_records_per_epoch)
+        template = msgspec.structs.replace(self._template, term=resumed.term.n)
+        cadence = Cadence(settings.checkpoint_interval, 0.0, settings.checkpoint_timeout)
         watch = Watch(supervision.stopping.is_set, supervision.expired.is_set, supervision.observe)
         storage = open_storage(settings.checkpoints_of(self._plan.name))
         desk = Desk(settings.job_dir(self._plan.name), storage)
         newest = partial(savepoints.newest_committed, storage, self._plan.name)
-        Driver(coordinator, resumed, self._runner, template, pace, watch, self._goal, desk, newest).run()
+        Driver(coordinator, resumed, self._runner, template, cadence, watch, self._goal, desk, newest).run()
 
     def _spec(self, app: AppRef) -> Spec:
         context = self._session.sparkContext
         shipped = not (context.master or "").startswith("local")
         if shipped:
             context.addFile(str(app.path))
+        parallelism, settings = self._parallelism(context.defaultParallelism), self._settings
         return Spec(
             app=str(app.path),
             pipeline=app.pipeline,
             shipped=shipped,
-            settings=json.dumps(self._settings.as_json()),
+            settings=json.dumps(settings.as_json()),
             term=0,
             epoch=0,
             finished=-1,
             generation=0,
-            parallelism=self._parallelism(context.defaultParallelism),
+            parallelism=parallelism,
             level=0,
             last=False,
             positions={},
             ends={},
-            quota=1,
+            quota=share(settings.max_records_per_epoch, settings.max_bytes_per_epoch, parallelism),
             states=(),
         )
 
@@ -139,7 +142,3 @@ class _Run:
         """The setting if it was given, else one subtask a core of the cluster."""
         given = self._settings.origin_of("parallelism") != "default"
         return self._settings.parallelism if given else min(cores, MAX_KEY_GROUPS)
-
-
-def _with_term(template: Spec, term: int) -> Spec:
-    return msgspec.structs.replace(template, term=term)

@@ -12,6 +12,13 @@ import msgspec
 from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
 
 
+class Quota(msgspec.Struct, frozen=True):
+    """Most that one task reads in an epoch. ``size``: bytes of keys and values; None: as many as they are."""
+
+    records: int
+    size: int | None
+
+
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """One level of one epoch, for every task of its stage."""
 
@@ -33,8 +40,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     positions: dict[str, Positions]
     ends: dict[str, Positions]
     """Where each source may stop in this epoch; a task may stop anywhere before or after."""
-    quota: int
-    """Most records that a task reads."""
+    quota: Quota
     states: tuple[StateHandle, ...]
     in_flight: tuple[InFlight, ...] = ()
     """Rows that the restored snapshot holds on their way; read at the first level."""

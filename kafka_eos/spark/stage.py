@@ -37,6 +37,7 @@ from kafka_eos.records import Batch
 from kafka_eos.settings import Settings
 from kafka_eos.spark.levels import destinations, levels
 from kafka_eos.spark.messages import Report, Spec
+from kafka_eos.spark.quota import Meter
 from kafka_eos.spark.rows import Outbox
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import key_group_range
@@ -193,20 +194,20 @@ class LevelStage:
     def read(self) -> Iterator[None]:
         """Read what is there, up to the epoch's ends or the quota, and push it. Yields between batches."""
         self._open_readers()
-        batch_size, left = self._around.settings.batch_size, self._spec.quota
+        batch_size, meter = self._around.settings.batch_size, Meter(self._spec.quota)
         reading = dict(self._readers)
         until = time.monotonic() + _PATIENCE
-        while reading and left > 0 and time.monotonic() < until:
+        while reading and meter.left and time.monotonic() < until:
             for name, reader in list(reading.items()):
                 if reader.reached(self._ends(name)):
                     del reading[name]
                     continue
-                batch = reader.poll(max(1, min(batch_size, left)), _POLL / len(reading))
+                batch = reader.poll(meter.most(batch_size), _POLL / len(reading))
                 if batch is None:
                     self._chain.flush_rejected(name)
                     continue
                 until = time.monotonic() + _PATIENCE
-                left -= len(batch)
+                meter.took(batch)
                 self._in[name] += len(batch)
                 self._chain.push(name, batch)
             yield

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kafka_eos import failpoints
 from kafka_eos.checkpoints import files, paths, savepoints
-from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.manifest import Manifest, named_files
 from kafka_eos.checkpoints.savepoints import Savepoint, SavepointFiles, Stage
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.ids import KeyGroup
@@ -81,9 +81,7 @@ def pin(storage: CheckpointStorage, manifest: Manifest, target: Path) -> Pinned:
         stage = stack.enter_context(savepoints.staged(target))
         keep = stage.work / paths.SAVEPOINT_FILES
         keep.mkdir(mode=0o700)
-        of_state = [file for handle in manifest.states for file in handle.files]
-        under_way = [file for rows in manifest.in_flight for file in rows.files]
-        for sha256, ref in {file.sha256: file for file in of_state + under_way}.items():
+        for sha256, ref in named_files(manifest.states, manifest.in_flight).items():
             _keep(storage, ref, keep / sha256)
         failpoints.hit("savepoint.pinned")
         return Pinned(manifest, stage, stack.pop_all())

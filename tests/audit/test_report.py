@@ -47,7 +47,7 @@ READS = [
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     context = Context(
-        job="order-totals", app="orders.py", began=1e9, seconds=12.3, reads=READS, events=EVENTS, spark="4.2.0"
+        job="order-totals", app="orders.py", reads=READS, events=EVENTS, spark="4.2.0"
     )
     write(tmp_path / "report", judge(FACTS), context)
     return tmp_path / "report"

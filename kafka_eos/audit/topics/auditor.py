@@ -5,7 +5,6 @@ Rule: what was not asked, or cannot be known from the topics alone, is listed as
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_eos.audit.cluster import Cluster, Ranges, java_config, settle
+from kafka_eos.audit.ending import Ending
+from kafka_eos.audit.report import Context
 from kafka_eos.audit.session import open_session
 from kafka_eos.audit.topics import shown, window
 from kafka_eos.audit.topics.question import Question
@@ -43,18 +44,21 @@ def audit_topics(
 
     ``spark``  a session to use (it needs the jars of ``session.open_session``); default: one for this audit
     ``plans``  gets the physical plan of everything that Spark ran
-    Raises ConfigError if the audit itself cannot run (Java, pyspark, cluster, topics, a wrong expression).
+    What keeps the audit from judging is no exception but INVALID, with the reason and ``Verdict.traceback``.
     """
-    began = time.time()
-    with _session(spark, progress) as session:
-        run = _Run(session, question, progress)
-        facts = run.facts(settle_seconds)
+    ending = Ending(report_dir, Context(job=", ".join(question.outputs), app="topics"))
+
+    def judged() -> Verdict:
+        with _session(spark, progress) as session:
+            ending.context = replace(ending.context, spark=session.version)
+            run = _Run(session, question, progress)
+            facts = run.facts(settle_seconds)
         if plans is not None:
             plans.extend(run.plans)
-        verdict = judge(facts, allow_foreign=allow_foreign, vital=run.vital)
-        if report_dir is not None:
-            shown.report(report_dir, question, verdict, began, session.version, run.partitions, run.window)
-    return verdict
+        ending.context = shown.reported(ending.context, question, facts, run.partitions, run.window)
+        return judge(facts, allow_foreign=allow_foreign, vital=run.vital)
+
+    return ending.of(judged)
 
 
 @contextmanager

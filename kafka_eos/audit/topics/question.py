@@ -70,10 +70,10 @@ class Question:
             raise ConfigError("there is nothing to compare: give an id, a query or an order")
         if self.sql is not None and not self.inputs:
             raise ConfigError("a query needs an input topic to read")
-        if self.resume is not None and (self.start is not None or "resume" not in self.resume):
-            raise ConfigError("to resume takes the report.json of an earlier audit of topics, and no start")
         if self.resume is not None and self.resume.get("verdict") == "INVALID":
             raise ConfigError("an INVALID audit proved nothing that another could continue")
+        if self.resume is not None and (self.start is not None or "resume" not in self.resume):
+            raise ConfigError("to resume takes the report.json of an earlier audit of topics, and no start")
 
     @property
     def by_provenance(self) -> bool:

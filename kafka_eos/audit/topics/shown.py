@@ -6,21 +6,20 @@ counted, as far as they are among the records shown.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
 from kafka_eos.audit import reads
-from kafka_eos.audit.report import Context, write
+from kafka_eos.audit.report import Context
 from kafka_eos.audit.topics import tables, window
 from kafka_eos.audit.topics.question import Question, expression
 from kafka_eos.audit.topics.scan import SHOWN, Suspect, Suspects, Tally, TopicScan
 from kafka_eos.audit.topics.tables import Places, Window
-from kafka_eos.audit.verdict import Check, Offender, Verdict
+from kafka_eos.audit.verdict import Check, Facts, Offender
 from kafka_eos.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -144,37 +143,23 @@ def partitions(
     ]  # fmt: skip
 
 
-def report(
-    directory: Path,
-    question: Question,
-    verdict: Verdict,
-    began: float,
-    spark: str,
-    held: Sequence[Mapping[str, Any]],
-    read: Window,
-) -> None:
-    """Write report.json and report.html; a later audit may resume from the former."""
+def reported(
+    context: Context, question: Question, facts: Facts, held: Sequence[Mapping[str, Any]], read: Window
+) -> Context:
+    """What the report says; a later audit may resume from it."""
     asked = {
         name: value if isinstance(value, str | float) else str(value)
         for name, value in vars(question).items()
         if value not in (None, ()) and name not in ("config", "resume")
     }
-    records = (verdict.facts.inputs or 0, verdict.facts.outputs)
+    records = (facts.inputs or 0, facts.outputs)
     listed = [
         {"role": "input" if topic in question.inputs else "output", "operator": "–", "topic": topic,
          "partition": p, "begin": start, "end": end, "processed": None}
         for topic, bounds in read.judged.items() for p, (start, end) in sorted(bounds.items())
     ]  # fmt: skip
-    context = Context(
-        job=", ".join(question.outputs), app="topics", began=began, seconds=time.time() - began, reads=listed,
-        events=(), spark=spark,
-        extra={
-            "question": asked,
-            "partitions": list(held),
-            "resume": {**window.ends(read, question), "records": records},
-        },
-    )  # fmt: skip
-    write(directory, verdict, context)
+    resume = {**window.ends(read, question), "records": records}
+    return replace(context, reads=listed, extra={"question": asked, "partitions": list(held), "resume": resume})
 
 
 @contextmanager
@@ -198,4 +183,4 @@ def explained() -> Iterator[None]:
         yield
     except (AnalysisException, ParseException) as error:
         first = str(error).split("\n")[0]
-        raise ConfigError(f"Spark does not understand an expression or the query: {first}") from None
+        raise ConfigError(f"Spark does not understand an expression or the query: {first}") from error
