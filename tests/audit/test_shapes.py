@@ -20,6 +20,7 @@ from kafka_eos.audit import Check, Outcome, Verdict
 from kafka_eos.provenance import parse
 from tests.audit.job import FED_AT, Job
 from tests.chaos.harness import read
+from tests.marks import campaign
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -163,7 +164,7 @@ def last_of_a_key(rows: list[Any]) -> int:
     return max(of_key, key=lambda i: parse(dict(rows[i][3])["kafka_eos"].decode()).update or 0)
 
 
-workers = pytest.mark.parametrize("workers", [1, 3])
+workers = pytest.mark.parametrize("workers", [campaign(1), 3])
 
 
 @workers

@@ -16,7 +16,7 @@ from tests.chaos.running import PATIENCE, Running, events
 
 PAYMENTS_A_FAULT = 150
 FEED_AGAIN = 2.0
-"""Seconds without the awaited fault until more is fed: some faults need an epoch in which several workers had output."""
+"""Seconds without the awaited fault until more is fed: some need an epoch in which several workers had output."""
 
 
 @dataclass

@@ -13,6 +13,7 @@ import pytest
 
 from kafka_eos.failpoints import POINTS
 from tests.chaos.harness import Job, aborted, check, create_topic, feed
+from tests.marks import campaign
 
 RECORDS = range(2000)
 DECIDED = "commit.before=kill@2"
@@ -65,15 +66,29 @@ def job(request: pytest.FixtureRequest, bootstrap: str, tmp_path: Path) -> Job:
     return job
 
 
+USUAL = {
+    "align.complete-killed",
+    "source.capture.before-killed-again",
+    "snapshot.linked-killed",
+    "sink.prepare.after-killed",
+    "coordinator.ack-killed",
+    "manifest.synced-killed",
+    "manifest.renamed-killed",
+    "manifest.published-killed-again",
+    "commit.between-killed-again",
+    "commit.after-killed",
+    "receipt.before-killed",
+    "retention.between-killed",
+    "recovery.claimed-killed",
+    "recovery.resolved-killed",
+}
+"""One or two cells of each phase; all others are left to the campaign."""
+
+
 def _cells() -> list[Any]:
-    """A second death is part of the usual run for one point of each phase, and of the campaign for the others."""
-    usual = {"source.capture.before-killed-again", "manifest.published-killed-again", "commit.between-killed-again"}
-    return [
-        pytest.param(
-            plan, id=name, marks=[pytest.mark.campaign] if name.endswith("again") and name not in usual else []
-        )
-        for name, plan in plans()
-    ]
+    cells = plans()
+    assert {name for name, _ in cells} >= USUAL
+    return [pytest.param(plan, id=name) if name in USUAL else campaign(plan, named=name) for name, plan in cells]
 
 
 @pytest.mark.chaos

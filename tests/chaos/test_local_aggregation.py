@@ -22,6 +22,7 @@ from tests.chaos.harness import Job, read
 from tests.chaos.offline import plan_of
 from tests.chaos.running import check_all, manifests, nothing_left, refused, storage
 from tests.chaos.storm import Storm
+from tests.marks import campaign
 
 NewJob = Callable[..., Job]
 Sums = dict[str, tuple[int, int]]
@@ -32,7 +33,7 @@ KILLS = ("source.capture.before=kill@3", "snapshot.uploaded=kill@2", "commit.bef
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize(("workers", "mode"), [(1, "aligned"), (3, "aligned"), (3, "unaligned")])
+@pytest.mark.parametrize(("workers", "mode"), [*(campaign(workers, "aligned") for workers in (1, 3)), (3, "unaligned")])
 def test_sums_in_two_phases_are_exact(new_job: NewJob, tmp_path: Path, workers: int, mode: str) -> None:
     job = new_job(PAYMENTS, "sums.py", TEST_PAUSE=0.001, KAFKA_EOS_RETAINED_CHECKPOINTS=6)
     storm = Storm(job, PAYMENTS)
@@ -47,6 +48,7 @@ def test_sums_in_two_phases_are_exact(new_job: NewJob, tmp_path: Path, workers: 
 
 
 @pytest.mark.chaos
+@pytest.mark.campaign
 def test_sums_in_two_phases_move_to_more_workers(new_job: NewJob, tmp_path: Path) -> None:
     job = new_job(PAYMENTS, "sums.py", TEST_PAUSE=0.001, KAFKA_EOS_CHECKPOINT_MODE="unaligned")
     storm = Storm(job, PAYMENTS)

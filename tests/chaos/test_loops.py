@@ -14,14 +14,15 @@ from kafka_eos.ids import AppRef
 from kafka_eos.testing import run_local
 from tests.chaos.harness import Job, open_transactions, read
 from tests.chaos.running import events
+from tests.marks import campaign
 
 NewJob = Callable[..., Job]
 ROUNDS = 3
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/retries.py"
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("mode", ["aligned", "unaligned"])
+@pytest.mark.parametrize("parallelism", [campaign(1), 3])
 def test_rows_on_their_way_round_come_back_once(new_job: NewJob, parallelism: int, mode: str) -> None:
     settings = {"KAFKA_EOS_PARALLELISM": parallelism, "KAFKA_EOS_CHECKPOINT_MODE": mode}
     job = new_job(4000, "rounds.py", **settings)

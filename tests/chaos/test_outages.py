@@ -56,6 +56,7 @@ def test_the_job_outlives_its_broker(new_job: NewJob, broker: Broker) -> None:
     check_all(job)
 
 
+@pytest.mark.campaign
 def test_the_broker_dies_between_decision_and_commit(new_job: NewJob, broker: Broker) -> None:
     """SIGTERM then ends the job within its stop timeout, and the next start commits what was decided."""
     job = new_job(600, bootstrap=broker.bootstrap, KAFKA_EOS_STOP_TIMEOUT="2s")

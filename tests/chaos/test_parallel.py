@@ -13,6 +13,7 @@ from tests.chaos.harness import Job
 from tests.chaos.running import check_all
 from tests.chaos.storm import Storm
 from tests.chaos.test_failpoints import plans
+from tests.marks import campaign
 
 NewJob = Callable[..., Job]
 
@@ -48,8 +49,8 @@ def make(new_job: NewJob, mode: str, **environment: object) -> Job:
     [
         pytest.param(CAPTURE, "unaligned", id="capture-unaligned"),
         pytest.param(DECISION, "aligned", id="decision-aligned"),
-        pytest.param(CAPTURE, "aligned", id="capture-aligned", marks=pytest.mark.campaign),
-        pytest.param(DECISION, "unaligned", id="decision-unaligned", marks=pytest.mark.campaign),
+        campaign(CAPTURE, "aligned", named="capture-aligned"),
+        campaign(DECISION, "unaligned", named="decision-unaligned"),
     ],
 )
 def test_a_storm_loses_and_doubles_nothing(new_job: NewJob, faults: tuple[str, ...], mode: str) -> None:

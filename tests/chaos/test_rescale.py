@@ -11,6 +11,7 @@ from tests.chaos.harness import Job
 from tests.chaos.offline import check_checkpoints
 from tests.chaos.running import Running, check_all, events, manifests
 from tests.chaos.storm import Storm
+from tests.marks import campaign
 
 NewJob = Callable[..., Job]
 
@@ -25,7 +26,7 @@ STEPS = (
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("mode", ["aligned", "unaligned"])
+@pytest.mark.parametrize("mode", [campaign("aligned"), "unaligned"])
 def test_rescale_in_a_storm(new_job: NewJob, tmp_path: Path, mode: str) -> None:
     """Behind the exchange it is slow: rows pile up, and an unaligned checkpoint has them."""
     job = new_job(

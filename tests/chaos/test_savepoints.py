@@ -21,6 +21,7 @@ from kafka_eos.ids import SplitId
 from kafka_eos.state.reader import SavepointBuilder, Snapshot
 from tests.chaos.harness import APPS, Job, check, expected, feed, open_transactions, read
 from tests.chaos.running import check_all, manifests, running
+from tests.marks import campaign
 
 NewJob = Callable[..., Job]
 
@@ -61,7 +62,7 @@ def trigger(job: Job, path: Path) -> Path:
     return Path(shutil.move(path, path.with_name(f"{path.name}-moved")))
 
 
-@pytest.mark.parametrize(("before", "after"), [("rocksdb", "memory"), ("memory", "rocksdb")])
+@pytest.mark.parametrize(("before", "after"), [("rocksdb", "memory"), campaign("memory", "rocksdb")])
 def test_outputs_continue_exactly(new_job: NewJob, before: str, after: str) -> None:
     job = new_job(300, TEST_BACKEND=before)
     job.run()
@@ -76,7 +77,7 @@ def test_outputs_continue_exactly(new_job: NewJob, before: str, after: str) -> N
     assert savepoints.verify(savepoint) == []
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2)])
+@pytest.mark.parametrize(("before", "after"), [campaign(1, 3), (3, 2)])
 def test_a_job_goes_on_with_another_number_of_workers(new_job: NewJob, before: int, after: int) -> None:
     job = new_job(300, KAFKA_EOS_PARALLELISM=before)
     job.run()
@@ -108,10 +109,12 @@ def test_rows_under_way_are_part_of_a_savepoint(new_job: NewJob) -> None:
     "failpoints",
     [
         "savepoint.restored=kill",
-        "recovery.based=kill",
         "manifest.renamed=kill;recovery.verified=kill",
-        "savepoint.restored=kill;savepoint.restored=kill;manifest.published=kill",
-        "commit.before=kill@2;recovery.committed=kill",
+        campaign("recovery.based=kill"),
+        pytest.param(
+            "savepoint.restored=kill;savepoint.restored=kill;manifest.published=kill", marks=pytest.mark.campaign
+        ),
+        campaign("commit.before=kill@2;recovery.committed=kill"),
     ],
 )
 def test_the_same_command_goes_on_after_a_crash(new_job: NewJob, failpoints: str) -> None:
@@ -131,6 +134,7 @@ def test_the_same_command_goes_on_after_a_crash(new_job: NewJob, failpoints: str
     )
 
 
+@pytest.mark.campaign
 def test_epochs_and_terms_go_on(new_job: NewJob) -> None:
     job = new_job(200)
     job.run()
@@ -207,6 +211,7 @@ def test_removed_state_is_dropped_only_when_asked(new_job: NewJob) -> None:
     assert sorted((r["account"], r["total"], r["id"]) for r in seen if r["id"] >= 200) == sorted(fresh)
 
 
+@pytest.mark.campaign
 def test_a_checkpoint_of_an_operator_that_is_gone_needs_leave_too(new_job: NewJob) -> None:
     job = new_job(200)
     job.run()

@@ -10,6 +10,7 @@ import pytest
 from kafka_eos.checkpoints import paths
 from tests.chaos.harness import Job, check, open_transactions, read
 from tests.chaos.running import check_all, frozen, manifests, outputs, refused, running
+from tests.marks import campaign
 
 NewJob = Callable[..., Job]
 
@@ -28,7 +29,14 @@ def test_a_second_supervisor_is_refused(new_job: NewJob) -> None:
     check_all(job)
 
 
-@pytest.mark.parametrize("point", ["coordinator.acked", "manifest.synced", "commit.before", "receipt.before"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "manifest.synced",
+        "commit.before",
+        *(campaign(p) for p in ("coordinator.acked", "receipt.before")),
+    ],
+)
 def test_a_paused_supervisor_that_wakes_up_is_fenced(new_job: NewJob, point: str) -> None:
     """Its lock file is gone, as on a file system without locks: only terms stand between the two."""
     job = new_job(600)

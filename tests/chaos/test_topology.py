@@ -12,6 +12,7 @@ import pytest
 from tests.chaos.harness import Job, create_topic, feed, read
 from tests.chaos.running import nothing_left
 from tests.chaos.storm import Storm
+from tests.marks import campaign
 
 NewJob = Callable[..., Job]
 
@@ -26,7 +27,7 @@ SECRET = "canary-5e1f0b"
 FULL = 7
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [campaign(1), 3])
 def test_two_sources_and_a_process_function_survive_kills(new_job: NewJob, workers: int) -> None:
     mode = {"KAFKA_EOS_PARALLELISM": workers, "KAFKA_EOS_CHECKPOINT_MODE": "unaligned"}
     job = new_job(300, app="baskets.py", TEST_SECRET=SECRET, TEST_PAUSE=0.002, **mode)

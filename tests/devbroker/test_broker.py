@@ -18,6 +18,7 @@ from kafka_eos.devbroker import Broker
 from kafka_eos.devbroker.probe import serves
 from kafka_eos.devbroker.waiting import wait_until
 from kafka_eos.errors import ConfigError
+from tests.marks import campaign
 
 SECONDS = 60.0
 
@@ -49,7 +50,7 @@ def daemon(tmp_path: Path) -> Iterator[Broker]:
     broker.kill()
 
 
-@pytest.mark.parametrize("end", [Broker.stop, Broker.kill])
+@pytest.mark.parametrize("end", [campaign(Broker.stop), Broker.kill])
 def test_a_broker_that_ended_comes_back_with_its_port_and_its_data(
     broker_factory: Callable[..., Broker], end: Callable[[Broker], None]
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_paused_broker_is_alive_but_silent_until_resumed(broker_factory: Calla
     assert wait_until(lambda: serves(broker.port), SECONDS)
 
 
+@pytest.mark.campaign
 def test_a_paused_broker_can_be_stopped(broker_factory: Callable[..., Broker]) -> None:
     broker = broker_factory()
     broker.pause()
@@ -135,6 +137,7 @@ def test_a_setting_the_broker_refuses_is_told_with_the_end_of_its_log(tmp_path: 
     assert not broker.running
 
 
+@pytest.mark.campaign
 def test_a_broker_that_ends_while_it_starts_is_told_with_the_end_of_its_log(
     broker_factory: Callable[..., Broker],
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.errors import CommittableLost, Fatal
+from tests.marks import campaign
 from tests.spark.door.kit import Totals, ended
 
 GAPS = (
@@ -29,7 +30,7 @@ USUAL = ("door.promised", "commit.between")
 """Before and after Spark's decision; the other gaps are left to the campaign."""
 
 
-@pytest.mark.parametrize("gap", [g if g in USUAL else pytest.param(g, marks=pytest.mark.campaign) for g in GAPS])
+@pytest.mark.parametrize("gap", [g if g in USUAL else campaign(g) for g in GAPS])
 def test_a_driver_killed_in_a_gap_loses_and_doubles_nothing(gap: str, totals: Totals, spark: Any) -> None:
     totals.killed_at(gap)
 
@@ -57,7 +58,7 @@ def test_spark_fails_to_write_its_decision(totals: Totals, spark: Any) -> None:
     totals.exact()
 
 
-@pytest.mark.parametrize("action", ["error", pytest.param("kill", marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("action", ["error", campaign("kill")])
 def test_a_task_that_fails_after_it_prepared_leaves_an_orphan_that_is_aborted(action: str, totals: Totals) -> None:
     process = totals.launch(f"door.prepared={action}@2")
     ended(process)
@@ -85,6 +86,7 @@ def test_a_decided_output_that_is_lost_stops_loudly_and_can_be_replayed(totals: 
     totals.exact()
 
 
+@pytest.mark.campaign
 def test_a_decided_output_that_is_half_lost_stops_for_good(totals: Totals, spark: Any) -> None:
     totals.killed_at("commit.between")
     (left,) = totals.staged()
