@@ -61,6 +61,8 @@ class Pipeline:
         self._where = _where(frame)
         self._nodes: list[Node] = []
         self._derived: Counter[str] = Counter()
+        self._types: dict[str, Any] = {}
+        """What is known of the values that each node makes."""
         self._replaced: set[str] = set()
         """``key_by`` nodes whose work partial folds do; those that nobody else reads are not in the plan."""
         _registry.add(self)
@@ -89,7 +91,7 @@ class Pipeline:
         """The plan so far, validated. Raises PlanError that quotes the line to change."""
         read = {name for node in self._nodes for name in node.inputs}
         nodes = (node for node in self._nodes if node.name in read or node.name not in self._replaced)
-        built = Plan(self.name, tuple(nodes), self._where).validate()
+        built = plan.with_forwards(Plan(self.name, tuple(nodes), self._where).validate(), self._codec).validate()
         for node in built.nodes:
             if node.stateful and node.derived:
                 warnings.warn(
@@ -136,6 +138,14 @@ class Pipeline:
     def _add(self, node: Node) -> None:
         self._nodes.append(node)
 
+    def _codec(self, node: str) -> interfaces.ListCodec[Any]:
+        """For values that stay in their worker: most are never written, so it is no mistake not to say how."""
+        tp = self._types[node]
+        try:
+            return wire_codec(tp)
+        except PlanError:
+            return wire_codec(Any)  # refuses the first value that is written and would come back as another one
+
     def _combined(self, name: str) -> KeyBy:
         """The ``key_by`` of that name, whose work a partial fold will do for one of its readers."""
         self._replaced.add(name)
@@ -154,6 +164,7 @@ class _Upstream:
 
     def __init__(self, pipeline: Pipeline, node: str, tp: Any = None) -> None:
         self._pipeline, self._node, self._type = pipeline, node, tp
+        pipeline._types[node] = tp
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._pipeline.name!r}, {self._node!r})"
@@ -182,7 +193,8 @@ class Stream(_Upstream, Generic[T]):
 
     With several workers rows stay in the worker that read them until ``key_by``, ``rebalance`` or ``broadcast``. There
     they are encoded by their type: the one given as ``values=``, else what the source or the annotated result of the
-    last function says, else only plain values (str, numbers, lists, dicts …) may pass.
+    last function says, else only plain values (str, numbers, lists, dicts …) may pass. So they are at a ``forward``
+    that has to be written: into a checkpoint that holds rows on their way, or to the next stage of a Spark job.
     """
 
     def map(self, fn: Callable[[T], U], *, name: str | None = None) -> Stream[U]:
@@ -219,14 +231,22 @@ class Stream(_Upstream, Generic[T]):
 
     def rebalance(self, name: str | None = None, *, values: Any = None) -> Stream[T]:
         """Spread the values evenly over all workers; order is kept only between those that take the same way."""
-        return self._exchange(plan.Partitioning.REBALANCE, name, values)
+        return self._exchange(plan.Exchange, name, values, how=plan.Partitioning.REBALANCE)
 
     def broadcast(self, name: str | None = None, *, values: Any = None) -> Stream[T]:
         """Give every value to all workers: what follows happens once in each of them."""
-        return self._exchange(plan.Partitioning.BROADCAST, name, values)
+        return self._exchange(plan.Exchange, name, values, how=plan.Partitioning.BROADCAST)
 
-    def _exchange(self, how: plan.Partitioning, name: str | None, values: Any) -> Stream[T]:
-        node = self._grow(plan.Exchange, name, how=how, values=self._wire(values))
+    def forward(self, name: str | None = None, *, values: Any = None) -> Stream[T]:
+        """Keep the values in their worker and in their order: what follows waits for its barriers behind a queue.
+
+        Where a stream with an exchange and one without come together in a ``union``, the plan has one by itself. Write
+        it to give a type that is not known there, or a name.
+        """
+        return self._exchange(plan.Forward, name, values)
+
+    def _exchange(self, kind: type[Node], name: str | None, values: Any, **parts: Any) -> Stream[T]:
+        node = self._grow(kind, name, values=self._wire(values), **parts)
         return Stream(self._pipeline, node, self._type if values is None else values)
 
     def iterate(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kafka_eos.interfaces import Json
-from kafka_eos.plan import Fold, KeyBy, Node, PartialFold, Plan, Sink, Source
+from kafka_eos.plan import Fold, Forward, KeyBy, Node, PartialFold, Plan, Sink, Source
 from kafka_eos.settings import Settings
 
 
@@ -49,6 +49,8 @@ def _detail(node: Node) -> str:
             return f"{below}  sums up in each worker, {'stays there' if node.local else 'sends once an epoch'}"
         case KeyBy(local=True):
             return f"{below}  local: no exchange"
+        case Forward():
+            return f"{below}  stays in its worker, waits for barriers"
         case Fold(merge=merge) if merge is not None:
             return f"{below}  keeps state; one output a key and epoch"
     return f"{below}  keeps state" if node.stateful else below

@@ -207,10 +207,6 @@ class Settings(BaseSettings):
         home = self.checkpoint_dir if isinstance(self.checkpoint_dir, Path) else LOCAL
         return (home / token(job, "the pipeline name")).absolute()
 
-    def local_dir(self, job: str) -> Path:
-        """Where the job's workers keep their local state, absolute; the first place if there are several."""
-        return self.local_dirs(job)[0]
-
     def local_dirs(self, job: str) -> tuple[Path, ...]:
         """All places where the job's workers keep their local state, absolute."""
         token(job, "the pipeline name")

@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "state": BASE | {"failpoints", "checkpoints", "schemas"},
     "checkpoints": BASE | {"failpoints"},
     "operators": BASE | {"plan", "schemas", "state", "provenance"},
-    "exchange": BASE | {"plan", "operators", "state"},
+    "exchange": BASE | {"plan", "operators", "state", "protocol"},  # protocol: which subtask reads which split
     "dsl": BASE | {"plan", "operators", "schemas", "settings", "explain", "embedded", "cli"},
     "explain": BASE | {"plan", "settings"},
     "app": BASE | {"dsl"},

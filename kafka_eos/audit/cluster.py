@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+PATIENCE_MS = 20_000
+"""Of one request to a broker."""
 _REQUEST_SECONDS = 30
 _POLL_SECONDS = 0.5
 _OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PreparedTransaction")
@@ -91,7 +93,8 @@ class Cluster:
         self._jvm = jvm
         self._kafka = jvm.org.apache.kafka
         properties = jvm.java.util.Properties()
-        for name, value in {**config, "request.timeout.ms": "10000"}.items():
+        times = {"request.timeout.ms": "10000", "default.api.timeout.ms": str(PATIENCE_MS)}
+        for name, value in {**config, **times}.items():
             properties.setProperty(name, value)
         with _errors(f"connect to {config['bootstrap.servers']}"):
             self._admin = self._kafka.clients.admin.AdminClient.create(properties)

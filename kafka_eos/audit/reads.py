@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.cluster import java_config
+from kafka_eos.audit.cluster import PATIENCE_MS, java_config
 from kafka_eos.audit.subject import Directory, Topic
 from kafka_eos.provenance import HEADER
 
@@ -45,6 +45,11 @@ def read(spark: SparkSession, config: Mapping[str, str], bounds: Mapping[str, Bo
         # A range may end with a transaction's marker: nothing comes after it that is worth a wait.
         "kafka.fetch.max.wait.ms": "20",
         "failOnDataLoss": "true",
+        # Longer than a broker needs to start again, shorter than anybody waits for one that is gone.
+        "kafkaConsumer.pollTimeoutMs": "60000",
+        "kafka.default.api.timeout.ms": str(PATIENCE_MS),
+        "kafka.request.timeout.ms": str(PATIENCE_MS),
+        "fetchOffset.numRetries": "2",
     }
     return spark.read.format("kafka").options(**options).load()
 

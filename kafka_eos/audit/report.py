@@ -15,9 +15,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup
-
 from kafka_eos.audit.timeline import partition_bars, timeline
 from kafka_eos.audit.verdict import Check, Evidence, Verdict
 
@@ -115,6 +112,9 @@ def _version(package: str) -> str:
 
 def as_html(content: Mapping[str, Any], context: Context) -> str:
     """The page for ``content`` (what ``as_json`` gives)."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+    from markupsafe import Markup
+
     environment = Environment(
         loader=PackageLoader("kafka_eos.audit"),
         autoescape=select_autoescape(default_for_string=True, default=True),

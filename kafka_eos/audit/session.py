@@ -46,6 +46,7 @@ def open_session(
     options = _options(partitions, jars, python_path)
     if long:
         options["spark.driver.extraJavaOptions"] = f"-XX:+UseParallelGC {_LOGGING}{_log_settings().as_uri()}"
+        options["spark.driver.memory"] = f"{_third_of_memory()}g"
     for name, value in options.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -71,6 +72,11 @@ def _options(partitions: int, jars: Sequence[Path], python_path: Sequence[str]) 
         # The audit reads each topic once or twice: a cached consumer would only hold sockets open.
         "spark.kafka.consumer.cache.capacity": "8",
     }
+
+
+def _third_of_memory() -> int:
+    """Of this machine, in GB: at least 2, at most 8."""
+    return max(2, min(8, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 3 >> 30))
 
 
 def _log_settings() -> Path:

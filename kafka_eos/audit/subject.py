@@ -20,6 +20,7 @@ from kafka_eos.plan import (
     Filter,
     FlatMap,
     Fold,
+    Forward,
     KeyBy,
     Map,
     Node,
@@ -218,7 +219,7 @@ class Cut:
     @cached_property
     def parted(self) -> frozenset[str]:
         """Nodes that rows of one input partition may reach through several workers: two exchanges lie before them."""
-        names = [node.name for node in self.plan.exchanges]
+        names = [node.name for node in self.plan.exchanges if not isinstance(node, Forward)]
         return descendants(self.plan, [*descendants(self.plan, names).intersection(names)])
 
     @cached_property
@@ -267,7 +268,7 @@ class Cut:
 
     def _tells_totals(self, sink: Sink) -> bool:
         node = self.whole.node(sink.inputs[0])
-        while isinstance(node, Map):
+        while isinstance(node, Map | Forward):
             node = self.whole.node(node.inputs[0])
         if node not in self.merging:
             return False

@@ -43,9 +43,9 @@ def audit(
 
     Example: `kafka-eos audit orders.py --report-dir audit`
     """
-    from kafka_eos.audit import audit as run_audit
-
     with _judging(app, report_dir) as progress:
+        from kafka_eos.audit import audit as run_audit
+
         pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
         open_job(settings, pipeline.name)
         verdict = run_audit(pipeline, settings, report_dir=report_dir, progress=progress, earlier=earlier or ())
@@ -90,11 +90,11 @@ def topics(
 
     Example: `kafka-eos audit topics --input orders --output totals --id '$.order_id'`
     """
-    from kafka_eos.audit.topics import Question, audit_topics
-    from kafka_eos.audit.topics.question import moment, query
-
     cli = {} if bootstrap_servers is None else {"bootstrap_servers": bootstrap_servers}
     with _judging("topics", report_dir) as progress:
+        from kafka_eos.audit.topics import Question, audit_topics
+        from kafka_eos.audit.topics.question import moment, query
+
         question = Question(
             Settings.resolve(cli=cli).bootstrap_servers, tuple(input or ()), tuple(output), id, input_id, where, key,
             order, value, schema, query(sql), moment(start), moment(end), slack, group, _earlier(resume),
@@ -158,7 +158,5 @@ def _show(verdict: Verdict, report_dir: Path) -> None:
             typer.echo(f"not checked, {check.value}: {reason}")
     for note in verdict.facts.notes:
         typer.echo(f"note: {note}")
-    if verdict.traceback:
-        typer.echo("the traceback is in the report")
     typer.echo(f"report: {report_dir}")
     raise typer.Exit(verdict.exit_code)

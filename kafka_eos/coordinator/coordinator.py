@@ -45,6 +45,9 @@ from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 COMMIT_MARGIN = 10.0
 """Seconds before its timeout at which a prepared committable is no longer trusted to outlive its siblings."""
 
+DISCOVERY_INTERVAL = 5.0
+"""Seconds between two searches of a running job for new splits."""
+
 
 class Coordinator:
     """Holds the term of one job. ``recover`` first; then ``decide`` and ``finish`` for each epoch."""
@@ -287,12 +290,12 @@ class Coordinator:
         }
 
     def _claimed_states(self, manifest: Manifest) -> tuple[StateHandle, ...]:
-        gone = origin.dropped(self._plan, manifest.states)
+        gone = origin.dropped(self._plan, manifest.states, manifest.sources)
         self._drop(f"epoch {manifest.id}", gone)
         return tuple(handle for handle in manifest.states if handle.operator not in gone)
 
     def _drop(self, what: str, names: Sequence[str]) -> None:
-        """Go on without the state of operators that the plan has not, if that is allowed; else ConfigError."""
+        """Go on without the state of operators and sources that the plan has not, if that is allowed; else ConfigError."""
         if names and not self._allow_dropped:
             raise origin.refusal(what, names)
         if names:

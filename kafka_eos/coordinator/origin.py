@@ -43,10 +43,8 @@ class Start:
 
     def unclaimed(self, plan: Plan) -> list[str]:
         """Names of operators, sources and exchanges that it holds something of and that the plan does not have."""
-        nodes = {node.name for node in plan.nodes}
-        under_way = {rows.exchange for rows in self.savepoint.in_flight}
-        lost = (set(self.savepoint.sources) | under_way) - nodes
-        return sorted(lost.union(dropped(plan, self.savepoint.operators)))
+        under_way = {rows.exchange for rows in self.savepoint.in_flight} - {node.name for node in plan.nodes}
+        return sorted(under_way.union(dropped(plan, self.savepoint.operators, self.savepoint.sources)))
 
     def bring(self, storage: JobStorage, plan: Plan) -> tuple[tuple[StateHandle, ...], tuple[InFlight, ...]]:
         """Store what the plan has use for with the job's files, and note the origin; returns state and rows under way.
@@ -86,16 +84,17 @@ def ensure_same(storage: JobStorage, job: str, start_from: Path) -> None:
         )
 
 
-def dropped(plan: Plan, states: Iterable[StateHandle]) -> list[str]:
-    """Names of operators that have state and that the plan does not have."""
+def dropped(plan: Plan, states: Iterable[StateHandle], sources: Iterable[str] = ()) -> list[str]:
+    """Names of operators that have state, and of ``sources`` that have positions, and that the plan does not have."""
     stateful = {node.name for node in plan.nodes if node.stateful}
-    return sorted({handle.operator for handle in states} - stateful)
+    known = {source.name for source in plan.sources}
+    return sorted(({handle.operator for handle in states} - stateful) | (set(sources) - known))
 
 
 def refusal(what: str, names: Iterable[str]) -> ConfigError:
     """Says how to keep what is stored of ``names``, and how to drop it."""
     return ConfigError(
         f"{what} holds state of {', '.join(map(repr, names))}, but the pipeline has no stateful operator or source "
-        "of that name. Give it its old name back, or drop its state for good with --allow-dropped-state "
-        "(setting allow_dropped_state)"
+        "of that name. Give it its old name back: under another, a source would be read again from its beginning. "
+        "Or drop it for good with --allow-dropped-state (setting allow_dropped_state)"
     )

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.coordinator import Coordinator, Interrupted, Resumed
+from kafka_eos.coordinator import DISCOVERY_INTERVAL, Coordinator, Interrupted, Resumed
 from kafka_eos.coordinator.desk import Desk
 from kafka_eos.coordinator.supervision import Refused
 from kafka_eos.embedded.control import (
@@ -72,7 +72,6 @@ class Phase(enum.Enum):
     DONE = "done"
 
 
-DISCOVERY_INTERVAL = 5.0
 _SWEEP_EVERY = 8
 _SILENCE = 5.0
 """Seconds without a word (workers report twice a second) after which a late worker is taken for frozen."""

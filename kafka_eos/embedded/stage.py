@@ -16,16 +16,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.embedded.checks import check_order, check_rows
+from kafka_eos.embedded.checks import check_rows
 from kafka_eos.embedded.control import Start
 from kafka_eos.embedded.inputs import Input, Marker, Rows
 from kafka_eos.embedded.network import BarrierArrived, Network
 from kafka_eos.embedded.outgoing import Outgoing
 from kafka_eos.embedded.spill import SpillingQueue
 from kafka_eos.embedded.task import Captured, Parts, Task
-from kafka_eos.errors import PlanError
 from kafka_eos.exchange import in_flight, wire
-from kafka_eos.exchange.routing import Router, router
+from kafka_eos.exchange.routing import Router, restorer, router
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import (
@@ -41,7 +40,7 @@ from kafka_eos.interfaces import (
     Writer,
 )
 from kafka_eos.operators.chain import Chain
-from kafka_eos.plan import Feedback, KeyBy, Plan, Segment, Sink
+from kafka_eos.plan import Feedback, Forward, Plan, Segment, Sink
 from kafka_eos.protocol.alignment import Mode
 from kafka_eos.records import Batch
 from kafka_eos.settings import Settings
@@ -101,7 +100,6 @@ class Stage:
         self._exchanges = plan.exchanges if peers else plan.feedbacks
         self._edges = {node.name: edge for edge, node in enumerate(self._exchanges)}
         self._segments = plan.segments if peers else plan.loops_only
-        check_order(plan, self._segments)
         window = self._settings.exchange_memory // max(1, 2 * len(self._edges) * len(peers))
         self._network = Network(peers, len(self._edges), window)
         self._closing.callback(self._network.close)
@@ -177,8 +175,9 @@ class Stage:
         return Input(edge, sender, feedback=True, queue=queue)
 
     def _senders(self, exchange: str) -> Sequence[int]:
-        """Who sends to this subtask; rows of a loop come back to where they were."""
-        return [self._subtask] if isinstance(self._plan.node(exchange), Feedback) else range(self._parallelism)
+        """Who sends to this subtask; rows of a loop come back to where they were, and forwarded ones stay there."""
+        stays = isinstance(self._plan.node(exchange), Feedback | Forward)
+        return [self._subtask] if stays else range(self._parallelism)
 
     def _context(self, operator: str, number: int) -> TaskContext:
         first = Epoch(self._start.first_epoch)
@@ -198,6 +197,7 @@ class Stage:
             check_rows(part, wires)
         # Rows further down are older; so is what the receivers had than what the senders still had.
         places = {name: place for place, name in enumerate(wires)}
+        split = {n.name: restorer(self._plan, n, self._parallelism, self._start.positions) for n in self._exchanges}
         kept = sorted(self._start.in_flight, key=lambda part: (-places[part.exchange], part.overtaken))
         for number, (name, frame) in enumerate(in_flight.load(self._storage, self._local / "in-flight", kept)):
             batch = wire.decode(frame, wires[name])
@@ -205,10 +205,7 @@ class Stage:
                 self.push(self._segments[0], name, batch)
                 continue
             edge = self._edges[name]
-            if isinstance(self._exchanges[edge], KeyBy):
-                own = [part for target, part in self._routers[edge](batch) if target == self._subtask]
-            else:
-                own = [batch] if number % self._parallelism == self._subtask else []
+            own = (part for target, part in split[name](number, batch) if target == self._subtask)
             self._by_edge[edge].replay.extend((edge, part) for part in own)
 
     # ------------------------------------------------------------ work
@@ -364,14 +361,7 @@ class Stage:
         return Outgoing(send, self._settings.batch_size, self._settings.buffer_timeout)
 
     def _frame(self, edge: int, batches: Sequence[Batch[Any]]) -> bytes:
-        keep_raw = self._plan.dead_letters(batches[0].origin.source) is not None
-        try:
-            return wire.encode_all(batches, self._codecs[edge], keep_raw)
-        except ValueError as error:
-            node = self._exchanges[edge]
-            raise PlanError(
-                f"values cannot pass {node.kind} {node.name!r} to another worker: {error}\n  {node.where}"
-            ) from error
+        return wire.encode_at(self._plan, self._exchanges[edge], batches)
 
 
 def owner(generation: int, segment: int, segments: int, subtask: int, parallelism: int) -> int:

@@ -1,24 +1,29 @@
-"""Which subtask gets which row of a batch.
+"""Which subtask gets which row of a batch: at an exchange, and after a restart if a checkpoint held it on its way.
 
-Rule: a row with a key goes to the owner of the key's group, whoever asks and whatever the route was before; both
-engines and the restore of rows under way use this one function of key and parallelism.
+Rule: a row with a key goes to the owner of the key's group, whoever asks and whatever the route was before. Where an
+order holds between rows, it holds between those that are restored and those that are read after them, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kafka_eos.interfaces import Codec
+from kafka_eos.errors import PlanError
+from kafka_eos.ids import SplitId
+from kafka_eos.interfaces import Codec, Positions
 from kafka_eos.operators.base import take
-from kafka_eos.plan import Feedback, KeyBy, Node, Partitioning
+from kafka_eos.plan import Feedback, Forward, KeyBy, Node, Partitioning, Plan, Source, Union, union_lane
+from kafka_eos.protocol.assignment import is_numbered, subtask_of_split
 from kafka_eos.records import Batch
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS, key_group, subtask_of
 
 Parts = Iterator[tuple[int, Batch[Any]]]
 """Target subtask and its rows, in the order of the batch."""
 Router = Callable[[Batch[Any]], Parts]
+Restorer = Callable[[int, Batch[Any]], Parts]
+"""Takes the number of a frame among all that a checkpoint holds, and its rows."""
 
 _REMEMBERED = 1_000_000
 """Keys whose owner is remembered, an exchange."""
@@ -29,12 +34,75 @@ def router(node: Node, subtask: int, parallelism: int, max_key_groups: int = MAX
     match node:
         case KeyBy(key_codec=codec):
             return _by_key(_Owners(codec, parallelism, max_key_groups))
-        case Feedback():
+        case Feedback() | Forward():
             return lambda batch: iter([(subtask, batch)])
         case _ if node.partitioning is Partitioning.BROADCAST:
             return lambda batch: ((target, _copy(batch, target)) for target in range(parallelism))
         case _:
             return _in_turn(subtask, parallelism)
+
+
+def restorer(
+    plan: Plan, node: Node, parallelism: int, positions: Mapping[str, Positions], max_key_groups: int = MAX_KEY_GROUPS
+) -> Restorer:
+    """What splits the rows that a checkpoint holds on their way through ``node``, at whatever parallelism it was made.
+
+    Raises PlanError for rows that should go where their split is read, if no number at its end tells which split
+    that is; ``positions`` are those that are known, by source.
+    """
+    match node:
+        case KeyBy():
+            by_key = router(node, 0, parallelism, max_key_groups)
+            return lambda _, batch: by_key(batch)
+        case Forward():
+            return _to_those_who_had_them(plan, node, parallelism, positions, max_key_groups)
+        case _:
+            return lambda number, batch: iter([(number % parallelism, batch)])
+
+
+def _to_those_who_had_them(
+    plan: Plan, forward: Node, parallelism: int, positions: Mapping[str, Positions], max_key_groups: int
+) -> Restorer:
+    """Rows that have stayed in their subtask go to the one that later rows of the same split, or key, will be in."""
+    dealt = {(source, lane): by for source, lane, by in _ways(plan, forward)}
+    by_key = {by.name: router(by, 0, parallelism, max_key_groups) for by in dealt.values() if isinstance(by, KeyBy)}
+
+    def split(number: int, batch: Batch[Any]) -> Parts:
+        match dealt.get((batch.origin.source, batch.lane)):
+            case KeyBy(name=name) if batch.keys is not None:
+                return by_key[name](batch)
+            case Source(name=name):
+                _check_numbered(forward, positions.get(name, {}))
+                return _by_split(batch, parallelism)
+            case _:  # spread, copied, or come back in a loop: no order holds between them
+                return iter([(number % parallelism, batch)])
+
+    return split
+
+
+def _ways(plan: Plan, node: Node) -> Iterator[tuple[str, int, Node]]:
+    """Source and lane of every way to the output of ``node``, and who dealt out the rows on it to subtasks last."""
+    if isinstance(node, Source):
+        yield node.name, 0, node
+    for index, above in enumerate(node.inputs):
+        for source, lane, by in _ways(plan, plan.node(above)):
+            after = union_lane(lane, len(node.inputs), index) if isinstance(node, Union) else lane
+            yield source, after, by if node.partitioning in (None, Partitioning.FORWARD) else node
+
+
+def _check_numbered(forward: Node, splits: Positions) -> None:
+    for split in splits:
+        if not is_numbered(split):
+            raise PlanError(
+                f"the checkpoint holds rows on their way through {forward.kind} {forward.name!r}, and they should go "
+                f"where their split is read; the name of {split!r} does not end in the number of its partition. Run "
+                "the job with parallelism=1 until it has stopped: its last checkpoint holds no such rows."
+            )
+
+
+def _by_split(batch: Batch[Any], parallelism: int) -> Parts:
+    topic, partitions = batch.origin.topic, batch.origin.partitions
+    return _parts(batch, [subtask_of_split(SplitId(f"{topic}/{partitions[row]}"), parallelism) for row in batch.rows])
 
 
 class _Owners(dict[Any, int]):
@@ -53,12 +121,16 @@ class _Owners(dict[Any, int]):
 
 def _by_key(owners: _Owners) -> Router:
     def split(batch: Batch[Any]) -> Parts:
-        found = list(map(owners.__getitem__, batch.keys or ()))
-        for target in sorted(set(found)):
-            rows = [index for index, owner in enumerate(found) if owner == target]
-            yield target, batch if len(rows) == len(found) else take(batch, rows)
+        return _parts(batch, list(map(owners.__getitem__, batch.keys or ())))
 
     return split
+
+
+def _parts(batch: Batch[Any], targets: Sequence[int]) -> Parts:
+    """``targets``: the subtask of each row."""
+    for target in sorted(set(targets)):
+        rows = [index for index, owner in enumerate(targets) if owner == target]
+        yield target, batch if len(rows) == len(targets) else take(batch, rows)
 
 
 def _in_turn(subtask: int, parallelism: int) -> Router:

@@ -3,7 +3,7 @@
 Columns of numbers are little-endian arrays, values are in the codec that the plan declares, the frame around them
 is MessagePack. Rule: a row keeps its origin (source, topic, partition, offset, timestamp) and its branch, so that
 provenance, errors and event time are the same on the other side. The undecoded record travels only where a dead
-letter may need it.
+letter may need it; which values come from one row, only where an exchange leaves them together.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 
 from kafka_eos.errors import Bug, PlanError, RestartFromCheckpoint
 from kafka_eos.interfaces import ListCodec
+from kafka_eos.plan import Forward, Node, Plan
 from kafka_eos.records import Batch, Headers, RawRecord
 
 _INT, _LONG = "i", "q"
@@ -38,6 +39,8 @@ class _Frame(msgspec.Struct, frozen=True, array_like=True):
     updates: bytes | None
     branch: list[str] | None
     raws: list[Raw] | None
+    rows: bytes | None = None
+    """For each value, the first one that comes from the same row; None if no two do, or an exchange has parted them."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -45,7 +48,7 @@ _decode = msgspec.msgpack.Decoder(_Frame).decode
 
 
 class WireOrigin:
-    """The origin of rows that came through an exchange; every value has a row of its own."""
+    """The origin of rows that came through an exchange; it has a row for every value."""
 
     __slots__ = ("_raws", "_timestamps", "offsets", "partitions", "source", "topic")
 
@@ -64,15 +67,30 @@ class WireOrigin:
         return RawRecord(self.topic, *place, key, value, tuple(headers))
 
 
-def encode(batch: Batch[Any], codec: ListCodec[Any], keep_raw: bool) -> bytes:
+def encode_at(plan: Plan, node: Node, batches: Sequence[Batch[Any]]) -> bytes:
+    """Batches on their way through an exchange of the plan as one frame; see ``encode_all``.
+
+    PlanError that quotes the line if a value does not fit.
+    """
+    assert node.wire is not None  # every exchange has one
+    keep_raw, together = plan.dead_letters(batches[0].origin.source) is not None, isinstance(node, Forward)
+    try:
+        return encode_all(batches, node.wire, keep_raw, keep_rows=together)
+    except ValueError as error:
+        hint = "; there is none to see: write .forward(values=...)" if together and node.derived else ""
+        raise PlanError(f"values cannot pass {node.kind} {node.name!r}: {error}{hint}\n  {node.where}") from error
+
+
+def encode(batch: Batch[Any], codec: ListCodec[Any], keep_raw: bool, keep_rows: bool = False) -> bytes:
     """A batch as one frame; see ``encode_all``."""
-    return encode_all([batch], codec, keep_raw)
+    return encode_all([batch], codec, keep_raw, keep_rows)
 
 
-def encode_all(batches: Sequence[Batch[Any]], codec: ListCodec[Any], keep_raw: bool) -> bytes:
+def encode_all(batches: Sequence[Batch[Any]], codec: ListCodec[Any], keep_raw: bool, keep_rows: bool = False) -> bytes:
     """Batches of one source, topic and lane, with the same columns, as one frame. ValueError if a value does not fit.
 
     ``keep_raw``: send the undecoded records along, because a later operator may have to write them aside.
+    ``keep_rows``: say which values come from one row, because their branches do not tell them apart.
     """
     first = batches[0]
     return _encode(
@@ -88,6 +106,7 @@ def encode_all(batches: Sequence[Batch[Any]], codec: ListCodec[Any], keep_raw: b
             updates=None if first.updates is None else _bytes(_LONG, _all(b.updates or () for b in batches)),
             branch=_branches(batches),
             raws=[_raw(b.origin.raw(row)) for b in batches for row in b.rows] if keep_raw else None,
+            rows=_together(batches) if keep_rows else None,
         )
     )
 
@@ -107,6 +126,16 @@ def _branches(batches: Sequence[Batch[Any]]) -> list[str] | None:
     return list(_all(batch.branch or [""] * len(batch) for batch in batches))
 
 
+def _together(batches: Sequence[Batch[Any]]) -> bytes | None:
+    first: list[int] = []
+    for batch in batches:
+        last = None
+        for row in batch.rows:
+            first.append(first[-1] if row == last else len(first))
+            last = row
+    return None if len(set(first)) == len(first) else _bytes(_LONG, first)
+
+
 def decode(data: bytes, codec: ListCodec[Any]) -> Batch[Any]:
     """The batch of one frame. RestartFromCheckpoint if it is torn; PlanError if values are not of the declared type."""
     try:
@@ -119,7 +148,7 @@ def decode(data: bytes, codec: ListCodec[Any]) -> Batch[Any]:
         raise PlanError(f"values are not of the type that is declared where they change subtasks: {error}") from error
     return Batch(
         values=values,
-        rows=range(len(values)),
+        rows=range(len(values)) if frame.rows is None else list(_numbers(_LONG, frame.rows)),
         origin=WireOrigin(frame),
         keys=frame.keys if frame.keys is None else _keys(frame.keys),
         lane=frame.lane,

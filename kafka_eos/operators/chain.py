@@ -22,7 +22,19 @@ from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import StateBackend
 from kafka_eos.operators import build
 from kafka_eos.operators.base import Gathering, Operator, OperatorContext
-from kafka_eos.plan import Exchange, Feedback, Loop, Node, PartialFold, Partitioning, Plan, Sink, Union, union_lane
+from kafka_eos.plan import (
+    Exchange,
+    Feedback,
+    Forward,
+    Loop,
+    Node,
+    PartialFold,
+    Partitioning,
+    Plan,
+    Sink,
+    Union,
+    union_lane,
+)
 from kafka_eos.provenance import branched
 from kafka_eos.records import Batch, RawRecord, Rejected
 
@@ -48,7 +60,8 @@ class Chain:
         """
         self._plan, self._outputs, self._exchanges = plan, outputs, exchanges or {}
         whole = whole or plan
-        numbered = [node for node in whole.nodes if node in whole.exchanges or isinstance(node, PartialFold)]
+        moving = [node for node in whole.exchanges if not isinstance(node, Forward)]
+        numbered = [node for node in whole.nodes if node in moving or isinstance(node, PartialFold)]
         self._places = {node.name: place for place, node in enumerate(numbered)}
         self._operators: dict[str, Operator] = {}
         self._gathering: dict[str, Gathering] = {}
@@ -58,7 +71,7 @@ class Chain:
         self._closing = ExitStack()
         for node in plan.nodes:
             here = nodes is None or node.name in nodes
-            if here and node.inputs and not isinstance(node, Sink | Union | Exchange | Loop):
+            if here and node.inputs and not isinstance(node, Sink | Union | Exchange | Forward | Loop):
                 self._open(node, backends)
 
     def push(self, head: str, batch: Batch[Any]) -> None:
@@ -147,6 +160,8 @@ class Chain:
                 self._forward(node.name, replace(batch, lane=union_lane(batch.lane, len(node.inputs), index)))
             elif isinstance(node, Loop):
                 self._forward(node.name, batch)
+            elif isinstance(node, Forward):
+                self._exchange(node.name, batch)
             elif isinstance(node, Feedback):
                 self._exchange(node.name, branched(batch, self._places[node.name], always=True))
             else:

@@ -1,5 +1,6 @@
 """The plan of a pipeline: its nodes, the graph that they make, its segments, and what makes it valid."""
 
+from kafka_eos.plan.forwards import with_forwards
 from kafka_eos.plan.graph import Path, Plan
 from kafka_eos.plan.nodes import (
     DerivedNameWarning,
@@ -8,6 +9,7 @@ from kafka_eos.plan.nodes import (
     Filter,
     FlatMap,
     Fold,
+    Forward,
     KeyBy,
     Loop,
     Map,
@@ -33,6 +35,7 @@ __all__ = [
     "Filter",
     "FlatMap",
     "Fold",
+    "Forward",
     "KeyBy",
     "Loop",
     "Map",
@@ -51,4 +54,5 @@ __all__ = [
     "Union",
     "Where",
     "union_lane",
+    "with_forwards",
 ]

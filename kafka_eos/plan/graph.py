@@ -83,7 +83,7 @@ class Plan:
 
     @cached_property
     def exchanges(self) -> tuple[Node, ...]:
-        """Nodes whose output changes subtasks, in plan order."""
+        """Nodes behind which the plan is cut, in plan order: their output comes to another segment."""
         return tuple(node for node in self.nodes if node.partitioning is not None)
 
     @property

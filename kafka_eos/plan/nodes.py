@@ -41,6 +41,8 @@ class Partitioning(enum.Enum):
     """All of them."""
     FEEDBACK = "feedback"
     """The one that sends it: back to the head of a loop."""
+    FORWARD = "forward"
+    """The one that sends it: on to the next segment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +59,12 @@ class Node:
 
     @property
     def partitioning(self) -> Partitioning | None:
-        """How the node's output changes subtasks; None if it stays where it is ("forward")."""
+        """How the node's output comes to the next segment; None if there is no exchange."""
         return None
 
     @property
     def wire(self) -> ListCodec[Any] | None:
-        """The codec of values that change subtasks here; None where they do not."""
+        """The codec of values on their way through the exchange; None if there is none."""
         return None
 
 
@@ -146,6 +148,26 @@ class Exchange(Node):
     @property
     def partitioning(self) -> Partitioning:
         return self.how
+
+    @property
+    def wire(self) -> ListCodec[Any]:
+        return self.values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forward(Node):
+    """Rows stay in their subtask, and go on in another segment: one that waits for barriers from elsewhere, too.
+
+    It leaves no trace on them, in their provenance neither: it may be there or not.
+    """
+
+    kind: ClassVar[str] = "forward"
+
+    values: ListCodec[Any]
+
+    @property
+    def partitioning(self) -> Partitioning:
+        return Partitioning.FORWARD
 
     @property
     def wire(self) -> ListCodec[Any]:

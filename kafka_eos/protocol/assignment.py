@@ -23,6 +23,11 @@ def subtask_of_split(split: SplitId, parallelism: int) -> int:
     return (int(number[1]) if number else zlib.crc32(split.encode())) % parallelism
 
 
+def is_numbered(split: SplitId) -> bool:
+    """Does the name end in a number, that of the partition in the origin of its rows?"""
+    return _NUMBER.search(split) is not None
+
+
 def share(positions: Mapping[str, Positions], subtask: int, parallelism: int) -> dict[str, Positions]:
     """The part of one subtask: for every source its splits, none of them perhaps."""
     return {

@@ -70,6 +70,19 @@ class CachedStorage:
                 files.link(path, self._kept / ref.sha256)
 
 
+class LocalDisk:
+    """One of this machine's working directories: attempts of a term work there, beside the files kept for them."""
+
+    def __init__(self, storage: CheckpointStorage, root: Path, term: int) -> None:
+        self.directory = own_directory(root, term)
+        self.storage = CachedStorage(storage, self.directory)
+
+
+def disk_of(disks: Sequence[LocalDisk], level: int, subtask: int) -> LocalDisk:
+    """Where a task works: in turn, and in every epoch on the same one, which has the files of the last."""
+    return disks[(level + subtask) % len(disks)]
+
+
 def own_directory(root: Path, term: int) -> Path:
     """The directory of the term on this machine. Removes those of older terms: nobody works there any more."""
     directory = root / str(term)

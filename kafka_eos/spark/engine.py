@@ -88,7 +88,8 @@ class _Run:
         self._template = self._spec(app)
         self._started = False
         self._goal: Mapping[str, Positions] | None = None
-        self._supervision = Supervision(plan, settings, observers, self._attempt, lambda error: self._runner.cancel())
+        # The driver ends its job before it raises: there is nothing to release.
+        self._supervision = Supervision(plan, settings, observers, self._attempt, release=lambda error: None)
 
     def run(self) -> None:
         self._supervision.run()

@@ -80,8 +80,11 @@ class EpochRunner:
         return _outcome(reports, spec.parallelism, self._retried())
 
     def cancel(self) -> None:
-        """End what runs of the current epoch."""
-        self._session.sparkContext.cancelJobGroup(self._group)
+        """End what runs of the current epoch. Fatal if the session is gone."""
+        try:
+            self._session.sparkContext.cancelJobGroup(self._group)
+        except (PySparkException, Py4JError, OSError) as error:
+            raise as_ours(error) from error
 
     def _plan(self, spec: Spec) -> DataFrame:
         rows = self._session.range(0, spec.parallelism, 1, spec.parallelism).mapInArrow(

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from kafka_eos.errors import PlanError
 from kafka_eos.plan import Plan, Segment
-from kafka_eos.protocol.cycles import back_edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Level:
 
 
 def levels(plan: Plan) -> tuple[Level, ...]:
-    """The levels, in the order in which they run. PlanError if rows flow in a circle, or a segment waits for itself."""
+    """The levels, in the order in which they run. PlanError if rows flow in a circle."""
     if plan.feedbacks:
         raise PlanError(
             f"pipeline {plan.name!r} feeds rows back, and an epoch on Spark is one job, which cannot run in a circle. "
@@ -57,13 +56,6 @@ def _depths(plan: Plan) -> dict[int, int]:
     """How many exchanges lie before each segment, by its index."""
     from_segment = {tail: segment for segment in plan.segments for tail in segment.tails}
     depths: dict[int, int] = {}
-    ways = {(from_segment[h].index, s.index): h for s in plan.segments for h in s.heads if h in from_segment}
-    for way in back_edges((segment.index for segment in plan.segments), ways):
-        node = plan.node(ways[way])
-        raise PlanError(
-            f"what has passed {node.kind} {node.name!r} meets values that have not: with stages one after the other, "
-            f"put .rebalance() on the other way, before the union.\n  {node.where}"
-        )
 
     def depth(segment: Segment) -> int:
         if segment.index not in depths:

@@ -17,7 +17,7 @@ _WITHOUT_EFFECT = {
     "buffer_timeout": "rows go through Spark's shuffle",
     "exchange_memory": "rows go through Spark's shuffle",
     "checkpoint_min_pause": "checkpoint_interval counts from one beginning to the next",
-    "max_concurrent_checkpoints": "one epoch is on its way at a time",
+    "max_concurrent_checkpoints": "an epoch runs while the one before it is committed, and no other",
     "worker_timeout": "Spark watches its executors (spark.network.timeout)",
     "max_restarts": "Spark tries tasks again (spark.task.maxFailures)",
 }
@@ -33,9 +33,15 @@ def notes(plan: Plan, settings: Settings) -> Sequence[str]:
     return [
         f"on Spark an epoch is one job: {shape}",
         f"on Spark parallelism is the number of tasks of a stage: {tasks}",
+        f"on Spark an epoch reads at most {_most(settings)}, each task its share of that",
         *(
             f"on Spark {name}={getattr(settings, name)} changes nothing ({reason})"
             for name, reason in _WITHOUT_EFFECT.items()
             if settings.origin_of(name) != "default"
         ),
     ]
+
+
+def _most(settings: Settings) -> str:
+    records, size = f"{settings.max_records_per_epoch} records", settings.max_bytes_per_epoch
+    return records if size is None else f"{records}, and about {size} bytes of keys and values"

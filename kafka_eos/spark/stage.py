@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 from kafka_eos.errors import PlanError
 from kafka_eos.exchange import in_flight, wire
-from kafka_eos.exchange.routing import Router, router
+from kafka_eos.exchange.routing import Router, restorer, router
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.interfaces import (
@@ -176,18 +176,9 @@ class LevelStage:
             self._send(node.name, target, waiting)
 
     def _send(self, exchange: str, target: int, waiting: list[Batch[Any]]) -> None:
-        frame = self._encoded(self._plan.node(exchange), waiting)
+        frame = wire.encode_at(self._plan, self._plan.node(exchange), waiting)
         waiting.clear()
         self._outbox.frame(target, self._destinations[exchange], exchange, frame)
-
-    def _encoded(self, node: Node, batches: Sequence[Batch[Any]]) -> bytes:
-        assert node.wire is not None  # every exchange has one
-        try:
-            return wire.encode_all(batches, node.wire, self._plan.dead_letters(batches[0].origin.source) is not None)
-        except ValueError as error:
-            raise PlanError(
-                f"values cannot pass {node.kind} {node.name!r} to another task: {error}\n  {node.where}"
-            ) from error
 
     # ------------------------------------------------------------ work
 
@@ -231,22 +222,20 @@ class LevelStage:
     def replay(self) -> None:
         """Send on the rows that the snapshot holds on their way: each task its share, in front of all others."""
         spec, around = self._spec, self._around
-        kept = spec.in_flight
+        kept = sorted(spec.in_flight, key=lambda part: part.overtaken)  # what receivers had is older
         nodes = {node.name: node for node in self._plan.exchanges}
         for part in kept:
             if part.exchange not in nodes:
                 raise PlanError(f"the checkpoint holds rows on their way through {part.exchange!r}, which is gone")
             in_flight.check_codec(part, _wire(nodes[part.exchange]))
+        split = {name: restorer(self._plan, node, spec.parallelism, spec.positions) for name, node in nodes.items()}
         frames = in_flight.load(around.storage, around.local / "in-flight", kept)
         for number, (name, frame) in enumerate(frames):
             if number % spec.parallelism != around.subtask:
                 continue
             node, level = nodes[name], self._destinations[name]
-            if node.partitioning is not Partitioning.HASH:
-                self._outbox.earlier(around.subtask, level, name, frame, number)
-                continue
-            for target, part_ in self._router(node)(wire.decode(frame, _wire(node))):
-                self._outbox.earlier(target, level, name, self._encoded(node, [part_]), number)
+            for target, rows in split[name](number, wire.decode(frame, _wire(node))):
+                self._outbox.earlier(target, level, name, wire.encode_at(self._plan, node, [rows]), number)
 
     def finish(self) -> Report:
         """The barrier: hand on what is summed up, send what waits, snapshot, prepare, report."""

@@ -31,7 +31,7 @@ from kafka_eos.exchange.routing import Router
 from kafka_eos.ids import AppRef, Epoch
 from kafka_eos.interfaces import Lasting
 from kafka_eos.settings import Settings
-from kafka_eos.spark.cache import CachedStorage, attempt_directory, own_directory
+from kafka_eos.spark.cache import LocalDisk, attempt_directory, disk_of
 from kafka_eos.spark.messages import Failure, Report, Spec, decode_spec, encode
 from kafka_eos.spark.rows import FRAME, Inbox, Outbox
 from kafka_eos.spark.stage import LevelStage, Surroundings
@@ -83,11 +83,12 @@ class _Work:
     def __init__(self, spec: Spec, subtask: int, attempt: int, outbox: Outbox) -> None:
         self._spec, self._outbox = spec, outbox
         process = _process(spec, attempt)
-        self._directory = attempt_directory(process.directory, attempt)
+        disk = disk_of(process.disks, spec.level, subtask)
+        self._directory = attempt_directory(disk.directory, attempt)
         around = Surroundings(
             process.plan,
             process.settings,
-            process.storage,
+            disk.storage,
             self._directory,
             subtask,
             attempt,
@@ -130,8 +131,9 @@ class _Process:
         path = Path(SparkFiles.get(Path(spec.app).name)) if spec.shipped else Path(spec.app)
         self.plan = load(AppRef(path, spec.pipeline)).plan()
         self.settings = Settings.from_json(spec.settings)
-        self.directory = own_directory(self.settings.local_dir(self.plan.name) / "spark", spec.term)
-        self.storage = CachedStorage(open_storage(self.settings.checkpoints_of(self.plan.name)), self.directory)
+        storage = open_storage(self.settings.checkpoints_of(self.plan.name))
+        roots = self.settings.local_dirs(self.plan.name)
+        self.disks = [LocalDisk(storage, root / "spark", spec.term) for root in roots]
         self.lasting: dict[str, Lasting] = {}
         self.routers: dict[tuple[str, int], Router] = {}
         self._epoch = -1
@@ -140,7 +142,9 @@ class _Process:
         """A task begins; with the first one of an epoch, let go of what earlier ones needed."""
         if spec.epoch != self._epoch:
             self._epoch = spec.epoch
-            self.storage.tidy({file.sha256 for handle in spec.states for file in handle.files})
+            needed = {file.sha256 for handle in spec.states for file in handle.files}
+            for disk in self.disks:
+                disk.storage.tidy(needed)
             for resource in self.lasting.values():
                 resource.committed(Epoch(spec.finished))
 

@@ -46,9 +46,7 @@ READS = [
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    context = Context(
-        job="order-totals", app="orders.py", reads=READS, events=EVENTS, spark="4.2.0"
-    )
+    context = Context(job="order-totals", app="orders.py", reads=READS, events=EVENTS, spark="4.2.0")
     write(tmp_path / "report", judge(FACTS), context)
     return tmp_path / "report"
 

@@ -14,8 +14,9 @@ import pytest
 
 from kafka_eos.provenance import HEADER, parse
 from tests.chaos.harness import Job, create_topic, read
-from tests.chaos.running import manifests, nothing_left, refused
+from tests.chaos.running import manifests, nothing_left
 from tests.chaos.storm import Storm
+from tests.marks import campaign
 
 NewJob = Callable[..., Job]
 Row = dict[str, Any]
@@ -44,6 +45,7 @@ def stormy(new_job: NewJob) -> Callable[..., Job]:
     return run
 
 
+@pytest.mark.campaign
 def test_two_exchanges_in_a_row(stormy: Callable[..., Job]) -> None:
     job = stormy("stages", "unaligned", *KILLS)
 
@@ -85,10 +87,12 @@ def test_flat_maps_before_exchanges(stormy: Callable[..., Job]) -> None:
     _provenance_is_unique(job)
 
 
+@pytest.mark.campaign
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_the_audit_recomputes_what_three_workers_made(stormy: Callable[..., Job]) -> None:
-    job = stormy("once", "unaligned", *FEW_KILLS)
+@pytest.mark.parametrize("route", ["once", "diamond"])
+def test_the_audit_recomputes_what_three_workers_made(stormy: Callable[..., Job], route: str) -> None:
+    job = stormy(route, "unaligned", *FEW_KILLS)
 
     command = [sys.executable, "-m", "kafka_eos", "audit", str(job.app), "--report-dir", str(job.directory / "audit")]
     done = subprocess.run(command, env=job.environ(), capture_output=True, text=True, timeout=240)
@@ -115,7 +119,7 @@ def test_dead_letters_from_behind_an_exchange(stormy: Callable[..., Job], bootst
     _in_order(rows, good, lambda row: row["account"])
 
 
-@pytest.mark.parametrize("mode", ["unaligned", pytest.param("aligned", marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("mode", ["unaligned", campaign("aligned")])
 def test_rows_without_keys_are_spread(stormy: Callable[..., Job], mode: str) -> None:
     """There is no state, so what is under way is all that a checkpoint of a worker may have to store."""
     job = stormy("spread", mode, *FEW_KILLS)
@@ -124,6 +128,7 @@ def test_rows_without_keys_are_spread(stormy: Callable[..., Job], mode: str) -> 
     _provenance_is_unique(job)
 
 
+@pytest.mark.campaign
 def test_every_worker_gets_a_broadcast_once(stormy: Callable[..., Job]) -> None:
     job = stormy("everywhere", "unaligned", *FEW_KILLS)
 
@@ -140,14 +145,49 @@ def test_more_workers_than_partitions_and_no_exchange(stormy: Callable[..., Job]
     _in_order(rows, payments, lambda row: row["account"])
 
 
-def test_a_way_with_an_exchange_that_meets_one_without_is_refused(new_job: NewJob) -> None:
-    """Its barriers would wait for themselves."""
-    job = new_job(10, app="routes.py", TEST_ROUTE="diamond", KAFKA_EOS_PARALLELISM=2)
+@pytest.mark.parametrize("mode", ["unaligned", campaign("aligned")])
+def test_a_way_with_an_exchange_meets_one_without(stormy: Callable[..., Job], mode: str) -> None:
+    """Items of one payment stay together on the way without, and in their order; and they keep their names."""
+    job = stormy("diamond", mode, *FEW_KILLS)
 
-    said = refused(job, 2)
+    rows, payments = _output(job), _input(job)
+    assert Counter((row["number"], row["id"]) for row in rows) == _both_ways(payments)
+    _in_order((row for row in rows if row["number"] > 0), payments, lambda row: row["account"])
+    _provenance_is_unique(job)
 
-    assert "'over' meets values that have not" in said
-    assert ".rebalance() on the other way" in said
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("route", ["diamond", "keyed-diamond"])
+def test_forwarded_rows_under_way_keep_their_order_at_another_parallelism(
+    new_job: NewJob, route: str, workers: int
+) -> None:
+    """They go where later rows of their split, or of their key, will be."""
+    job = new_job(PAYMENTS, "routes.py", TEST_ROUTE=route, TEST_PAUSE_AFTER=0.004)
+    storm = Storm(job, PAYMENTS)
+    with storm.through(KAFKA_EOS_PARALLELISM=WORKERS, KAFKA_EOS_CHECKPOINT_MODE="unaligned") as running:
+        storm.feed(900)
+        running.until(lambda: "both-forward-1" in {part.exchange for part in manifests(job)[-1].in_flight}, "fill")
+    job.environment["KAFKA_EOS_PARALLELISM"] = str(workers)
+    job.run()
+    nothing_left(job)
+
+    rows, payments = _output(job), _input(job)
+    stayed = [row for row in rows if row["number"] > 0]
+    if route == "diamond":
+        assert Counter((row["number"], row["id"]) for row in rows) == _both_ways(payments)
+    else:
+        assert Counter((row["number"], row["id"]) for row in rows) == Counter(
+            (n, p["id"]) for p in payments for n in (0, 1)
+        )
+        _counted(stayed, by="account")
+    _in_order(stayed, payments, lambda row: row["account"])
+    _provenance_is_unique(job)
+
+
+def _both_ways(payments: Iterable[Row]) -> Counter[tuple[int, int]]:
+    """Item 0 of each payment went over, the others stayed."""
+    return Counter((n, p["id"]) for p in payments for n in (0, *range(1, 1 + p["amount"] % 4)))
 
 
 # ---------------------------------------------------------------- what a job left

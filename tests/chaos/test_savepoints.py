@@ -211,19 +211,20 @@ def test_removed_state_is_dropped_only_when_asked(new_job: NewJob) -> None:
     assert sorted((r["account"], r["total"], r["id"]) for r in seen if r["id"] >= 200) == sorted(fresh)
 
 
-@pytest.mark.campaign
-def test_a_checkpoint_of_an_operator_that_is_gone_needs_leave_too(new_job: NewJob) -> None:
+@pytest.mark.parametrize(("method", "name"), [campaign("fold", "total"), ("source", "payments")])
+def test_a_checkpoint_of_what_is_gone_needs_leave_too(new_job: NewJob, method: str, name: str) -> None:
+    """An operator that was renamed would begin without its state, a source would read its input again."""
     job = new_job(200)
     job.run()
     job.app = job.directory / "renamed.py"
-    job.app.write_text((APPS / "totals.py").read_text().replace('.fold("total"', '.fold("sum"'))
+    job.app.write_text((APPS / "totals.py").read_text().replace(f'.{method}("{name}"', f'.{method}("other"'))
 
     code, _, shown = kafka_eos(job, "run", str(job.app), "--until-caught-up")
-    assert code == 2 and "--allow-dropped-state" in shown
+    assert code == 2 and f"holds state of '{name}'" in shown and "--allow-dropped-state" in shown
     assert kafka_eos(job, "run", str(job.app), "--until-caught-up", "--allow-dropped-state")[0] == 0
     assert kafka_eos(job, "run", str(job.app), "--until-caught-up")[0] == 0
 
-    assert [event["names"] for event in job.history() if event["event"] == "dropped"] == [["total"]]
+    assert [event["names"] for event in job.history() if event["event"] == "dropped"] == [[name]]
 
 
 def test_a_decided_epoch_must_be_finished_before_a_savepoint(new_job: NewJob) -> None:

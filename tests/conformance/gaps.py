@@ -23,12 +23,4 @@ GAPS: Mapping[tuple[str, str], Gap] = {
         "an epoch on Spark is one job, and a job's stages cannot run in a circle",
         "cannot run in a circle",
     ),
-    ("diamond", "embedded-3"): Gap(
-        "a segment would wait for its own barrier where a way with an exchange meets one without",
-        "meets values that have not",
-    ),
-    ("diamond", "spark"): Gap(
-        "a segment cannot work both before an exchange and behind it: stages run one after the other",
-        "meets values that have not",
-    ),
 }

@@ -32,19 +32,19 @@ def thirds(rows: list[Fed]) -> list[list[Fed]]:
 
 @pytest.mark.parametrize(("name", "how"), [("keyed", "savepoints"), ("stages", "checkpoints")])
 def test_a_job_goes_there_and_back(runs: Runs, spark: Any, name: str, how: str) -> None:
-    """Its history is one: with savepoints by comparison only, as the audit cannot see what came before one."""
+    """Its history is one, by comparison and by the audit: with savepoints over all of its checkpoint directories."""
     reference, case = runs.of(name, REFERENCE, spark), CASES[name]
     run = runs.begin(name, how)
 
-    savepoint = None
+    earlier: list[Path] = []
     for engine, rows in zip(TURNS, thirds(case.phases[0]["input"]), strict=True):
         feed(runs.bootstrap, run.topics["input"], rows)
-        go_on(run, engine, spark, savepoint)
-        savepoint = run.savepoint() if how == "savepoints" else None
+        go_on(run, engine, spark, run.savepoint() if earlier else None)
+        earlier += [run.checkpoints] if how == "savepoints" else []
 
     for output in case.outputs:
         assert differences(case, output, run.rows(output), reference.rows(output)) == []
     assert runs.left_open(name) == []
-    if how == "checkpoints":
-        verdict = audit(load(run.app), run.settings(), app=run.app, spark=spark)
-        assert verdict.exit_code == 0, verdict
+    verdict = audit(load(run.app), run.settings(), app=run.app, spark=spark, earlier=earlier[:-1])
+    assert (verdict.exit_code, verdict.facts.before) == (0, 0), verdict
+    assert verdict.facts.inputs == len(case.phases[0]["input"])

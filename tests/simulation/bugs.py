@@ -94,10 +94,22 @@ def _loops_are_not_replayed(patch: pytest.MonkeyPatch) -> None:
     replay = Worker.replay
 
     def without_loops(worker: Worker, copies: Sequence[Copy]) -> None:
-        straight = [(row, at) for row, at in copies if (path := worker._scenario.path(row.rounds))[at] > path[at - 1]]
+        straight = [(row, at) for row, at in copies if (path := worker._scenario.path(row))[at] > path[at - 1]]
         replay(worker, straight)
 
     patch.setattr(Worker, "replay", without_loops)
+
+
+def _forwarded_rows_are_replayed_elsewhere(patch: pytest.MonkeyPatch) -> None:
+    replay = Worker.replay
+
+    def elsewhere(worker: Worker, copies: Sequence[Copy]) -> None:
+        moved = [
+            (replace(row, keys=(0, *(key + 1 for key in row.keys[1:]))) if row.stays else row, at) for row, at in copies
+        ]
+        replay(worker, moved)
+
+    patch.setattr(Worker, "replay", elsewhere)
 
 
 def _offsets_of_the_answer(patch: pytest.MonkeyPatch) -> None:
@@ -225,6 +237,7 @@ BUGS = [
     PlantedBug("overtaken rows are not stored", _overtaken_rows_are_not_stored, 50),
     PlantedBug("rows in flight are not replayed", _nothing_is_replayed, 400),
     PlantedBug("the log of a loop is not replayed", _loops_are_not_replayed, 400),
+    PlantedBug("forwarded rows are replayed elsewhere", _forwarded_rows_are_replayed_elsewhere, 400),
     PlantedBug("offsets are those of the answer", _offsets_of_the_answer, 50),
     PlantedBug("state is that of the answer", _state_of_the_answer, 50),
     PlantedBug("the writer is sealed when the epoch is complete", _sealed_when_complete, 50),

@@ -56,7 +56,7 @@ class Invariants:
             waiting.setdefault(name, []).append(at)
         expected: Counter[tuple[int, int, tuple[int, int], int]] = Counter()
         for row in self._rows.values():
-            path = self._scenario.path(row.rounds)
+            path = self._scenario.path(row)
             if row.offset < manifest.offsets.get(row.split, 0):
                 reached = min(waiting.get(row.id, [len(path)]))
                 expected.update((path[at], row.keys[path[at]], row.id, at) for at in range(1, reached))
@@ -131,7 +131,7 @@ class Invariants:
         last = self._scenario.segments - 1
         for key in {key for segment, key in manifest.state if segment == last} | outputs.keys():
             entries = manifest.state.get((last, key), [])
-            counted = [row for row, at in entries if at == len(self._scenario.path(self._row(row).rounds)) - 1]
+            counted = [row for row, at in entries if at == len(self._scenario.path(self._row(row))) - 1]
             found = outputs.get(key, [])
             if self._scenario.exact and found != list(enumerate(counted, 1)):
                 raise Violation(f"epoch {manifest.id}, key {key}: output {found}, but state {counted}")

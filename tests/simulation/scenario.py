@@ -15,6 +15,8 @@ from kafka_eos.protocol.cycles import back_edges
 
 SPLITS = 3
 KEYS = 4
+STAYS = 6
+"""A multiple of every parallelism: this and the split make a key that belongs to the reader of the split."""
 LAST_FAULT = 900
 """No fault comes after this step, but for those that follow another one."""
 
@@ -42,12 +44,16 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A record of the input. ``keys`` holds its key in each segment; ``rounds`` is how often it takes the loop."""
+    """A record of the input. ``keys`` holds its key in each segment; ``rounds`` is how often it takes the loop.
+
+    One that ``stays`` takes the forward exchange, past the segments between.
+    """
 
     split: int
     offset: int
     keys: tuple[int, ...]
     rounds: int
+    stays: bool = False
 
     @property
     def id(self) -> tuple[int, int]:
@@ -62,7 +68,8 @@ Input = tuple[tuple[Row, ...], ...]
 class Scenario:
     """``parallelism`` holds that of the first session, of the second, and so on, over and over (rescaling).
 
-    ``loop`` is (tail, head): segments of a feedback edge. ``interval`` is in steps. A channel is slow
+    ``loop`` is (tail, head): segments of a feedback edge. ``shortcut`` is the segment to which a forward exchange leads
+    from the first, beside the other way there. ``interval`` is in steps. A channel is slow
     with the probability ``slow``: barriers then come at very different times. ``pace`` is how eagerly sources read: the
     input lasts for many epochs.
     """
@@ -71,6 +78,7 @@ class Scenario:
     parallelism: tuple[int, ...]
     exchanges: int
     loop: tuple[int, int] | None
+    shortcut: int | None
     mode: Mode
     aligned_timeout: float
     concurrent: int
@@ -97,17 +105,22 @@ class Scenario:
 
     def input(self) -> Input:
         """The same for every session."""
-        chance = random.Random(f"{self.seed} input")
-        return tuple(tuple(self._row(chance, split, n) for n in range(self.rows)) for split in range(SPLITS))
+        chance, staying = random.Random(f"{self.seed} input"), random.Random(f"{self.seed} staying")
+        return tuple(tuple(self._row(chance, staying, split, n) for n in range(self.rows)) for split in range(SPLITS))
 
-    def _row(self, chance: random.Random, split: int, offset: int) -> Row:
+    def _row(self, chance: random.Random, staying: random.Random, split: int, offset: int) -> Row:
         keys = tuple(int(chance.random() * KEYS) for _ in range(4))
         rounds = int(chance.random() * 3)
-        return Row(split, offset, keys[: self.segments], rounds if self.loop else 0)
+        stays = self.shortcut is not None and staying.random() < 0.5
+        if self.shortcut is not None and stays:
+            keys = (*[STAYS + split] * (self.shortcut + 1), *keys[self.shortcut + 1 :])
+        return Row(split, offset, keys[: self.segments], rounds if self.loop else 0, stays)
 
-    def path(self, rounds: int) -> tuple[int, ...]:
+    def path(self, row: Row) -> tuple[int, ...]:
         """The segments that a row visits, in order."""
-        return _path(self.segments, self.loop, rounds)
+        if self.shortcut is not None and row.stays:
+            return (0, *range(self.shortcut, self.segments))
+        return _path(self.segments, self.loop, row.rounds)
 
 
 @cache
@@ -126,12 +139,15 @@ def generate(seed: int) -> Scenario:
     if chance.random() < 0.4:
         tail = chance.randint(1, exchanges)
         loop = (tail, chance.randint(1, tail))
+    forward = random.Random(f"{seed} forward")
+    shortcut = forward.randint(1, exchanges) if loop is None and forward.random() < 0.4 else None
     mode = chance.choice([Mode.ALIGNED, Mode.ALIGNED, Mode.UNALIGNED, Mode.UNALIGNED, Mode.AT_LEAST_ONCE])
     return Scenario(
         seed=seed,
         parallelism=tuple(chance.randint(1, 3) for _ in range(3)),
         exchanges=exchanges,
         loop=loop,
+        shortcut=shortcut,
         mode=mode,
         aligned_timeout=chance.choice([0.0, 0.0, 40.0, 150.0]),
         concurrent=chance.randint(1, 3),

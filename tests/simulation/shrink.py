@@ -41,7 +41,9 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, rows=scenario.rows - 1)
     if scenario.loop:
         yield replace(scenario, loop=None)
-    if scenario.exchanges > 1 and (scenario.loop is None or scenario.loop[0] < scenario.exchanges):
+    if scenario.shortcut:
+        yield replace(scenario, shortcut=None)
+    if scenario.exchanges > max(1, scenario.loop[0] if scenario.loop else 0, scenario.shortcut or 0):
         yield replace(scenario, exchanges=scenario.exchanges - 1)
     if len(set(scenario.parallelism)) > 1:
         yield from (replace(scenario, parallelism=(n,)) for n in sorted(set(scenario.parallelism)))

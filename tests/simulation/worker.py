@@ -17,6 +17,8 @@ from tests.simulation.durable import Manifest, Refused, Sink, State, Violation
 from tests.simulation.scenario import SPLITS, Input, Row, Scenario
 
 SOURCE = "source"
+FORWARD = -1
+"""What a forward exchange is called among the outputs of its segment."""
 CREDIT = 4
 """Rows that may wait in each stage of a channel. A feedback edge has no limit: else a full loop would stand still."""
 
@@ -103,7 +105,7 @@ class Segment:
     gate: Gate
     inputs: dict[object, Channel] = field(default_factory=dict)
     outputs: dict[int, list[Channel]] = field(default_factory=dict)
-    """By segment that reads it: a channel to each worker."""
+    """By segment that reads it: a channel to each worker; of a forward exchange the only one."""
     state: State = field(default_factory=dict)
     over: bool = False
     """The end was sent on all outputs."""
@@ -149,8 +151,9 @@ class Worker:
         senders = range(self._parallelism)
         regular = {("forward", n) for n in senders} if index else {SOURCE}
         back = {("back", n) for n in senders if any(head == index for _, head in self._scenario.feedback)}
-        gate = Gate(frozenset(regular | back), self._scenario.mode, self._scenario.aligned_timeout, frozenset(back))
-        return Segment(index, gate)
+        stay = {("stay", self.index)} if index and index == self._scenario.shortcut else set[tuple[str, int]]()
+        channels, timeout = frozenset(regular | back | stay), self._scenario.aligned_timeout
+        return Segment(index, Gate(channels, self._scenario.mode, timeout, frozenset(back)))
 
     # ------------------------------------------------------------ start
 
@@ -167,12 +170,11 @@ class Worker:
     def replay(self, copies: Sequence[Copy]) -> None:
         """Rows in flight come before anything else, those nearest to the sink first: they are the oldest."""
         for row, at in copies:
-            if row.keys[self._scenario.path(row.rounds)[at]] % self._parallelism == self.index:
+            if row.keys[self._scenario.path(row)[at]] % self._parallelism == self.index:
                 self._visit(row, at)
 
     def _is_last(self, row: tuple[int, int], at: int) -> bool:
-        rounds = self._input[row[0]][row[1]].rounds
-        return at == len(self._scenario.path(rounds)) - 1
+        return at == len(self._scenario.path(self._input[row[0]][row[1]])) - 1
 
     # ------------------------------------------------------------ one step
 
@@ -247,7 +249,7 @@ class Worker:
             self._end(segment)
 
     def _visit(self, row: Row, at: int) -> None:
-        path = self._scenario.path(row.rounds)
+        path = self._scenario.path(row)
         segment = path[at]
         key = row.keys[segment]
         self.segments[segment].state.setdefault((segment, key), []).append((row.id, at))
@@ -260,7 +262,10 @@ class Worker:
         self._sink.write(self._writing, key, number, row.id)
 
     def _emit(self, row: Row, at: int) -> None:
-        path = self._scenario.path(row.rounds)
+        if row.stays and at == 1:
+            self.segments[0].outputs[FORWARD][0].out.append((row, at))
+            return
+        path = self._scenario.path(row)
         channels = self.segments[path[at - 1]].outputs[path[at]]
         channels[row.keys[path[at]] % self._parallelism].out.append((row, at))
 

@@ -15,7 +15,7 @@ from tests.simulation.coordinator import Coordinator, Fenced, NeedsAPerson, Prog
 from tests.simulation.durable import Job, Manifest, Sink, Transaction, Violation
 from tests.simulation.invariants import Invariants
 from tests.simulation.scenario import LAST_FAULT, Fault, Scenario
-from tests.simulation.worker import CREDIT, SOURCE, Answer, Channel, Worker
+from tests.simulation.worker import CREDIT, FORWARD, SOURCE, Answer, Channel, Worker
 
 PATIENCE = 50_000
 """Steps after the last fault in which everything must be committed."""
@@ -37,7 +37,7 @@ class Session:
         self.dies_at = math.inf
         """When the rest of a session without coordinator is gone, too."""
         scenario = world.scenario
-        size = parallelism**2 * scenario.exchanges * (2 if scenario.loop else 1)
+        size = parallelism**2 * (scenario.exchanges + (scenario.shortcut is not None)) * (2 if scenario.loop else 1)
         cadence = Cadence(scenario.interval, 5.0, timeout=500.0 + 100.0 * size)
         self.coordinator: Coordinator | None = Coordinator(
             world.job, world.sink, self, cadence, scenario.concurrent, world.chance
@@ -55,6 +55,9 @@ class Session:
             worker.segments[0].inputs[SOURCE] = Channel((SOURCE, 0), worker.segments[0], CREDIT)
         for tail, head in world.edges:
             self._connect(tail, head, "back" if (tail, head) in scenario.feedback else "forward")
+        if scenario.shortcut is not None:
+            for worker in self.workers:
+                self._channel(worker, worker, 0, scenario.shortcut, "stay")
         copies = [(world.rows[row], at) for row, at in manifest.in_flight]
         copies.sort(key=lambda copy: -copy[1])
         for worker in self.workers:
@@ -62,15 +65,18 @@ class Session:
         return frozenset(range(count))
 
     def _connect(self, tail: int, head: int, kind: str) -> None:
-        limit = math.inf if kind == "back" else CREDIT
         for sender in self.workers:
             for receiver in self.workers:
-                slow = self._world.chance.random() < self._world.scenario.slow
-                channel = Channel((kind, sender.index), receiver.segments[head], limit, slow)
-                sender.segments[tail].outputs.setdefault(head, []).append(channel)
-                receiver.segments[head].inputs[channel.name] = channel
-                sender.outgoing.append(channel)
-                receiver.incoming.append(channel)
+                self._channel(sender, receiver, tail, head, kind)
+
+    def _channel(self, sender: Worker, receiver: Worker, tail: int, head: int, kind: str) -> None:
+        limit = math.inf if kind == "back" else CREDIT
+        slow = self._world.chance.random() < self._world.scenario.slow
+        channel = Channel((kind, sender.index), receiver.segments[head], limit, slow)
+        sender.segments[tail].outputs.setdefault(FORWARD if kind == "stay" else head, []).append(channel)
+        receiver.segments[head].inputs[channel.name] = channel
+        sender.outgoing.append(channel)
+        receiver.incoming.append(channel)
 
     def _hear(self, kind: str, epoch: EpochId | None, worker: int, answer: Answer | None) -> None:
         self.inbox.append((kind, epoch, worker, answer))

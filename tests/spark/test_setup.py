@@ -21,7 +21,7 @@ FLAT = """
 from kafka_eos import Pipeline
 from kafka_eos.testing import ListSource, MemorySink
 
-pipeline = Pipeline("flat", checkpoint_mode="at-least-once", parallelism=3)
+pipeline = Pipeline("flat", checkpoint_mode="at-least-once", parallelism=3, max_bytes_per_epoch="5MB")
 keyed = pipeline.source("in", ListSource([1, 2])).key_by(str, "by-number", values=int)
 keyed.fold("sum", init=int, step=lambda total, n: total + n).sink("out", MemorySink())
 """
@@ -72,12 +72,15 @@ def test_explain_knows_what_is_different_on_spark(home: Path) -> None:
     assert "at-least-once: " not in there
     assert "on Spark an epoch is one job: 2 stages" in there
     assert "on Spark parallelism is the number of tasks of a stage: 3" in there
+    assert "on Spark an epoch reads at most 1000000 records, and about 5242880 bytes of keys and values" in there
     assert "on Spark checkpoint_mode=at-least-once changes nothing (there are no barriers" in there
     assert "on Spark" not in here
 
 
 def test_without_a_parallelism_it_is_one_task_a_core(home: Path) -> None:
-    (home / "flat.py").write_text(FLAT.replace(', checkpoint_mode="at-least-once", parallelism=3', ""))
+    (home / "flat.py").write_text(
+        FLAT.replace(', checkpoint_mode="at-least-once", parallelism=3, max_bytes_per_epoch="5MB"', "")
+    )
 
     code, out, shown = kafka_eos(home, "explain", "flat.py", "--engine", "spark")
 

@@ -135,7 +135,8 @@ def test_a_job_that_never_started_has_no_checkpoints(home: Path) -> None:
 
 @pytest.mark.parametrize(("command", "expected"), [("audit", 2), ("doctor", 0)])
 def test_a_mistyped_checkpoint_dir_is_not_made(home: Path, command: str, expected: int) -> None:
-    code, _, shown = kafka_eos(home, command, "app.py", "--checkpoint-dir", "mistyped")
+    code, out, err = kafka_eos(home, command, "app.py", "--checkpoint-dir", "mistyped")
+    shown = out + err
 
     assert code == expected
     assert f"no checkpoints of a job 'copy' in {home / 'mistyped'}" in shown

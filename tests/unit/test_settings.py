@@ -96,7 +96,7 @@ def test_local_state_is_in_the_jobs_directory_unless_it_has_its_own() -> None:
     usual = Settings.resolve(code={"checkpoint_dir": "/data"})
     own = Settings.resolve(code={"checkpoint_dir": "/data", "state_dir": "/fast"})
 
-    assert usual.local_dir("job") == Path("/data/job/local")
-    assert own.local_dir("job") == Path("/fast/job")
+    assert usual.local_dirs("job") == (Path("/data/job/local"),)
+    assert own.local_dirs("job") == (Path("/fast/job"),)
     with pytest.raises(ConfigError, match="pipeline name"):
         usual.job_dir("../up")

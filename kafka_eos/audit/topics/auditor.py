@@ -115,7 +115,7 @@ class _Run:
         self._progress("reading inputs and outputs")
         with shown.explained():
             tallies = scan.tallies()
-            uncommitted = scan.uncommitted()
+            uncommitted = scan.uncommitted(tallies)
         self.partitions = shown.partitions(question, tallies, uncommitted)
         seen = _total(tallies, question.inputs), _total(tallies, question.outputs)
         visible = sum(tallies[place].records for place in uncommitted if place in tallies)

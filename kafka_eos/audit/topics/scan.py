@@ -6,7 +6,7 @@ hashes count as equal records; what is shown is looked up and confirmed.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
@@ -83,13 +83,17 @@ class TopicScan:
 
     @cached_property
     def _both(self) -> DataFrame:
-        """Inputs and outputs as numbers, read once."""
+        """Inputs and outputs as numbers, read once, and those of one origin kept together: nothing that goes by ids
+        shuffles them again. ``slot`` is the origin; records without one are spread.
+        """
         question, parts = self._question, []
         if (table := self._records(question.inputs)) is not None:
             parts.append(tables.inputs(table, question, self.places, self._window))
         if (table := self._records(question.outputs)) is not None:
             parts.append(tables.outputs(table, question, self.places, self._window))
         both = reduce(lambda a, b: a.unionByName(b), parts)
+        if question.id is not None:
+            both = both.withColumn("slot", F.coalesce("origin", F.xxhash64("place", "offset"))).repartition("slot")
         self._held.append(both.persist(StorageLevel.MEMORY_AND_DISK))
         return both
 
@@ -118,13 +122,23 @@ class TopicScan:
             for r in self._run(rows)
         }
 
-    def uncommitted(self) -> dict[tuple[str, int], int]:
-        """How many records read_uncommitted readers see of each output partition."""
-        table = self._records(self._question.outputs, committed=False)
-        if table is None:
-            return {}
+    def uncommitted(self, tallies: Mapping[tuple[str, int], Tally]) -> dict[tuple[str, int], int]:
+        """How many records read_uncommitted readers see of each output partition.
+
+        Where every offset is visible there is nothing else to see, and it is not read again.
+        """
+        bounds = self._window.of(self._question.outputs)
+        seen = {(t, p): tallies[t, p].records if (t, p) in tallies else 0 for t, parts in bounds.items() for p in parts}
+        partly = {
+            topic: some
+            for topic, parts in bounds.items()
+            if (some := {p: (start, end) for p, (start, end) in parts.items() if seen[topic, p] < end - start})
+        }
+        if not partly:
+            return seen
+        table = tables.records(self._spark, self._question, partly, committed=False)
         rows = self._run(table.groupBy("topic", "partition").agg(F.count("*").alias("n")))
-        return {(r.topic, r.partition): r.n for r in rows}
+        return seen | {(r.topic, r.partition): r.n for r in rows}
 
     def unnamed(self) -> Suspects:
         """Outputs without an id."""
@@ -134,17 +148,39 @@ class TopicScan:
 
     @cached_property
     def _named(self) -> DataFrame:
-        """One row an id of origin: how often it is among inputs and outputs, and where."""
+        """One row an id of origin: how often it is among inputs and outputs; of an id that is once in each, where.
+
+        Numbers only (the name of a file is the exception), which Spark groups by hashing; other types it would sort.
+        """
         is_input, judged = F.col("is_input"), F.col("judged")
-        spot = F.struct("place", "file", "offset", "key")
+        places = [("input", "place"), ("input", "offset"), ("output", "place"), ("output", "offset"), ("output", "key")]
+        of_file = F.min(F.when(~is_input, F.col("file"))) if self._window.files else F.lit(None).cast("string")
         return (
             self._both.where("origin is not null")
-            .groupBy("origin")
+            .groupBy("slot")
             .agg(
                 F.count(F.when(is_input, 1)).alias("n_in"),
                 F.count(F.when(~is_input, 1)).alias("n_out"),
                 F.max(F.when(is_input, judged)).alias("in_judged"),
                 F.max(F.when(~is_input, judged)).alias("out_judged"),
+                *(
+                    F.min(F.when(is_input if a == "input" else ~is_input, F.col(b))).alias(f"{a}_{b}")
+                    for a, b in places
+                ),
+                of_file.alias("file"),
+            )
+        )
+
+    def _places_of(self, condition: str) -> DataFrame:
+        """Where the records of the first ids that meet a condition are, the first and the last of them."""
+        order = [F.coalesce(f"output_{c}", f"input_{c}") for c in ("place", "offset")]
+        some = self._named.where(condition).orderBy(*order).select("slot", "n_in", "n_out").limit(SHOWN)
+        is_input, spot = F.col("is_input"), F.struct("place", "file", "offset")
+        return (
+            self._both.where("origin is not null")
+            .join(F.broadcast(some), "slot")
+            .groupBy("slot", "n_in", "n_out")
+            .agg(
                 F.min(F.when(is_input, spot)).alias("first_in"),
                 F.min(F.when(~is_input, spot)).alias("first_out"),
                 F.max(F.when(~is_input, spot)).alias("last_out"),
@@ -172,7 +208,7 @@ class TopicScan:
 
     def _first(self, check: Check, condition: str, _number: str, spot: str) -> tuple[Suspect, ...]:
         other = F.col("first_out" if check is Check.DUPLICATE else "first_in")
-        rows = self._named.where(condition).select(
+        rows = self._places_of(condition).select(
             f"{spot}.place", f"{spot}.offset", f"{spot}.file", other.alias("other"),
             F.col("n_out").alias("there"), F.greatest("n_in", F.lit(int(check is Check.DUPLICATE))).alias("should"),
         )  # fmt: skip
@@ -181,7 +217,7 @@ class TopicScan:
     def _doubled(self) -> Suspects:
         """Outputs that share their whole provenance."""
         spot = F.struct("place", "file", "offset")
-        copies = self._both.where("not is_input and id is not null").groupBy("id")
+        copies = self._both.where("not is_input and id is not null").groupBy("slot", "id")
         counted = copies.agg(F.count("*").alias("there"), F.max(spot).alias("at"), F.min(spot).alias("other"),
                              F.max("judged").alias("judged"))  # fmt: skip
         many = counted.where("there > 1 and judged")
@@ -197,10 +233,11 @@ class TopicScan:
         if question.by_provenance or question.order is not None:
             rows = self._both.where("not is_input and key is not null and turn is not null")
         else:
-            once = self._named.where("n_in = 1 and n_out = 1 and last_out.key is not null")
+            once = self._named.where("n_in = 1 and n_out = 1 and output_key is not null")
             rows = once.select(
-                *(f"last_out.{c}" for c in ("place", "file", "offset", "key")), F.col("out_judged").alias("judged"),
-                F.col("first_in.place").cast("long").alias("stream"), F.col("first_in.offset").alias("turn"),
+                *(F.col(f"output_{c}").alias(c) for c in ("place", "offset", "key")), "file",
+                F.col("out_judged").alias("judged"),
+                F.col("input_place").cast("long").alias("stream"), F.col("input_offset").alias("turn"),
             )  # fmt: skip
         written = Over.partitionBy("key", "place", "stream").orderBy("file", "offset")
         before = F.lag(F.struct("place", "offset", "turn")).over(written)
@@ -228,7 +265,7 @@ class TopicScan:
 
     def hidden(self) -> Suspects:
         """Aborted outputs that have an input and no visible copy."""
-        expected = self._named.where("n_in > 0 and n_out = 0 and in_judged").select("origin")
+        expected = self._named.where("n_in > 0 and n_out = 0 and in_judged").select(F.col("slot").alias("origin"))
         return self._suspects(self._invisible.join(expected, "origin", "left_semi"), "true")
 
     @cached_property

@@ -129,9 +129,30 @@ def everywhere(payments: Stream[Payment]) -> Stream[Any]:
 
 
 def diamond(payments: Stream[Payment]) -> Stream[Any]:
-    """One way changes subtasks and the other does not, and then they meet."""
-    over = payments.rebalance("over", values=Payment).map(lambda p: Item(p.account, p.id, 1), name="went-over")
-    return over.union(payments.map(lambda p: Item(p.account, p.id, 0), name="stayed"), name="both")
+    """One way changes subtasks and the other does not, and then they meet: item 0 goes over, the others stay."""
+    over = payments.rebalance("over", values=Payment).map(lambda p: Item(p.account, p.id, 0), name="went-over")
+    return over.union(payments.flat_map(numbered, name="stayed"), name="both").map(after, name="after")
+
+
+def keyed_diamond(payments: Stream[Payment]) -> Stream[Any]:
+    """The same behind state: what stays is where its key is."""
+    keyed = payments.map(lambda p: Item(p.account, p.id, 0), name="single").key_by(lambda i: i.account, values=Item)
+    totals = keyed.fold("total", init=nothing, step=counted, emit=shown, state=Total)
+    over = totals.rebalance("over", values=Total)
+    return over.union(totals.map(stayed, name="stayed"), name="both").map(after, name="after")
+
+
+def numbered(payment: Payment) -> Iterable[Item]:
+    return [Item(payment.account, payment.id, n) for n in range(1, 1 + payment.amount % 4)]
+
+
+def stayed(total: Total) -> Total:
+    return Total(total.account, total.id, 1, total.count)
+
+
+def after(row: Any) -> Any:
+    time.sleep(AFTER)
+    return row
 
 
 def straight(payments: Stream[Payment]) -> Stream[Any]:
@@ -159,6 +180,7 @@ routes: dict[str, tuple[Callable[[Stream[Payment]], Stream[Any]], type]] = {
     "spread": (spread, Item),
     "everywhere": (everywhere, Item),
     "diamond": (diamond, Item),
+    "keyed-diamond": (keyed_diamond, Total),
     "straight": (straight, Item),
 }
 route, tp = routes[os.environ["TEST_ROUTE"]]

@@ -11,6 +11,7 @@ import math
 import random
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from itertools import chain, product
 from typing import Any
 
 import pytest
@@ -25,10 +26,14 @@ from kafka_eos.testing.sources import ListOrigin
 
 SUBTASKS = 3
 ROWS = 40
-SOURCE, TARGET = Segment(0, ("in",), ("key",), ("in", "key")), Segment(1, ("key",), (), ("out",))
-EDGES = {"key": 0}
+SOURCE = Segment(0, ("in",), ("key", "stay"), ("in", "key", "stay"))
+TARGET = Segment(1, ("key", "stay"), (), ("out",))
+KEY, STAY = 0, 1
+EDGES = {"key": KEY, "stay": STAY}
+"""Every row goes both ways: to the subtask of its key, and as a copy through a forward exchange."""
+COPY = 1000
 Row = tuple[int, int]
-"""(sender, number)."""
+"""(sender, number); a copy has ``COPY`` more."""
 
 
 def batch_of(rows: list[Row]) -> Batch[Row]:
@@ -86,7 +91,7 @@ class Cluster:
         self.subtasks = [Subtask(self, n, mode, aligned_timeout) for n in range(SUBTASKS)]
 
     def target(self, row: Row) -> int:
-        return (row[0] * 7 + row[1] * 5) % SUBTASKS
+        return row[0] if row[1] >= COPY else (row[0] * 7 + row[1] * 5) % SUBTASKS
 
     def step(self) -> None:
         """One thing happens somewhere."""
@@ -107,7 +112,7 @@ class Cluster:
         if queue := self.sent[sender, receiver.number]:
             kind, what, aligned = queue.popleft()
             task = receiver.tasks[1]
-            task.rows(0, sender, what) if kind == "rows" else task.barrier(0, sender, what, aligned)
+            task.rows(KEY, sender, what) if kind == "rows" else task.barrier(KEY, sender, what, aligned)
 
     def drain(self) -> None:
         for _ in range(10_000):
@@ -136,7 +141,7 @@ class Subtask:
     def __post_init__(self) -> None:
         self.reader = Counting(self.number)
         rest = (Term(1), 1, self.mode, self.aligned_timeout, self)
-        inputs = [Input(0, sender) for sender in range(SUBTASKS)]
+        inputs = [*(Input(KEY, sender) for sender in range(SUBTASKS)), Input(STAY, self.number)]
         backends: Any = {"state": self}
         self.writer = Writing()
         writers: Any = {"out": self.writer}
@@ -159,9 +164,11 @@ class Subtask:
             parts[self.cluster.target(row)].append(row)
         for target, rows in parts.items():
             if target == self.number:
-                self.tasks[1].rows(0, target, batch_of(rows))
+                self.tasks[1].rows(KEY, target, batch_of(rows))
             else:
                 self.cluster.unsent[self.number, target].append(("rows", frame_of(rows), False))
+        if batch:
+            self.tasks[1].rows(STAY, self.number, batch_of([(s, n + COPY) for s, n in batch.values]))
 
     def flush(self, segment: Segment) -> None:
         return None
@@ -182,7 +189,7 @@ class Subtask:
         overtaken: list[Rows] = []
         for target in range(SUBTASKS):
             queue = self.cluster.unsent[self.number, target]
-            if target == self.number:
+            if target == self.number or edge == STAY:
                 continue
             if overtake:
                 kept = [entry for entry in queue if entry[0] == "rows"]  # older barriers are given up
@@ -241,7 +248,8 @@ def below(cluster: Cluster, epoch: int) -> dict[int, list[Row]]:
     for subtask in cluster.subtasks:
         end = subtask.done[0, epoch].positions["in"]["split"]["offset"]  # type: ignore[index]
         for n in range(int(str(end))):
-            found[cluster.target((subtask.number, n))].append((subtask.number, n))
+            for row in ((subtask.number, n), (subtask.number, n + COPY)):
+                found[cluster.target(row)].append(row)
     return found
 
 
@@ -251,7 +259,7 @@ def stored(cluster: Cluster, epoch: int) -> dict[int, list[Row]]:
     for kind in ("received", "overtaken"):
         for subtask in cluster.subtasks:
             for segment in (0, 1):
-                for rows in getattr(subtask.done[segment, epoch], kind).get(0, []):
+                for rows in chain.from_iterable(getattr(subtask.done[segment, epoch], kind).values()):
                     for row in rows_of(rows):
                         found[cluster.target(row)].append(row)
     return found
@@ -269,16 +277,21 @@ def test_every_snapshot_is_a_consistent_cut(mode: Mode, aligned_timeout: float, 
     for epoch in epochs:
         wanted, found = below(cluster, epoch), stored(cluster, epoch)
         for target in range(SUBTASKS):
-            for sender in range(SUBTASKS):
-                channel = [row for row in wanted[target] if row[0] == sender]
-                assert [row for row in found[target] if row[0] == sender] == channel, (epoch, sender, target)
+            for way in product(range(SUBTASKS), (True, False)):
+                channel = [row for row in wanted[target] if _way(row) == way]
+                assert [row for row in found[target] if _way(row) == way] == channel, (epoch, way, target)
         under_way = any(d.received or any(d.overtaken.values()) for s in cluster.subtasks for d in
                         (s.done[0, epoch], s.done[1, epoch]))  # fmt: skip
         assert not (under_way and (mode is Mode.ALIGNED or aligned_timeout == math.inf))
         assert not (under_way and seed % 2 and epoch == epochs[-1]), "an aligned epoch left rows under way"
     for subtask in cluster.subtasks:
         assert len(subtask.processed_rows) == len(set(subtask.processed_rows))
-    assert sum(len(s.processed_rows) for s in cluster.subtasks) == SUBTASKS * ROWS
+    assert sum(len(s.processed_rows) for s in cluster.subtasks) == 2 * SUBTASKS * ROWS
+
+
+def _way(row: Row) -> tuple[int, bool]:
+    """Sender, and whether it stayed there: within a way rows keep their order."""
+    return row[0], row[1] >= COPY
 
 
 @pytest.mark.parametrize(
@@ -327,6 +340,7 @@ def test_output_of_an_epoch_that_a_channel_has_skipped_goes_into_the_one_that_is
         task.barrier(0, 0, epoch, aligned=False)
     task.barrier(0, 1, 2, aligned=False)
     task.barrier(0, 2, 2, aligned=False)
+    task.barrier(STAY, 0, 2, aligned=False)
 
     assert (1, 1) not in subtask.done
     assert sorted(subtask.prepared_at[2]) == subtask.at_snapshot[2] == [(0, 1), (0, 2)]
@@ -392,6 +406,7 @@ def test_what_the_pipeline_does_to_a_value_later_does_not_change_a_snapshot() ->
     batch.values[0] = (0, 999)  # as a map function does that changes its argument
     for sender in (0, 2):
         task.barrier(0, sender, 1, aligned=False)
+    task.barrier(STAY, 0, 1, aligned=False)
 
     assert [rows_of(part) for part in cluster.subtasks[0].done[1, 1].received[0]] == [[(0, 1)]]
 

@@ -139,7 +139,6 @@ def test_local_state_is_in_one_place_or_several(monkeypatch: pytest.MonkeyPatch)
         again = Settings.from_json(json.dumps(settings.as_json()))
 
         assert again.local_dirs("job") == (Path("/a/job"), Path("/b/job"))
-        assert again.local_dir("job") == Path("/a/job")
 
 
 def test_operators_are_spread_over_directories() -> None:

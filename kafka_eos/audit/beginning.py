@@ -1,0 +1,76 @@
+"""What a job had before its first record, if it began with a savepoint.
+
+Two ways to judge such a job: with the checkpoint directories that it had before, its whole history is one
+(``ledger.joined``); without them the recompute begins with the savepoint's state, and outputs of older terms are not
+judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_eos.audit.ledger import Ledger, Offsets, joined, offsets, read_ledger
+from kafka_eos.checkpoints import savepoints
+from kafka_eos.checkpoints.opening import find_storage
+from kafka_eos.errors import ConfigError
+from kafka_eos.ids import Term
+from kafka_eos.interfaces import StateHandle
+from kafka_eos.settings import Settings
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """A savepoint as the ground of a recompute: where it is, the newest term that it knows, its positions."""
+
+    path: Path
+    term: Term
+    start: Offsets
+
+
+def beginning(ledger: Ledger) -> Beginning | None:
+    """What the history begins with; None if with nothing. ConfigError if that cannot be told any more."""
+    origin = ledger.origin
+    if origin is None:
+        return None
+    path, other_way = Path(origin.path), "; or name the job's checkpoint directory of before with --earlier"
+    try:
+        found = savepoints.read(path)
+    except ConfigError:
+        raise ConfigError(
+            f"the job began with savepoint {origin.savepoint}, which is not in {path} any more: put it there{other_way}"
+        ) from None
+    if found.id != origin.savepoint:
+        raise ConfigError(f"{path} is another savepoint than {origin.savepoint}, which the job began with{other_way}")
+    if damage := savepoints.verify(path):
+        raise ConfigError(f"{'; '.join(damage)}{other_way}")
+    if found.in_flight:
+        raise ConfigError(
+            f"savepoint {path} holds rows that were under way between operators (an unaligned checkpoint): what they "
+            f"became cannot be told from the rest{other_way}"
+        )
+    return Beginning(path, Term(found.term), offsets(found.sources))
+
+
+def whole_history(settings: Settings, job: str, ledger: Ledger, earlier: Sequence[Path | str]) -> Ledger:
+    """The ledger of a job together with those of its ``earlier`` checkpoint directories. ConfigError if one is none."""
+    if earlier and ledger.origin is None:
+        raise ConfigError(f"job {job!r} did not begin with a savepoint: there is nothing earlier to name")
+    lives = []
+    for directory in earlier:
+        of_then = Settings.resolve(cli={"checkpoint_dir": directory})
+        storage = find_storage(of_then.checkpoints_of(job))
+        if storage is None:
+            raise ConfigError(f"no checkpoints of job {job!r} in {directory}, which was named as an earlier directory")
+        lives.append(read_ledger(storage, job))
+    return joined(ledger, lives)
+
+
+def restored(path: str, operators: frozenset[str]) -> dict[str, tuple[StateHandle, ...]]:
+    """The state in a savepoint, by those of ``operators`` that it has any of."""
+    handles = savepoints.read(Path(path)).operators
+    return {
+        name: tuple(handle for handle in handles if handle.operator == name)
+        for name in {handle.operator for handle in handles} & operators
+    }

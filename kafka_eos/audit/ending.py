@@ -1,0 +1,116 @@
+"""How an audit ends: with a verdict, whatever happened, and with the report that says it.
+
+Rule: exit code 1 says that data is wrong, and nothing else. What keeps the audit from judging is INVALID with what to
+do about it, and the traceback is kept. The report is begun before the first look, so that an audit that is killed
+leaves no older verdict behind.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from kafka_eos.audit.report import Context, write
+from kafka_eos.audit.verdict import Facts, Outcome, Verdict, judge
+from kafka_eos.errors import Bug, KafkaEosError
+
+_BEGUN = judge(Facts(obstacles=["this audit began and did not end: run it again"]))
+_LONGEST = 400
+_RAISED = re.compile(r"^\s*(Caused by: )?((?:[\w$]+\.)*[A-Z]\w*(?:Error|Exception|Record|Lost|Checkpoint)): (.+)", re.M)
+"""A line of a Java or Python traceback that names what was raised."""
+_ADVICE = (
+    (r"ModuleNotFoundError: No module named '(pyspark|pyarrow|pandas|jinja2|matplotlib)",
+     "install what the audit needs: pip install 'kafka-eos[spark]'"),
+    (r"No space left on device|Disk quota exceeded", "free some space, or let SPARK_LOCAL_DIRS name a larger disk"),
+    (r"OutOfMemoryError|Cannot allocate memory|MemoryError",
+     "give it more memory (PYSPARK_SUBMIT_ARGS='--driver-memory 8g pyspark-shell')"),
+    (r"OffsetOutOfRange|Some data may have been lost|data loss",
+     "records went away while they were read: audit again, or lengthen the topic's retention"),
+    (r"PoisonRecord", "the pipeline's own functions failed: audit with the code that made the output"),
+    (r"kafka[\w.$]*TimeoutException|Cannot fetch record|DisconnectException|Failed to create new Kafka|No resolvable",
+     "the brokers stopped answering: see that they run, then audit again"),
+    (r"Py4JNetworkError|Answer from Java side is empty|Connection refused|Java gateway process",
+     "Spark's Java process ended: look for it in the system's log (out of memory?), then audit again"),
+)  # fmt: skip
+
+
+class Ending:
+    """Where an audit's verdict is put down. ``context`` is what the report says besides, as far as it is known."""
+
+    def __init__(self, directory: Path | None, context: Context) -> None:
+        self._directory, self.context = directory, context
+
+    def of(self, judged: Callable[[], Verdict]) -> Verdict:
+        """The verdict that ``judged`` returns, or INVALID for what it raises; the report has it."""
+        try:
+            self._write(_BEGUN)
+        except Exception as error:  # noqa: BLE001 - told, with its traceback
+            return self._unwritten(replace(_BEGUN, reasons=()), error)
+        try:
+            verdict = judged()
+        except Exception as error:  # noqa: BLE001 - kept in the verdict, with its traceback
+            verdict = _unable(error)
+        return self._kept(verdict)
+
+    def without_verdict(self, error: BaseException) -> Verdict:
+        """INVALID, for what came in the way before there was anything to judge."""
+        return self._kept(_unable(error))
+
+    def _kept(self, verdict: Verdict) -> Verdict:
+        try:
+            self._write(verdict)
+        except Exception as error:  # noqa: BLE001 - kept in the verdict, with its traceback
+            return self._unwritten(verdict, error)
+        return verdict
+
+    def _unwritten(self, verdict: Verdict, error: Exception) -> Verdict:
+        """Nothing passes without a report; what was found is found. The traceback has no other place than stderr."""
+        outcome = Outcome.FAIL if verdict.outcome is Outcome.FAIL else Outcome.INVALID
+        told = _told(error)
+        advice = _advice(told) or "choose another --report-dir"
+        reasons = (*verdict.reasons, f"the report cannot be written to {self._directory}: {_said(error)}; {advice}")
+        verdict = replace(verdict, outcome=outcome, reasons=reasons, traceback=verdict.traceback + told)
+        print(verdict.traceback, file=sys.stderr)
+        return verdict
+
+    def _write(self, verdict: Verdict) -> None:
+        if self._directory is not None:
+            write(self._directory, verdict, self.context)
+
+
+def _unable(error: BaseException) -> Verdict:
+    told = _told(error)
+    return replace(judge(Facts(obstacles=[_explained(error, told)])), traceback=told)
+
+
+def _told(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def _advice(told: str) -> str | None:
+    return next((advice for pattern, advice in _ADVICE if re.search(pattern, told)), None)
+
+
+def _explained(error: BaseException, told: str) -> str:
+    """What went wrong and what to do about it, in a sentence or two."""
+    if isinstance(error, KafkaEosError) and not isinstance(error, Bug):
+        return str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return "the audit was interrupted: run it again"
+    advice = _advice(told) or "the report has the traceback; if it is no fault of the machine, please report it"
+    return f"the audit broke off: {_said(error)}; {advice}"
+
+
+def _said(error: BaseException) -> str:
+    """What was raised first, on one line: a Java or Python traceback may be in the message."""
+    raised = list(_RAISED.finditer(str(error)))
+    causes = [found for found in raised if found[1]] or raised
+    if causes:
+        text = f"{causes[-1][2].rpartition('.')[2]}: {causes[-1][3]}"
+    else:
+        text = next(iter(f"{type(error).__name__}: {error}".splitlines()))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

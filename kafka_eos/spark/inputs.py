@@ -1,0 +1,75 @@
+"""What an epoch reads: from where, up to where, and when it is time for one.
+
+An epoch begins when there is something to read and the interval is over, or at once while the last one could not read
+all there was. Rule: positions move when an epoch is decided, not before and not later: the next one begins there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from kafka_eos.coordinator import DISCOVERY_INTERVAL, Coordinator
+from kafka_eos.errors import Retryable
+from kafka_eos.interfaces import Positions
+from kafka_eos.protocol.checkpoint import Cadence
+
+if TYPE_CHECKING:
+    from kafka_eos.spark.epochs import Outcome
+
+
+class Inputs:
+    """Of one term. ``goal``: where each source may stop in a bounded run."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        positions: Mapping[str, Positions],
+        cadence: Cadence,
+        goal: Mapping[str, Positions] | None,
+        observe: Callable[..., None],
+    ) -> None:
+        self._coordinator, self._cadence, self._goal, self._observe = coordinator, cadence, goal, observe
+        self.positions: dict[str, Positions] = {name: dict(splits) for name, splits in positions.items()}
+        self._read_up_to: Mapping[str, Positions] | None = None
+        self._asked = float("-inf")
+        self._discovered = time.monotonic()
+
+    @property
+    def at_goal(self) -> bool:
+        """Is everything read that a bounded run is to read?"""
+        return self._goal is not None and self._read_up_to is not None
+
+    def due(self, at_once: bool) -> bool:
+        """Is it time to ask for the ends? ``at_once``: do not wait for the interval."""
+        behind = self._read_up_to is None
+        return at_once or behind or time.monotonic() >= self._cadence.next_trigger(self._asked, self._asked)
+
+    def ends(self) -> Mapping[str, Positions] | None:
+        """Up to where the next epoch reads; None if nothing is new."""
+        self._asked = time.monotonic()
+        if self._goal is not None:
+            return None if self.at_goal else self._goal
+        self._discover()
+        ends = self._coordinator.ends()
+        return None if ends == self._read_up_to else ends
+
+    def decided(self, outcome: Outcome, ends: Mapping[str, Positions]) -> None:
+        """An epoch that was to read up to ``ends`` has happened."""
+        read = outcome.acked.positions
+        self.positions = {name: {**known, **read.get(name, {})} for name, known in self.positions.items()}
+        self._read_up_to = ends if outcome.reached else None
+
+    def _discover(self) -> None:
+        if time.monotonic() < self._discovered + DISCOVERY_INTERVAL:
+            return
+        self._discovered = time.monotonic()
+        try:
+            found = self._coordinator.discover(self.positions)
+        except Retryable as error:
+            self._observe("notice", text=f"could not look for new splits: {error}")
+            return
+        for source, positions in found.items():
+            self.positions = {**self.positions, source: {**self.positions[source], **positions}}
+            self._observe("splits", source=source, splits=sorted(positions))

@@ -1,0 +1,184 @@
+"""Jobs that began with a savepoint: with their earlier checkpoints the whole history is judged, without them all that
+came after the savepoint. Real runs; what is spoilt in their output is found.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from kafka_eos.audit import Check, Outcome, Verdict
+from kafka_eos.cli.savepoint import make_offline
+from kafka_eos.state.reader import SavepointBuilder, Snapshot
+from tests.audit.conftest import TOTALS
+from tests.audit.job import Job, Out
+from tests.chaos.harness import read
+
+pytestmark = pytest.mark.timeout(300)
+USERS = ("ann", "bob", "cid", "dee", "eve")
+FIRST, MORE = 60, 40
+MADE = FIRST * 9 // 10, MORE * 9 // 10
+"""Outputs of the two lives: every tenth order is filtered out."""
+
+
+@dataclass
+class Lives:
+    """A job that ran, made a savepoint and is about to begin with it, in another checkpoint directory."""
+
+    first: Job
+    second: Job
+    savepoint: Path
+    fed: int = 0
+
+    def feed(self, orders: int) -> None:
+        numbers = range(self.fed, self.fed + orders)
+        self.first.feed(self.first.topics["input"], [
+            (n % 5 % 2, USERS[n % 5], json.dumps({"user": USERS[n % 5], "amount": n % 10}).encode()) for n in numbers
+        ])  # fmt: skip
+        self.fed += orders
+
+    def go_on(self) -> None:
+        """More input, and the second life over all of it."""
+        self.feed(MORE)
+        run(self.second, "--from", str(self.savepoint))
+
+    @property
+    def earlier(self) -> list[Path]:
+        return [self.first.directory / "checkpoints"]
+
+
+def run(job: Job, *options: str, workers: int = 2) -> None:
+    command = [sys.executable, "-m", "kafka_eos", "run", str(job.app), "--until-caught-up", *options]
+    settings = {
+        "KAFKA_EOS_BOOTSTRAP_SERVERS": job.bootstrap,
+        "KAFKA_EOS_CHECKPOINT_DIR": str(job.directory / "checkpoints"),
+        "KAFKA_EOS_PARALLELISM": str(workers),
+    }
+    done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def lives(new_job: Callable[..., Job], topic: Callable[..., str], tmp_path: Path) -> Callable[..., Lives]:
+    """``lives(apart=True)``: the second life has an output topic of its own."""
+
+    def make(*, apart: bool) -> Lives:
+        source, target = topic(partitions=2), topic(partitions=2)
+        first = new_job(TOTALS, input=source, output=target)
+        topics = {"input": source, "output": topic(partitions=2) if apart else target}
+        home = tmp_path / "second"
+        home.mkdir()
+        app = home / "second.py"
+        app.write_text(TOTALS.format(name=first.name, **topics))
+        made = Lives(first, Job(first.bootstrap, home, app, first.name, topics), tmp_path / "savepoint")
+        made.feed(FIRST)
+        run(first, workers=1)
+        make_offline(first.settings, first.name, made.savepoint)
+        return made
+
+    return make
+
+
+def found(verdict: Verdict) -> dict[Check, int]:
+    return {finding.check: finding.count for finding in verdict.findings}
+
+
+def outputs(job: Job) -> list[Out]:
+    """What is visible, as it would be written again."""
+    return [
+        Out(m.key().decode(), m.value(), dict(m.headers())["kafka_eos"].decode(), m.partition())
+        for m in read(job.bootstrap, job.topics["output"])
+    ]
+
+
+def cut_off(job: Job, n: int) -> None:
+    """Lose the first ``n`` outputs of partition 0."""
+    there = [m.offset() for m in read(job.bootstrap, job.topics["output"]) if m.partition() == 0]
+    admin = AdminClient({"bootstrap.servers": job.bootstrap})
+    for future in admin.delete_records([TopicPartition(job.topics["output"], 0, sorted(there)[n])]).values():
+        future.result(30)
+
+
+def test_the_same_job_is_judged_over_its_whole_history(lives: Callable[..., Lives], spark: Any) -> None:
+    both = lives(apart=False)
+    both.go_on()
+
+    verdict = both.second.audit(spark, earlier=both.earlier)
+
+    assert (Outcome.PASS, 0) == (verdict.outcome, verdict.facts.before), verdict.headline
+    assert (FIRST + MORE, sum(MADE)) == (verdict.facts.inputs, verdict.facts.outputs)
+    assert verdict.not_possible == {}
+
+    cut_off(both.second, 3)
+    lost = both.second.audit(spark, earlier=both.earlier)
+
+    assert found(lost)[Check.LOST] == 3, lost.headline
+    assert found(lost)[Check.WRONG_COUNT] >= 1
+
+
+def test_without_its_earlier_checkpoints_what_came_after_the_savepoint_is_judged(
+    lives: Callable[..., Lives], spark: Any
+) -> None:
+    both = lives(apart=False)
+    before = outputs(both.first)
+    both.go_on()
+    shutil.rmtree(both.first.directory / "checkpoints")
+
+    verdict = both.second.audit(spark)
+
+    assert (Outcome.PASS, MADE[0]) == (verdict.outcome, verdict.facts.before), verdict.headline
+    assert (MORE, MADE[1]) == (verdict.facts.inputs, verdict.facts.outputs)
+    assert f"{MADE[0]} outputs of before the savepoint not judged" in verdict.headline
+
+    term = next(o.text.partition(".")[0] for o in reversed(outputs(both.second)) if o.text is not None)
+    doubled = replace(before[0], text=f"{term}.{(before[0].text or '').partition('.')[2]}")
+    both.second.write(both.second.topics["output"], [doubled])  # as a job that reads again what the savepoint covers
+
+    assert found(both.second.audit(spark))[Check.DUPLICATE] == 1
+
+
+def test_a_new_job_is_compared_with_what_follows_from_the_savepoint(lives: Callable[..., Lives], spark: Any) -> None:
+    """Also if the savepoint was changed: its state is what the recompute begins with."""
+    both = lives(apart=True)
+    with SavepointBuilder.from_snapshot(Snapshot.open(both.savepoint)) as builder:
+        builder.put("total", "accumulator", "bob", {"updates": 100, "accumulator": 10_000})
+        builder.write(both.savepoint.with_name("changed"))
+    both.savepoint = both.savepoint.with_name("changed")
+    both.go_on()
+
+    verdict = both.second.audit(spark)
+
+    assert (Outcome.PASS, 0) == (verdict.outcome, verdict.facts.before), verdict.headline
+    assert (MORE, MADE[1], MADE[1]) == (verdict.facts.inputs, verdict.facts.outputs, verdict.facts.expected)
+    assert any(json.loads(o.value or b"")["total"] > 10_000 for o in outputs(both.second))
+
+    wrong = replace(outputs(both.second)[-1], value=b'{"user":"ann","total":1}')
+    cut_off(both.second, 2)
+    both.second.write(both.second.topics["output"], [wrong, outputs(both.first)[0]])
+    spoilt = found(both.second.audit(spark))
+
+    assert (2, 1) == (spoilt[Check.LOST], spoilt[Check.DUPLICATE])
+    assert spoilt[Check.UPDATE_GAP] >= 1
+
+
+def test_a_savepoint_that_is_gone_leaves_no_ground(lives: Callable[..., Lives], spark: Any) -> None:
+    both = lives(apart=False)
+    both.go_on()
+    shutil.rmtree(both.savepoint)
+
+    alone = both.second.audit(spark)
+
+    assert Outcome.INVALID is alone.outcome
+    assert str(both.savepoint) in alone.headline and "--earlier" in alone.headline
+    assert Outcome.PASS is both.second.audit(spark, earlier=both.earlier).outcome

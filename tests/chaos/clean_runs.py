@@ -1,0 +1,224 @@
+"""False alarms of the audit, counted: ``python -m tests.chaos.clean_runs --runs 20``.
+
+Short jobs of many plans, checkpoint modes and numbers of workers; their workers and supervisors are killed at random
+moments under load. The audit judges each, all in one Spark session: whatever it finds is a false alarm or a bug of the
+engine, so every row must be PASS. The same seed and number give the same plan; when exactly a kill hits is chance.
+
+Rule: a run whose history does not tell of every kill proves nothing: it is INVALID, and never counted as passed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from kafka_eos.app import load
+from kafka_eos.audit import Outcome, Verdict, audit
+from kafka_eos.audit.session import open_session
+from kafka_eos.devbroker import Broker
+from kafka_eos.ids import AppRef
+from kafka_eos.settings import Settings
+from tests.chaos.harness import Job, create_topic, feed
+from tests.chaos.running import Running, events, make_job, nothing_left, signal_worker
+
+LEDGER = Path(__file__).parents[2] / "docs" / "clean-runs.md"
+HEADER = """# Clean runs
+
+`python -m tests.chaos.clean_runs` lets the [audit](audit.md) judge short jobs of many plans whose workers and
+supervisors are killed at random moments. Whatever it finds there is a false alarm, or a bug of the engine. Each
+invocation adds a row; a run whose history does not tell of every kill is INVALID.
+
+| date (UTC) | seed | runs | worker kills | supervisor kills | epochs | in | out | PASS | FAIL | INVALID | load |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+"""
+PLANS = ("totals", "sums", "rounds", "once", "stages", "fan-out", "letters", "spread", "everywhere", "straight")
+"""Apps of the chaos tests, and routes of ``routes.py``."""
+MODES = ("aligned", "unaligned")
+OWN = frozenset({"TEST_JOB", "TEST_CHECKPOINTS", "TEST_INPUT", "TEST_OUTPUT", "TEST_FILES"})
+ALONE = """import os
+
+for name in [name for name in os.environ if name.startswith("TEST_")]:
+    del os.environ[name]
+os.environ.update({own!r})
+
+"""
+"""Goes before the text of an app: one process audits all of them, so each has its environment in its file."""
+WORKER, SUPERVISOR = "worker", "supervisor"
+PAYMENTS = 250
+"""That are fed at once."""
+LONGEST_WAIT = 0.4
+"""Seconds from a commit to the next kill, at most; the checkpoint interval is 0.1."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is to be; everything follows from seed and number."""
+
+    number: int
+    name: str
+    mode: str
+    workers: int
+    kills: tuple[tuple[str, float], ...]
+    """Whom, and how many seconds after a commit."""
+
+    @classmethod
+    def of(cls, seed: int, number: int) -> Plan:
+        dice = random.Random(f"{seed}/{number}")
+        kills = [(dice.choice((WORKER, SUPERVISOR)), dice.uniform(0, LONGEST_WAIT)) for _ in range(dice.randint(1, 2))]
+        name = PLANS[(seed + number) % len(PLANS)]  # each has its turn
+        return cls(number, name, dice.choice(MODES), dice.randint(1, 3), tuple(kills))
+
+
+@dataclass(frozen=True)
+class Result:
+    plan: Plan
+    verdict: Verdict
+    epochs: int
+    seconds: float
+
+    def row(self) -> str:
+        facts, kills = self.verdict.facts, "+".join(whom for whom, _ in self.plan.kills)
+        return (
+            f"{self.plan.number:4}  {self.plan.name:10}  {self.plan.mode:9}  {self.plan.workers} workers  {kills:21}  "
+            f"{self.epochs:4} epochs  {facts.inputs:5} in  {facts.outputs:5} out  {self.seconds:5.1f} s  "
+            f"{self.verdict.headline}"
+        )
+
+
+def clean_run(bootstrap: str, directory: Path, spark: Any, plan: Plan) -> Result:
+    """Run a job as planned, and audit it. Raises AssertionError if the job itself goes wrong."""
+    began = time.monotonic()
+    job = _job(bootstrap, directory, plan)
+    killed(job, plan)
+    nothing_left(job)
+    ref = AppRef(job.app)
+    pipeline = load(ref)
+    settings = Settings.resolve(code=pipeline.code_settings, cli={"bootstrap_servers": bootstrap})
+    verdict = audit(pipeline, settings, app=ref, spark=spark, report_dir=job.directory / "audit", expect_faults=True)
+    if verdict.outcome is Outcome.PASS and verdict.facts.kills < len(plan.kills):
+        reason = f"{len(plan.kills)} kills were planned, and the history tells of {verdict.facts.kills}"
+        verdict = replace(verdict, outcome=Outcome.INVALID, reasons=(reason,))
+    return Result(plan, verdict, verdict.facts.committed_epochs or 0, time.monotonic() - began)
+
+
+def _job(bootstrap: str, directory: Path, plan: Plan) -> Job:
+    file = plan.name if plan.name in ("totals", "sums", "rounds") else "routes"
+    told = {"TEST_ROUTE": plan.name, "TEST_PAUSE": "0.001"}
+    if plan.name == "letters":
+        told["TEST_LETTERS"] = f"letters-{uuid4().hex[:8]}"
+        create_topic(bootstrap, told["TEST_LETTERS"], 2)
+    settings = {"KAFKA_EOS_PARALLELISM": plan.workers, "KAFKA_EOS_CHECKPOINT_MODE": plan.mode}
+    job = make_job(bootstrap, directory, PAYMENTS, f"{file}.py", **settings, **told)
+    app = job.directory / f"{job.name.replace('-', '_')}.py"
+    own = {name: value for name, value in job.environ().items() if name in OWN | told.keys()}
+    app.write_text(ALONE.format(own=own) + job.app.read_text())
+    job.app = app
+    return job
+
+
+def killed(job: Job, plan: Plan) -> None:
+    """Run the job through the planned kills, then until it has read everything and ends by itself."""
+    ids = itertools.count(PAYMENTS, PAYMENTS)
+    running = Running(job)
+    try:
+        for whom, wait in plan.kills:
+            _fed(job, next(ids), running)
+            _fed(job, next(ids))
+            time.sleep(wait)
+            running = _kill(job, running, whom, random.Random(f"{plan.number}/{wait}"))
+        _fed(job, next(ids), running)
+        running.drain()
+    finally:
+        running.end()
+    job.run()
+
+
+def _fed(job: Job, first: int, running: Running | None = None) -> None:
+    """Feed some payments; with ``running``, until output is committed afterwards."""
+    before = _commits(job)
+    feed(job.bootstrap, job.input, range(first, first + PAYMENTS))
+    if running is not None:
+        running.until(lambda: _commits(job) > before, "commit an epoch with output")
+
+
+def _commits(job: Job) -> int:
+    return sum(event["event"] == "committed" and any(event["records"].values()) for event in events(job))
+
+
+def _kill(job: Job, running: Running, whom: str, dice: random.Random) -> Running:
+    """Who runs the job afterwards."""
+    if whom == SUPERVISOR:
+        running.send(signal.SIGKILL)
+        assert running.ended() == -signal.SIGKILL, running.log[-6000:]
+        return Running(job)
+    workers = running.until(lambda: running.last("running").get("workers"), "run")
+    restarts = running.count("restarting")
+    signal_worker(int(dice.choice(workers)), signal.SIGKILL)
+    running.until(lambda: running.count("restarting") > restarts, "notice the death of a worker")
+    return running
+
+
+def _ledger_row(results: list[Result], seed: int, load: float) -> str:
+    whom = Counter(whom for result in results for whom, _ in result.plan.kills)
+    verdicts = Counter(result.verdict.outcome for result in results)
+    facts = [result.verdict.facts for result in results]
+    cells = [
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M}", str(seed),
+        f"{results[0].plan.number} … {results[-1].plan.number}", str(whom[WORKER]), str(whom[SUPERVISOR]),
+        f"{sum(result.epochs for result in results):,}", f"{sum(f.inputs or 0 for f in facts):,}",
+        f"{sum(f.outputs for f in facts):,}", *(str(verdicts[outcome]) for outcome in Outcome),
+        f"{load:.1f} … {os.getloadavg()[0]:.1f}",
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |\n"
+
+
+@contextmanager
+def _broker(given: str | None, directory: Path) -> Iterator[str]:
+    if given is not None:
+        yield given
+        return
+    with Broker(directory / "kafka") as broker:
+        yield broker.bootstrap
+
+
+def main() -> None:
+    """Run, print, and add a row to docs/clean-runs.md. Exit code 1 if any run is not PASS."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--runs", type=int, default=20)
+    options.add_argument("--first", type=int, default=0, help="number of the first run")
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--bootstrap", help="a running broker; default: one of its own")
+    chosen = options.parse_args()
+    directory, load = Path(tempfile.mkdtemp(prefix="kafka-eos-clean-runs-")), os.getloadavg()[0]
+    print(f"seed {chosen.seed}, in {directory}", flush=True)
+    results: list[Result] = []
+    with _broker(chosen.bootstrap, directory) as bootstrap:
+        spark = open_session(long=True)
+        for number in range(chosen.first, chosen.first + chosen.runs):
+            results.append(clean_run(bootstrap, directory, spark, Plan.of(chosen.seed, number)))
+            print(results[-1].row(), flush=True)
+        spark.stop()
+    text = LEDGER.read_text() if LEDGER.exists() else HEADER
+    LEDGER.write_text(text + _ledger_row(results, chosen.seed, load))
+    if any(result.verdict.outcome is not Outcome.PASS for result in results):
+        sys.exit(f"not every run is PASS; everything is kept in {directory}")
+    shutil.rmtree(directory)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""What bounds an epoch, and where its tasks work: records, bytes, several disks."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from kafka_eos.records import Batch
+from kafka_eos.spark.messages import Quota
+from kafka_eos.spark.quota import Meter, share
+from kafka_eos.testing.sources import ListOrigin
+from tests.spark.kit import Job, feed, payment, rows, same, totals
+
+NewJob = Callable[..., Job]
+
+COPY = """
+pipeline = Pipeline("{name}")
+pipeline.source("in", KafkaSource("{input}")).sink("out", KafkaSink("{output}"))
+"""
+TOTALS = """
+pipeline = Pipeline("{name}")
+(
+    pipeline.source("payments", KafkaSource("{input}", value=Payment))
+    .filter(lambda payment: payment.amount > 0)
+    .key_by(lambda payment: payment.account)
+    .fold("total", init=lambda: Total("", 0, -1), step=add, emit=lambda account, total: total)
+    .sink("to-kafka", KafkaSink("{output}", value=Total, key=lambda total: total.account))
+)
+"""
+
+
+def poll(values: list[Any]) -> Batch[Any]:
+    return Batch(values, range(len(values)), ListOrigin("in", "list", 0, 0, values))
+
+
+def test_tasks_share_a_quota_and_each_may_read_one_record() -> None:
+    assert share(100, 1000, 4) == Quota(25, 250)
+    assert share(2, 3, 4) == Quota(1, 1)
+    assert share(100, None, 4) == Quota(25, None)
+
+
+def test_records_alone() -> None:
+    meter = Meter(Quota(7, None))
+    assert meter.most(5) == 5
+    meter.took(poll([1] * 5))
+    assert meter.left and meter.most(5) == 2
+    meter.took(poll([1] * 2))
+    assert not meter.left
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bytes_are_passed_by_one_poll_at_most(seed: int) -> None:
+    rng = random.Random(seed)
+    meter, taken = Meter(Quota(10_000, 50_000)), []
+    while meter.left:
+        number = 10 ** rng.randrange(1, 1000)
+        last = [number] * rng.randint(1, meter.most(500))
+        taken.append(len(str(number)) * len(last))
+        meter.took(poll(last))
+
+    assert sum(taken) >= 50_000 > sum(taken[:-1])
+
+
+def test_a_record_larger_than_the_quota_is_read_alone() -> None:
+    meter = Meter(Quota(10_000, 5))
+    meter.took(poll(["more than five"]))
+    assert not meter.left
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_an_epoch_reads_about_so_many_bytes(new_job: NewJob, spark: Any) -> None:
+    """Values of 10 KB and keys of 2 KB, two tasks of 300 KB each: 25 records a task, and what the last poll brings."""
+    job = new_job(COPY, input=2, output=2)
+    producer = Producer({"bootstrap.servers": job.bootstrap})
+    for number in range(400):
+        value = number.to_bytes(4, "big") + os.urandom(10_236)
+        producer.produce(job.topics["input"], value, key=os.urandom(2048), partition=number % 2)
+    assert producer.flush(30) == 0
+
+    job.on_spark(spark, parallelism=2, batch_size=10, max_bytes_per_epoch="600KB")
+
+    read = [facts["rows"]["in"] for event, facts in job.events if event == "progress"]  # type: ignore[index]
+    assert sum(read) == 400
+    assert all(50 <= rows_ <= 70 for rows_ in read[:-1]), read
+    values = [message.value() for message in job.read("output")]
+    assert sorted(int.from_bytes(value[:4], "big") for value in values) == list(range(400))
+    assert job.left_open() == []
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_tasks_work_on_all_disks_and_find_their_files_again(new_job: NewJob, spark: Any, tmp_path: Path) -> None:
+    job = new_job(TOTALS, input=2, output=1)
+    disks = [tmp_path / "one", tmp_path / "two", tmp_path / "unused"]
+    payments = [payment(number, accounts=40) for number in range(200)]
+    feed(job, "input", payments)
+
+    job.on_spark(spark, parallelism=2, max_records_per_epoch=80, state_dirs=disks)
+
+    kept = [len(list(disk.glob(f"{job.name}/spark/1/cache/*"))) for disk in disks]
+    assert list(map(bool, kept)) == [False, True, True], "two subtasks of the second level"
+    assert [path for disk in disks for path in disk.glob("**/attempt-*")] == []
+    same(rows(job.values("output")), totals(payments))

@@ -1,0 +1,101 @@
+"""Rows under way of the other engine, taken up by the tasks of an epoch; no Spark needed: who gets which, in order."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_eos import Pipeline
+from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.exchange import in_flight, wire
+from kafka_eos.ids import SplitId
+from kafka_eos.interfaces import InFlight
+from kafka_eos.plan import Plan
+from kafka_eos.records import Batch
+from kafka_eos.settings import Settings
+from kafka_eos.spark.messages import Spec
+from kafka_eos.spark.rows import Outbox
+from kafka_eos.spark.stage import LevelStage, Surroundings
+from kafka_eos.testing import ListSource, MemorySink
+from kafka_eos.testing.sources import ListOrigin
+
+TASKS = 3
+
+
+def plan() -> Plan:
+    pipeline = Pipeline("replay")
+    stream = pipeline.source("in", ListSource([])).flat_map(lambda n: [n, n], name="twice")
+    over = stream.key_by(lambda n: n, "by", values=int).reduce("last", lambda _, n: n, state=int)
+    over.union(stream.forward("stays", values=int), name="both").sink("out", MemorySink())
+    return pipeline.plan()
+
+
+def under_way(
+    storage: MemoryStorage, path: Path, exchange: str, batches: list[Batch[Any]], overtaken: bool
+) -> InFlight:
+    node = plan().node(exchange)
+    assert node.wire is not None
+    frames = [wire.encode_at(plan(), node, [batch]) for batch in batches]
+    return in_flight.store(storage, path / "scratch", exchange, node.wire, frames, overtaken)
+
+
+def taken_up(storage: MemoryStorage, path: Path, kept: tuple[InFlight, ...]) -> dict[tuple[str, int], list[Batch[Any]]]:
+    """By exchange and task of the next level: what it gets, in the order in which the shuffle brings it."""
+    settings = Settings.resolve(code={"parallelism": TASKS})
+    rows = []
+    for subtask in range(TASKS):
+        spec = Spec(
+            app="", pipeline=None, shipped=False, settings=json.dumps(settings.as_json()), term=1, epoch=1, finished=0,
+            generation=0, parallelism=TASKS, level=0, last=False, positions={"in": {SplitId("list/0"): {"index": 0}}},
+            ends={"in": {}}, quota=1, states=(), in_flight=kept,
+        )  # fmt: skip
+        outbox = Outbox(0, subtask, TASKS, subtask)
+        (path / f"local-{subtask}").mkdir()
+        stage = LevelStage(
+            spec, Surroundings(plan(), settings, storage, path / f"local-{subtask}", subtask, subtask, {}, {}), outbox
+        )
+        stage.replay()
+        stage.close()
+        rows += [row for batch in outbox.rest() for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
+    found: dict[tuple[str, int], list[Batch[Any]]] = defaultdict(list)
+    for target, _, _, _, _, exchange, frame in sorted(rows, key=lambda row: (row[3], row[4])):
+        codec = plan().node(exchange).wire
+        assert codec is not None
+        found[exchange, target].append(wire.decode(frame, codec))
+    return found
+
+
+def of_partition(partition: int, start: int, rows: list[int]) -> Batch[int]:
+    values = [start + row for row in rows]
+    return Batch(values, rows, ListOrigin("in", "list", partition, start, range(max(rows) + 1)), keys=values)
+
+
+def test_forwarded_rows_go_where_their_split_is_read(tmp_path: Path) -> None:
+    """And values of one record stay together: they are told apart by their number only."""
+    storage = MemoryStorage()
+    frames = [of_partition(n % 5, 10 * n, [0, 0, 1, 1]) for n in range(10)]
+    kept = under_way(storage, tmp_path, "stays", frames, overtaken=False)
+
+    found = taken_up(storage, tmp_path, (kept,))
+
+    for task in range(TASKS):
+        mine = [batch for n, batch in enumerate(frames) if n % 5 % TASKS == task]
+        assert [batch.values for batch in found["stays", task]] == [batch.values for batch in mine]
+        assert all(list(batch.rows) == [0, 0, 2, 2] for batch in found["stays", task])
+
+
+@pytest.mark.parametrize("overtaken_first", [True, False])
+def test_what_the_receivers_had_goes_before_what_the_senders_had(tmp_path: Path, overtaken_first: bool) -> None:
+    """Answers of workers stand in the manifest in the order of their subtasks, whoever sent to whom."""
+    storage = MemoryStorage()
+    received = under_way(storage, tmp_path, "by", [Batch([1], [0], ListOrigin("in", "list", 0, 0, [1]), ["k"])], False)
+    overtaken = under_way(storage, tmp_path, "by", [Batch([2], [0], ListOrigin("in", "list", 0, 1, [2]), ["k"])], True)
+    kept = (overtaken, received) if overtaken_first else (received, overtaken)
+
+    ((_, batches),) = taken_up(storage, tmp_path, kept).items()
+
+    assert [value for batch in batches for value in batch.values] == [1, 2]

@@ -1,0 +1,314 @@
+"""Forward exchanges are put in where a plan could not be cut without, and nowhere else; they leave no trace on rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_eos import Pipeline, Stream
+from kafka_eos.errors import PlanError
+from kafka_eos.exchange import wire
+from kafka_eos.exchange.routing import restorer
+from kafka_eos.explain import explain
+from kafka_eos.ids import Epoch, SplitId, Term
+from kafka_eos.interfaces import Positions
+from kafka_eos.operators.chain import Chain
+from kafka_eos.plan import Feedback, Forward, Node, Plan
+from kafka_eos.protocol.cycles import back_edges
+from kafka_eos.provenance import column
+from kafka_eos.records import Batch
+from kafka_eos.schemas import KeyCodec, wire_codec
+from kafka_eos.spark.levels import levels
+from kafka_eos.state.keygroups import key_group, subtask_of
+from kafka_eos.testing import ListSource, MemorySink
+from kafka_eos.testing.sources import ListOrigin
+
+
+class Item(msgspec.Struct):
+    key: str
+    number: int
+
+
+def as_items(value: int) -> list[Item]:
+    return [Item(f"k{value % 5}", n) for n in range(3)]
+
+
+def source(pipeline: Pipeline, name: str = "in") -> Stream[Any]:
+    return pipeline.source(name, ListSource([]))
+
+
+def forwards(plan: Plan) -> dict[str, tuple[str, ...]]:
+    return {node.name: node.inputs for node in plan.nodes if isinstance(node, Forward)}
+
+
+def waits_for_itself(plan: Plan) -> bool:
+    """Does rows' way lead from a segment back into it, loops apart?"""
+    ways = [
+        (one.index, other.index)
+        for one in plan.segments
+        for other in plan.segments
+        for name in one.tails
+        if name in other.heads and not isinstance(plan.node(name), Feedback)
+    ]
+    return bool(back_edges((segment.index for segment in plan.segments), ways))
+
+
+def without(plan: Plan, forward: str) -> Plan:
+    (above,) = plan.node(forward).inputs
+    nodes = [node for node in plan.nodes if node.name != forward]
+    led = [replace(n, inputs=tuple(above if name == forward else name for name in n.inputs)) for n in nodes]
+    return replace(plan, nodes=tuple(led))
+
+
+# ---------------------------------------------------------------- where they are
+
+
+def test_rows_that_have_passed_one_exchange_meet_rows_that_have_passed_two() -> None:
+    pipeline = Pipeline("p")
+    once = source(pipeline).rebalance("one")
+    once.rebalance("two").union(once, source(pipeline, "late"), name="all").sink("out", MemorySink())
+    plan = pipeline.plan()
+
+    assert forwards(plan) == {"all-forward-1": ("one",)}
+    assert plan.node("all").inputs == ("two", "all-forward-1", "late")
+    assert not waits_for_itself(plan)
+    assert [sorted(level.heads) for level in levels(plan)] == [[], ["one"], ["all-forward-1", "two"]]
+
+
+def test_two_unions_that_wait_for_each_other_need_one() -> None:
+    pipeline = Pipeline("p")
+    left, right = source(pipeline, "left"), source(pipeline, "right")
+    left.rebalance("over").union(right, name="first").sink("a", MemorySink())
+    right.rebalance("back").union(left, name="second").sink("b", MemorySink())
+    plan = pipeline.plan()
+
+    assert forwards(plan) == {"second-forward-1": ("left",)}
+    assert not waits_for_itself(plan)
+
+
+def test_sources_that_come_to_an_exchange_need_none() -> None:
+    pipeline = Pipeline("p")
+    source(pipeline, "one").rebalance("spread").union(source(pipeline, "two")).sink("out", MemorySink())
+
+    assert forwards(pipeline.plan()) == {}
+
+
+def test_a_diamond_in_a_loop() -> None:
+    """The way back waits for nothing; the ways in the loop do."""
+    pipeline = Pipeline("p")
+
+    def body(values: Stream[Any]) -> tuple[Stream[Any], Stream[Any]]:
+        both = values.rebalance("over", values=int).union(values, name="both")
+        return both.filter(bool), both
+
+    source(pipeline).iterate("rounds", body, values=int).sink("out", MemorySink())
+    plan = pipeline.plan()
+
+    assert forwards(plan) == {"both-forward-1": ("rounds",)}
+    assert not waits_for_itself(plan)
+    assert len(plan.loops_only) == 1, "with one worker the loop alone is cut"
+
+
+def test_one_that_the_user_writes_is_enough() -> None:
+    pipeline = Pipeline("p")
+    stream = source(pipeline)
+    stream.rebalance("over").union(stream.forward("stays", values=int).map(str, name="a"), name="both").sink(
+        "out", MemorySink()
+    )
+    plan = pipeline.plan()
+
+    assert forwards(plan) == {"stays": ("in",)}
+    assert "stays  forward" in explain(plan)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    pipeline = Pipeline("any")
+    streams = [source(pipeline, f"in-{n}") for n in range(draw(st.integers(1, 3)))]
+    for n in range(draw(st.integers(1, 9))):
+        picked = draw(st.lists(st.integers(0, len(streams) - 1), min_size=1, max_size=3, unique=True))
+        first, *others = [streams[at] for at in picked]
+        if others:
+            streams.append(first.union(*others, name=f"union-{n}"))
+        elif draw(st.booleans()):
+            streams.append(first.rebalance(f"spread-{n}"))
+        else:
+            streams.append(first.map(str, name=f"map-{n}"))
+    for n, stream in enumerate(streams):
+        stream.sink(f"out-{n}", MemorySink())
+    return pipeline.plan()
+
+
+@given(plans())
+def test_any_plan_can_be_cut_and_each_forward_was_needed(plan: Plan) -> None:
+    assert not waits_for_itself(plan)
+    assert all(waits_for_itself(without(plan, forward)) for forward in forwards(plan))
+    assert max(level.index for level in levels(plan)) <= len(plan.exchanges)
+
+
+# ---------------------------------------------------------------- what they leave as it is
+
+
+def diamond() -> Plan:
+    pipeline = Pipeline("names")
+    stream = source(pipeline).flat_map(as_items, name="items")
+    both = stream.rebalance("over", values=Item).union(stream, name="both").flat_map(twice, name="twice")
+    both.rebalance("again", values=int).sink("out", MemorySink())
+    return pipeline.plan()
+
+
+def twice(item: Item) -> list[int]:
+    return [item.number, item.number]
+
+
+def names(plan: Plan, through: Callable[[Node, Batch[Any]], Batch[Any]] | None) -> list[str]:
+    """Provenance of every output; ``through``: what becomes of a batch on its way through a forward exchange."""
+    out: list[str] = []
+    chain: Chain
+
+    def sender(node: Node) -> Callable[[Batch[Any]], None]:
+        return lambda batch: chain.push(node.name, batch if through is None else through(node, batch))
+
+    exchanges = {name: sender(plan.node(name)) for name in forwards(plan)} if through else {}
+    chain = Chain(plan, {}, {"out": lambda batch: out.extend(column(batch, Term(1), Epoch(1)))}, exchanges)
+    values = list(range(10))
+    chain.push("in", Batch(values, range(10), ListOrigin("in", "topic", 0, 0, values)))
+    return sorted(out)
+
+
+def written(node: Node, batch: Batch[Any]) -> Batch[Any]:
+    """As rows under way, in one frame with others."""
+    assert node.wire is not None
+    return wire.decode(wire.encode_all([batch], node.wire, False, keep_rows=True), node.wire)
+
+
+def test_outputs_are_named_as_without() -> None:
+    """Values of one row stay together: their numbers go on behind it, written on the way or not."""
+    plan = diamond()
+    assert forwards(plan) == {"both-forward-1": ("items",)}
+
+    found = names(without(plan, "both-forward-1"), None)
+
+    assert found == names(plan, None) == names(plan, lambda _, batch: batch) == names(plan, written)
+    assert len(set(found)) == len(found) == 10 * 3 * 2 * 2
+
+
+def test_batches_in_one_frame_keep_their_rows_apart() -> None:
+    values = [1, 2, 3]
+    origin = ListOrigin("in", "topic", 0, 0, values)
+    batches = [Batch(["a", "b", "c"], [0, 0, 2], origin), Batch(["d", "e"], [2, 2], origin)]
+
+    arrived = wire.decode(wire.encode_all(batches, wire_codec(str), False, keep_rows=True), wire_codec(str))
+
+    assert list(arrived.rows) == [0, 0, 2, 3, 3]
+    assert [arrived.origin.offsets[row] for row in arrived.rows] == [0, 0, 2, 2, 2]
+
+
+def test_a_frame_without_the_column_is_read() -> None:
+    """As checkpoints have them that were made before there was one."""
+    codec = wire_codec(str)
+    frame = wire.encode(Batch(["a"], [0], ListOrigin("in", "topic", 0, 0, ["a"])), codec, False)
+    older = msgspec.msgpack.encode(msgspec.msgpack.decode(frame)[:11])
+
+    assert wire.decode(older, codec).values == ["a"]
+
+
+# ---------------------------------------------------------------- rows under way, at another parallelism
+
+PARALLELISM = 3
+PARTITIONS = 7
+VALUES = [f"v{n}" for n in range(PARTITIONS)]
+BY_KEY = {value: subtask_of(key_group(KeyCodec().encode(value), 128), PARALLELISM, 128) for value in VALUES}
+BY_SPLIT = {value: n % PARALLELISM for n, value in enumerate(VALUES)}
+
+
+def meeting(verb: Callable[[Stream[Any]], Stream[Any]]) -> Plan:
+    """What ``verb`` makes, and the rows of a second source, meet what has gone through one more exchange."""
+    pipeline = Pipeline("deep")
+    stream = verb(source(pipeline)).union(source(pipeline, "other"), name="some")
+    stream.rebalance("over").union(stream, name="both").sink("out", MemorySink())
+    return pipeline.plan()
+
+
+def totals(stream: Stream[Any], name: str = "last", local: bool = False) -> Stream[Any]:
+    return stream.key_by(str, local=local).reduce(name, lambda _, value: value)
+
+
+def restored(plan: Plan, name: str, known: Positions, lane: int = 0, number: int = 0) -> dict[Any, int]:
+    """The subtask of each value; row n is of partition n, and it is its own key."""
+    origin = ListOrigin(name, "topic", 0, 0, VALUES)
+    origin.partitions = range(PARTITIONS)
+    batch = Batch(VALUES, range(PARTITIONS), origin, keys=VALUES, lane=lane)
+    parts = restorer(plan, plan.node("both-forward-1"), PARALLELISM, {name: known})(number, batch)
+    return {value: target for target, part in parts for value in part.values}
+
+
+@pytest.mark.parametrize(
+    ("verb", "wanted"),
+    [
+        (lambda stream: stream.map(str), BY_SPLIT),
+        (lambda stream: totals(stream).map(str), BY_KEY),
+        (lambda stream: totals(stream, local=True).map(str), BY_SPLIT),
+        (lambda stream: totals(stream.forward(), local=True), BY_SPLIT),
+        (lambda stream: totals(totals(stream).rebalance(), "again"), BY_KEY),
+        (lambda stream: totals(stream).rebalance(), dict.fromkeys(VALUES, 5 % PARALLELISM)),
+        (lambda stream: totals(stream).broadcast(), dict.fromkeys(VALUES, 5 % PARALLELISM)),
+    ],
+    ids=["read", "by key", "by key, local", "local behind a forward", "by key once more", "spread", "copied"],
+)
+def test_rows_go_where_later_ones_of_their_key_or_split_will_be(
+    verb: Callable[[Stream[Any]], Stream[Any]], wanted: dict[Any, int]
+) -> None:
+    assert restored(meeting(verb), "in", {SplitId("topic/4"): {}}, lane=0, number=5) == wanted
+
+
+def test_two_ways_to_one_forward_are_told_apart() -> None:
+    plan = meeting(totals)
+
+    assert restored(plan, "in", {}, lane=0) == BY_KEY
+    assert restored(plan, "other", {}, lane=1) == BY_SPLIT
+
+
+def test_splits_that_tell_no_number_are_refused() -> None:
+    """Where their later rows will be read is not known; where keys go, is."""
+    unnumbered: Positions = {SplitId("events.log"): {}}
+
+    assert restored(meeting(totals), "in", unnumbered) == BY_KEY
+    with pytest.raises(PlanError, match=r"'both-forward-1'.*'events.log' does not end .* parallelism=1"):
+        restored(meeting(lambda stream: stream.map(str)), "in", unnumbered)
+
+
+# ---------------------------------------------------------------- types that are not known
+
+
+class Plain:
+    """A class that no codec can take."""
+
+
+def as_plain(value: int) -> Plain:
+    return Plain()
+
+
+def test_a_type_that_cannot_be_written_is_refused_where_it_is_written() -> None:
+    """With one worker, and in aligned checkpoints, nothing is: the plan is as good as it was."""
+    plan = meeting(lambda stream: stream.map(as_plain))
+    batch = Batch([Plain()], range(1), ListOrigin("in", "topic", 0, 0, [0]))
+
+    with pytest.raises(PlanError, match=r"forward 'both-forward-1'.*\.forward\(values=\.\.\.\)"):
+        wire.encode_at(plan, plan.node("both-forward-1"), [batch])
+
+
+def test_a_type_that_is_known_is_used() -> None:
+    pipeline = Pipeline("p")
+    stream = source(pipeline).flat_map(as_items)
+    stream.rebalance("over").union(stream, name="both").sink("out", MemorySink())
+    codec = pipeline.plan().node("both-forward-1").wire
+
+    assert codec is not None
+    assert codec.schema == wire_codec(Item).schema
