@@ -295,7 +295,7 @@ class Coordinator:
         return tuple(handle for handle in manifest.states if handle.operator not in gone)
 
     def _drop(self, what: str, names: Sequence[str]) -> None:
-        """Go on without the state of what the plan has not (operators, sources), if that is allowed; else ConfigError."""
+        """Go on without what is stored of operators and sources that the plan has not, if allowed; else ConfigError."""
         if names and not self._allow_dropped:
             raise origin.refusal(what, names)
         if names:
