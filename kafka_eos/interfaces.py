@@ -159,13 +159,22 @@ class Reader(Protocol[T]):
     def assign(self, positions: Positions) -> None:
         """Add splits while running."""
 
-    def lag(self) -> int:
-        """Records that are readable and not yet returned, as far as known without asking the server."""
+    def lag(self) -> int | None:
+        """Records that are readable and not yet returned; None while no answer of the server has told.
+
+        It never asks: it is called between batches.
+        """
 
     def reached(self, ends: Positions) -> bool:
         """True once every split of ``ends`` is read up to there."""
 
     def close(self) -> None: ...
+
+
+def total_lag(lags: Iterable[int | None]) -> int | None:
+    """The sum, or None if one is unknown: what is not known must not look like nothing."""
+    known = list(lags)
+    return None if None in known else sum(lag for lag in known if lag is not None)
 
 
 # ---------------------------------------------------------------- sinks

@@ -6,6 +6,7 @@ of a partition when librdkafka reports the end; nothing else moves it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -13,7 +14,7 @@ from kafka_eos.connectors.kafka.client import EOF, Consumer, Message, TopicParti
 from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.errors import Bug, ConfigError, PoisonRecord, RestartFromCheckpoint
 from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Codec, Json, Position, Positions
+from kafka_eos.interfaces import Codec, Json, Position, Positions, total_lag
 from kafka_eos.records import Batch, Headers, RawRecord
 
 T = TypeVar("T")
@@ -237,14 +238,15 @@ class KafkaReader(Generic[T]):
     def positions(self) -> Positions:
         return {split_id(self._topic, p): position(o, self._topic_ids[p]) for p, o in self._next.items()}
 
-    def lag(self) -> int:
-        total = 0
-        for partition, offset in self._next.items():
-            at = TopicPartition(self._topic, partition)
-            with kafka_errors(f"lag of {self._topic}"):
-                known: tuple[int, int] | None = self._consumer.get_watermark_offsets(at, cached=True)
-            total += max(0, known[1] - offset) if known else 0
-        return total
+    def lag(self) -> int | None:
+        return total_lag(itertools.starmap(self._behind, self._next.items()))
+
+    def _behind(self, partition: int, offset: int) -> int | None:
+        """Records from ``offset`` to the end that the last fetch told; it is negative before the first."""
+        at = TopicPartition(self._topic, partition)
+        with kafka_errors(f"lag of {self._topic}"):
+            known: tuple[int, int] | None = self._consumer.get_watermark_offsets(at, cached=True)
+        return max(0, known[1] - offset) if known and known[1] >= 0 else None
 
     def reached(self, ends: Positions) -> bool:
         wanted = {partition_of(split): offset_of(at) for split, at in ends.items()}

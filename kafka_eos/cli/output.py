@@ -45,7 +45,7 @@ class LiveView:
 
     def __init__(self, job: str) -> None:
         self._job = job
-        self._facts: dict[str, Any] = {"records_in": 0, "records_out": 0, "lag": 0}
+        self._facts: dict[str, Any] = {"records_in": 0, "records_out": 0, "lag": None}
         self._rate, self._since = 0.0, time.monotonic()
         self._restarts = 0
         self._logged = 0.0
@@ -98,7 +98,7 @@ class LiveView:
         size = facts.get("decided.state_bytes")
         return [
             ("records/s", f"{self._rate:,.0f}"),
-            ("lag", f"{facts['lag']:,}"),
+            ("lag", "–" if facts["lag"] is None else f"{facts['lag']:,}"),
             ("in", f"{facts['records_in']:,}"),
             ("out", f"{facts['records_out']:,}"),
             ("epoch", str(facts.get("committed.epoch", "–"))),

@@ -105,5 +105,6 @@ class Diary:
                 self.own_epochs += records > 0 and event["term"] == self.term
 
     def _note_status(self, status: Mapping[str, Any]) -> None:
-        if progress := status["last"].get("progress"):
-            self.lag = progress["lag"]
+        lag = status["last"].get("progress", {}).get("lag")
+        if lag is not None:  # unknown for a moment after each start
+            self.lag = lag

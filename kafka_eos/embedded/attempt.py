@@ -58,7 +58,7 @@ from kafka_eos.embedded.process import WorkerDied, WorkerProcess
 from kafka_eos.errors import Fatal, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId
-from kafka_eos.interfaces import Positions, StateHandle
+from kafka_eos.interfaces import Positions, StateHandle, total_lag
 from kafka_eos.protocol.assignment import share
 from kafka_eos.protocol.checkpoint import Failures
 from kafka_eos.protocol.quiescence import Counts, Round
@@ -133,6 +133,7 @@ class Attempt:
 
     def run(self) -> None:
         self._start()
+        self._tell_progress()
         try:
             while self._phase is not Phase.DONE:
                 self._tick(time.monotonic())
@@ -191,6 +192,7 @@ class Attempt:
         subtask, before = worker.subtask, self._generations[worker.subtask]
         states = self._epochs.states_of(subtask)
         self._generations[subtask] += 1
+        self._forget(subtask)
         another = self._respawn.process(subtask)
         self._workers = [another if w.subtask == subtask else w for w in self._workers]
         first = owed[0].epoch if owed else self._coordinator.following
@@ -199,6 +201,12 @@ class Attempt:
             another.tell(Trigger(session=self._session, epoch=epoch, last=False, aligned=False))
         owners = self._respawn.owners(subtask, before)
         self._beside(self._committing_thread, lambda: self._abort_attempts(owners))
+
+    def _forget(self, subtask: int) -> None:
+        """What its last worker said of itself; another begins where that one's last acknowledged epoch ends."""
+        self._reached.discard(subtask)
+        self._progress.pop(subtask, None)
+        self._tell_progress()
 
     def _abort_attempts(self, owners: Sequence[int]) -> Event | None:
         self._coordinator.abort_attempts(owners)
@@ -391,19 +399,22 @@ class Attempt:
                 self._decide()
             case Progress():
                 self._progress[subtask] = message
-                counts = self._progress.values()
-                self._observe(
-                    "progress",
-                    records_in=sum(p.records_in for p in counts),
-                    records_out=sum(p.records_out for p in counts),
-                    lag=sum(p.lag for p in counts),
-                )
+                self._tell_progress()
             case Counted():
                 self._counted(message, subtask)
             case Reached():
                 self._reached.add(subtask)
                 if len(self._reached) == len(self._workers):
                     self.stop()
+
+    def _tell_progress(self) -> None:
+        told = [self._progress.get(worker.subtask) for worker in self._workers]
+        self._observe(
+            "progress",
+            records_in=sum(p.records_in for p in told if p),
+            records_out=sum(p.records_out for p in told if p),
+            lag=total_lag(p.lag if p else None for p in told),
+        )
 
     def _is_ready(self, subtask: int) -> None:
         pid = next(worker.pid for worker in self._workers if worker.subtask == subtask)

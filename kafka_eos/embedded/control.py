@@ -137,7 +137,7 @@ class Progress(Message, frozen=True):
 
     records_in: int
     records_out: int
-    lag: int
+    lag: int | None
 
 
 class Reached(Message, frozen=True):

@@ -38,6 +38,7 @@ from kafka_eos.interfaces import (
     StateBackend,
     TaskContext,
     Writer,
+    total_lag,
 )
 from kafka_eos.operators.chain import Chain
 from kafka_eos.plan import Feedback, Forward, Plan, Segment, Sink
@@ -271,8 +272,8 @@ class Stage:
     def reached(self, ends: Mapping[str, Positions]) -> bool:
         return all(reader.reached(ends.get(name, {})) for name, reader in self.readers.items())
 
-    def lag(self) -> int:
-        return sum(reader.lag() for reader in self.readers.values())
+    def lag(self) -> int | None:
+        return total_lag(reader.lag() for reader in self.readers.values())
 
     def store(self, captured: Captured) -> tuple[InFlight, ...]:
         """Upload rows under way. Called on the background thread."""

@@ -22,7 +22,7 @@ from kafka_eos.coordinator import Acked
 from kafka_eos.coordinator.supervision import Refused
 from kafka_eos.errors import ConfigError, Fatal, RestartFromCheckpoint
 from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Position
+from kafka_eos.interfaces import Position, total_lag
 from kafka_eos.spark.messages import Report, Spec, decode_report, encode
 from kafka_eos.spark.rows import SPARK_SCHEMA
 from kafka_eos.spark.tasks import EpochTask
@@ -51,7 +51,7 @@ class Outcome:
     reached: bool
     records_in: Mapping[str, int]
     records_out: Mapping[str, int]
-    lag: int
+    lag: int | None
     seconds: Mapping[str, float]
     retried: bool
 
@@ -142,7 +142,7 @@ def _outcome(reports: Sequence[Report], parallelism: int, retried: bool) -> Outc
         reached=all(all(report.reached.values()) for report in ordered),
         records_in=_sums(report.records_in for report in ordered),
         records_out=_sums(report.records_out for report in ordered),
-        lag=sum(report.lag for report in ordered),
+        lag=total_lag(report.lag for report in ordered),
         seconds=_longest(report.seconds for report in ordered),
         retried=retried,
     )

@@ -73,7 +73,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     committables: tuple[Committable, ...] = ()
     records_in: dict[str, int] = {}
     records_out: dict[str, int] = {}
-    lag: int = 0
+    lag: int | None = 0
     seconds: dict[str, float] = {}
     """Where the time went: open, work, prepare."""
     failure: Failure | None = None

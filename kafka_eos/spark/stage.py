@@ -29,6 +29,7 @@ from kafka_eos.interfaces import (
     StateHandle,
     TaskContext,
     Writer,
+    total_lag,
 )
 from kafka_eos.operators.chain import Chain
 from kafka_eos.plan import Node, Partitioning, Plan, Sink
@@ -265,7 +266,7 @@ class LevelStage:
             committables=committables,
             records_in=dict(self._in),
             records_out=dict(self._out),
-            lag=sum(reader.lag() for reader in self._readers.values()),
+            lag=total_lag(reader.lag() for reader in self._readers.values()),
         )
 
     def close(self) -> None:

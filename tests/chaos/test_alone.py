@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Mapping
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.chaos.harness import Job, open_transactions, read
-from tests.chaos.running import running
+from tests.chaos.running import running, signal_worker
 
 NewJob = Callable[..., Job]
 
@@ -41,6 +44,30 @@ def test_a_worker_that_had_answered_takes_all_back(new_job: NewJob) -> None:
     job.run("worker.ack.after=kill@3")
 
     _check(job)
+
+
+def test_one_that_had_caught_up_has_to_do_so_again(new_job: NewJob) -> None:
+    """A bounded run ends when all of its workers have read to the end, not when each once had."""
+    job = new_job(0, "straight.py", KAFKA_EOS_PARALLELISM=3, TEST_INTERVAL=60, TEST_PAUSE=0.005)
+    feed_partitions(job, {0: 200, 1: 600, 2: 600})
+    with running(job, "", "--until-caught-up") as run:
+        worker = run.worker
+        run.until(lambda: run.last("progress").get("records_in", 0) > 900, "read most of it")
+        signal_worker(worker, signal.SIGKILL)
+
+        assert run.ended() == 0, run.log[-6000:]
+
+    assert run.events("restarting")
+    _check(job)
+
+
+def feed_partitions(job: Job, counts: Mapping[int, int]) -> None:
+    """That many payments into each partition."""
+    producer = Producer({"bootstrap.servers": job.bootstrap})
+    for number, partition in enumerate(itertools.chain.from_iterable([p] * n for p, n in counts.items())):
+        payment = {"id": number, "account": "a", "amount": 1}
+        producer.produce(job.input, json.dumps(payment).encode(), partition=partition)
+    assert producer.flush(30) == 0
 
 
 def _check(job: Job) -> None:

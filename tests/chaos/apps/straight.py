@@ -24,7 +24,7 @@ def slowly(payment: Payment) -> Payment:
 pipeline = Pipeline(
     os.environ["TEST_JOB"],
     checkpoint_dir=os.environ["TEST_CHECKPOINTS"],
-    checkpoint_interval=0.1,
+    checkpoint_interval=float(os.environ.get("TEST_INTERVAL", "0.1")),
     batch_size=20,
     restart_backoff_initial=0.05,
 )
