@@ -127,6 +127,7 @@ def test_the_same_job_is_judged_over_its_whole_history(lives: Callable[..., Live
     assert found(lost)[Check.WRONG_COUNT] >= 1
 
 
+@pytest.mark.campaign
 def test_without_its_earlier_checkpoints_what_came_after_the_savepoint_is_judged(
     lives: Callable[..., Lives], spark: Any
 ) -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 
 from tests.chaos.harness import Job, open_transactions, read
 from tests.chaos.running import running, signal_worker
+from tests.marks import campaign
 
 NewJob = Callable[..., Job]
 
@@ -20,7 +21,7 @@ NewJob = Callable[..., Job]
     "faults",
     [
         "sink.flush.before=kill@2;recovery.restored=kill;source.capture.after=kill@4",
-        "sink.prepare.after=kill@3;worker.ack.before=kill@3",
+        campaign("sink.prepare.after=kill@3;worker.ack.before=kill@3"),
     ],
 )
 def test_a_dead_worker_goes_back_alone(new_job: NewJob, faults: str) -> None:

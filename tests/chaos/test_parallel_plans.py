@@ -75,6 +75,7 @@ def test_rows_under_way_through_two_exchanges_keep_their_order_in_a_single_worke
     _in_order(rows, payments, lambda row: account[row["id"]])
 
 
+@pytest.mark.campaign
 def test_flat_maps_before_exchanges(stormy: Callable[..., Job]) -> None:
     """Each output says which of many outputs of its payment it is, wherever it was made; the audit agrees."""
     job = stormy("fan-out", "aligned", *KILLS)
@@ -119,7 +120,8 @@ def test_dead_letters_from_behind_an_exchange(stormy: Callable[..., Job], bootst
     _in_order(rows, good, lambda row: row["account"])
 
 
-@pytest.mark.parametrize("mode", ["unaligned", campaign("aligned")])
+@pytest.mark.parametrize("mode", ["unaligned", "aligned"])
+@pytest.mark.campaign
 def test_rows_without_keys_are_spread(stormy: Callable[..., Job], mode: str) -> None:
     """There is no state, so what is under way is all that a checkpoint of a worker may have to store."""
     job = stormy("spread", mode, *FEW_KILLS)
@@ -136,6 +138,7 @@ def test_every_worker_gets_a_broadcast_once(stormy: Callable[..., Job]) -> None:
     _provenance_is_unique(job)
 
 
+@pytest.mark.campaign
 def test_more_workers_than_partitions_and_no_exchange(stormy: Callable[..., Job]) -> None:
     """Some workers read nothing, and take part in every checkpoint."""
     job = stormy("straight", "aligned", *FEW_KILLS, workers=4)

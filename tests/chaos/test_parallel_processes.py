@@ -29,6 +29,7 @@ def workers_of(run: Running) -> list[int]:
 
 @pytest.mark.chaos
 @ALIGNED
+@pytest.mark.campaign
 def test_a_worker_that_is_frozen_beyond_every_timeout_is_replaced(new_job: NewJob, mode: str) -> None:
     job = new_job(
         600,

@@ -109,7 +109,7 @@ def test_rows_under_way_are_part_of_a_savepoint(new_job: NewJob) -> None:
     "failpoints",
     [
         "savepoint.restored=kill",
-        "manifest.renamed=kill;recovery.verified=kill",
+        campaign("manifest.renamed=kill;recovery.verified=kill"),
         campaign("recovery.based=kill"),
         pytest.param(
             "savepoint.restored=kill;savepoint.restored=kill;manifest.published=kill", marks=pytest.mark.campaign
@@ -227,6 +227,7 @@ def test_a_checkpoint_of_what_is_gone_needs_leave_too(new_job: NewJob, method: s
     assert [event["names"] for event in job.history() if event["event"] == "dropped"] == [[name]]
 
 
+@pytest.mark.campaign
 def test_a_decided_epoch_must_be_finished_before_a_savepoint(new_job: NewJob) -> None:
     job = new_job(200)
     with running(job, "commit.before=kill@2", "--until-caught-up") as run:

@@ -32,9 +32,8 @@ def test_a_second_supervisor_is_refused(new_job: NewJob) -> None:
 @pytest.mark.parametrize(
     "point",
     [
-        "manifest.synced",
         "commit.before",
-        *(campaign(p) for p in ("coordinator.acked", "receipt.before")),
+        *(campaign(p) for p in ("manifest.synced", "coordinator.acked", "receipt.before")),
     ],
 )
 def test_a_paused_supervisor_that_wakes_up_is_fenced(new_job: NewJob, point: str) -> None:
