@@ -173,6 +173,7 @@ def test_a_new_job_is_compared_with_what_follows_from_the_savepoint(lives: Calla
     assert spoilt[Check.UPDATE_GAP] >= 1
 
 
+@pytest.mark.campaign
 def test_a_savepoint_that_is_gone_leaves_no_ground(lives: Callable[..., Lives], spark: Any) -> None:
     both = lives(apart=False)
     both.go_on()

@@ -198,6 +198,7 @@ def test_what_leaves_a_loop_is_neither_lost_nor_doubled(ran: Any, spark: Any, wo
 
 
 @workers
+@pytest.mark.campaign
 def test_every_worker_has_a_copy_of_what_is_broadcast(ran: Any, spark: Any, workers: int) -> None:
     run = ran(COPIES, workers)
 

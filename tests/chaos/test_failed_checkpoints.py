@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.chaos.harness import Job, aborted, open_transactions
 from tests.chaos.running import check_all, refused, running
 
@@ -44,6 +46,7 @@ def test_too_many_failed_checkpoints_in_a_row_stop_the_job(new_job: NewJob) -> N
     check_all(job)
 
 
+@pytest.mark.campaign
 def test_state_in_memory_survives_kills_as_well(new_job: NewJob) -> None:
     job = new_job(600, TEST_BACKEND="memory")
 

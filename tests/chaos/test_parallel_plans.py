@@ -102,6 +102,7 @@ def test_the_audit_recomputes_what_three_workers_made(stormy: Callable[..., Job]
     assert "PASS" in done.stdout
 
 
+@pytest.mark.campaign
 def test_dead_letters_from_behind_an_exchange(stormy: Callable[..., Job], bootstrap: str) -> None:
     """Their records travelled undecoded: what is written aside is what was read."""
     letters = f"letters-{uuid4().hex[:8]}"

@@ -87,6 +87,7 @@ def test_a_whole_job_that_wakes_up_beside_its_successor_writes_nothing_that_coun
 
 @pytest.mark.chaos
 @ALIGNED
+@pytest.mark.campaign
 def test_supervisor_and_all_workers_die_at_once(new_job: NewJob, mode: str) -> None:
     job = new_job(600, KAFKA_EOS_PARALLELISM=WORKERS, KAFKA_EOS_CHECKPOINT_MODE=mode, TEST_PAUSE_AFTER=0.002)
     for _ in range(2):

@@ -16,7 +16,7 @@ from kafka_eos.spark import SparkEngine
 from tests.spark.drivers import Run, fired
 from tests.spark.kit import Job, feed, payment, rows, same, totals
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 NewJob = Callable[..., Job]
 
 TOTALS = """

@@ -15,7 +15,7 @@ from tests.spark.cluster import cluster
 from tests.spark.drivers import Run, fired
 from tests.spark.kit import Job, feed, payment, rows, same, totals
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 NewJob = Callable[..., Job]
 
 TOTALS = """

@@ -23,7 +23,7 @@ from kafka_eos.coordinator.supervision import Refused
 from tests.spark.cluster import environment
 from tests.spark.kit import Job, feed, payment, rows, same, totals
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 NewJob = Callable[..., Job]
 T = TypeVar("T")
 PATIENCE = 240.0

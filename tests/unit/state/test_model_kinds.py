@@ -192,5 +192,5 @@ class KindsModel(RuleBasedStateMachine):
 
 TestKinds = KindsModel.TestCase
 TestKinds.settings = settings(
-    max_examples=15, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=8, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
