@@ -45,6 +45,7 @@ format: env ## Let ruff repair what it can
 types: env ## Types (mypy --strict), the library and what users write with it
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests/typing
+	@$(BIN)/mypy docs/examples/*.py
 
 campaign: env ## The tests that `make test` leaves out because together they take an hour or more
 	@$(PYTEST) -m "campaign or slow" $(TESTS)

@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from kafka_eos.addresses import expect_no_secret
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Json
@@ -32,6 +33,10 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?", re.ASCII)
 _URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _URI_AS_PATH = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|[KMG]I?B)?", re.ASCII)
+_OTHER_VARIABLES = re.compile(
+    r"FAILPOINTS|FAILPOINT_LOG|CACHE_DIR|IVY_SETTINGS"
+    r"|(SERVICE_(HOST|PORT)|PORT)(_.*)?"  # what Kubernetes tells every pod about a service named kafka-eos
+)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -70,14 +75,13 @@ Directories = Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(direc
 
 
 def place(value: object) -> object:
-    """A directory as a Path; the address of a store as text. ValueError for an address with a password in it."""
+    """A directory as a Path; the address of a store as text. ValueError for an address with a secret in it."""
     if isinstance(value, Path) and (mangled := _URI_AS_PATH.match(str(value))):
         raise ValueError(f"write {mangled[1]}://… as text: a Path drops one of its slashes")
     if not isinstance(value, str) or not _URI.match(value):
         return value if not isinstance(value, str) else Path(value)
     parts = urlsplit(value)
-    if parts.password is not None:
-        raise ValueError("credentials do not belong in an address that is logged: set them in the environment")
+    expect_no_secret(value)
     if parts.scheme.lower() == "file":
         return Path(unquote(parts.path))
     return urlunsplit(parts._replace(path=parts.path.rstrip("/")))
@@ -88,6 +92,10 @@ Place = Annotated[Path | str, BeforeValidator(place)]
 
 LOCAL = Path(".kafka-eos")
 """Where a job keeps what must be local (lock, status, state) if its checkpoints are elsewhere."""
+
+
+_OWN = ("audit", "broker", "demo")
+"""What the commands of these names keep there."""
 
 
 class Settings(BaseSettings):
@@ -197,6 +205,11 @@ class Settings(BaseSettings):
 
     def checkpoints_of(self, job: str) -> Path | str:
         """Where the job's durable objects are, for ``checkpoints.opening``: an absolute path, or an address."""
+        if job in _OWN and self.checkpoint_dir in (LOCAL, LOCAL.absolute()):
+            raise ConfigError(
+                f"{LOCAL}/{job} belongs to the command kafka-eos {job}: give the pipeline "
+                "another name, or checkpoint_dir"
+            )
         if isinstance(self.checkpoint_dir, Path):
             return self.job_dir(job)
         parts = urlsplit(self.checkpoint_dir)
@@ -242,14 +255,14 @@ class Settings(BaseSettings):
 
 
 def _environment() -> list[str]:
-    """Settings that the environment gives. ConfigError for a name that is a setting's, misspelt."""
+    """Settings that the environment gives. ConfigError for a name with our prefix that nothing reads."""
     found = [key.upper().removeprefix(_PREFIX).lower() for key, value in os.environ.items()
              if key.upper().startswith(_PREFIX) and value]  # fmt: skip
     for name in found:
-        near = _nearest(name, cutoff=0.85)
-        if name not in Settings.model_fields and near:
-            raise ConfigError(f"environment variable {_PREFIX}{name.upper()} is not a setting; did you mean "
-                              f"{_PREFIX}{near.upper()}?")  # fmt: skip
+        if name not in Settings.model_fields and not _OTHER_VARIABLES.fullmatch(name.upper()):
+            near = _nearest(name, cutoff=0.5)
+            hint = f"did you mean {_PREFIX}{near.upper()}?" if near else "docs/operations.md lists all of them"
+            raise ConfigError(f"environment variable {_PREFIX}{name.upper()} is not a setting; {hint}")
     return [name for name in found if name in Settings.model_fields]
 
 
@@ -271,5 +284,7 @@ def _explain(error: ValidationError, origins: Mapping[str, Origin]) -> str:
         name = str(detail["loc"][0])
         origin = origins.get(name, "default")
         shown = f"{_PREFIX}{name.upper()}" if origin == "environment" else name
-        lines.append(f"setting {shown} (from {origin}): {detail['msg']}, got {detail['input']!r}")
+        # An address may be refused because of a secret in it.
+        got = "" if _URI.match(str(detail["input"])) else f", got {detail['input']!r}"
+        lines.append(f"setting {shown} (from {origin}): {detail['msg']}{got}")
     return "; ".join(lines)

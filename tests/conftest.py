@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -64,6 +65,8 @@ def bootstrap(pytestconfig: pytest.Config) -> Iterator[str]:
     if given:
         yield given
     elif pytestconfig.getoption("--broker") == "testcontainers":
+        if find_spec("testcontainers") is None:
+            raise pytest.UsageError("--broker=testcontainers needs Docker and: pip install testcontainers")
         from tests.containers import kafka_container
 
         with kafka_container() as address:  # one a worker: the container ends with the process that started it

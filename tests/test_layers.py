@@ -12,7 +12,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "kafka_eos"
 
-BASE = {"errors", "ids", "records", "interfaces"}
+BASE = {"errors", "ids", "records", "interfaces", "addresses"}
 VALUES = BASE | {"schemas", "provenance", "failpoints"}
 PLAN = VALUES | {"plan", "settings", "state", "operators"}
 JOB = PLAN | {"exchange", "checkpoints", "coordinator", "protocol", "app", "dsl", "explain"}
@@ -20,6 +20,7 @@ ENGINES = JOB | {"embedded", "spark"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "addresses": set(),
     "records": set(),
     "ids": {"errors"},
     "interfaces": {"ids", "records"},

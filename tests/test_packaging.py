@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import venv
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 HOSTILE = "raise SystemExit('the file of the user was imported instead of ours')\n"
+
+OF_PYSPARK = ("py4j",)
+"""Comes with pyspark, and is its interface to Java."""
 
 pytestmark = pytest.mark.xdist_group("packaging")  # builds once
 
@@ -71,6 +78,24 @@ def contents(path: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/RECORD")}
 
 
+def requires(wheel: Path) -> list[str]:
+    """What the wheel says it needs, with all extras for users."""
+    (metadata,) = (data.decode() for name, data in contents(wheel).items() if name.endswith(".dist-info/METADATA"))
+    lines = re.findall(r"^Requires-Dist: (.*)$", metadata, re.MULTILINE)
+    return [line for line in lines if "extra == 'dev'" not in line and 'extra == "dev"' not in line]
+
+
+def imported(source: str) -> set[str]:
+    """The first part of the name of every module that is imported, wherever that stands."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
 def source_files() -> set[str]:
     """Every file that the wheel must hold, by its name in it."""
     found = set()
@@ -103,6 +128,38 @@ def test_the_sdist_builds_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Pat
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path / "source", filter="data")
     (source,) = (tmp_path / "source").iterdir()
+
+    assert contents(build(source, "wheel", tmp_path / "out")) == contents(wheel)
+
+
+def test_what_is_imported_is_declared(wheel: Path) -> None:
+    """The environment of ``installed`` borrows more than a user gets; so this is read from the source."""
+    declared = {re.split(r"[ <>=!~;\\[]", line)[0].lower() for line in requires(wheel)}
+    distributions = packages_distributions()
+    missing = {
+        f"{name} ({module})"
+        for name, data in contents(wheel).items()
+        if name.endswith(".py")
+        for module in imported(data.decode())
+        if module not in sys.stdlib_module_names | {"kafka_eos"}
+        if not declared & {each.lower() for each in distributions.get(module, ())} and module not in OF_PYSPARK
+    }
+
+    assert missing == set()
+
+
+def test_the_image_builds_from_what_the_dockerfile_copies(wheel: Path, tmp_path: Path) -> None:
+    """Without Docker: the same files in a directory of their own, and the same wheel from them."""
+    stage, _, _ = (ROOT / "docker" / "Dockerfile").read_text().partition("-m build")
+    source = tmp_path / "source"
+    source.mkdir()
+    for *names, to in map(str.split, re.findall(r"^COPY (.*)$", stage, re.MULTILINE)):
+        for name in names:
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, source / to, symlinks=True)
+            else:
+                (source / to).mkdir(exist_ok=True)
+                shutil.copy(ROOT / name, source / to)
 
     assert contents(build(source, "wheel", tmp_path / "out")) == contents(wheel)
 

@@ -26,18 +26,35 @@ _PLAIN: Final = {
     "ssl.key.password": "ssl_password",
     "ssl.crl.location": "ssl_crlfile",
 }
-_UNSUPPORTED: Final = ("ssl.keystore.location", "ssl.certificate.pem", "ssl.key.pem", "ssl.engine.location")
+_CARRIED: Final = frozenset(
+    {
+        *_PLAIN,
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.oauthbearer.config",
+        "ssl.endpoint.identification.algorithm",
+        # These say how librdkafka runs kinit; the raw client takes the ticket that is there.
+        "sasl.kerberos.principal",
+        "sasl.kerberos.keytab",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+    }
+)
+_INSTEAD: Final = {
+    "ssl.": "give PEM files with ssl.ca.location, ssl.certificate.location and ssl.key.location",
+    "sasl.": "use sasl.username and sasl.password, Kerberos, or a function for tokens as oauth_cb",
+}
 
 
 def connection(cluster: Cluster, request_ms: int) -> dict[str, Any]:
     """kafka-python's names for librdkafka's connection and security settings. ConfigError for one it has not."""
     config = cluster.config
-    for key in _UNSUPPORTED:
-        if key in config:
-            raise ConfigError(
-                f"config[{key!r}] is not supported by the transaction client: give PEM files with "
-                "ssl.certificate.location, ssl.key.location and ssl.ca.location."
-            )
+    for key in config:
+        for prefix, instead in _INSTEAD.items():
+            if key.startswith(prefix) and key not in _CARRIED:
+                raise ConfigError(
+                    f"config[{key!r}] cannot be carried over to the client that ends transactions: {instead}."
+                )
     found: dict[str, Any] = {ours: config[key] for key, ours in _PLAIN.items() if key in config}
     found.update(
         bootstrap_servers=cluster.bootstrap.split(","),

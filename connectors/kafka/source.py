@@ -47,6 +47,10 @@ V = TypeVar("V")
 Start: TypeAlias = "Literal['earliest', 'latest'] | datetime"
 
 _ADMIN_TIMEOUT = 20.0
+_GO_ON = (
+    "The job does not jump by itself; to accept that, start it under another name, with start= on the source "
+    "(docs/operations.md, input that is gone)."
+)
 _READ: Mapping[str, Any] = {
     "fetch.queue.backoff.ms": 5,
     "queued.min.messages": 200_000,
@@ -156,20 +160,21 @@ class KafkaSource(Generic[T]):
         if told != facts.topic_id:
             raise InputLost(
                 f"topic {self.topic} was deleted and created again since the checkpoint (topic id {told}, now "
-                f"{facts.topic_id}): offset {offset} of {split} means another record now. Start the job anew."
+                f"{facts.topic_id}): offset {offset} of {split} means another record now. {_GO_ON}"
             )
         if partition not in low:
-            raise InputLost(f"partition {split} is gone; the job still needed it from offset {offset}.")
+            raise InputLost(f"partition {split} is gone; the job still needed it from offset {offset}. {_GO_ON}")
         if offset < low[partition]:
             raise InputLost(
                 f"retention removed records of {split} that the job still needed: it stopped at offset {offset}, the "
-                f"log now starts at {low[partition]} ({low[partition] - offset} offsets are gone). Start the job anew, "
-                "and set retention longer than the longest outage."
+                f"log now starts at {low[partition]} ({low[partition] - offset} offsets are gone). Set retention "
+                f"longer than the longest outage. {_GO_ON}"
             )
         if offset > high[partition]:
             raise InputLost(
                 f"{split} was truncated: the job has read up to offset {offset}, the log now ends at "
-                f"{high[partition]} (an unclean leader election or a lost disk). Records already processed are gone."
+                f"{high[partition]} (an unclean leader election or a lost disk). Records already processed "
+                f"are gone. {_GO_ON}"
             )
 
     def ends(self, ctx: JobContext) -> Positions:

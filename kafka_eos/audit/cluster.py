@@ -46,8 +46,30 @@ Ranges = dict[str, dict[int, Range]]
 """By topic and partition."""
 
 
+_FOLLOWED = frozenset(
+    {
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.username",
+        "sasl.password",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.key.password",
+        "ssl.endpoint.identification.algorithm",
+    }
+)
+
+
 def java_config(bootstrap: str, config: Mapping[str, Any]) -> dict[str, str]:
-    """The security part of a librdkafka configuration in the Java client's words. Tuning is left out."""
+    """The security part of a librdkafka configuration in the Java client's words. Tuning is left out.
+
+    ConfigError for a security setting that the audit cannot follow.
+    """
+    if unknown := [name for name in config if name.startswith(("ssl.", "sasl.")) and name not in _FOLLOWED]:
+        raise ConfigError(
+            f"the audit cannot follow config[{unknown[0]!r}]; it knows PEM files, PLAIN and SCRAM: {sorted(_FOLLOWED)}"
+        )
     java = {"bootstrap.servers": bootstrap}
     for name in ("security.protocol", "client.id"):
         if name in config:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from kafka_eos.addresses import expect_no_secret
 from kafka_eos.checkpoints import arrow, objects, paths
 from kafka_eos.checkpoints.remote import RemoteStorage
 from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
+from kafka_eos.errors import ConfigError
 
 _MARKS = (paths.TERMS, paths.MANIFESTS)
 """A job that was ever started has something in one of these."""
@@ -41,4 +43,8 @@ def _directory(where: str | Path) -> Path | None:
 
 
 def _remote(uri: str) -> RemoteStorage:
+    try:
+        expect_no_secret(uri)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     return RemoteStorage((objects if urlsplit(uri).scheme in objects.SCHEMES else arrow).connect(uri))

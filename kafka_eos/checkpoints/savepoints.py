@@ -177,7 +177,7 @@ def newest_committed(storage: CheckpointStorage, job: str, *, settled: bool = Tr
     if settled and counted[0] != committed[0]:
         raise ConfigError(
             f"epoch {counted[0]} of job {job!r} is decided, and its output not committed yet: finish it first, with "
-            "kafka-eos doctor --end or by starting the job"
+            "kafka-eos doctor APP --end or by starting the job"
         )
     return manifest.load(storage, Manifest, paths.manifest_name(committed[0]), job)
 

@@ -60,6 +60,7 @@ def run(
     checkpoint when started again; so does one that began with a savepoint, by the same command.
 
     Example: `kafka-eos run orders.py --checkpoint-interval 500ms`
+
     Example: `kafka-eos run orders.py --checkpoint-dir v2 --from .kafka-eos/orders.savepoints/20260131T120000Z-0a1b2c3d`
     """
     pipeline, settings = open_app(

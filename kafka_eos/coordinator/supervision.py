@@ -190,7 +190,7 @@ class Supervision:
             except Fatal as worse:
                 raise worse from why
             except (KafkaEosError, OSError) as error:
-                self.notice(f"what is open may still be: {error}. Later: kafka-eos doctor --end")
+                self.notice(f"what is open may still be: {error}. Later: kafka-eos doctor APP --end")
             finally:
                 timer.cancel()
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kafka_eos.errors import ConfigError, PlanError
+from kafka_eos.errors import Bug, ConfigError, PlanError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Guarantee
+from kafka_eos.plan.cycles import back_edges
 from kafka_eos.plan.nodes import Exchange, Feedback, KeyBy, Loop, Node, PartialFold, Sink, for_dead_letters
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def validate(plan: Plan) -> None:
     _check_names(plan)
     _check_edges(plan)
     _check_use(plan)
+    _check_loops(plan)
     _check_local(plan)
     _check_sinks(plan)
     _check_guarantees(plan)
@@ -71,6 +73,21 @@ def _check_use(plan: Plan) -> None:
                 f"nothing reads the stream that {node.kind} {node.name!r} makes; "
                 f"end it with .sink(name, ...) or remove it.\n  {node.where}"
             )
+
+
+def _check_loops(plan: Plan) -> None:
+    """The edges that lead back are those of feedbacks, and no others: barriers wait for all the rest."""
+    ways = [(node.name, reader.name) for node in plan.nodes for reader, _ in plan.downstream(node.name)]
+    back = back_edges((node.name for node in plan.nodes), ways)
+    declared = {(node.name, node.to): node for node in plan.nodes if isinstance(node, Feedback)}
+    for (_, to), node in declared.items():
+        if (node.name, to) not in back:
+            raise PlanError(
+                f"what the body of loop {to!r} sends back does not come from the loop; make it from the "
+                f"stream that the body is given.\n  {node.where}"
+            )
+    if others := back - declared.keys():
+        raise Bug(f"the plan leads back by {sorted(others)}, which are no feedbacks")
 
 
 def _check_local(plan: Plan) -> None:

@@ -1,4 +1,4 @@
-"""A real S3-compatible server for tests: versitygw on a directory, or one that is named in KAFKA_EOS_TEST_S3."""
+"""A real S3-compatible server for tests: versitygw on a directory, or one that is named in TEST_S3."""
 
 from __future__ import annotations
 
@@ -109,6 +109,6 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 
 def given() -> str | None:
     """An address that the user gives to test against, with credentials in the environment."""
-    uri = os.environ.get("KAFKA_EOS_TEST_S3")
-    assert uri is None or urlsplit(uri).scheme, f"KAFKA_EOS_TEST_S3={uri} is not an address like s3://bucket/prefix?…"
+    uri = os.environ.get("TEST_S3")
+    assert uri is None or urlsplit(uri).scheme, f"TEST_S3={uri} is not an address like s3://bucket/prefix?…"
     return uri

@@ -1,7 +1,7 @@
 """What every checkpoint storage promises, shown on each: races, kills, damage, lost answers.
 
 S3 is a real server: versitygw if it is installed (``go install github.com/versity/versitygw/cmd/versitygw@latest``),
-or the address in KAFKA_EOS_TEST_S3; without either, those cases are skipped. ``pyarrow`` is a directory that is used
+or the address in TEST_S3; without either, those cases are skipped. ``pyarrow`` is a directory that is used
 through pyarrow.fs as a cluster's file system would be.
 """
 

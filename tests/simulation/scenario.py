@@ -10,8 +10,8 @@ import random
 from dataclasses import dataclass
 from functools import cache
 
+from kafka_eos.plan.cycles import back_edges
 from kafka_eos.protocol.alignment import Mode
-from kafka_eos.protocol.cycles import back_edges
 
 SPLITS = 3
 KEYS = 4

@@ -51,6 +51,16 @@ def test_nodes_come_in_order_with_derived_names_for_those_that_have_none() -> No
     ]
 
 
+def test_what_goes_round_must_come_from_the_loop() -> None:
+    pipeline = Pipeline("p")
+    other = pipeline.source("others", numbers())
+    out = pipeline.source("numbers", numbers()).iterate("again", lambda values: (other, values))
+    out.sink("out", MemorySink())
+
+    with pytest.raises(PlanError, match="'again' sends back does not come from the loop"):
+        pipeline.plan()
+
+
 def test_the_fingerprint_depends_on_names_and_edges_and_not_on_code() -> None:
     def doubled(fn: Callable[[int], int], name: str) -> str:
         pipeline = Pipeline("p")

@@ -69,11 +69,37 @@ def test_a_wrong_value_in_the_environment_names_the_variable(monkeypatch: pytest
         Settings.resolve()
 
 
-def test_a_misspelt_variable_is_not_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KAFKA_EOS_CHECKPOINT_INTERVALL", "1")
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("KAFKA_EOS_CHECKPOINT_INTERVALL", "did you mean KAFKA_EOS_CHECKPOINT_INTERVAL"),
+        ("KAFKA_EOS_BOOTSTRAP", "did you mean KAFKA_EOS_BOOTSTRAP_SERVERS"),
+        ("KAFKA_EOS_ZZZ", "operations.md"),
+    ],
+)
+def test_an_unknown_variable_is_not_ignored(monkeypatch: pytest.MonkeyPatch, name: str, hint: str) -> None:
+    monkeypatch.setenv(name, "1")
 
-    with pytest.raises(ConfigError, match="did you mean KAFKA_EOS_CHECKPOINT_INTERVAL"):
+    with pytest.raises(ConfigError, match=hint):
         Settings.resolve()
+
+
+@pytest.mark.parametrize("name", ["CACHE_DIR", "SERVICE_HOST", "PORT_9092_TCP_ADDR", "FAILPOINTS"])
+def test_variables_of_others_are_left_alone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(f"KAFKA_EOS_{name}", "1")
+
+    assert Settings.resolve().origin_of("batch_size") == "default"
+
+
+@pytest.mark.parametrize("address", ["s3://me:canary-77@bucket/x", "s3://bucket/x?secret_access_key=canary-77"])
+def test_an_address_with_a_secret_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("KAFKA_EOS_CHECKPOINT_DIR", address)
+
+    with pytest.raises(ConfigError, match="does not belong in an address") as raised:
+        Settings.resolve()
+
+    assert "canary-77" not in str(raised.value)
+    assert raised.value.__cause__ is None
 
 
 def test_other_processes_get_the_same_settings_whatever_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +111,14 @@ def test_other_processes_get_the_same_settings_whatever_their_environment(monkey
 
     assert read.model_dump() == settings.model_dump()
     assert read.origin_of("checkpoint_interval") == "code"
+
+
+@pytest.mark.parametrize("job", ["audit", "broker", "demo"])
+def test_a_job_is_not_kept_where_a_command_keeps_its_own(job: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="another name, or checkpoint_dir"):
+        Settings.resolve().checkpoints_of(job)
+
+    assert Settings.resolve(code={"checkpoint_dir": tmp_path}).checkpoints_of(job) == tmp_path / job
 
 
 def test_settings_are_frozen() -> None:

@@ -20,7 +20,7 @@ from kafka_eos.ids import Epoch, SplitId, Term
 from kafka_eos.interfaces import Positions
 from kafka_eos.operators.chain import Chain
 from kafka_eos.plan import Feedback, Forward, Node, Plan
-from kafka_eos.protocol.cycles import back_edges
+from kafka_eos.plan.cycles import back_edges
 from kafka_eos.provenance import column
 from kafka_eos.records import Batch
 from kafka_eos.schemas import KeyCodec, wire_codec

@@ -1,0 +1,113 @@
+"""A broker that wants TLS and a password: all clients of a job reach it, those of its recovery and of its audit too."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_eos.app import load
+from kafka_eos.audit import audit
+from kafka_eos.devbroker import Broker
+from kafka_eos.devbroker.java import find_java
+from kafka_eos.devbroker.settings import free_ports
+from kafka_eos.ids import AppRef
+from kafka_eos.settings import Settings
+from tests.chaos.harness import Job
+from tests.chaos.running import check_all, make_job, refused
+
+PASSWORD = "canary-8d21c4"
+KILLS = "manifest.published=kill@2;recovery.committed=kill;commit.between=kill@2"
+
+
+@dataclass(frozen=True)
+class Secured:
+    broker: Broker
+    address: str
+    """Where TLS and SASL are asked for; ``broker.bootstrap`` is open, for the test's own clients."""
+    config: Mapping[str, str]
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[Secured]:
+    store, authority = _certificate(tmp_path)
+    with Broker(tmp_path / "kafka") as first:
+        ports = json.loads((first.directory / "broker.json").read_text())
+    port, controller, (private,) = ports["port"], ports["controller_port"], free_ports(1)
+    secure = f"SASL_SSL://127.0.0.1:{private}"
+    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_app="{PASSWORD}";'
+    overrides = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},{secure},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},{secure}",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": login,
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(store),
+        "ssl.keystore.password": PASSWORD,
+    }
+    config = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "app",
+        "sasl.password": PASSWORD,
+        "ssl.ca.location": str(authority),
+    }
+    with Broker(tmp_path / "kafka", overrides=overrides) as broker:
+        yield Secured(broker, f"127.0.0.1:{private}", config)
+
+
+def _certificate(directory: Path) -> tuple[Path, Path]:
+    """A key store of Java for 127.0.0.1, and the certificate that clients trust, by the tool that comes with Java."""
+    store, authority = directory / "broker.p12", directory / "authority.pem"
+    tool = [str(Path(find_java()).with_name("keytool")), "-keystore", str(store), "-storepass", PASSWORD]
+    made = ["-genkeypair", "-alias", "broker", "-keyalg", "RSA", "-storetype", "PKCS12", "-dname", "CN=127.0.0.1"]
+    subprocess.run([*tool, *made, "-ext", "SAN=ip:127.0.0.1"], check=True, capture_output=True)
+    subprocess.run([*tool, "-exportcert", "-rfc", "-alias", "broker", "-file", str(authority)], check=True)
+    return store, authority
+
+
+def _job(secured: Secured, directory: Path, **config: str) -> Job:
+    security = json.dumps({**secured.config, **config})
+    return make_job(
+        secured.broker.bootstrap,
+        directory,
+        400,
+        "totals.py",
+        KAFKA_EOS_BOOTSTRAP_SERVERS=secured.address,
+        TEST_SECURITY=security,
+    )
+
+
+def test_a_job_is_killed_recovers_and_is_audited(
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any
+) -> None:
+    job = _job(secured, tmp_path)
+
+    job.run(KILLS)
+
+    check_all(job)
+    for name, value in job.environ().items():
+        monkeypatch.setenv(name, value)
+    app = AppRef(job.app)
+    reports = tmp_path / "reports"
+    settings = Settings.resolve(cli={"checkpoint_dir": job.checkpoints})
+    verdict = audit(load(app), settings, app=app, spark=spark, report_dir=reports)
+    assert verdict.exit_code == 0, verdict
+    kept = [*reports.rglob("*"), *job.checkpoints.rglob("*"), job.log]
+    assert [path for path in kept if path.is_file() and PASSWORD.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [({"ssl.ca.pem": "x"}, "ssl.ca.pem"), ({"sasl.password": "wrong"}, "uthenticat")],
+    ids=["not-carried-over", "wrong-password"],
+)
+def test_what_cannot_work_is_said_at_the_start(
+    secured: Secured, tmp_path: Path, config: dict[str, str], said: str
+) -> None:
+    assert said in refused(_job(secured, tmp_path, **config), 2)
