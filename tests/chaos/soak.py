@@ -171,7 +171,7 @@ class Soak:
 
 def soak(directory: Path, minutes: float, seed: int, workers: int) -> list[str]:
     """One run; the cells of its row. Raises AssertionError for anything that is not exact."""
-    load = os.getloadavg()[0]
+    load, commit = os.getloadavg()[0], _commit()
     with Broker(directory / "kafka") as broker:
         job = make_job(broker.bootstrap, directory, 0, "totals.py", TEST_PAUSE=0, KAFKA_EOS_PARALLELISM=workers)
         feeder = Feeder(job)
@@ -196,11 +196,11 @@ def soak(directory: Path, minutes: float, seed: int, workers: int) -> list[str]:
     now, loads = datetime.now(UTC), f"{load:.1f} … {os.getloadavg()[0]:.1f}"
     size = [f"{minutes:g}", str(seed), f"{feeder.written:,}"]
     verdict = [f"{epochs:,}", f"exact; audit: {headline}", loads]
-    return [f"{now:%Y-%m-%d %H:%M}", _commit(), str(workers), *size, *counts, *verdict]
+    return [f"{now:%Y-%m-%d %H:%M}", commit, str(workers), *size, *counts, *verdict]
 
 
 def _commit() -> str:
-    """Of the code that ran; with a plus if it was changed since."""
+    """Of the code that runs; with a plus if it was changed since."""
     asked = ("git", "-C", str(LEDGER.parent), "describe", "--always", "--dirty=+")
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
