@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import (
@@ -195,6 +195,18 @@ def kafka_errors(what: str) -> Iterator[None]:
         raise mapped(cause, what) from error
     except SystemError as error:
         raise RestartFromCheckpoint(f"{what}: the producer is fenced ({error.__cause__ or error})") from error
+
+
+def refusal(config: Mapping[str, Any], seconds: float) -> str | None:
+    """Why a cluster never lets this client in, as librdkafka tells it: TLS or authentication failed. None: not that."""
+    told: list[KafkaError] = []
+    asking: dict[str, Any] = {**config, "error_cb": told.append, "log_level": 0}
+    admin = AdminClient(asking)
+    with suppress(KafkaException):  # what it could not do is in ``told``
+        admin.list_topics(timeout=seconds)
+    admin.poll(0)
+    refused = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+    return next((error.str() for error in told if error.code() in refused), None)
 
 
 def bounded(call: Callable[[], T], seconds: float, what: str) -> T:

@@ -25,6 +25,7 @@ from kafka.protocol.consumer.group import OffsetFetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
+from kafka_eos.connectors.kafka.client import refusal
 from kafka_eos.connectors.kafka.security import connection
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.transactions import Description
@@ -83,6 +84,8 @@ class Coordinators:
         self._manager: Any = None
         self._known: dict[tuple[int, str], int] = {}
         self._end_version: int | None = None
+        self._welcome = False
+        """A connection came up, or it was asked why not."""
 
     @property
     def bootstrap(self) -> str:
@@ -308,6 +311,7 @@ class Coordinators:
                 last = _name(code(answer))
             except Retryable as error:
                 last = str(error)
+                self._expect_welcome(deadline)
             if kind is not None and last != "CONCURRENT_TRANSACTIONS":
                 self._known.pop((kind, str(place)), None)
             if time.monotonic() + pause > deadline:
@@ -317,6 +321,15 @@ class Coordinators:
         if forbidden and code(answer) in _FORBIDDEN:
             raise ConfigError(f"{what} for {place!r} is not allowed for this user: {_name(code(answer))}")
         return answer
+
+    def _expect_welcome(self, deadline: float) -> None:
+        """ConfigError if no connection has come up because of TLS or the login: kafka-python says "timeout" then."""
+        if self._welcome or (self._manager is not None and self._manager.bootstrapped):
+            return
+        self._welcome = True
+        left = max(0.1, min(_REQUEST_MS / 1000, deadline - time.monotonic()))
+        if reason := refusal(self._cluster.client({}, {}), left):
+            raise ConfigError(f"Kafka at {self._cluster.bootstrap} refuses the connection: {reason}")
 
     def _send(self, request: Any, kind: int | None, place: str | int | None, deadline: float) -> Any:
         if kind is not None:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from kafka_eos.app import load
-from kafka_eos.audit import audit
 from kafka_eos.devbroker import Broker
 from kafka_eos.devbroker.java import find_java
 from kafka_eos.devbroker.settings import free_ports
-from kafka_eos.ids import AppRef
-from kafka_eos.settings import Settings
 from tests.chaos.harness import Job
 from tests.chaos.running import check_all, make_job, refused
 
@@ -44,6 +40,7 @@ def secured(tmp_path: Path) -> Iterator[Secured]:
     overrides = {
         "listeners": f"PLAINTEXT://127.0.0.1:{port},{secure},CONTROLLER://127.0.0.1:{controller}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},{secure}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL",
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl_ssl.plain.sasl.jaas.config": login,
         "ssl.keystore.type": "PKCS12",
@@ -83,23 +80,19 @@ def _job(secured: Secured, directory: Path, **config: str) -> Job:
     )
 
 
-def test_a_job_is_killed_recovers_and_is_audited(
-    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any
-) -> None:
+def test_a_job_is_killed_recovers_and_is_audited(secured: Secured, tmp_path: Path) -> None:
     job = _job(secured, tmp_path)
 
     job.run(KILLS)
 
     check_all(job)
-    for name, value in job.environ().items():
-        monkeypatch.setenv(name, value)
-    app = AppRef(job.app)
     reports = tmp_path / "reports"
-    settings = Settings.resolve(cli={"checkpoint_dir": job.checkpoints})
-    verdict = audit(load(app), settings, app=app, spark=spark, report_dir=reports)
-    assert verdict.exit_code == 0, verdict
-    kept = [*reports.rglob("*"), *job.checkpoints.rglob("*"), job.log]
-    assert [path for path in kept if path.is_file() and PASSWORD.encode() in path.read_bytes()] == []
+    command = [sys.executable, "-m", "kafka_eos", "audit", str(job.app), "--checkpoint-dir", str(job.checkpoints)]
+    done = subprocess.run([*command, "--report-dir", str(reports)], env=job.environ(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout[:5]) == (0, "PASS:"), done.stdout + done.stderr
+    kept = [path for path in (*reports.rglob("*"), *job.checkpoints.rglob("*"), job.log) if path.is_file()]
+    assert [path for path in kept if PASSWORD.encode() in path.read_bytes()] == []
+    assert PASSWORD not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
