@@ -212,6 +212,7 @@ def test_every_worker_has_a_copy_of_what_is_broadcast(ran: Any, spark: Any, work
 
 
 @workers
+@pytest.mark.campaign
 def test_dead_letters_from_behind_an_exchange_are_foretold_by_name(ran: Any, spark: Any, workers: int) -> None:
     verdict = ran(LETTERS, workers).audit(spark)
 

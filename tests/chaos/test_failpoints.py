@@ -72,7 +72,6 @@ USUAL = {
     "source.capture.before-killed-again",
     "snapshot.linked-killed",
     "sink.prepare.after-killed",
-    "coordinator.ack-killed",
     "manifest.synced-killed",
     "manifest.renamed-killed",
     "manifest.published-killed-again",
@@ -81,7 +80,6 @@ USUAL = {
     "receipt.before-killed",
     "retention.between-killed",
     "recovery.claimed-killed",
-    "recovery.resolved-killed",
 }
 """One or two cells of each phase; all others are left to the campaign."""
 

@@ -62,6 +62,7 @@ def test_sums_in_two_phases_move_to_more_workers(new_job: NewJob, tmp_path: Path
 
 
 @pytest.mark.chaos
+@pytest.mark.campaign
 def test_local_state_is_exact_and_stays_where_it_is(new_job: NewJob) -> None:
     """Payments of an account are in one partition, so nothing has to change workers."""
     job = new_job(PAYMENTS, "totals.py", TEST_LOCAL=1, TEST_PAUSE=0.001)

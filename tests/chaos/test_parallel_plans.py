@@ -57,6 +57,7 @@ def test_two_exchanges_in_a_row(stormy: Callable[..., Job]) -> None:
     _provenance_is_unique(job)
 
 
+@pytest.mark.campaign
 def test_rows_under_way_through_two_exchanges_keep_their_order_in_a_single_worker(new_job: NewJob) -> None:
     """Those further down are older, so they go first: also where nothing lies between the two any more."""
     job = new_job(PAYMENTS, "routes.py", TEST_ROUTE="stages", TEST_PAUSE_AFTER=0.004)

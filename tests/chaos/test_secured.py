@@ -16,6 +16,7 @@ from kafka_eos.devbroker.java import find_java
 from kafka_eos.devbroker.settings import free_ports
 from tests.chaos.harness import Job
 from tests.chaos.running import check_all, make_job, refused
+from tests.marks import campaign
 
 PASSWORD = "canary-8d21c4"
 KILLS = "manifest.published=kill@2;recovery.committed=kill;commit.between=kill@2"
@@ -97,8 +98,7 @@ def test_a_job_is_killed_recovers_and_is_audited(secured: Secured, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("config", "said"),
-    [({"ssl.ca.pem": "x"}, "ssl.ca.pem"), ({"sasl.password": "wrong"}, "uthenticat")],
-    ids=["not-carried-over", "wrong-password"],
+    [campaign({"ssl.ca.pem": "x"}, "ssl.ca.pem", named="not-carried-over"), ({"sasl.password": "wrong"}, "uthenticat")],
 )
 def test_what_cannot_work_is_said_at_the_start(
     secured: Secured, tmp_path: Path, config: dict[str, str], said: str

@@ -70,6 +70,7 @@ def test_a_worker_that_gives_no_sign_of_life_is_replaced(new_job: NewJob) -> Non
     check_all(job)
 
 
+@pytest.mark.campaign
 def test_sigterm_drains(new_job: NewJob) -> None:
     job = new_job(1500, TEST_PAUSE=0.002)
     with running(job) as run:

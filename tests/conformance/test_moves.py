@@ -11,6 +11,7 @@ from kafka_eos.app import load
 from kafka_eos.audit import audit
 from tests.conformance.cases import CASES, Fed
 from tests.conformance.runs import REFERENCE, Run, Runs, differences, feed
+from tests.marks import campaign
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 TURNS = ("embedded-3", "spark", "embedded-1")
@@ -30,7 +31,7 @@ def thirds(rows: list[Fed]) -> list[list[Fed]]:
     return [rows[turn * size : (turn + 1) * size] for turn in range(len(TURNS))]
 
 
-@pytest.mark.parametrize(("name", "how"), [("keyed", "savepoints"), ("stages", "checkpoints")])
+@pytest.mark.parametrize(("name", "how"), [("keyed", "savepoints"), campaign("stages", "checkpoints")])
 def test_a_job_goes_there_and_back(runs: Runs, spark: Any, name: str, how: str) -> None:
     """Its history is one, by comparison and by the audit: with savepoints over all of its checkpoint directories."""
     reference, case = runs.of(name, REFERENCE, spark), CASES[name]

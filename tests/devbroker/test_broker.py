@@ -113,6 +113,7 @@ def test_a_second_broker_in_the_same_directory_is_refused(broker_factory: Callab
     assert serves(broker.port)
 
 
+@pytest.mark.campaign
 def test_a_daemon_outlives_who_started_it_and_others_do_not(tmp_path: Path) -> None:
     brokers = {daemon: Broker(tmp_path / f"daemon-{daemon}") for daemon in (True, False)}
     script = "import sys; from pathlib import Path; from kafka_eos.devbroker import Broker\n" + "\n".join(

@@ -137,6 +137,7 @@ def test_pyspark_that_is_not_installed(home: Path) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.campaign
 def test_a_python_of_another_version(home: Path, other_python: str) -> None:
     code, _, shown = kafka_eos(
         home, "run", "flat.py", "--engine", "spark", "--master", "local[1,2]", "--until-caught-up",

@@ -295,7 +295,7 @@ def test_an_epoch_that_is_decided_only_must_be_finished_first(job: tuple[LocalSt
     values = {name: getattr(job[1], name) for name in job[1].__struct_fields__}
     publish(job[0], Manifest(**{**values, "epoch": 8}))
 
-    with pytest.raises(ConfigError, match=r"epoch 8/3 .* not committed yet.*doctor --end"):
+    with pytest.raises(ConfigError, match=r"epoch 8/3 .* not committed yet.*doctor APP --end"):
         savepoints.newest_committed(job[0], JOB)
     assert savepoints.newest_committed(job[0], JOB, settled=False) == job[1]
 
