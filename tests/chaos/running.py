@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
@@ -103,8 +103,8 @@ class Running:
 
     def until_all_committed(self) -> None:
         """Wait until everything that is in the input now has been read and belongs to committed epochs."""
-        wanted = _ends(self.job)
-        self.until(lambda: _reached(self.job, wanted), "read everything")
+        wanted = _answered(lambda: _ends(self.job))
+        self.until(lambda: _answered(lambda: _reached(self.job, wanted)), "read everything")
 
     def until_stopped(self, fired: int = 1) -> None:
         """Wait until a ``stop`` failpoint has frozen the supervisor."""
@@ -159,11 +159,25 @@ def signal_worker(pid: int, number: signal.Signals) -> None:
     os.kill(pid, number)
 
 
+def _answered(ask: Callable[[], T]) -> T:
+    """What a broker answers that may just have been started: leaders and coordinators come a moment later."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return ask()
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
 def _ends(job: Job) -> dict[int, int]:
     """Where each partition of the input ends."""
     with _client(job) as consumer:
-        partitions = consumer.list_topics(job.input, 10).topics[job.input].partitions
-        return {p: consumer.get_watermark_offsets(TopicPartition(job.input, p), 10)[1] for p in partitions}
+        topic = consumer.list_topics(job.input, 10).topics[job.input]
+        if topic.error is not None:
+            raise KafkaException(topic.error)
+        return {p: consumer.get_watermark_offsets(TopicPartition(job.input, p), 10)[1] for p in topic.partitions}
 
 
 def _reached(job: Job, ends: dict[int, int]) -> bool:
