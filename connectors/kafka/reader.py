@@ -6,7 +6,7 @@ of a partition when librdkafka reports the end; nothing else moves it.
 
 from __future__ import annotations
 
-import itertools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +21,8 @@ T = TypeVar("T")
 Reject = Callable[[RawRecord, Exception], None]
 Decode = Callable[[Message], Any]
 
+_SILENCE = 10.0
+"""Seconds without an answer to a fetch of a partition until it is asked for anew."""
 _value: Callable[[Message], bytes | None] = Message.value
 _key: Callable[[Message], bytes | None] = Message.key
 _offset: Callable[[Message], int] = Message.offset  # type: ignore[assignment]
@@ -141,6 +143,8 @@ class KafkaReader(Generic[T]):
         self._consumer, self._source, self._topic = consumer, source, topic
         self._columns, self._reject = columns, reject
         self._next: dict[int, int] = {}
+        self._silent: dict[int, float] = {}
+        """Since when a partition has not been answered for."""
         self._topic_ids: dict[int, str] = {}
         self.assign(positions)
 
@@ -239,7 +243,22 @@ class KafkaReader(Generic[T]):
         return {split_id(self._topic, p): position(o, self._topic_ids[p]) for p, o in self._next.items()}
 
     def lag(self) -> int | None:
-        return total_lag(itertools.starmap(self._behind, self._next.items()))
+        behind = {partition: self._behind(partition, offset) for partition, offset in self._next.items()}
+        self._fetch_anew([partition for partition, known in behind.items() if known is None])
+        return total_lag(behind.values())
+
+    def _fetch_anew(self, silent: Sequence[int]) -> None:
+        """Give librdkafka a partition again that it has not fetched for long: after the death of its broker it was
+        seen not to ask for one any more. What it has buffered of it is fetched again, from where ``poll`` is.
+        """
+        now = time.monotonic()
+        self._silent = {partition: self._silent.get(partition, now) for partition in silent}
+        stuck = [partition for partition, since in self._silent.items() if now - since > _SILENCE]
+        if stuck:
+            with kafka_errors(f"assign {self._topic} again"):
+                self._consumer.incremental_unassign([TopicPartition(self._topic, p) for p in stuck])
+                self._consumer.incremental_assign([TopicPartition(self._topic, p, self._next[p]) for p in stuck])
+            self._silent = {}
 
     def _behind(self, partition: int, offset: int) -> int | None:
         """Records from ``offset`` to the end that the last fetch told; it is negative before the first."""
