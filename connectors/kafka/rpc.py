@@ -84,8 +84,8 @@ class Coordinators:
         self._manager: Any = None
         self._known: dict[tuple[int, str], int] = {}
         self._end_version: int | None = None
-        self._welcome = False
-        """A connection came up, or it was asked why not."""
+        self._asked_why = False
+        """Why no connection came up is asked once: it takes seconds, and the answer does not change."""
 
     @property
     def bootstrap(self) -> str:
@@ -324,9 +324,9 @@ class Coordinators:
 
     def _expect_welcome(self, deadline: float) -> None:
         """ConfigError if no connection has come up because of TLS or the login: kafka-python says "timeout" then."""
-        if self._welcome or (self._manager is not None and self._manager.bootstrapped):
+        if self._asked_why or (self._manager is not None and self._manager.bootstrapped):
             return
-        self._welcome = True
+        self._asked_why = True
         left = max(0.1, min(_REQUEST_MS / 1000, deadline - time.monotonic()))
         if reason := refusal(self._cluster.client({}, {}), left):
             raise ConfigError(f"Kafka at {self._cluster.bootstrap} refuses the connection: {reason}")

@@ -41,20 +41,19 @@ _CARRIED: Final = frozenset(
     }
 )
 _INSTEAD: Final = {
-    "ssl.": "give PEM files with ssl.ca.location, ssl.certificate.location and ssl.key.location",
-    "sasl.": "use sasl.username and sasl.password, Kerberos, or a function for tokens as oauth_cb",
+    "ssl": "give PEM files with ssl.ca.location, ssl.certificate.location and ssl.key.location",
+    "sasl": "use sasl.username and sasl.password, Kerberos, or a function for tokens as oauth_cb",
 }
 
 
 def connection(cluster: Cluster, request_ms: int) -> dict[str, Any]:
     """kafka-python's names for librdkafka's connection and security settings. ConfigError for one it has not."""
     config = cluster.config
-    for key in config:
-        for prefix, instead in _INSTEAD.items():
-            if key.startswith(prefix) and key not in _CARRIED:
-                raise ConfigError(
-                    f"config[{key!r}] cannot be carried over to the client that ends transactions: {instead}."
-                )
+    for key in sorted(config.keys() - _CARRIED):
+        if instead := _INSTEAD.get(key.partition(".")[0]):
+            raise ConfigError(
+                f"config[{key!r}] cannot be carried over to the client that ends transactions: {instead}."
+            )
     found: dict[str, Any] = {ours: config[key] for key, ours in _PLAIN.items() if key in config}
     found.update(
         bootstrap_servers=cluster.bootstrap.split(","),

@@ -87,7 +87,7 @@ class Plan:
         return tuple(node for node in self.nodes if node.partitioning is not None)
 
     @property
-    def feedbacks(self) -> tuple[Node, ...]:
+    def feedbacks(self) -> tuple[Feedback, ...]:
         """The exchanges that lead back to loops."""
         return tuple(node for node in self.nodes if isinstance(node, Feedback))
 

@@ -79,7 +79,7 @@ def _check_loops(plan: Plan) -> None:
     """The edges that lead back are those of feedbacks, and no others: barriers wait for all the rest."""
     ways = [(node.name, reader.name) for node in plan.nodes for reader, _ in plan.downstream(node.name)]
     back = back_edges((node.name for node in plan.nodes), ways)
-    declared = {(node.name, node.to): node for node in plan.nodes if isinstance(node, Feedback)}
+    declared = {(node.name, node.to): node for node in plan.feedbacks}
     for (_, to), node in declared.items():
         if (node.name, to) not in back:
             raise PlanError(

@@ -58,6 +58,17 @@ def once(name):
         return False
     return True
 """
+TOTALS = """
+pipeline = Pipeline("{name}")
+(
+    pipeline.source("payments", KafkaSource("{input}", value=Payment))
+    .filter(lambda payment: payment.amount > 0)
+    .key_by(lambda payment: payment.account)
+    .fold("total", init=lambda: Total("", 0, -1), step=add, emit=lambda account, total: total)
+    .sink("to-kafka", KafkaSink("{output}", value=Total, key=lambda total: total.account))
+)
+"""
+"""The running totals that most tests of an engine's behaviour want, for ``Job``."""
 
 
 @dataclass

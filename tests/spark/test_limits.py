@@ -15,23 +15,13 @@ from kafka_eos.records import Batch
 from kafka_eos.spark.messages import Quota
 from kafka_eos.spark.quota import Meter, share
 from kafka_eos.testing.sources import ListOrigin
-from tests.spark.kit import Job, feed, payment, rows, same, totals
+from tests.spark.kit import TOTALS, Job, feed, payment, rows, same, totals
 
 NewJob = Callable[..., Job]
 
 COPY = """
 pipeline = Pipeline("{name}")
 pipeline.source("in", KafkaSource("{input}")).sink("out", KafkaSink("{output}"))
-"""
-TOTALS = """
-pipeline = Pipeline("{name}")
-(
-    pipeline.source("payments", KafkaSource("{input}", value=Payment))
-    .filter(lambda payment: payment.amount > 0)
-    .key_by(lambda payment: payment.account)
-    .fold("total", init=lambda: Total("", 0, -1), step=add, emit=lambda account, total: total)
-    .sink("to-kafka", KafkaSink("{output}", value=Total, key=lambda total: total.account))
-)
 """
 
 

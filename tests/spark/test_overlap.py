@@ -14,12 +14,12 @@ from kafka_eos.coordinator.history import read
 from kafka_eos.ids import AppRef
 from kafka_eos.spark import SparkEngine
 from tests.spark.drivers import Run, fired
-from tests.spark.kit import Job, feed, payment, rows, same, totals
+from tests.spark.kit import TOTALS, Job, feed, payment, rows, same, totals
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 NewJob = Callable[..., Job]
 
-TOTALS = """
+WATCHED = """
 from kafka_eos.errors import RestartFromCheckpoint
 
 def prepared(epoch):
@@ -65,16 +65,8 @@ class Watched(KafkaSink):
 
         committer.commit = late
         return committer
-
-pipeline = Pipeline("{name}")
-(
-    pipeline.source("payments", KafkaSource("{input}", value=Payment))
-    .filter(lambda payment: payment.amount > 0)
-    .key_by(lambda payment: payment.account)
-    .fold("total", init=lambda: Total("", 0, -1), step=add, emit=lambda account, total: total)
-    .sink("to-kafka", Watched("{output}", value=Total, key=lambda total: total.account))
-)
 """
+APP = WATCHED + TOTALS.replace("KafkaSink(", "Watched(")
 
 ASK = """
                 from kafka_eos.coordinator import requests
@@ -100,7 +92,7 @@ def aborted(job: Job) -> str:
 
 def test_an_epoch_runs_while_the_one_before_it_is_committed(new_job: NewJob, spark: Any) -> None:
     """The commit of the first waits for output of the second: one after the other they would never end."""
-    job = new_job(TOTALS.replace("FAULT", "pass"), input=3, output=2)
+    job = new_job(APP.replace("FAULT", "pass"), input=3, output=2)
     feed(job, "input", map(payment, range(200)))
 
     job.on_spark(spark, max_records_per_epoch=50)
@@ -113,7 +105,7 @@ def test_an_epoch_runs_while_the_one_before_it_is_committed(new_job: NewJob, spa
 
 
 def test_a_commit_that_fails_ends_the_epoch_that_runs(new_job: NewJob, spark: Any) -> None:
-    job = new_job(TOTALS.replace("FAULT", "raise RestartFromCheckpoint('not now')"), input=3, output=2)
+    job = new_job(APP.replace("FAULT", "raise RestartFromCheckpoint('not now')"), input=3, output=2)
     feed(job, "input", map(payment, range(200)))
 
     job.on_spark(spark, max_records_per_epoch=50)
@@ -124,7 +116,7 @@ def test_a_commit_that_fails_ends_the_epoch_that_runs(new_job: NewJob, spark: An
 
 
 def test_old_epochs_go_while_there_is_always_more_to_read(new_job: NewJob, spark: Any) -> None:
-    job = new_job(TOTALS.replace("FAULT", "pass"), input=2, output=1)
+    job = new_job(APP.replace("FAULT", "pass"), input=2, output=1)
     feed(job, "input", map(payment, range(400)))
     stored: list[int] = []
 
@@ -141,7 +133,7 @@ def test_old_epochs_go_while_there_is_always_more_to_read(new_job: NewJob, spark
 
 def test_a_stop_between_two_epochs_finishes_both(new_job: NewJob, spark: Any) -> None:
     """It is asked for while one runs and one is committed: the savepoint is of the last, and nothing comes after it."""
-    job = new_job(TOTALS.replace("FAULT", ASK), input=2, output=1)
+    job = new_job(APP.replace("FAULT", ASK), input=2, output=1)
     feed(job, "input", map(payment, range(400)))
 
     job.on_spark(spark, max_records_per_epoch=20)
@@ -156,7 +148,7 @@ def test_a_stop_between_two_epochs_finishes_both(new_job: NewJob, spark: Any) ->
 
 @pytest.mark.campaign
 def test_a_driver_that_is_killed_while_it_commits_and_runs_and_again_while_it_recovers(new_job: NewJob) -> None:
-    job = new_job(TOTALS.replace("FAULT", "os.kill(os.getpid(), signal.SIGKILL)"), input=3, output=2)
+    job = new_job(APP.replace("FAULT", "os.kill(os.getpid(), signal.SIGKILL)"), input=3, output=2)
     feed(job, "input", map(payment, range(200)))
     script, environ = "recovery.probed=kill;recovery.committed=kill", {"KAFKA_EOS_MAX_RECORDS_PER_EPOCH": "50"}
 

@@ -13,21 +13,10 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.history import read
 from tests.spark.cluster import cluster
 from tests.spark.drivers import Run, fired
-from tests.spark.kit import Job, feed, payment, rows, same, totals
+from tests.spark.kit import TOTALS, Job, feed, payment, rows, same, totals
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 NewJob = Callable[..., Job]
-
-TOTALS = """
-pipeline = Pipeline("{name}")
-(
-    pipeline.source("payments", KafkaSource("{input}", value=Payment))
-    .filter(lambda payment: payment.amount > 0)
-    .key_by(lambda payment: payment.account)
-    .fold("total", init=lambda: Total("", 0, -1), step=add, emit=lambda account, total: total)
-    .sink("to-kafka", KafkaSink("{output}", value=Total, key=lambda total: total.account))
-)
-"""
 
 RANDOM = """
 import random
