@@ -31,6 +31,7 @@ from kafka_eos.errors import ConfigError, Fatal, InputLost, KafkaEosError, Resta
 __all__ = [
     "EOF",
     "AdminClient",
+    "BrokerWatch",
     "Consumer",
     "ConsumerGroupTopicPartitions",
     "IsolationLevel",
@@ -181,6 +182,24 @@ def undelivered(error: KafkaError, message: Message) -> str:
         f"{error.str()}: the topic {message.topic()} refused a batch of records as larger than its max.message.bytes. "
         "Raise that, or make the outputs smaller (or batch.size in the sink's config=…, if each of them is small)"
     )
+
+
+class BrokerWatch:
+    """Learns from a client's own statistics whether there is a broker left that it could ask.
+
+    librdkafka forgets each broker that an answer about metadata does not name, and a broker that was just started
+    names none, not even itself. A client that has forgotten all of them never asks again
+    (confluentinc/librdkafka#5301, seen with 2.16): it has to be replaced.
+    """
+
+    _NEVER_ASKED: Final = frozenset({"internal", "logical"})
+
+    def __init__(self) -> None:
+        self.forgotten = False
+
+    def learn(self, statistics: Mapping[str, Any]) -> None:
+        known: Mapping[str, Any] = statistics.get("brokers", {})
+        self.forgotten = all(broker.get("source") in self._NEVER_ASKED for broker in known.values())
 
 
 @contextmanager

@@ -16,7 +16,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kafka_eos.connectors.kafka.client import KafkaError, Message, Producer, kafka_errors, undelivered, until_done
+from kafka_eos.connectors.kafka.client import (
+    BrokerWatch,
+    KafkaError,
+    Message,
+    Producer,
+    kafka_errors,
+    undelivered,
+    until_done,
+)
 from kafka_eos.errors import KafkaEosError, RestartFromCheckpoint
 
 SPARE: Final = 1
@@ -42,21 +50,30 @@ class _Told:
     def __init__(self) -> None:
         self.producer_id = self.producer_epoch = -1
         self.failures: list[str] = []
+        self._brokers = BrokerWatch()
 
     def learn(self, statistics: str) -> None:
+        known = json.loads(statistics)
+        self._brokers.learn(known)
+        if self._brokers.forgotten:
+            self._fail("the client has forgotten every broker and will not find one again")
         # The identity is fixed for this instance: it carries one transaction and never bumps its epoch.
         if self.producer_id < 0:
-            known = json.loads(statistics).get("eos", {})
-            self.producer_epoch = known.get("producer_epoch", -1)
-            self.producer_id = known.get("producer_id", -1)
+            identity = known.get("eos", {})
+            self.producer_epoch = identity.get("producer_epoch", -1)
+            self.producer_id = identity.get("producer_id", -1)
 
     def failed(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and len(self.failures) < 5:
-            self.failures.append(undelivered(error, message))
+        if error is not None:
+            self._fail(undelivered(error, message))
 
     def error(self, error: KafkaError) -> None:
-        if error.fatal() and len(self.failures) < 5:
-            self.failures.append(error.str())
+        if error.fatal():
+            self._fail(error.str())
+
+    def _fail(self, reason: str) -> None:
+        if len(self.failures) < 5 and reason not in self.failures:
+            self.failures.append(reason)
 
 
 class Warm:

@@ -6,11 +6,19 @@ of a partition when librdkafka reports the end; nothing else moves it.
 
 from __future__ import annotations
 
-import time
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from kafka_eos.connectors.kafka.client import EOF, Consumer, Message, TopicPartition, consumed, kafka_errors
+from kafka_eos.connectors.kafka.client import (
+    EOF,
+    BrokerWatch,
+    Consumer,
+    Message,
+    TopicPartition,
+    consumed,
+    kafka_errors,
+)
 from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.errors import Bug, ConfigError, PoisonRecord, RestartFromCheckpoint
 from kafka_eos.ids import SplitId
@@ -21,8 +29,7 @@ T = TypeVar("T")
 Reject = Callable[[RawRecord, Exception], None]
 Decode = Callable[[Message], Any]
 
-_SILENCE = 10.0
-"""Seconds without an answer to a fetch of a partition until it is asked for anew."""
+_STATISTICS_MS = 1_000
 _value: Callable[[Message], bytes | None] = Message.value
 _key: Callable[[Message], bytes | None] = Message.key
 _offset: Callable[[Message], int] = Message.offset  # type: ignore[assignment]
@@ -128,23 +135,44 @@ def record_decoder(
     return lambda messages: (messages, decode)
 
 
+class _Client:
+    """A consumer that is replaced by a new one when it has forgotten every broker."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._brokers = brokers = BrokerWatch()
+        # The callback must not know the consumer: each would keep the other alive.
+        told = {
+            "statistics.interval.ms": _STATISTICS_MS,
+            "stats_cb": lambda statistics: brokers.learn(json.loads(statistics)),
+        }
+        self._config = config
+        with kafka_errors("consumer"):
+            self.consumer = Consumer({**config, **told})
+
+    @property
+    def lost(self) -> bool:
+        return self._brokers.forgotten
+
+    def successor(self) -> _Client:
+        self.consumer.close()
+        return _Client(self._config)
+
+
 class KafkaReader(Generic[T]):
     """One consumer over the partitions of one subtask. Not thread-safe."""
 
     def __init__(
         self,
-        consumer: Consumer,
+        config: Mapping[str, Any],
         source: str,
         topic: str,
         positions: Positions,
         columns: Callable[[Sequence[Message]], tuple[Sequence[Any], Callable[[Any], Any]]],
         reject: Reject | None,
     ) -> None:
-        self._consumer, self._source, self._topic = consumer, source, topic
+        self._client, self._source, self._topic = _Client(config), source, topic
         self._columns, self._reject = columns, reject
         self._next: dict[int, int] = {}
-        self._silent: dict[int, float] = {}
-        """Since when a partition has not been answered for."""
         self._topic_ids: dict[int, str] = {}
         self.assign(positions)
 
@@ -154,12 +182,17 @@ class KafkaReader(Generic[T]):
             return
         self._next.update({p: offset_of(at) for p, at in added.items()})
         self._topic_ids.update({p: str(at.get("topic_id", "")) for p, at in added.items()})
+        self._fetch_from({p: offset_of(at) for p, at in added.items()})
+
+    def _fetch_from(self, offsets: Mapping[int, int]) -> None:
         with kafka_errors(f"assign {self._topic}"):
-            self._consumer.incremental_assign(
-                [TopicPartition(self._topic, p, offset_of(at)) for p, at in added.items()]
-            )
+            self._client.consumer.incremental_assign([TopicPartition(self._topic, p, o) for p, o in offsets.items()])
 
     def poll(self, max_records: int, timeout: float) -> Batch[T] | None:
+        if self._client.lost:
+            # What the old consumer had buffered is fetched again: nothing was returned of it.
+            self._client = self._client.successor()
+            self._fetch_from(self._next)
         messages, ends = self._fetch(max_records, timeout)
         batch = self._decoded(messages) if messages else None
         # Only now: had a record been refused, nothing may have moved.
@@ -184,7 +217,7 @@ class KafkaReader(Generic[T]):
     def _fetch(self, max_records: int, timeout: float) -> tuple[list[Message], Mapping[int, int]]:
         """Records, and by partition the end that was reached."""
         # consume() with a timeout waits for all max_records; so take what is there, else wait for the first.
-        consume = self._consumer.consume
+        consume = self._client.consumer.consume
         with kafka_errors(f"read {self._topic}"):
             messages: list[Message] = consume(max_records, 0)
             if not messages and timeout > 0:
@@ -243,28 +276,13 @@ class KafkaReader(Generic[T]):
         return {split_id(self._topic, p): position(o, self._topic_ids[p]) for p, o in self._next.items()}
 
     def lag(self) -> int | None:
-        behind = {partition: self._behind(partition, offset) for partition, offset in self._next.items()}
-        self._fetch_anew([partition for partition, known in behind.items() if known is None])
-        return total_lag(behind.values())
-
-    def _fetch_anew(self, silent: Sequence[int]) -> None:
-        """Give librdkafka a partition again that it has not fetched for long: after the death of its broker it was
-        seen not to ask for one any more. What it has buffered of it is fetched again, from where ``poll`` is.
-        """
-        now = time.monotonic()
-        self._silent = {partition: self._silent.get(partition, now) for partition in silent}
-        stuck = [partition for partition, since in self._silent.items() if now - since > _SILENCE]
-        if stuck:
-            with kafka_errors(f"assign {self._topic} again"):
-                self._consumer.incremental_unassign([TopicPartition(self._topic, p) for p in stuck])
-                self._consumer.incremental_assign([TopicPartition(self._topic, p, self._next[p]) for p in stuck])
-            self._silent = {}
+        return total_lag(self._behind(partition, offset) for partition, offset in self._next.items())
 
     def _behind(self, partition: int, offset: int) -> int | None:
         """Records from ``offset`` to the end that the last fetch told; it is negative before the first."""
         at = TopicPartition(self._topic, partition)
         with kafka_errors(f"lag of {self._topic}"):
-            known: tuple[int, int] | None = self._consumer.get_watermark_offsets(at, cached=True)
+            known: tuple[int, int] | None = self._client.consumer.get_watermark_offsets(at, cached=True)
         return max(0, known[1] - offset) if known and known[1] >= 0 else None
 
     def reached(self, ends: Positions) -> bool:
@@ -274,7 +292,7 @@ class KafkaReader(Generic[T]):
 
     def close(self) -> None:
         try:
-            self._consumer.close()
+            self._client.consumer.close()
         except RuntimeError as error:
             raise RestartFromCheckpoint(f"the consumer of {self._topic} was closed twice") from error
 

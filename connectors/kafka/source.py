@@ -12,7 +12,6 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from kafka_eos.connectors.kafka.client import (
     AdminClient,
-    Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     OffsetSpec,
@@ -188,10 +187,9 @@ class KafkaSource(Generic[T]):
         check_splits(self.topic, positions)
         where = self._cluster(ctx.job)
         group = self._group or ctx.job.job
-        with kafka_errors("consumer"):
-            consumer = Consumer(where.client(_READ, {**_READ_ALWAYS, "group.id": group}))
+        config = where.client(_READ, {**_READ_ALWAYS, "group.id": group})
         reject = ctx.shared.get(f"reject:{ctx.operator}")
-        return KafkaReader(consumer, ctx.operator, self.topic, positions, self._columns, reject)
+        return KafkaReader(config, ctx.operator, self.topic, positions, self._columns, reject)
 
     def audit_log(self, ctx: JobContext) -> tuple[str, str, Mapping[str, Any]]:
         """For the audit: topic, bootstrap servers and librdkafka settings."""
@@ -216,7 +214,8 @@ class KafkaSource(Generic[T]):
             with kafka_errors("group offsets"):
                 for future in self._client(self._cluster(ctx)).alter_consumer_group_offsets([request]).values():
                     future.result(_ADMIN_TIMEOUT)
-        except (RestartFromCheckpoint, TimeoutError) as error:
+        except (Retryable, RestartFromCheckpoint, TimeoutError) as error:
+            self._admin = None  # a new client finds the brokers anew
             raise Retryable(f"the group's offsets could not be written: {error}") from error
 
     def _cluster(self, ctx: JobContext) -> Cluster:

@@ -1,0 +1,110 @@
+"""A TCP proxy before a broker that answers for metadata, when asked to, as a broker does that was just started: no
+broker is there, and no partition has a leader.
+
+A real one answers so for some milliseconds, after it listens and before the controller lets it in. librdkafka then
+forgets the only broker it knows, and may never ask again (confluentinc/librdkafka#5301).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+
+_LEADER_NOT_AVAILABLE, _NOBODY = 5, -1
+_SECONDS = 10.0
+
+
+class ForgetfulProxy:
+    """Listens on ``port`` of 127.0.0.1 and passes everything on to ``upstream``, but what ``forgetful`` replaces."""
+
+    def __init__(self, port: int, upstream: int) -> None:
+        self._port, self._upstream = port, upstream
+        self._loop = asyncio.new_event_loop()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.forgetful = False
+        """Whether answers about metadata name no broker now."""
+        self.forgot = 0
+        """Answers that named none."""
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._run(self._listen())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._run(self._disconnect())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def disconnect(self) -> None:
+        """Close every connection: clients connect again, and ask for metadata."""
+        self._run(self._disconnect())
+
+    def _run(self, what: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(what, self._loop).result(_SECONDS)
+
+    async def _listen(self) -> None:
+        await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+
+    async def _disconnect(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        broker, to_broker = await asyncio.open_connection("127.0.0.1", self._upstream)
+        both = {to_client, to_broker}
+        self._writers |= both
+        asked: dict[int, int] = {}
+        try:
+            async with asyncio.TaskGroup() as ways:
+                ways.create_task(self._requests(client, to_broker, asked))
+                ways.create_task(self._answers(broker, to_client, asked))
+        except* (asyncio.IncompleteReadError, ConnectionError):
+            pass  # one side has gone, and so does the other
+        finally:
+            self._writers -= both
+            for writer in both:
+                writer.close()
+
+    async def _requests(self, client: asyncio.StreamReader, to: asyncio.StreamWriter, asked: dict[int, int]) -> None:
+        """Pass on requests; ``asked`` takes the version of each about metadata, by its correlation id."""
+        while True:
+            frame = await _frame(client)
+            key, version, correlation = struct.unpack_from(">hhi", frame)
+            if key == MetadataRequest.API_KEY:
+                asked[correlation] = version
+            _send(to, frame)
+
+    async def _answers(self, broker: asyncio.StreamReader, to: asyncio.StreamWriter, asked: dict[int, int]) -> None:
+        while True:
+            frame = await _frame(broker)
+            version = asked.pop(struct.unpack_from(">i", frame)[0], None)
+            if version is not None and self.forgetful:
+                self.forgot += 1
+                frame = _nobody(frame, version)
+            _send(to, frame)
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    """The next frame without its length."""
+    (length,) = struct.unpack(">i", await reader.readexactly(4))
+    return await reader.readexactly(length)
+
+
+def _send(to: asyncio.StreamWriter, frame: bytes) -> None:
+    to.write(struct.pack(">i", len(frame)) + frame)
+
+
+def _nobody(frame: bytes, version: int) -> bytes:
+    answer: Any = MetadataResponse.decode(frame, version=version, header=True)
+    answer.brokers = []
+    answer.controller_id = _NOBODY
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            partition.error_code, partition.leader_id = _LEADER_NOT_AVAILABLE, _NOBODY
+    return bytes(answer.encode(header=True))
