@@ -21,6 +21,7 @@ from typing import Any
 
 from benchmarks.apps.generated import Counter, latencies
 from benchmarks.processes import usage
+from kafka_eos.coordinator import requests
 
 APPS = Path(__file__).parent / "apps"
 NEVER = "1h"
@@ -91,7 +92,8 @@ class Run:
 
     def __init__(self, app: str, directory: Path, settings: Mapping[str, object], options: tuple[str, ...]) -> None:
         self.counters = directory / "counters"
-        self._history, self._log = directory / "bench" / "history.jsonl", directory / "log"
+        self._directory, self._log = directory / "bench", directory / "log"
+        self._history = self._directory / "history.jsonl"
         named = {f"KAFKA_EOS_{key.upper()}" if key.islower() else key: str(value) for key, value in settings.items()}
         environment = {
             **os.environ,
@@ -126,12 +128,24 @@ class Run:
         time.sleep(seconds)
         self._check()
 
-    def window(self, seconds: float, load: float, epochs: bool = False) -> Window:
-        """Measure what the job does for so long, and then to the end of the epoch if it began with one."""
+    def checkpoints(self, interval: float, seconds: float) -> None:
+        """Let the job work, and ask it for a checkpoint now and after each interval; one at a time."""
+        end = time.monotonic() + seconds
+        while (started := time.monotonic()) < end:
+            requests.wait(self._directory, requests.submit(self._directory, requests.TakeCheckpoint()), _PATIENCE)
+            self.pause(max(0.0, min(started + interval, end) - time.monotonic()))
+
+    def window(
+        self, seconds: float, load: float, epochs: bool = False, work: Callable[[float], None] | None = None
+    ) -> Window:
+        """Measure what the job does for so long, and then to the end of the epoch if it began with one.
+
+        ``work`` is what is done to it meanwhile, and takes that time; nothing, if not given.
+        """
         if epochs:
             self._next_epoch()
         first = self._look()
-        self.pause(seconds)
+        (work or self.pause)(seconds)
         if epochs:
             self._next_epoch()
         last = self._look()

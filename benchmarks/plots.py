@@ -43,6 +43,20 @@ def _abs_paper(figure: Any, rows: Sequence[Row]) -> None:
     _dress(axes, "seconds between checkpoints", "thousand rows a second")
 
 
+def _checkpoint_cost(figure: Any, rows: Sequence[Row]) -> None:
+    axes = figure.subplots()
+    points = list(dict.fromkeys((row["mode"], row["interval"]) for row in rows))
+    for place, (mode, interval) in enumerate(points):
+        found = [row for row in rows if (row["mode"], row["interval"]) == (mode, interval)]
+        losses = [100 * (1 - row["rate_with"] / row["rate_without"]) for row in found]
+        axes.plot(losses, [place] * len(losses), "o", color=_COLORS[place % len(_COLORS)], alpha=0.35)
+        axes.plot([statistics.mean(losses)], [place], "|", color=_GREY, markersize=24, markeredgewidth=2.5)
+    axes.axvline(0, color=_GREY, linewidth=0.8)
+    axes.set_yticks(range(len(points)), [f"{mode}, {interval:g} s" for mode, interval in points])
+    axes.invert_yaxis()
+    _dress(axes, "per cent of the rate lost, each pair of windows and their mean", "", legend=False, from_zero=False)
+
+
 def _exchange(figure: Any, rows: Sequence[Row]) -> None:
     hops, delay, rate = figure.subplots(1, 3)
     _bars(hops, [row for row in rows if row["part"] in ("hops", "kafka")], "what", "rate", 1e-3)
@@ -117,6 +131,7 @@ def _spark(figure: Any, rows: Sequence[Row]) -> None:
 
 _DRAWINGS: Mapping[str, tuple[Callable[[Any, Sequence[Row]], None], tuple[float, float]]] = {
     "abs_paper": (_abs_paper, (7.5, 4.2)),
+    "checkpoint_cost": (_checkpoint_cost, (8.5, 3.6)),
     "exchange": (_exchange, (13.0, 4.0)),
     "skew": (_skew, (10.5, 4.0)),
     "state_sizes": (_state_sizes, (13.5, 4.0)),

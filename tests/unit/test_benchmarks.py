@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import abs_paper, exchange, plots, serializers, skew, spark, state_sizes
+from benchmarks import abs_paper, checkpoint_cost, exchange, plots, serializers, skew, spark, state_sizes
 from benchmarks.apps.generated import Counter, CountingSink, GeneratedSource, latencies
 from benchmarks.command import Benchmark, write_page
 from benchmarks.jobs import Unusable, measure, started
@@ -154,6 +154,14 @@ POINTS: Mapping[str, tuple[Benchmark, list[Row]]] = {
             for interval, rate in ((None, 100.0), (10.0, 98.0), (1.0, 90.0))
         ],
     ),
+    "checkpoint_cost": (
+        checkpoint_cost.BENCHMARK,
+        [
+            {"mode": mode, "interval": 1.0, "pair": pair, "rate_with": 96.0 - pair, "rate_without": 100.0}
+            for mode in abs_paper.MODES
+            for pair in range(3)
+        ],
+    ),
     "skew": (
         skew.BENCHMARK,
         [
@@ -220,6 +228,23 @@ def test_the_loss_is_against_all_runs_without_checkpoints() -> None:
 
     assert abs_paper.loss(rows, "aligned", 1.0) == pytest.approx(15.0)
     assert abs_paper.loss(rows, "unaligned", 1.0) is None
+
+
+def test_the_cost_of_checkpoints_is_a_mean_of_pairs() -> None:
+    losses = [checkpoint_cost.loss({"rate_with": rate, "rate_without": 100.0}) for rate in (99.0, 97.0, 95.0)]
+
+    assert checkpoint_cost.mean(losses) == pytest.approx((3.0, 2 * 2.0 / 3**0.5))
+
+
+@pytest.mark.slow
+def test_a_small_run_of_checkpoint_cost(tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+
+    assert checkpoint_cost.BENCHMARK.main(["--quick", "--directory", str(tmp_path), "--out", str(out)]) == 0
+
+    rows = json.loads(out.read_text())["rows"]
+    assert Counts(row["mode"] for row in rows) == dict.fromkeys(abs_paper.MODES, 2)
+    assert all(row["checkpoints"] for row in rows)
 
 
 @pytest.mark.slow
