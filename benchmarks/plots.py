@@ -53,6 +53,7 @@ def _checkpoint_cost(figure: Any, rows: Sequence[Row]) -> None:
         axes.plot([statistics.mean(losses)], [place], "|", color=_GREY, markersize=24, markeredgewidth=2.5)
     axes.axvline(0, color=_GREY, linewidth=0.8)
     axes.set_yticks(range(len(points)), [f"{mode}, {interval:g} s" for mode, interval in points])
+    axes.margins(y=0.12)
     axes.invert_yaxis()
     _dress(axes, "per cent of the rate lost, each pair of windows and their mean", "", legend=False, from_zero=False)
 

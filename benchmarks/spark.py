@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.command import Benchmark, attempts, middle, shown, table, tell, where
@@ -32,9 +31,6 @@ from benchmarks.workloads import Expected, difference, expected, payments
 from kafka_eos.coordinator.status import read_status
 
 CORES = os.cpu_count() or 1
-PROTOBUF = "protobuf==6.33.6"
-"""What transformWithState needs and Spark does not install."""
-_PROTOBUF_HOME = Path.home() / ".cache" / "kafka-eos" / PROTOBUF.replace("==", "-")
 _ROOT = Path(__file__).parents[1]
 _LOOK_EVERY = 0.1
 _LONGEST = 600.0
@@ -65,14 +61,13 @@ OURS = "kafka_eos on Spark"
 MERGED = "kafka_eos on Spark, fold(merge=…)"
 BUILT_IN = "Structured Streaming, built-in"
 DOOR = "Structured Streaming, exactly_once_kafka"
-PYTHON = "Structured Streaming, Python state"
+PYTHON = "Structured Streaming, Python state (transformWithState)"
 EMBEDDED = "kafka_eos embedded"
 
 
-def contenders(row_state: bool) -> list[Contender]:
-    """Of both workloads. ``row_state``: transformWithState can run here."""
+def contenders() -> list[Contender]:
+    """Of both workloads."""
     spark = ("--engine", "spark", "--master", f"local[{CORES},4]")
-    api, variant = ("transformWithState", "row state") if row_state else ("applyInPandasWithState", "pandas state")
     found = []
     for workload in ("W1", "W2"):
         output = _EACH if workload == "W1" else _BATCH
@@ -82,11 +77,11 @@ def contenders(row_state: bool) -> list[Contender]:
             Contender(workload, DOOR, "structured", _ONCE, output, {"BENCH_VARIANT": "exactly-once"}),
             Contender(workload, EMBEDDED, "ours", _ONCE),
         ]
-    python = {"BENCH_VARIANT": variant}
+    python = {"BENCH_VARIANT": "row state"}
     return [
         *found,
         Contender("W2", MERGED, "ours", _ONCE, _BATCH, {"BENCH_MERGE": "on"}, spark),
-        Contender("W2", f"{PYTHON} ({api})", "structured", _AT_LEAST_ONCE, environment=python, few=True),
+        Contender("W2", PYTHON, "structured", _AT_LEAST_ONCE, environment=python, few=True),
     ]
 
 
@@ -126,7 +121,7 @@ class Input:
 
 
 def measure(options: argparse.Namespace, home: Path) -> list[Row]:
-    chosen = [c for c in contenders(_row_state(options.install)) if _is_chosen(c, options.only)]
+    chosen = [c for c in contenders() if _is_chosen(c, options.only)]
     with own_broker(home) as broker:
         cluster = Cluster(broker.bootstrap)
         long = _load(cluster, "payments", options.records, options.batch)
@@ -177,10 +172,9 @@ def _run(
     contender: Contender, given: Input, interval: float, bootstrap: str, output: str, directory: Path
 ) -> list[Look]:
     """Run to the end of the input. WrongOutput if it fails or takes too long."""
-    python_path = [str(_ROOT), *([str(_PROTOBUF_HOME)] if _PROTOBUF_HOME.exists() else [])]
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(python_path),
+        "PYTHONPATH": str(_ROOT),
         "KAFKA_EOS_BOOTSTRAP_SERVERS": bootstrap,
         "KAFKA_EOS_MAX_RECORDS_PER_EPOCH": str(given.batch),
         "KAFKA_EOS_PARALLELISM": str(CORES),
@@ -299,14 +293,6 @@ def _is_chosen(contender: Contender, only: str) -> bool:
     return not parts or any(part in contender.title for part in parts)
 
 
-def _row_state(install: bool) -> bool:
-    """Whether transformWithState can run: it needs protobuf."""
-    if install and not _PROTOBUF_HOME.exists():
-        pip = (sys.executable, "-m", "pip", "install", "--quiet", "--target", str(_PROTOBUF_HOME), PROTOBUF)
-        subprocess.run(pip, check=True)
-    return _PROTOBUF_HOME.exists() or (find_spec("google") is not None and find_spec("google.protobuf") is not None)
-
-
 # ---------------------------------------------------------------- tables
 
 
@@ -373,7 +359,6 @@ BENCHMARK = Benchmark(
         ("interval", 1.0, 0.1),
         ("only", "", ""),
     ),
-    (("install", "fetch protobuf, so that Python state is measured by transformWithState"),),
 )
 
 if __name__ == "__main__":

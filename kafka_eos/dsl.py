@@ -43,8 +43,11 @@ _registry: weakref.WeakSet[Pipeline] = weakref.WeakSet()
 class Engine(Protocol):
     """What runs pipelines; see ``kafka_eos.spark.SparkEngine``."""
 
-    def run(self, plan: Plan, app: AppRef, settings: Settings, /) -> None:
-        """Run until stopped. Tasks load the pipeline from ``app``."""
+    def run(self, plan: Plan, app: AppRef, settings: Settings, /, *, until_caught_up: bool = False) -> None:
+        """Run until stopped, or until the input that is there at the start is processed.
+
+        Tasks load the pipeline from ``app``.
+        """
 
 
 class Pipeline:
@@ -102,10 +105,11 @@ class Pipeline:
                 )
         return built
 
-    def run(self, engine: Engine | None = None, **settings: object) -> None:
+    def run(self, engine: Engine | None = None, *, until_caught_up: bool = False, **settings: object) -> None:
         """Run until stopped (SIGTERM, SIGINT). Raises UserError, Fatal or JobLocked.
 
         ``engine``: where to run, e.g. ``SparkEngine(master=...)``; default is the embedded engine, on this machine.
+        ``until_caught_up``: end, with everything committed, when the input that is there at the start is processed.
 
         In a script (``python orders.py``) it shows what ``kafka-eos run`` shows, and an error ends the process in the
         same way: one paragraph and an exit code.
@@ -113,17 +117,17 @@ class Pipeline:
         if self._module == "__main__":
             from kafka_eos.cli.run import run_script
 
-            run_script(self, settings, engine)
+            run_script(self, settings, engine, until_caught_up)
             return
         from kafka_eos.settings import Settings
 
         resolved = Settings.resolve(code={**self.code_settings, **settings})
         if engine is not None:
-            engine.run(self.plan(), self.app, resolved)
+            engine.run(self.plan(), self.app, resolved, until_caught_up=until_caught_up)
             return
         from kafka_eos.embedded import run
 
-        run(self.plan(), self.app, resolved)
+        run(self.plan(), self.app, resolved, until_caught_up=until_caught_up)
 
     def explain(self) -> str:
         """Graph, guarantee of each path with its reason, and every setting with its origin, as text."""

@@ -37,7 +37,12 @@ POINTS: tuple[str, ...] = (
     "snapshot.uploaded",
     # pre-commit
     "sink.seal",
+    "align.barrier",
     "align.complete",
+    # rows under way: overtaken, or on their way round a loop
+    "in-flight.logged",
+    "in-flight.stored",
+    "in-flight.replayed",
     "sink.flush.before",
     "sink.flush.after",
     "sink.prepare.before",

@@ -172,6 +172,16 @@ class Settings(BaseSettings):
             raise ValueError("state_dir is set as well; set one of them")
         return value
 
+    @field_validator("aligned_timeout")
+    @classmethod
+    def _one_at_a_time(cls, value: float, info: ValidationInfo) -> float:
+        if value and info.data.get("max_concurrent_checkpoints", 1) > 1:
+            raise ValueError(
+                "a barrier that overtakes after a while would overtake the one before it: it takes "
+                "max_concurrent_checkpoints=1, or 0 here"
+            )
+        return value
+
     @field_validator("state_write_buffer")
     @classmethod
     def _fits(cls, value: int | None, info: ValidationInfo) -> int | None:

@@ -14,6 +14,7 @@ from kafka_eos.schemas.counted import Counted
 from kafka_eos.schemas.json import JsonCodec
 from kafka_eos.schemas.msgpack import KeyCodec, MsgpackCodec
 from kafka_eos.schemas.raw import BytesCodec, StrCodec
+from kafka_eos.schemas.stored import register_codec
 from kafka_eos.schemas.types import is_model
 from kafka_eos.schemas.wire import EachValue, MsgpackList
 
@@ -26,6 +27,7 @@ __all__ = [
     "MsgpackCodec",
     "StrCodec",
     "codec_for",
+    "register_codec",
     "state_codec",
     "wire_codec",
 ]

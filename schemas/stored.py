@@ -4,7 +4,7 @@
     avro               dicts, by the stored schema
     counted-…          ``{"updates": how many outputs the key has had, "accumulator": the value}``
     key, raw, utf-8    as ever
-    anything else      the bytes
+    anything else      what ``register_codec`` was told, or the bytes
 
 Rule: they have the names and schemas of the codecs that they stand for, so what they write is read as if those had
 written it. What a plain value does not tell (a date from text) is kept as it was stored.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import fastavro
@@ -28,7 +28,19 @@ from kafka_eos.schemas.msgpack import KeyCodec
 from kafka_eos.schemas.raw import BytesCodec, StrCodec
 
 _COUNTED = "counted-"
+_OWN = ("msgpack", "json", "avro", "key", "raw", "utf-8")
+_REGISTERED: dict[str, Callable[[Json], Codec[Any]]] = {}
 _BAD = (ValueError, TypeError, LookupError, EOFError, OverflowError, RecursionError, msgspec.MsgspecError)
+
+
+def register_codec(name: str, made: Callable[[Json], Codec[Any]]) -> None:
+    """Let state that was written by a codec of your own be read without its pipeline.
+
+    ``made`` gets the stored schema and returns the codec, or raises ConfigError. ConfigError if ``name`` is taken.
+    """
+    if name in _OWN or name.startswith(_COUNTED) or name in _REGISTERED:
+        raise ConfigError(f"there is a codec {name!r} already: give yours another name")
+    _REGISTERED[name] = made
 
 
 def stored_codec(name: str, schema: Json) -> Codec[Any]:
@@ -46,6 +58,8 @@ def stored_codec(name: str, schema: Json) -> Codec[Any]:
             return BytesCodec()
         case "utf-8":
             return StrCodec()
+        case _ if name in _REGISTERED:
+            return _REGISTERED[name](schema)
         case _:
             return _Opaque(name, schema)
 

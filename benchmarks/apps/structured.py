@@ -3,7 +3,6 @@
     built-in        expressions and aggregations of Spark; W2 puts out one row a key and batch (it cannot do more)
     exactly-once    the same query, its output by ``exactly_once_kafka``
     row state       W2 by transformWithState, one row for each input; state is read and written once a key and batch
-    pandas state    W2 by applyInPandasWithState, likewise
 
 Writes ``batches.jsonl``: when each batch ended, how many rows it read, and how many rows of state it changed.
 """
@@ -20,7 +19,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from kafka_eos.devbroker import fetch_jars
@@ -68,18 +66,6 @@ class Sum(StatefulProcessor):
         """Nothing is open."""
 
 
-def running_sum(key: Any, frames: Iterable[Any], state: GroupState) -> Iterator[Any]:
-    """A running sum for each key, in pandas."""
-    import pandas
-
-    total = state.get[0] if state.exists else 0
-    for frame in frames:
-        totals = total + frame["amount"].cumsum()
-        total = int(totals.iloc[-1])
-        yield pandas.DataFrame({"account": key[0], "total": totals})
-    state.update((total,))
-
-
 def payments(spark: SparkSession) -> DataFrame:
     return (
         spark.readStream.format("kafka")
@@ -106,8 +92,6 @@ def totals(rows: DataFrame) -> DataFrame:
         summed = keyed.transformWithState(
             statefulProcessor=Sum(), outputStructType=TOTAL, outputMode="update", timeMode="none"
         )
-    elif VARIANT == "pandas state":
-        summed = keyed.applyInPandasWithState(running_sum, TOTAL, "total long", "update", GroupStateTimeout.NoTimeout)
     else:
         summed = keyed.agg(F.sum("amount").alias("total"))
     return summed.select(F.col("account").alias("key"), F.to_json(F.struct("account", "total")).alias("value"))

@@ -1,6 +1,6 @@
 """Totals per user, exactly once: topic ``orders`` in, topic ``totals`` out.
 
-spark-submit --packages … structured_streaming.py host:9092 /durable/totals
+spark-submit --jars "$(kafka-eos jars)" structured_streaming.py host:9092 /durable/totals
 """
 
 import sys

@@ -63,6 +63,7 @@ def audit(
     report_dir: Path | None = None,
     progress: Progress = lambda _: None,
     spark: SparkSession | None = None,
+    master: str | None = None,
     settle_seconds: float = 30.0,
     allow_foreign: bool = False,
     expect_faults: bool = False,
@@ -72,6 +73,7 @@ def audit(
 
     ``app``             the user's file, which Spark's workers import; default: the file that made the pipeline
     ``spark``           a session to use (it needs the jars of ``session.open_session``); default: one for this audit
+    ``master``          where that one runs; default: here, or where spark-submit says
     ``settle_seconds``  how long to wait for open transactions to end
     ``allow_foreign``   records of others in the output topics are no finding
     ``expect_faults``   a history without a kill is INVALID: it cannot show that kills are survived
@@ -84,7 +86,7 @@ def audit(
     ending = Ending(report_dir, Context(job=plan.name, app=app.path.name))
 
     def judged() -> Verdict:
-        with _session(spark, app, progress) as session:
+        with _session(spark, master, app, progress) as session:
             ending.context = replace(ending.context, spark=session.version)
             with closing(_Audit(session, plan, settings, str(app), progress, earlier)) as run:
                 facts = run.facts(settle_seconds)
@@ -95,12 +97,12 @@ def audit(
 
 
 @contextmanager
-def _session(given: SparkSession | None, app: AppRef, progress: Progress) -> Iterator[SparkSession]:
+def _session(given: SparkSession | None, master: str | None, app: AppRef, progress: Progress) -> Iterator[SparkSession]:
     if given is not None:
         yield given
         return
     progress("starting Spark")
-    session = open_session(python_path=[str(app.path.parent)])
+    session = open_session(master=master, python_path=[str(app.path.parent)])
     try:
         yield session
     finally:
@@ -276,9 +278,9 @@ class _Audit:
         impossible = self._impossible()
         self._progress("reading input and output")
         inputs, ahead = scan.inputs()
-        visible, before = self._judged(scan.visible())
+        visible, before = self._judged(self._as_committed(scan.visible()))
         marked = sum(count for count, _ in visible.values())
-        outputs, hidden = marked + scan.plain(), scan.hidden(marked + before)
+        outputs, hidden = marked + scan.plain(), self._as_committed(scan.hidden(marked + before))
         made = Expected()
         if Check.LOST not in impossible:
             self._progress(f"recomputing the outputs of {inputs} records")
@@ -299,11 +301,21 @@ class _Audit:
             invisible=sum(count for count, _ in hidden.values()),
             expected=made.outputs,
             keys=made.keys,
-            not_recomputed=unsure,
+            not_audited={**base.not_audited, **{s: why for s, why in unsure.items() if s in self._subject.unmarked}},
+            not_recomputed={s: why for s, why in unsure.items() if s not in self._subject.unmarked},
             notes=notes(self._subject, self._cut, self.ledger, made.loose, unsure, before),
         )
         self._progress(f"comparing {facts.outputs} outputs with {made.outputs} expected")
         return replace(facts, evidence=self._evidence(scan, impossible, visible, hidden, facts))
+
+    def _as_committed(self, found: ByEpoch) -> ByEpoch:
+        """By the epochs that committed the outputs; those say which one wrote them."""
+        merged: dict[EpochId | None, tuple[int, Offender]] = {}
+        for epoch, (count, first) in found.items():
+            into = None if epoch is None else self.ledger.carried.get(epoch, epoch)
+            so_far, first = merged.get(into, (0, first))
+            merged[into] = so_far + count, first
+        return merged
 
     def _judged(self, visible: ByEpoch) -> tuple[ByEpoch, int]:
         """Of visible outputs those of the job's own terms, and how many are of terms before its savepoint."""
@@ -340,6 +352,7 @@ class _Audit:
         half_hidden = {epoch for epoch in hidden if epoch is not None} & committed
         if Check.WRONG_COUNT not in impossible:
             half_hidden -= self._complete(visible)
+        half_hidden |= {epoch for epoch, into in self.ledger.carried.items() if into in half_hidden}
         wanted = [check for check in Check if check not in impossible and check is not Check.WRONG_COUNT]
         found = scan.find(wanted, undecided, half_hidden, facts.not_recomputed)
         evidence: dict[Check, Evidence | NotPossible] = {c: NotPossible(why) for c, why in impossible.items()}

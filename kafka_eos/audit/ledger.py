@@ -7,7 +7,7 @@ alone is only a promise. Unknown events of the history are left alone.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -46,6 +46,8 @@ class Ledger:
     """Outputs that each commit recorded, over all sinks; only epochs whose history line is there."""
     origin: Origin | None = None
     """The savepoint that the job began with, if with one."""
+    carried: Mapping[EpochId, EpochId] = field(default_factory=dict)
+    """Epochs that were given up, and the committed ones that their output went into."""
     parallelism: int = 1
     """The most that a stored epoch had."""
     events: Sequence[Mapping[str, Any]] = field(repr=False, default=())
@@ -87,6 +89,7 @@ def read_ledger(storage: JobStorage, job: str) -> Ledger:
         committed=committed,
         records={epoch: _total(event["records"]) for epoch, event in told.items() if "records" in event},
         origin=_origin(storage, job),
+        carried=_carried(events, committed),
         parallelism=max((_manifest(storage, job, epoch).parallelism for epoch in valid), default=1),
         events=events,
     )
@@ -104,9 +107,17 @@ def joined(ledger: Ledger, earlier: Sequence[Ledger]) -> Ledger:
         committed=frozenset().union(*(life.committed for life in lives)),
         records=reduce(operator.or_, (dict(life.records) for life in lives)),
         origin=first.origin,
+        carried=reduce(operator.or_, (dict(life.carried) for life in lives)),
         parallelism=max(life.parallelism for life in lives),
         events=[event for life in lives for event in life.events],
     )
+
+
+def _carried(events: Sequence[Mapping[str, Any]], committed: Collection[EpochId]) -> dict[EpochId, EpochId]:
+    """The output of an epoch that took too long goes into the next one of its term that is committed."""
+    given_up = [_epoch(event) for event in events if event.get("event") == "given-up" and _is_epoch(event)]
+    later = {g: [c for c in committed if c.term == g.term and c.epoch > g.epoch] for g in given_up}
+    return {epoch: min(into) for epoch, into in later.items() if into}
 
 
 def _origin(storage: JobStorage, job: str) -> Origin | None:

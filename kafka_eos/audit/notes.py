@@ -12,8 +12,8 @@ from kafka_eos.audit.subject import Cut, Subject
 
 
 def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mapping[str, str], before: int) -> list[str]:
-    """``loose``: outputs whose values were not compared; ``unsure``: sinks that were not compared, and why;
-    ``before``: outputs of before the savepoint.
+    """``loose``: outputs whose values were not compared; ``unsure``: sinks that were not compared, and why (of one
+    without provenance nothing is left to check then); ``before``: outputs of before the savepoint.
     """
     said = []
     if ledger.origin is not None:
@@ -26,10 +26,12 @@ def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mappin
         f"Sink {sink} is not audited by provenance, its outputs have none: they were compared as a multiset of "
         "keys, values and headers; order and epochs were not."
         for sink in subject.unmarked
+        if sink not in unsure
     ]
     said += [
         f"Sink {sink} was not compared with a recompute: {why}. Duplicates, epochs and their counts were checked."
         for sink, why in unsure.items()
+        if sink not in subject.unmarked
     ]
     said += _shape(subject, cut, {*unsure})
     if loose:

@@ -1,7 +1,7 @@
-"""The Spark session of an audit: local, quiet, with the Kafka connector's pinned jars.
+"""The Spark session of an audit: local and quiet, or on a cluster, with the Kafka connector's pinned jars.
 
-Rule: the session is a tool of one process. It opens no port that others could use, and everything that may be
-missing on a machine (Java, pyspark, jars) is a ConfigError that says what to install.
+Rule: a local session opens no port that others could use, and everything that may be missing on a machine (Java,
+pyspark, jars) is a ConfigError that says what to install.
 """
 
 from __future__ import annotations
@@ -27,12 +27,17 @@ _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
 def open_session(
-    *, threads: int = 2, partitions: int = 4, python_path: Sequence[str] = (), long: bool = False
+    *,
+    master: str | None = None,
+    threads: int = 2,
+    partitions: int = 4,
+    python_path: Sequence[str] = (),
+    long: bool = False,
 ) -> SparkSession:
-    """A local session with ``threads`` cores and ``partitions`` shuffle partitions.
+    """A session on ``master``; under spark-submit, where that says; else a local one with ``threads`` cores.
 
-    ``python_path`` is added to what Python workers import from. ``long`` prepares for minutes of work.
-    Raises ConfigError if Java or pyspark is missing.
+    ``python_path`` is added to what Python workers import from; on a cluster it has to be there too. ``long`` prepares
+    for minutes of work; ``partitions`` of shuffles are the least. Raises ConfigError if Java or pyspark is missing.
     """
     if find_spec("pyspark") is None:
         raise ConfigError("the audit runs on PySpark, which is not installed: pip install 'kafka-eos[spark]'")
@@ -42,8 +47,13 @@ def open_session(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(f"local[{threads}]").appName("kafka-eos audit")
+    builder = SparkSession.builder.appName("kafka-eos audit")
     options = _options(partitions, jars, python_path)
+    if master is not None:
+        builder = builder.master(master)
+    elif "PYSPARK_GATEWAY_PORT" not in os.environ:
+        builder = builder.master(f"local[{threads}]")
+        options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if long:
         options["spark.driver.extraJavaOptions"] = f"-XX:+UseParallelGC {_LOGGING}{_log_settings().as_uri()}"
         options["spark.driver.memory"] = f"{_third_of_memory()}g"
@@ -60,8 +70,6 @@ def _options(partitions: int, jars: Sequence[Path], python_path: Sequence[str]) 
         "spark.jars": ",".join(map(str, jars)),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": f"{_SHORT_LIVED} {_LOGGING}{_log_settings().as_uri()}",
         "spark.executorEnv.PYTHONPATH": workers_path,

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from kafka_eos import __version__
-from kafka_eos.cli import audit, broker, checkpoints, demo, doctor, explain, run, savepoint, state
+from kafka_eos.cli import audit, broker, checkpoints, demo, doctor, explain, jars, run, savepoint, state
 from kafka_eos.cli.ending import explained
 from kafka_eos.cli.output import console
 
@@ -40,6 +40,7 @@ app.command("audit")(audit.audit)
 app.command("audit topics")(audit.topics)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
+app.command("jars")(jars.jars)
 app.add_typer(checkpoints.app, name="checkpoints")
 checkpoints.app.command("trigger")(savepoint.checkpoint)
 app.add_typer(savepoint.app, name="savepoint")

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 
 ReportDir = Annotated[Path, typer.Option(help="Where the report is written.")]
+Master = Annotated[
+    str | None,
+    typer.Option(help="Where Spark runs it, e.g. spark://host:7077; default: here. See docs/audit.md."),
+]
 
 
 def audit(
@@ -34,6 +38,7 @@ def audit(
         typer.Option(help="Checkpoint directory of the job before it began with a savepoint; repeat for more."),
     ] = None,
     report_dir: ReportDir = Path(".kafka-eos/audit"),
+    master: Master = None,
 ) -> None:
     """Read the input and output topics and files with Spark, recompute every output, and compare.
 
@@ -48,7 +53,9 @@ def audit(
 
         pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
         open_job(settings, pipeline.name)
-        verdict = run_audit(pipeline, settings, report_dir=report_dir, progress=progress, earlier=earlier or ())
+        verdict = run_audit(
+            pipeline, settings, report_dir=report_dir, progress=progress, earlier=earlier or (), master=master
+        )
     _show(verdict, report_dir)
 
 
@@ -82,6 +89,7 @@ def topics(
     allow_foreign: Annotated[bool, typer.Option(help="Outputs without an id are no finding.")] = False,
     bootstrap_servers: Bootstrap = None,
     report_dir: ReportDir = Path(".kafka-eos/audit"),
+    master: Master = None,
 ) -> None:
     """Audit any topics, whoever wrote them: duplicates, losses, order, aborted records, a recompute in SQL.
 
@@ -100,7 +108,9 @@ def topics(
             order, value, schema, query(sql), moment(start), moment(end), slack, group, _earlier(resume),
             _settings(config),
         )  # fmt: skip
-        verdict = audit_topics(question, report_dir=report_dir, progress=progress, allow_foreign=allow_foreign)
+        verdict = audit_topics(
+            question, report_dir=report_dir, progress=progress, allow_foreign=allow_foreign, master=master
+        )
     _show(verdict, report_dir)
 
 

@@ -77,11 +77,13 @@ def run(
     _run(pipeline, settings, _engine(engine, master), until_caught_up)
 
 
-def run_script(pipeline: Pipeline, settings: Mapping[str, object], engine: Engine | None = None) -> None:
+def run_script(
+    pipeline: Pipeline, settings: Mapping[str, object], engine: Engine | None = None, until_caught_up: bool = False
+) -> None:
     """``pipeline.run(**settings)`` in the script itself: looks and ends like ``kafka-eos run`` of that file."""
     with explained():
         runs = run_embedded if engine is None else engine.run
-        _run(pipeline, Settings.resolve(code={**pipeline.code_settings, **settings}), runs)
+        _run(pipeline, Settings.resolve(code={**pipeline.code_settings, **settings}), runs, until_caught_up)
 
 
 def _engine(name: str, master: str | None) -> Callable[..., None]:

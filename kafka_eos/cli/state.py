@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 from rich.table import Table
 
 from kafka_eos.cli.output import show
-from kafka_eos.errors import ConfigError
+from kafka_eos.errors import ConfigError, KafkaEosError
 from kafka_eos.state.reader import Snapshot
 
 app = typer.Typer(help="List and read the state of a savepoint or checkpoint; the job need not run.",
@@ -23,6 +24,12 @@ Where = Annotated[
     typer.Argument(
         help="Directory of a savepoint, or of a job: its newest committed epoch, or with `DIRECTORY@42` that one."
     ),
+]
+
+
+Codecs = Annotated[
+    Path | None,
+    typer.Option(help="File that calls `register_codec` for codecs of your own; else they are bytes."),
 ]
 
 
@@ -62,11 +69,14 @@ def read(
     output: Annotated[
         Path | None, typer.Option(help="File to write, which must not exist. Default: the screen.")
     ] = None,
+    codecs: Codecs = None,
 ) -> None:
     """Print keys and values, a JSON object a line, or write them to a Parquet file.
 
     Example: `kafka-eos state read .kafka-eos/orders --operator total --key a7`
     """
+    if codecs is not None:
+        _run(codecs)
     snapshot = open_snapshot(where)
     if form == "parquet":
         _parquet(snapshot, operator, state, key, output)
@@ -74,6 +84,16 @@ def read(
     with _target(output) as target:
         for found in _rows(snapshot, operator, state, key):
             target.write(msgspec.json.encode({"key": found[0], "value": found[1]}, enc_hook=str) + b"\n")
+
+
+def _run(file: Path) -> None:
+    """ConfigError if it cannot be run."""
+    try:
+        runpy.run_path(str(file))
+    except KafkaEosError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"--codecs {file} cannot be run: {type(error).__name__}: {error}") from error
 
 
 def open_snapshot(where: str) -> Snapshot:
@@ -128,12 +148,13 @@ def _parquet(snapshot: Snapshot, operator: str, state: str | None, key: str | No
         raise ConfigError("--format parquet needs pyarrow: pip install pyarrow") from None
     if output is None or key is not None:
         raise ConfigError("--format parquet writes a whole state to a file: give --output, and no --key")
-    tables = snapshot.batches(operator, state)
-    first = next(tables, None)
-    schema = pyarrow.schema([("key", pyarrow.null()), ("value", pyarrow.null())]) if first is None else first.schema
-    with _target(output) as target, pyarrow.parquet.ParquetWriter(target, schema) as writer:
-        try:
-            for table in () if first is None else (first, *tables):
+    nothing = pyarrow.schema([("key", pyarrow.null()), ("value", pyarrow.null())])
+    try:
+        # Read twice: a field may be null in all of the first rows and something in later ones.
+        schemas = [nothing, *(table.schema for table in snapshot.batches(operator, state))]
+        schema = pyarrow.unify_schemas(schemas, promote_options="permissive")
+        with _target(output) as target, pyarrow.parquet.ParquetWriter(target, schema) as writer:
+            for table in snapshot.batches(operator, state):
                 writer.write_table(table.cast(schema))
-        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, ValueError) as error:
-            raise ConfigError(f"the values are of different shapes, which Parquet cannot hold: {error}") from error
+    except (pyarrow.ArrowException, ValueError) as error:
+        raise ConfigError(f"the values are of different shapes, which Parquet cannot hold: {error}") from error

@@ -241,7 +241,7 @@ class Supervision:
 class _Diary:
     """Keeps the events that reports and the audit want in the job's history."""
 
-    _KEPT = frozenset({"started", "running", "restarting", "failed", "stopped", "decided"})
+    _KEPT = frozenset({"started", "running", "restarting", "failed", "stopped", "decided", "given-up"})
 
     def __init__(self, history: History) -> None:
         self._history = history

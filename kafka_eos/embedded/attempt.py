@@ -259,8 +259,10 @@ class Attempt:
         if self._phase is Phase.ENDING or self._aborted.too_many:
             raise RestartFromCheckpoint(f"{what}; {self._aborted.seen} in a row")
         self._observe("notice", text=f"{what}; its output goes into the next one")
+        self._observe("given-up", epoch=epoch.epoch.n, term=self._session)
         self._epochs.abort(epoch)
         self._tell_all(Abort(session=self._session, epoch=epoch))
+        self._go_on()
 
     def _asked(self, now: float) -> bool:
         """Look at the desk: is a checkpoint wanted now?"""

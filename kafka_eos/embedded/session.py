@@ -123,7 +123,7 @@ class Session:
                         return
                     case Trigger(epoch=epoch, last=last, aligned=aligned):
                         self._stage.trigger(epoch, aligned)
-                        reading = not last
+                        reading = reading and not last
                     case Complete(epoch=epoch):
                         hit("worker.complete")
                         self._stage.completed(epoch)

@@ -203,11 +203,13 @@ class Stage:
         for number, (name, frame) in enumerate(in_flight.load(self._storage, self._local / "in-flight", kept)):
             batch = wire.decode(frame, wires[name])
             if name not in self._edges:  # one worker: nothing to route
-                self.push(self._segments[0], name, batch)
+                self.push(next(segment for segment in self._segments if name in segment.nodes), name, batch)
                 continue
             edge = self._edges[name]
             own = (part for target, part in split[name](number, batch) if target == self._subtask)
             self._by_edge[edge].replay.extend((edge, part) for part in own)
+        if kept:
+            hit("in-flight.replayed")
 
     # ------------------------------------------------------------ work
 
@@ -285,7 +287,9 @@ class Stage:
         scratch = self._local / f"frames-{edge}-{'overtaken' if overtaken else 'received'}"
         frames = (part if isinstance(part, bytes) else self._frame(edge, [part]) for part in rows)
         exchange, codec = self._exchanges[edge].name, self._codecs[edge]
-        return in_flight.store(self._storage, scratch, exchange, codec, frames, overtaken)
+        stored = in_flight.store(self._storage, scratch, exchange, codec, frames, overtaken)
+        hit("in-flight.stored")
+        return stored
 
     def close(self) -> None:
         self._closing.close()

@@ -241,6 +241,7 @@ class Task:
         self._gate = replace(self._gate, mode=Mode.ALIGNED if aligned else self._mode)
 
     def _report(self, channel: object, epoch: int, now: float) -> None:
+        hit("align.barrier")
         gate, actions = self._gate.barrier(channel, epoch, now)
         self._carry_out(gate, actions)
 
@@ -302,4 +303,8 @@ class Task:
                 self._log(epoch, entry.edge, entry.before(epoch))
 
     def _log(self, epoch: int, edge: int, rows: Iterable[Rows]) -> None:
-        self._open[epoch][0].received.setdefault(edge, []).extend(self._around.as_now(edge, part) for part in rows)
+        log = self._open[epoch][0].received.setdefault(edge, [])
+        before = len(log)
+        log.extend(self._around.as_now(edge, part) for part in rows)
+        if len(log) > before:
+            hit("in-flight.logged")

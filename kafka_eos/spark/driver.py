@@ -73,7 +73,7 @@ class Driver:
         self._inputs = Inputs(coordinator, resumed.positions, cadence, goal, watch.observe)
         self._overlap = Overlap(runner.run, runner.cancel, self._commit, cadence)
         self._upkeep = Upkeep(coordinator, watch.observe)
-        self._figures = Figures(watch.observe)
+        self._figures = Figures(watch.observe, resumed.positions)
 
     def run(self) -> None:
         try:

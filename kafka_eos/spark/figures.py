@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.ids import EpochId
+from kafka_eos.interfaces import Positions
 
 if TYPE_CHECKING:
     from kafka_eos.spark.epochs import Outcome
 
 
 class Figures:
-    """Of one term. ``observe`` is told; all times are seconds since the epoch began."""
+    """Of one term, whose first epoch begins at ``positions``. ``observe`` is told; times are seconds since the epoch
+    began. What it is told of an epoch has the fields of Spark's StreamingQueryProgress, as far as they apply.
+    """
 
-    def __init__(self, observe: Callable[..., None]) -> None:
-        self._observe = observe
+    def __init__(self, observe: Callable[..., None], positions: Mapping[str, Positions]) -> None:
+        self._observe, self._positions = observe, positions
         self._in: Counter[str] = Counter()
         self._out: Counter[str] = Counter()
 
@@ -29,12 +34,9 @@ class Figures:
             records_in=self._in.total(),
             records_out=self._out.total(),
             lag=outcome.lag,
-            epoch=epoch.epoch.n,
-            rows=dict(outcome.records_in),
-            rows_per_second=_rate(outcome, seconds),
-            duration_ms={name: round(spent * 1000) for name, spent in outcome.seconds.items()},
-            positions={name: dict(splits) for name, splits in outcome.acked.positions.items()},
+            **self._progress(epoch, outcome, seconds),
         )
+        self._positions = outcome.acked.positions
         self._observe(
             "decided",
             epoch=epoch.epoch.n,
@@ -43,11 +45,26 @@ class Figures:
             state_bytes=sum(file.size for handle in outcome.acked.states for file in handle.files),
         )
 
+    def _progress(self, epoch: EpochId, outcome: Outcome, seconds: float) -> dict[str, Any]:
+        read = sum(outcome.records_in.values())
+        return {
+            "batchId": epoch.epoch.n,
+            "timestamp": datetime.fromtimestamp(time.time() - seconds, UTC).isoformat(timespec="milliseconds"),
+            "numInputRows": read,
+            "processedRowsPerSecond": round(read / seconds, 1) if seconds > 0 else 0.0,
+            "durationMs": {name: round(spent * 1000) for name, spent in outcome.seconds.items()},
+            "sources": [
+                {
+                    "description": name,
+                    "startOffset": dict(self._positions.get(name, {})),
+                    "endOffset": dict(splits),
+                    "numInputRows": outcome.records_in.get(name, 0),
+                }
+                for name, splits in outcome.acked.positions.items()
+            ],
+            "sink": {"numOutputRows": sum(outcome.records_out.values())},
+        }
+
     def committed(self, manifest: Manifest, seconds: float) -> None:
         records = sum(committable.records for committable in manifest.committables)
         self._observe("committed", epoch=manifest.epoch, seconds=seconds, records=records)
-
-
-def _rate(outcome: Outcome, seconds: float) -> float:
-    """Records a second that the epoch read."""
-    return round(sum(outcome.records_in.values()) / seconds, 1) if seconds > 0 else 0.0

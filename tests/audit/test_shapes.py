@@ -217,3 +217,26 @@ def test_dead_letters_from_behind_an_exchange_are_foretold_by_name(ran: Any, spa
     verdict = ran(LETTERS, workers).audit(spark)
 
     assert (Outcome.PASS, {}) == (verdict.outcome, found(verdict)), verdict.findings
+
+
+PLAIN_SUMS = """
+from pathlib import Path
+from kafka_eos.connectors.files import FileSink
+
+sink(orders, Order)
+orders.key_by(lambda order: order.user).fold(
+    "sum", init=lambda: [0, 0], step=lambda acc, order: [acc[0] + 1, acc[1] + order.n],
+    merge=lambda a, b: [a[0] + b[0], a[1] + b[1]], emit=lambda user, acc: Shown(user, *acc),
+).sink("plain", FileSink(str(Path(__file__).parent / "plain"), value=Shown))
+"""
+
+
+def test_a_sink_of_which_nothing_can_be_checked_is_said_to_be_not_audited(ran: Any, spark: Any) -> None:
+    """What it writes depends on where epochs ended, and does not say which epoch, or record, it is from."""
+    verdict = ran(PLAIN_SUMS, 1).audit(spark)
+
+    assert (Outcome.PASS, {}) == (verdict.outcome, found(verdict)), verdict.findings
+    assert ["plain"] == [*verdict.facts.not_audited]
+    assert "sink plain not audited" in verdict.headline
+    assert "plain" not in verdict.facts.not_recomputed
+    assert "Sink plain" not in said(verdict)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from typer.testing import CliRunner
 
 from kafka_eos.audit import Check, Outcome, Verdict
@@ -18,7 +20,7 @@ from kafka_eos.audit.topics.question import expression, moment
 from kafka_eos.audit.verdict import Facts, judge
 from kafka_eos.cli import app as cli
 from kafka_eos.errors import ConfigError
-from tests.audit.job import Job, Out, out
+from tests.audit.job import FED_AT, Job, Out, out
 
 pytestmark = pytest.mark.timeout(300)
 ORDERS = 24
@@ -74,6 +76,11 @@ def spoilt(outs: list[Out]) -> list[Out]:
     return [*kept, outs[8], outs[6], made_up]
 
 
+EARLIER = {
+    "resume": {},
+    "verdict": "PASS",
+    "question": {"inputs": "('i',)", "outputs": "('t',)", "id": "$.x", "value": "value"},
+}
 SPOILT = {Check.LOST: 1, Check.DUPLICATE: 1, Check.REORDERED: 1, Check.UNEXPECTED: 1}
 
 
@@ -117,6 +124,84 @@ def test_corruptions_are_named_by_provenance(pair: Pair, spark: Any) -> None:
     expected = {**SPOILT, Check.DUPLICATE: 2, Check.REORDERED: 3, Check.FOREIGN: 1, Check.ABORTED_VISIBLE: 1,
                 Check.COMMITTED_HIDDEN: 1, Check.MISPLACED: 1}  # fmt: skip
     assert expected == found(verdict), verdict.findings
+
+
+def test_a_record_that_was_applied_twice_is_a_duplicate_though_its_updates_differ(pair: Pair, spark: Any) -> None:
+    keyed = [replace(o, text=f"{o.text}/{i}") for i, o in enumerate(pair.outs)]
+    pair.job.write(pair.output, [*keyed, replace(keyed[-1], text=f"{pair.outs[-1].text}/99")])
+
+    verdict = audit_topics(pair.question(id="provenance"), spark=spark)
+
+    assert {Check.DUPLICATE: 1} == found(verdict), verdict.findings
+
+
+def test_two_sinks_of_one_stream_are_no_duplicates_of_each_other(
+    pair: Pair, topic: Callable[..., str], spark: Any
+) -> None:
+    second = topic(partitions=2)
+    pair.job.write(pair.output, pair.outs)
+    pair.job.write(second, [*pair.outs, pair.outs[-1]])
+
+    verdict = audit_topics(pair.question(id="provenance", outputs=(pair.output, second)), spark=spark)
+
+    assert {Check.DUPLICATE: 1} == found(verdict), verdict.findings
+
+
+def test_what_a_task_that_lost_wrote_is_not_hidden(pair: Pair, spark: Any) -> None:
+    """It wrote the same in the same attempt as the one that won; a row that nobody wrote again is a finding."""
+    pair.job.write(pair.output, pair.outs[:6], commit=False)
+    pair.job.write(pair.output, pair.outs[:-1])
+    clean = audit_topics(pair.question(id="provenance", inputs=()), spark=spark)
+    pair.job.write(pair.output, pair.outs[-1:], commit=False)
+    half = audit_topics(pair.question(id="provenance", inputs=()), spark=spark)
+
+    assert (Outcome.PASS, {}) == (clean.outcome, found(clean)), clean.findings
+    assert {Check.COMMITTED_HIDDEN: 1} == found(half), half.findings
+
+
+def test_numbers_and_their_texts_are_the_same_id(pair: Pair, spark: Any) -> None:
+    pair.job.write(pair.output, pair.outs)
+
+    verdict = audit_topics(pair.question(id="$.id", input_id="json.id", schema="id LONG"), spark=spark)
+
+    assert (Outcome.PASS, {}) == (verdict.outcome, found(verdict)), verdict.findings
+
+
+def test_an_order_of_the_users_own_within_a_key_of_the_users_own(pair: Pair, spark: Any) -> None:
+    pair.job.write(pair.output, [*pair.outs[1:], pair.outs[0]])
+    asked = {"inputs": (), "order": "json.id", "key": "json.id % 2", "schema": "id LONG"}
+
+    verdict = audit_topics(pair.question(**asked), spark=spark)
+
+    assert {Check.REORDERED: 1} == found(verdict), verdict.findings
+    assert ORDERS == verdict.facts.evidence[Check.REORDERED].looked_at  # type: ignore[union-attr]
+
+
+def test_inputs_that_should_have_no_output_are_left_out(pair: Pair, spark: Any) -> None:
+    pair.job.write(pair.output, [o for i, o in enumerate(pair.outs) if i % 7])
+
+    every = audit_topics(pair.question(id="$.id"), spark=spark)
+    some = audit_topics(pair.question(id="$.id", where="json.n > 0", schema="n INT"), spark=spark)
+
+    assert {Check.LOST: 4} == found(every), every.findings
+    assert (Outcome.PASS, ORDERS - 4) == (some.outcome, some.facts.inputs), some.findings
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"id": "$.typo"}, "none of the 24 outputs has an id: look at '$.typo'"),
+        ({"id": "$.id", "input_id": "$.typo"}, "none of the 24 inputs has an id: look at '$.typo'"),
+        ({"inputs": (), "order": "json.typo", "schema": "typo LONG"}, "no output has a key and something that tells"),
+    ],
+)
+def test_a_comparison_of_nothing_is_invalid(pair: Pair, spark: Any, asked: dict[str, Any], why: str) -> None:
+    pair.job.write(pair.output, pair.outs)
+
+    verdict = audit_topics(pair.question(**asked), spark=spark, allow_foreign=True)
+
+    assert Outcome.INVALID is verdict.outcome
+    assert why in verdict.headline
 
 
 def test_a_query_names_altered_lost_and_doubled_values_even_if_counts_agree(pair: Pair, spark: Any) -> None:
@@ -167,6 +252,33 @@ def test_a_window_of_offsets_is_all_that_is_judged(pair: Pair, spark: Any) -> No
     assert (Outcome.PASS, ORDERS - 8) == (verdict.outcome, verdict.facts.inputs), verdict.headline
 
 
+def test_a_window_of_times_judges_what_lies_in_it_and_reads_more(pair: Pair, spark: Any) -> None:
+    """The outputs are an hour later than their inputs: counterparts are found in the slack."""
+    later = [replace(o, timestamp=FED_AT + 3_600_000) for o in pair.outs]
+    pair.job.write(pair.output, [*later[:3], *later[4:]])
+    fed = datetime.fromtimestamp(FED_AT / 1000, UTC)
+    inside = {"start": fed - timedelta(minutes=1), "end": fed + timedelta(minutes=1)}
+
+    verdict = audit_topics(pair.question(id="$.id", slack=7200.0, **inside), spark=spark)
+    outside = audit_topics(pair.question(id="$.id", slack=7200.0, start=fed + timedelta(minutes=1)), spark=spark)
+
+    assert {Check.LOST: 1} == found(verdict), verdict.findings
+    assert ORDERS == verdict.facts.inputs
+    assert {} == found(outside), outside.findings
+
+
+def test_a_group_tells_how_far_the_input_was_processed(pair: Pair, spark: Any) -> None:
+    """Outputs of inputs behind it are there already: they are neither unexpected nor are others lost."""
+    pair.job.write(pair.output, pair.outs[: ORDERS - 2])
+    group = f"group-{uuid4().hex[:8]}"
+    done = [TopicPartition(pair.input, p, ORDERS // 2 - 4) for p in (0, 1)]
+    Consumer({"bootstrap.servers": pair.job.bootstrap, "group.id": group}).commit(offsets=done, asynchronous=False)
+
+    verdict = audit_topics(pair.question(id="$.id", group=group), spark=spark)
+
+    assert (Outcome.PASS, ORDERS - 8) == (verdict.outcome, verdict.facts.inputs), verdict.findings
+
+
 def test_the_command_asks_what_its_options_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[Question] = []
 
@@ -209,6 +321,11 @@ def test_a_moment_is_a_time_or_offsets() -> None:
         ({"inputs": ("t",), "outputs": ("t",), "id": "$.x"}, "input and output at once"),
         ({"inputs": (), "outputs": ("t",), "sql": "SELECT 1"}, "needs an input"),
         ({"outputs": ("t",), "id": "$.x", "resume": {"resume": {}, "verdict": "INVALID"}}, "proved nothing"),
+        ({"outputs": ("t",), "id": "$.x", "resume": {"resume": {}, "verdict": "FAIL"}}, "would hide what it found"),
+        ({"outputs": ("t",), "id": "$.x", "resume": EARLIER}, "takes the inputs"),
+        ({"inputs": ("i",), "outputs": ("t",), "id": "$.y", "resume": EARLIER}, r"asked something else \(id\)"),
+        ({"inputs": ("i",), "outputs": ("t",), "id": "$.x", "group": "g", "resume": EARLIER}, "either side"),
+        ({"inputs": ("i",), "outputs": ("t",), "sql": "SELECT 1", "group": "g"}, "compared with everything"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(asked: dict[str, Any], why: str) -> None:

@@ -36,7 +36,7 @@ def test_the_log_of_a_loop_is_part_of_checkpoints(new_job: NewJob) -> None:
     """Otherwise the tests above may never have had anything to replay."""
     job = new_job(6000, "rounds.py")
 
-    job.run("worker.ack.after=kill@3")
+    job.run("in-flight.logged=kill@2;in-flight.stored=kill@2;commit.before=kill@2;in-flight.replayed=kill")
 
     assert any(event.get("in_flight_bytes") for event in events(job) if event["event"] == "decided")
     check(job)

@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.chaos.harness import Job
+from tests.chaos.offline import check_checkpoints
 from tests.chaos.running import check_all
 from tests.chaos.storm import Storm
 from tests.chaos.test_failpoints import plans
@@ -63,15 +66,35 @@ def test_a_storm_loses_and_doubles_nothing(new_job: NewJob, faults: tuple[str, .
     check_all(job)
 
 
+ALIGNMENT = {f"barrier-{k}": f"align.barrier=kill@{k};recovery.opened=kill" for k in range(1, WORKERS + 2)}
+"""The first barrier, the next ones, and the first of the epoch after."""
+UNDER_WAY = {
+    "logged": "in-flight.logged=kill@2;recovery.restored=kill",
+    "stored": "in-flight.stored=kill@3;in-flight.logged=kill",
+    "replayed": "commit.before=kill@3;in-flight.replayed=kill",
+    "replayed-again": "commit.before=kill@3;in-flight.replayed=kill;in-flight.replayed=kill",
+}
+CELLS = [
+    *((mode, name, faults) for mode in MODES for name, faults in (*plans(), *ALIGNMENT.items())),
+    *(("unaligned", name, faults) for name, faults in UNDER_WAY.items()),
+]
+USUAL = {("aligned", "barrier-2"), ("unaligned", "replayed-again")}
+
+
+def _cell(mode: str, name: str, faults: str) -> Any:
+    if (mode, name) in USUAL:
+        return pytest.param(mode, faults, id=f"{name}-{mode}")
+    return campaign(mode, faults, named=f"{name}-{mode}")
+
+
 @pytest.mark.chaos
-@pytest.mark.campaign
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("faults", [p for _, p in plans()], ids=[i for i, _ in plans()])
-def test_every_fault_alone_and_again_while_recovering(new_job: NewJob, mode: str, faults: str) -> None:
-    job = make(new_job, mode, TEST_PAUSE=0.001, TEST_PAUSE_AFTER=0.001)
+@pytest.mark.parametrize(("mode", "faults"), [_cell(*cell) for cell in CELLS])
+def test_every_fault_alone_and_again_while_recovering(new_job: NewJob, tmp_path: Path, mode: str, faults: str) -> None:
+    job = make(new_job, mode, TEST_PAUSE=0.001, TEST_PAUSE_AFTER=0.001, KAFKA_EOS_RETAINED_CHECKPOINTS=6)
 
     with Storm(job, PAYMENTS).through(*faults.split(";")):
         pass
 
+    check_checkpoints(job, tmp_path)
     job.run()
     check_all(job)

@@ -76,6 +76,25 @@ def test_rows_under_way_through_two_exchanges_keep_their_order_in_a_single_worke
     _in_order(rows, payments, lambda row: account[row["id"]])
 
 
+def test_rows_under_way_in_parts_apart_are_taken_up_by_a_single_worker(new_job: NewJob) -> None:
+    """Each part is a piece of its own there, and its rows belong to it."""
+    job = new_job(PAYMENTS, "routes.py", TEST_ROUTE="apart", TEST_PAUSE_AFTER=0.004)
+    storm = Storm(job, PAYMENTS)
+    with storm.through(KAFKA_EOS_PARALLELISM=2, KAFKA_EOS_CHECKPOINT_MODE="unaligned") as running:
+        storm.feed(900)
+        running.until(lambda: len({part.exchange for part in manifests(job)[-1].in_flight}) == 2, "fill")
+    job.environment["KAFKA_EOS_PARALLELISM"] = "1"
+    job.run()
+    nothing_left(job)
+
+    payments = _input(job)
+    for number in (0, 1):
+        rows = [row for row in _output(job) if row["number"] == number]
+        assert Counter(row["id"] for row in rows) == Counter(p["id"] for p in payments)
+        _counted(rows, by="account")
+        _in_order(rows, payments, lambda row: row["account"])
+
+
 @pytest.mark.campaign
 def test_flat_maps_before_exchanges(stormy: Callable[..., Job]) -> None:
     """Each output says which of many outputs of its payment it is, wherever it was made; the audit agrees."""

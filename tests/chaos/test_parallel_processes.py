@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from kafka_eos.checkpoints import paths
 from tests.chaos.harness import Job, open_transactions, read
@@ -104,6 +105,21 @@ def test_supervisor_and_all_workers_die_at_once(new_job: NewJob, mode: str) -> N
     check_all(job)
 
 
+@pytest.mark.parametrize("mode", ["synchronous", pytest.param("aligned", marks=CAMPAIGN)])
+def test_only_a_synchronous_checkpoint_stops_the_world_until_its_commit(new_job: NewJob, mode: str) -> None:
+    job = new_job(4000, KAFKA_EOS_PARALLELISM=2, KAFKA_EOS_CHECKPOINT_MODE=mode, TEST_PAUSE=0.002)
+    with running(job, "commit.before=stop@3") as run:
+        run.until_stopped()
+        time.sleep(0.5)  # what was on its way has arrived
+        before = _ends(job)
+        time.sleep(1.0)
+        assert (_ends(job) > before) == (mode == "aligned")
+
+        run.send(signal.SIGCONT)
+        run.until_committed(2)
+        run.drain()
+
+
 @pytest.mark.slow
 def test_a_slow_operator_slows_down_the_sources_and_memory_stays_flat(new_job: NewJob) -> None:
     """Behind the exchange a row takes 5 ms, before it next to nothing: a hundred times as fast, and it has to wait."""
@@ -142,6 +158,16 @@ def test_a_slow_operator_slows_down_the_sources_and_memory_stays_flat(new_job: N
 def _visible(job: Job) -> tuple[list[tuple[str, bytes]], int]:
     """Committed files, and the number of committed messages."""
     return [file for file in outputs(job) if not file[0].startswith(".")], len(read(job.bootstrap, job.output))
+
+
+def _ends(job: Job) -> int:
+    """Messages in the output, committed or not."""
+    uncommitted = {"group.id": "ends", "isolation.level": "read_uncommitted"}
+    consumer = Consumer({"bootstrap.servers": job.bootstrap, **uncommitted})
+    try:
+        return sum(consumer.get_watermark_offsets(TopicPartition(job.output, p), 10)[1] for p in range(3))
+    finally:
+        consumer.close()
 
 
 def _written(run: Running) -> int:

@@ -76,8 +76,13 @@ def test_an_epoch_reads_about_so_many_bytes(new_job: NewJob, spark: Any) -> None
 
     job.on_spark(spark, parallelism=2, batch_size=10, max_bytes_per_epoch="600KB")
 
-    read = [facts["rows"]["in"] for event, facts in job.events if event == "progress"]  # type: ignore[index]
-    assert sum(read) == 400
+    told: list[Any] = [facts for event, facts in job.events if event == "progress"]
+    read = [facts["sources"][0]["numInputRows"] for facts in told]
+    assert sum(read) == 400 and read == [facts["numInputRows"] for facts in told]
+    assert [facts["batchId"] for facts in told] == list(range(1, len(told) + 1))
+    ends = [facts["sources"][0]["endOffset"] for facts in told]
+    assert [facts["sources"][0]["startOffset"] for facts in told[1:]] == ends[:-1]
+    assert all(facts["durationMs"] and facts["processedRowsPerSecond"] > 0 for facts in told)
     assert all(50 <= rows_ <= 70 for rows_ in read[:-1]), read
     values = [message.value() for message in job.read("output")]
     assert sorted(int.from_bytes(value[:4], "big") for value in values) == list(range(400))

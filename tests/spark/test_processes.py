@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.history import read
-from tests.spark.cluster import cluster
+from tests.spark.cluster import cluster, environment
 from tests.spark.drivers import Run, fired
 from tests.spark.kit import TOTALS, Job, feed, payment, rows, same, totals
 
@@ -43,6 +46,13 @@ pipeline = Pipeline("{name}")
     .fold("total", init=lambda: Total("", 0, -1), step=step, emit=lambda account, total: total)
     .sink("to-kafka", KafkaSink("{output}", value=Total, key=lambda total: total.account))
 )
+"""
+
+
+SUBMITTED = """
+if __name__ == "__main__":
+    from kafka_eos.spark import SparkEngine
+    pipeline.run(SparkEngine(), until_caught_up=True)
 """
 
 
@@ -98,4 +108,28 @@ def test_an_executor_that_dies_on_a_cluster_with_functions_that_are_not_determin
     for account, total, _ in found:
         by_account[account].append(total)
     assert all(sorted(counts) == list(range(1, len(counts) + 1)) for counts in by_account.values())
+    assert job.left_open() == []
+
+
+@pytest.mark.slow
+def test_a_submitted_job_and_both_audits_run_on_a_cluster(new_job: NewJob, tmp_path: Path) -> None:
+    job = new_job(TOTALS + SUBMITTED, input=2, output=2)
+    feed(job, "input", map(payment, range(200)))
+    environ = {**environment(), "KAFKA_EOS_BOOTSTRAP_SERVERS": job.bootstrap,
+               "KAFKA_EOS_CHECKPOINT_DIR": str(job.checkpoints)}  # fmt: skip
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    command = [sys.executable, "-m", "kafka_eos"]
+    names = ["--input", job.topics["input"], "--output", job.topics["output"], "--where", "json.amount > 0"]
+    by_provenance = [*names, "--id", "provenance", "--schema", "amount INT"]
+
+    with cluster(tmp_path / "cluster", workers=2) as master:
+        for what in (
+            [str(submit), "--master", master, str(job.app)],
+            [*command, "audit", str(job.app), "--master", master],
+            [*command, "audit", "topics", "--master", master, *by_provenance],
+        ):
+            done = subprocess.run(what, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+            assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+    same(rows(job.values("output")), totals(map(payment, range(200))))
     assert job.left_open() == []

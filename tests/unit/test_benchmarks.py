@@ -204,7 +204,7 @@ POINTS: Mapping[str, tuple[Benchmark, list[Row]]] = {
             {"workload": each.workload, "who": each.name, "guarantee": each.guarantee, "output": each.output}
             | {"rate": 2e3 if each.few else 1e5, "cpu": 500.0 if each.few else 10.0, "memory": 900.0}
             | {"records": 1000, "batches": 3, "load": 0.1}
-            for each in spark.contenders(row_state=True)
+            for each in spark.contenders()
         ],
     ),
 }
@@ -284,7 +284,7 @@ def test_figures_are_those_after_the_first_batch() -> None:
 
 
 def test_an_output_of_batches_must_have_as_many_rows_as_they_told() -> None:
-    merged = next(each for each in spark.contenders(row_state=True) if each.name == spark.MERGED)
+    merged = next(each for each in spark.contenders() if each.name == spark.MERGED)
     wanted = Expected(3, 0, {"a": 5})
     values = [b'{"account":"a","total":2}', b'{"account":"a","total":5}']
 

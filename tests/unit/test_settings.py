@@ -51,6 +51,7 @@ def test_anything_else_is_no_duration(given: object) -> None:
             {},
             r"'checkpoint_intervall' \(given in code\); did you mean 'checkpoint_interval'",
         ),
+        ({}, {"max_concurrent_checkpoints": 2, "aligned_timeout": "1s"}, "would overtake the one before it"),
         ({}, {"zzz": 1}, "known are aligned_timeout, allow_dropped_state"),
         ({"parallelism": 129}, {}, "less than or equal to 128"),
         ({"batch_size": 0}, {}, "batch_size"),

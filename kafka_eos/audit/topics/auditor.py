@@ -36,6 +36,7 @@ def audit_topics(
     report_dir: Path | None = None,
     progress: Progress = lambda _: None,
     spark: SparkSession | None = None,
+    master: str | None = None,
     settle_seconds: float = 30.0,
     allow_foreign: bool = False,
     plans: list[str] | None = None,
@@ -43,13 +44,14 @@ def audit_topics(
     """Audit topics and return the verdict; with ``report_dir`` also write report.json and report.html there.
 
     ``spark``  a session to use (it needs the jars of ``session.open_session``); default: one for this audit
+    ``master``  where that one runs; default: here, or where spark-submit says
     ``plans``  gets the physical plan of everything that Spark ran
     What keeps the audit from judging is no exception but INVALID, with the reason and ``Verdict.traceback``.
     """
     ending = Ending(report_dir, Context(job=", ".join(question.outputs), app="topics"))
 
     def judged() -> Verdict:
-        with _session(spark, progress) as session:
+        with _session(spark, master, progress) as session:
             ending.context = replace(ending.context, spark=session.version)
             run = _Run(session, question, progress)
             facts = run.facts(settle_seconds)
@@ -62,12 +64,12 @@ def audit_topics(
 
 
 @contextmanager
-def _session(given: SparkSession | None, progress: Progress) -> Iterator[SparkSession]:
+def _session(given: SparkSession | None, master: str | None, progress: Progress) -> Iterator[SparkSession]:
     if given is not None:
         yield given
         return
     progress("starting Spark")
-    session = open_session(long=True)
+    session = open_session(master=master, long=True)
     try:
         yield session
     finally:
@@ -91,11 +93,12 @@ class _Run:
         compacted: list[str] = []
         if question.topics:
             with closing(Cluster(self._spark, java_config(question.bootstrap, question.config))) as cluster:
+                done = None if question.group is None else cluster.group_offsets(question.group)
                 self._progress("waiting until no transaction is open")
                 ranges, busy = settle(cluster, question.topics, settle_seconds)
                 if busy:
                     return replace(base, obstacles=busy)
-                self.window = window.window(question, cluster, ranges)
+                self.window = window.window(question, cluster, ranges, done)
                 compacted = cluster.compacted(question.topics)
         else:
             self.window = window.window(question, None, ranges)
@@ -118,6 +121,8 @@ class _Run:
             uncommitted = scan.uncommitted(tallies)
         self.partitions = shown.partitions(question, tallies, uncommitted)
         seen = _total(tallies, question.inputs), _total(tallies, question.outputs)
+        if question.id is not None and (nameless := _nameless(question, tallies)):
+            return replace(base, obstacles=nameless)
         visible = sum(tallies[place].records for place in uncommitted if place in tallies)
         earlier = (question.resume or {}).get("resume", {}).get("records", (0, 0))
         facts = replace(
@@ -141,7 +146,7 @@ class _Run:
         if question.id is not None:
             found |= scan.compared()
             found[Check.FOREIGN] = scan.unnamed()
-        if question.order is not None or (question.id is not None and (question.inputs or question.by_provenance)):
+        if scan.in_order:
             found[Check.REORDERED] = scan.reordered()
         if question.key is None:
             found[Check.MISPLACED] = scan.scattered()
@@ -161,10 +166,12 @@ class _Run:
         facts: Facts,
     ) -> dict[Check, Evidence | NotPossible]:
         question = self._question
-        asked = [
-            c for c, wanted in ((Check.DUPLICATE, question.id), (Check.LOST, question.id and question.inputs)) if wanted
-        ]
-        self.vital = (Check.LOST, Check.DUPLICATE) if question.sql is not None else tuple(asked)
+        asked = {
+            Check.DUPLICATE: question.id or question.sql,
+            Check.LOST: (question.id and question.inputs) or question.sql,
+            Check.REORDERED: question.order,
+        }
+        self.vital = tuple(check for check, wanted in asked.items() if wanted)
         evidence: dict[Check, Evidence | NotPossible] = {c: NotPossible(_why_not(c, question)) for c in Check}
         for check, (n, first) in texts.items():
             offenders = tuple(Offender("query", 0, -1, text) for text in first)
@@ -174,7 +181,7 @@ class _Run:
             also = evidence[check]
             if isinstance(also, Evidence):  # the query found some too
                 n, offenders = n + also.count, (*offenders, *also.first)[:5]
-            looked_at = facts.inputs or 0 if check is Check.LOST else facts.outputs
+            looked_at = {Check.LOST: facts.inputs or 0, Check.REORDERED: scan.in_order}.get(check, facts.outputs)
             evidence[check] = Evidence(looked_at, n, offenders)
         return evidence
 
@@ -188,7 +195,20 @@ def _why_not(check: Check, question: Question) -> str:
         return "no input was named"
     if check is Check.MISPLACED and question.key is not None:
         return "partitions follow the record's key, and another key was named"
+    if check is Check.REORDERED and (question.order is not None or question.id is not None):
+        return "no output has a key and something that tells its order"
     return "it was not asked: no id was named"
+
+
+def _nameless(question: Question, tallies: Mapping[tuple[str, int], Tally]) -> list[str]:
+    """Ids that nothing has cannot be compared: the expression is wrong, or the topics are."""
+    asked = {"outputs": (question.outputs, question.id), "inputs": (question.inputs, question.input_id or question.id)}
+    return [
+        f"none of the {_total(tallies, names)} {role} has an id: look at {expression!r}"
+        for role, (names, expression) in asked.items()
+        if (places := [t for (name, _), t in tallies.items() if name in names])
+        and all(tally.unnamed == tally.records for tally in places)
+    ]
 
 
 def _notes(question: Question, ranges: Ranges, compacted: list[str]) -> list[str]:
@@ -202,8 +222,13 @@ def _notes(question: Question, ranges: Ranges, compacted: list[str]) -> list[str
         notes.append(
             "Only what came after the earlier verdict was read; an output of an input before it is unexpected."
         )
-    if question.by_provenance and question.where is None and question.inputs:
-        notes.append("Every input was expected to have an output; a condition (where) leaves filtered ones out.")
+    if question.by_provenance and question.inputs:
+        notes.append(
+            "An input was expected to have an output, in any of the outputs; how many it should have, only an audit "
+            "of the job tells."
+        )
+        if question.where is None:
+            notes.append("Every input was expected to have one; a condition (where) leaves filtered ones out.")
     return notes
 
 
@@ -220,4 +245,5 @@ def _records(ranges: Ranges) -> int:
 
 
 def _total(tallies: Mapping[tuple[str, int], Tally], names: tuple[str, ...]) -> int:
-    return sum(tally.records for (name, _), tally in tallies.items() if name in names)
+    """Records that are judged."""
+    return sum(tally.judged for (name, _), tally in tallies.items() if name in names)

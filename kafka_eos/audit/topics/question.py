@@ -15,6 +15,8 @@ from typing import Any
 from kafka_eos.errors import ConfigError
 
 PROVENANCE = "provenance"
+_SAME = ("inputs", "outputs", "id", "input_id", "where", "key", "order", "value", "schema", "sql")
+"""What an audit that resumes another must ask as that did."""
 Offsets = Mapping[str, Mapping[int, int]]
 """By topic and partition."""
 
@@ -39,7 +41,9 @@ class Question:
     ``start``, ``end``  None; a time; or offsets of partitions
     ``slack``    seconds around times in which counterparts may lie
     ``group``    consumer group whose offsets tell how far the input was processed
-    ``resume``   the content of an earlier report.json: only what came after it is read
+    ``resume``   the content of the report.json of an earlier PASS of the same question: only what came after it is read
+
+    Several outputs are one multiset for an ``id`` of the user's; with provenance a copy is one in the same output.
     """
 
     bootstrap: str
@@ -70,10 +74,48 @@ class Question:
             raise ConfigError("there is nothing to compare: give an id, a query or an order")
         if self.sql is not None and not self.inputs:
             raise ConfigError("a query needs an input topic to read")
-        if self.resume is not None and self.resume.get("verdict") == "INVALID":
+        if self.sql is not None and (self.group or isinstance(self.start, datetime) or isinstance(self.end, datetime)):
+            raise ConfigError(
+                "a query is compared with everything that is read: give offsets as start and end, not times or a group"
+            )
+        if self.resume is not None:
+            self._check_resume(self.resume)
+
+    def _check_resume(self, earlier: Mapping[str, Any]) -> None:
+        verdict = earlier.get("verdict")
+        if verdict == "INVALID":
             raise ConfigError("an INVALID audit proved nothing that another could continue")
-        if self.resume is not None and (self.start is not None or "resume" not in self.resume):
-            raise ConfigError("to resume takes the report.json of an earlier audit of topics, and no start")
+        if verdict != "PASS":
+            raise ConfigError(
+                f"the earlier audit ended with {verdict}, and a PASS of what came later would hide what it found. To "
+                "judge only later records give their offsets as the start"
+            )
+        if "resume" not in earlier or not self.whole:
+            raise ConfigError(
+                "to resume takes the report.json of an earlier audit of topics up to their ends; with a start, an end "
+                "or a group, counterparts may lie on either side of where it ended"
+            )
+        if not self.inputs and self.id is not None:
+            raise ConfigError("to resume by id takes the inputs: without them a copy of an earlier output is not seen")
+        before: Mapping[str, Any] = earlier.get("question", {})
+        if other := [name for name in _SAME if before.get(name) != self.asked.get(name)]:
+            raise ConfigError(
+                f"the earlier audit asked something else ({', '.join(other)}): resume with the same options"
+            )
+
+    @property
+    def whole(self) -> bool:
+        """Whether it asks for everything that there is, up to the ends."""
+        return self.start is None and self.end is None and self.group is None
+
+    @property
+    def asked(self) -> dict[str, str | float]:
+        """What was given, for the report."""
+        return {
+            name: value if isinstance(value, str | float) else str(value)
+            for name, value in vars(self).items()
+            if value not in (None, ()) and name not in ("config", "resume")
+        }
 
     @property
     def by_provenance(self) -> bool:

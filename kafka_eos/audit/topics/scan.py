@@ -45,6 +45,8 @@ class Tally:
     """What a place holds: records, and sums over the hashes of keys and values, the same in any order."""
 
     records: int
+    judged: int
+    """Those that are; the rest are counterparts only."""
     sum: int
     xor: int
     first: int
@@ -108,6 +110,7 @@ class TopicScan:
         content = F.col("content")
         rows = self._both.groupBy("place").agg(
             F.count("*").alias("n"),
+            F.count(F.when(F.col("judged"), 1)).alias("judged"),
             F.sum(content.bitwiseAND(_LOW)).alias("low"),
             F.sum(F.shiftrightunsigned(content, 32)).alias("high"),
             F.bit_xor(content).alias("xor"),
@@ -117,7 +120,7 @@ class TopicScan:
         )
         return {
             self.places.names[r.place]: Tally(
-                r.n, (r.low + (r.high << 32)) % (1 << 64), r.xor % (1 << 64), r.first, r.last, r.unnamed
+                r.n, r.judged, (r.low + (r.high << 32)) % (1 << 64), r.xor % (1 << 64), r.first, r.last, r.unnamed
             )
             for r in self._run(rows)
         }
@@ -227,21 +230,32 @@ class TopicScan:
 
     # ------------------------------------------------------------ order
 
-    def reordered(self) -> Suspects:
-        """Outputs of a key that stand, in their partition, behind one that should come later."""
+    @cached_property
+    def _ordered(self) -> DataFrame | None:
+        """Outputs with a key and a ``turn``, which must not fall within a ``stream``; None if nothing tells one."""
         question = self._question
         if question.by_provenance or question.order is not None:
-            rows = self._both.where("not is_input and key is not null and turn is not null")
-        else:
-            once = self._named.where("n_in = 1 and n_out = 1 and output_key is not null")
-            rows = once.select(
-                *(F.col(f"output_{c}").alias(c) for c in ("place", "offset", "key")), "file",
-                F.col("out_judged").alias("judged"),
-                F.col("input_place").cast("long").alias("stream"), F.col("input_offset").alias("turn"),
-            )  # fmt: skip
+            return self._both.where("not is_input and key is not null and turn is not null")
+        if question.id is None or not question.inputs:
+            return None
+        once = self._named.where("n_in = 1 and n_out = 1 and output_key is not null")
+        return once.select(
+            *(F.col(f"output_{c}").alias(c) for c in ("place", "offset", "key")), "file",
+            F.col("out_judged").alias("judged"),
+            F.col("input_place").cast("long").alias("stream"), F.col("input_offset").alias("turn"),
+        )  # fmt: skip
+
+    @cached_property
+    def in_order(self) -> int:
+        """How many outputs can be compared with others of their key."""
+        return 0 if self._ordered is None else self._run(self._ordered.agg(F.count("*").alias("n")))[0].n
+
+    def reordered(self) -> Suspects:
+        """Outputs of a key that stand, in their partition, behind one that should come later."""
+        assert self._ordered is not None  # the auditor asks how many there are
         written = Over.partitionBy("key", "place", "stream").orderBy("file", "offset")
         before = F.lag(F.struct("place", "offset", "turn")).over(written)
-        return self._suspects(rows.withColumn("other", before), "other.turn > turn and judged")
+        return self._suspects(self._ordered.withColumn("other", before), "other.turn > turn and judged")
 
     def scattered(self) -> Suspects:
         """Keys with records in several partitions of a topic."""
@@ -260,8 +274,12 @@ class TopicScan:
         return self._by_attempt(self._both.where("not is_input and attempt is not null"))
 
     def aborted(self) -> dict[str, tuple[int, Suspect]]:
-        """The same of outputs that only read_uncommitted readers see."""
-        return self._by_attempt(self._invisible.where("attempt is not null"))
+        """The same of outputs that only read_uncommitted readers see.
+
+        What a task that lost wrote is there once more, from the same attempt: the one that won wrote it too.
+        """
+        won = self._both.where("not is_input and attempt is not null").select("id", "attempt")
+        return self._by_attempt(self._invisible.where("attempt is not null").join(won, ["id", "attempt"], "left_anti"))
 
     def hidden(self) -> Suspects:
         """Aborted outputs that have an input and no visible copy."""

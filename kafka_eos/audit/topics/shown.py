@@ -92,7 +92,7 @@ def _texts(
             of_input = F.expr(expression(question.input_id)) if question.input_id is not None else of_output
             name = F.when(is_input, of_input.cast("string")).otherwise(of_output.cast("string"))
         if question.by_provenance:
-            name = F.regexp_extract(name, "^[^/]+/(.*)$", 1)
+            name = F.regexp_extract(name, tables.COPY, 1)
         rows = table.select("topic", "partition", "offset", name.alias("id"), reads.preview("raw_value").alias("text"))
         number = {place: i for i, place in enumerate(places.names)}
         for row in rows.collect():
@@ -146,20 +146,17 @@ def partitions(
 def reported(
     context: Context, question: Question, facts: Facts, held: Sequence[Mapping[str, Any]], read: Window
 ) -> Context:
-    """What the report says; a later audit may resume from it."""
-    asked = {
-        name: value if isinstance(value, str | float) else str(value)
-        for name, value in vars(question).items()
-        if value not in (None, ()) and name not in ("config", "resume")
-    }
+    """What the report says; a later audit may resume from one of all that there was."""
     records = (facts.inputs or 0, facts.outputs)
     listed = [
         {"role": "input" if topic in question.inputs else "output", "operator": "–", "topic": topic,
          "partition": p, "begin": start, "end": end, "processed": None}
         for topic, bounds in read.judged.items() for p, (start, end) in sorted(bounds.items())
     ]  # fmt: skip
-    resume = {**window.ends(read, question), "records": records}
-    return replace(context, reads=listed, extra={"question": asked, "partitions": list(held), "resume": resume})
+    extra: dict[str, Any] = {"question": question.asked, "partitions": list(held)}
+    if question.whole:
+        extra["resume"] = {**window.ends(read, question), "records": records}
+    return replace(context, reads=listed, extra=extra)
 
 
 @contextmanager

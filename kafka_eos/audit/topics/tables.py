@@ -21,6 +21,10 @@ from kafka_eos.provenance import HEADER
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+COPY = r"^[^/]+/((?:[^/]+/){4}[^/]+)"
+"""Of a provenance, which output of which record it is. The update number tells which output of its key, and differs
+where a record was applied twice."""
+
 
 @dataclass(frozen=True)
 class Window:
@@ -151,8 +155,8 @@ def outputs(table: DataFrame, question: Question, places: Places, window: Window
         attempt, stream, turn = part[0], _hash(F.concat_ws("/", part[1], part[2], part[3])), part[4].cast("long")
         stream = F.when(text.isNotNull(), stream)
         origin = F.when(text.isNotNull(), F.xxhash64(part[2], part[3].cast("int"), turn))
-        # The update number says which output of its key this is, not which output of its record.
-        name = _hash(F.regexp_extract(text, r"^[^/]+/((?:[^/]+/){4}[^/]+)", 1))
+        # Sinks of one stream write the same provenance, each into its own topic.
+        name = F.when(text.isNotNull(), F.xxhash64("topic", F.regexp_extract(text, COPY, 1)))
     elif question.id is not None:
         origin = name = _hash(F.expr(expression(question.id)))
     if question.order is not None:
@@ -174,7 +178,8 @@ def outputs(table: DataFrame, question: Question, places: Places, window: Window
 
 
 def _hash(column: Column) -> Column:
-    return F.when(column.isNotNull(), F.xxhash64(column))
+    """Of the text of a value: what an input has as a number and an output as a string is the same."""
+    return F.when(column.isNotNull(), F.xxhash64(column.cast("string")))
 
 
 def _judged(window: Window, topics: Sequence[str]) -> Column:

@@ -18,11 +18,14 @@ from kafka_eos.audit.topics.tables import Window
 from kafka_eos.errors import ConfigError
 
 
-def window(question: Question, cluster: Cluster | None, ranges: Ranges) -> Window:
-    """Bounds from the pinned ``ranges`` and what the question says. ConfigError for offsets that are not there."""
+def window(question: Question, cluster: Cluster | None, ranges: Ranges, done: Offsets | None = None) -> Window:
+    """Bounds from the pinned ``ranges`` and what the question says. ConfigError for offsets that are not there.
+
+    ``done``: what the group had committed before they were pinned. Inputs behind it are read and not judged: the
+    group may be told late, and their outputs are there already.
+    """
     resumed = _resumed(question)
     start, end = _edge(question, cluster, question.start, -1), _edge(question, cluster, question.end, 1)
-    done = cluster.group_offsets(question.group) if cluster is not None and question.group is not None else None
     read: dict[str, Bounds] = {}
     judged: dict[str, Bounds] = {}
     for topic, parts in ranges.items():
@@ -31,7 +34,7 @@ def window(question: Question, cluster: Cluster | None, ranges: Ranges) -> Windo
         for p, at in parts.items():
             last = at.end if reach is None else min(at.end, reach.get(p, at.begin))
             low = resumed.get(topic, {}).get(p, at.begin)
-            wide[p] = _clip(low, last, start[1].get(topic, {}).get(p), end[1].get(topic, {}).get(p))
+            wide[p] = _clip(low, at.end, start[1].get(topic, {}).get(p), end[1].get(topic, {}).get(p))
             narrow[p] = _clip(low, last, start[0].get(topic, {}).get(p), end[0].get(topic, {}).get(p))
             if wide[p][0] < at.begin:
                 raise ConfigError(f"{topic}/{p} begins at offset {at.begin}: what came after {wide[p][0]} has expired")

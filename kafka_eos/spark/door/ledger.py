@@ -66,14 +66,22 @@ class _Identity(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """The door's records of one query, in one checkpoint. Used by one driver at a time; terms see to that."""
+    """The door's records of one query, in one checkpoint. Used by one driver at a time; terms see to that.
+
+    It knows of promises and receipts once ``look`` was called.
+    """
 
     def __init__(self, storage: CheckpointStorage, name: str) -> None:
         """Raises ConfigError if the checkpoint belongs to a query of another ``name``."""
         self.storage = storage
         self.job = _identity(storage, name)
-        self._promises = _ids(storage, paths.MANIFESTS)
-        self._receipts = set(_ids(storage, paths.RECEIPTS))
+        self._promises: list[EpochId] = []
+        self._receipts: set[EpochId] = set()
+
+    def look(self) -> None:
+        """Read what is there. After the claim: whoever promises something later sees that claim, and gives up."""
+        self._promises = _ids(self.storage, paths.MANIFESTS)
+        self._receipts = set(_ids(self.storage, paths.RECEIPTS))
 
     def newest(self, batch: int) -> EpochId | None:
         """The last attempt at ``batch`` that promised something; earlier ones never counted."""

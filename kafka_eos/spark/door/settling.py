@@ -96,11 +96,13 @@ class Settling:
 
 
 def claimed(ledger: Ledger, committer: KafkaCommitter) -> Term:
-    """Take the next term: whoever acted for this query before is fenced from here on."""
+    """Take the next term: whoever acted for this query before is fenced from here on, and what it promised is known."""
     patience, ctx = patient(), JobContext(ledger.job, Term(0), {})
     staged = patience.until_answered("list transactions", lambda: committer.staged(ctx))
     seen = max((found.term for found in staged), default=Term(0))
-    return patience.until_answered("claim a term", lambda: terms.claim(ledger.storage, ledger.job, seen))
+    term = patience.until_answered("claim a term", lambda: terms.claim(ledger.storage, ledger.job, seen))
+    ledger.look()
+    return term
 
 
 def recover(settling: Settling, *, adopt: bool) -> int | None:

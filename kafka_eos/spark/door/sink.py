@@ -30,6 +30,7 @@ from kafka_eos.spark.door.ledger import Ledger
 from kafka_eos.spark.door.query import ExactlyOnceQuery
 from kafka_eos.spark.door.settling import Settling, claimed, log, recover
 from kafka_eos.spark.door.task import Assignment
+from kafka_eos.spark.session import refuse_unsafe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,11 +97,7 @@ def _check(df: DataFrame, checkpoint: str | Path, trigger: Mapping[str, Any] | N
                 f"trigger={{{kind!r}: …}} is not possible: only micro-batches are decided one by one. Use "
                 "processingTime or availableNow."
             )
-    if df.sparkSession.sparkContext.getConf().get("spark.speculation", "false") == "true":
-        raise ConfigError(
-            "spark.speculation=true runs tasks twice on purpose: each copy would prepare a transaction and may replace "
-            "state that another copy's output came from. Set spark.speculation=false for this application."
-        )
+    refuse_unsafe(df.sparkSession.sparkContext.getConf().get)
 
 
 def _limits(where: Cluster, topic: str | None, wanted: int | None) -> tuple[tuple[str, ...], int]:

@@ -155,6 +155,16 @@ def after(row: Any) -> Any:
     return row
 
 
+def apart(payments: Stream[Payment]) -> Stream[Any]:
+    """Two parts that have nothing to do with each other; the other one reads the input once more, as number 1."""
+    again = pipeline.source("again", KafkaSource(os.environ["TEST_INPUT"], value=Payment))
+    other = again.map(lambda p: Item(p.account, p.id, 1), name="other").key_by(lambda i: i.account, values=Item)
+    more = other.fold("more", init=nothing, step=counted, emit=shown, state=Total).map(after, name="after-more")
+    more.sink("more-to-kafka", KafkaSink(os.environ["TEST_OUTPUT"], value=Total, key=lambda row: row.account))
+    keyed = payments.map(lambda p: Item(p.account, p.id, 0), name="single").key_by(lambda i: i.account, values=Item)
+    return keyed.fold("total", init=nothing, step=counted, emit=shown, state=Total).map(after, name="after")
+
+
 def straight(payments: Stream[Payment]) -> Stream[Any]:
     """No exchange at all."""
     return payments.map(lambda p: Item(p.account, p.id, 0), name="single")
@@ -181,6 +191,7 @@ routes: dict[str, tuple[Callable[[Stream[Payment]], Stream[Any]], type]] = {
     "everywhere": (everywhere, Item),
     "diamond": (diamond, Item),
     "keyed-diamond": (keyed_diamond, Total),
+    "apart": (apart, Total),
     "straight": (straight, Item),
 }
 route, tp = routes[os.environ["TEST_ROUTE"]]

@@ -135,7 +135,6 @@ def test_a_join_of_two_streams(rows: Any, run: Run, topic: Any, bootstrap: str) 
 
 
 def test_transform_with_state(rows: Any, run: Run, topic: Any, bootstrap: str, rocksdb: None) -> None:
-    pytest.importorskip("google.protobuf.descriptor", reason="transformWithState in Python needs protobuf")
     from pyspark.sql import Row
     from pyspark.sql.streaming import StatefulProcessor
 

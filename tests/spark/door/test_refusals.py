@@ -29,7 +29,7 @@ def rows(spark: Any) -> Any:
 @pytest.fixture
 def speculation(spark: Any) -> Iterator[None]:
     conf = spark.sparkContext._jsc.sc().conf()
-    conf.set("spark.speculation", "true")
+    conf.set("spark.speculation", "TRUE")
     yield
     conf.remove("spark.speculation")
 

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pandas
 import pyarrow
+import pyarrow.parquet
 import pydantic
 import pytest
 from state_world import Kind
+from typer.testing import CliRunner
 
 from kafka_eos.checkpoints import savepoints
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.cli import app as cli
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch, SplitId
 from kafka_eos.interfaces import StateDescriptor, StateHandle, Ttl
-from kafka_eos.schemas import AvroCodec, Counted, KeyCodec, MsgpackCodec, StrCodec, state_codec
+from kafka_eos.schemas import AvroCodec, Counted, KeyCodec, MsgpackCodec, StrCodec, register_codec, state_codec
 from kafka_eos.state import savepoints as making
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.entries import NumberCodec
@@ -226,19 +230,62 @@ def test_what_has_expired_is_left_out(job: Job) -> None:
     assert dict(Snapshot.open(job.root / "sp").read("op")) == {"young": 20_000}
 
 
+OWN = """
+from kafka_eos.schemas import register_codec
+
+class Own:
+    schema = None
+
+    def __init__(self, name):
+        self.name = name
+
+    def encode(self, value):
+        return bytes([value])
+
+    def decode(self, data):
+        return data[0]
+"""
+
+
+def own(name: str) -> Any:
+    """A codec that the library does not know."""
+    found: dict[str, Any] = {}
+    exec(OWN, found)
+    return found["Own"](name)
+
+
 def test_an_unknown_codec_gives_bytes(job: Job) -> None:
-    class Own:
-        name, schema = "our-own", None
-
-        def encode(self, value: int) -> bytes:
-            return bytes([value])
-
-        def decode(self, data: bytes) -> int:
-            return data[0]
-
-    snapshot = job.savepoint("memory", 1, {"op": {StateDescriptor("s", KEY, Own()): {"a": 65}}})
+    snapshot = job.savepoint("memory", 1, {"op": {StateDescriptor("s", KEY, own("unknown")): {"a": 65}}})
 
     assert dict(snapshot.read("op")) == {"a": b"A"}
+
+
+def test_a_registered_codec_gives_its_values(job: Job, tmp_path: Path) -> None:
+    job.savepoint("memory", 1, {"op": {StateDescriptor("s", KEY, own("known")): {"a": 65}}})
+    codecs = tmp_path / "codecs.py"
+    codecs.write_text(OWN + "register_codec('known', lambda schema: Own('known'))")
+    ask = ["state", "read", str(job.root / "sp"), "--operator", "op", "--codecs", str(codecs)]
+
+    assert json.loads(CliRunner().invoke(cli, ask).stdout) == {"key": "a", "value": 65}
+    again = CliRunner().invoke(cli, ask)
+    assert isinstance(again.exception, ConfigError)
+    assert "there is a codec 'known' already" in str(again.exception)
+    with pytest.raises(ConfigError, match="'avro' already"):
+        register_codec("avro", lambda schema: own("avro"))
+
+
+def test_a_field_that_is_null_in_the_first_rows_and_not_in_later_ones_goes_to_parquet(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_eos.state.snapshot._BATCH", 2)
+    values = {f"k{n}": {"n": n, "note": "late" if n == 7 else None} for n in range(8)}
+    job.savepoint("memory", 1, {"op": {StateDescriptor("s", KEY, MsgpackCodec(dict)): values}})
+    target = tmp_path / "out.parquet"
+    ask = ["state", "read", str(job.root / "sp"), "--operator", "op", "--format", "parquet", "--output", str(target)]
+
+    assert CliRunner().invoke(cli, ask).exit_code == 0
+
+    assert {row["key"]: row["value"] for row in pyarrow.parquet.read_table(target).to_pylist()} == values
 
 
 def test_tables(job: Job) -> None:

@@ -1,0 +1,20 @@
+"""``kafka-eos jars``."""
+
+from __future__ import annotations
+
+import typer
+
+from kafka_eos.cli.ending import explained
+from kafka_eos.devbroker.jars import fetch_jars
+
+
+def jars() -> None:
+    """Print the jars that Spark needs to read and write Kafka, fetched if need be, as `--jars` takes them.
+
+    They are the ones that this version was tested with. `kafka-eos run --engine spark` and the audit need them in no
+    other way; a Structured Streaming query of your own, or spark-submit, does.
+
+    Example: `spark-submit --jars "$(kafka-eos jars)" query.py`
+    """
+    with explained():
+        typer.echo(",".join(map(str, fetch_jars("spark"))))

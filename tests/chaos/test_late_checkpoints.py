@@ -1,0 +1,49 @@
+"""A checkpoint that takes too long is given up while the job runs on: its output is committed with the next one's."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.chaos.harness import Job, feed
+from tests.chaos.running import check_all, frozen, running, signal_worker
+
+NewJob = Callable[..., Job]
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("at_once", [1, pytest.param(2, marks=pytest.mark.campaign)])
+def test_its_output_is_committed_once_and_the_audit_knows_by_whom(new_job: NewJob, at_once: int) -> None:
+    job = new_job(
+        600,
+        KAFKA_EOS_PARALLELISM=2,
+        KAFKA_EOS_CHECKPOINT_TIMEOUT="1s",
+        KAFKA_EOS_TOLERATED_CHECKPOINT_FAILURES=20,
+        KAFKA_EOS_MAX_CONCURRENT_CHECKPOINTS=at_once,
+        TEST_PAUSE=0.002,
+    )
+    with running(job, "sink.prepare.after=stop@3") as run:
+        workers = run.until(lambda: run.last("running").get("workers"), "run")
+        (asleep,) = run.until(lambda: [pid for pid in workers if frozen(pid)], "freeze a worker")
+        run.until(lambda: run.count("given-up"), "give up a checkpoint")
+        signal_worker(asleep, signal.SIGCONT)
+        feed(job.bootstrap, job.input, range(600, 900))
+        run.until_all_committed()
+        run.drain()
+        assert not run.count("restarting"), "the job should have run on"
+        assert _went_into_a_later_one(run.events("given-up"), run.events("committed"))
+    check_all(job)
+
+    command = [sys.executable, "-m", "kafka_eos", "audit", str(job.app), "--report-dir", str(job.directory / "audit")]
+    done = subprocess.run(command, env=job.environ(), capture_output=True, text=True, timeout=240, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+
+
+def _went_into_a_later_one(given_up: list[dict[str, int]], committed: list[dict[str, int]]) -> bool:
+    return all(any(c["epoch"] > g["epoch"] and c["term"] == g["term"] for c in committed) for g in given_up)
