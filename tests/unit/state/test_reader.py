@@ -261,10 +261,10 @@ def test_an_unknown_codec_gives_bytes(job: Job) -> None:
 
 
 def test_a_registered_codec_gives_its_values(job: Job, tmp_path: Path) -> None:
-    job.savepoint("memory", 1, {"op": {StateDescriptor("s", KEY, own("known")): {"a": 65}}})
+    path = job.savepoint("memory", 1, {"op": {StateDescriptor("s", KEY, own("known")): {"a": 65}}}).path
     codecs = tmp_path / "codecs.py"
     codecs.write_text(OWN + "register_codec('known', lambda schema: Own('known'))")
-    ask = ["state", "read", str(job.root / "sp"), "--operator", "op", "--codecs", str(codecs)]
+    ask = ["state", "read", str(path), "--operator", "op", "--codecs", str(codecs)]
 
     assert json.loads(CliRunner().invoke(cli, ask).stdout) == {"key": "a", "value": 65}
     again = CliRunner().invoke(cli, ask)
@@ -279,9 +279,9 @@ def test_a_field_that_is_null_in_the_first_rows_and_not_in_later_ones_goes_to_pa
 ) -> None:
     monkeypatch.setattr("kafka_eos.state.snapshot._BATCH", 2)
     values = {f"k{n}": {"n": n, "note": "late" if n == 7 else None} for n in range(8)}
-    job.savepoint("memory", 1, {"op": {StateDescriptor("s", KEY, MsgpackCodec(dict)): values}})
+    path = job.savepoint("memory", 1, {"op": {StateDescriptor("s", KEY, MsgpackCodec(dict)): values}}).path
     target = tmp_path / "out.parquet"
-    ask = ["state", "read", str(job.root / "sp"), "--operator", "op", "--format", "parquet", "--output", str(target)]
+    ask = ["state", "read", str(path), "--operator", "op", "--format", "parquet", "--output", str(target)]
 
     assert CliRunner().invoke(cli, ask).exit_code == 0
 
