@@ -54,6 +54,8 @@ __all__ = [
 T = TypeVar("T")
 EOF: Final[int] = KafkaError._PARTITION_EOF
 
+_LOOK: Final = 1.0
+"""Seconds between two looks at whether a wait is in vain."""
 _REFUSED: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -228,8 +230,11 @@ def refusal(config: Mapping[str, Any], seconds: float) -> str | None:
     return next((error.str() for error in told if error.code() in refused), None)
 
 
-def bounded(call: Callable[[], T], seconds: float, what: str) -> T:
-    """Run ``call`` on a thread of its own; RestartFromCheckpoint if it has not returned after ``seconds``."""
+def bounded(call: Callable[[], T], seconds: float, what: str, check: Callable[[], None] = lambda: None) -> T:
+    """Run ``call`` on a thread of its own; RestartFromCheckpoint if it has not returned after ``seconds``.
+
+    ``check`` is called about every second meanwhile; what it raises ends the wait.
+    """
     result: list[T] = []
     failure: list[BaseException] = []
 
@@ -241,7 +246,10 @@ def bounded(call: Callable[[], T], seconds: float, what: str) -> T:
 
     thread = threading.Thread(target=run, name=f"kafka-{what}", daemon=True)
     thread.start()
-    thread.join(seconds)
+    deadline = time.monotonic() + seconds
+    while thread.is_alive() and (left := deadline - time.monotonic()) > 0:
+        thread.join(min(_LOOK, left))
+        check()
     if failure:
         raise failure[0]
     if not result:
@@ -249,8 +257,13 @@ def bounded(call: Callable[[], T], seconds: float, what: str) -> T:
     return result[0]
 
 
-def until_done(call: Callable[[float], Any], seconds: float, what: str) -> None:
-    """Repeat ``call(seconds left)`` while its failure is Retryable; RestartFromCheckpoint after ``seconds``."""
+def until_done(
+    call: Callable[[float], Any], seconds: float, what: str, check: Callable[[], None] = lambda: None
+) -> None:
+    """Repeat ``call(seconds left)`` while its failure is Retryable; RestartFromCheckpoint after ``seconds``.
+
+    ``check`` as for ``bounded``.
+    """
     deadline = time.monotonic() + seconds
 
     def attempt() -> bool:
@@ -264,4 +277,4 @@ def until_done(call: Callable[[float], Any], seconds: float, what: str) -> None:
                     raise RestartFromCheckpoint(f"{error}, for {seconds:g} s") from error
                 time.sleep(0.02)
 
-    bounded(attempt, seconds + 5.0, what)
+    bounded(attempt, seconds + 5.0, what, check)

@@ -30,9 +30,6 @@ from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Committable
 
-_SLICE = 2.0
-"""Seconds of a wait for the broker between two looks at whether the producer has failed."""
-
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -77,22 +74,18 @@ class EpochOutput:
                 self._flushed = final
 
     def _drain(self, seconds: float) -> None:
-        """Flush in slices: a producer that has already failed is not waited for."""
-        deadline = time.monotonic() + seconds
-        left, flush = 1, self.warm.producer.flush
-        while left and time.monotonic() < deadline:
-            with kafka_errors("flush"):
-                left = bounded(lambda: flush(min(_SLICE, seconds)), _SLICE + 5.0, "flush")
-            self.check()
+        with kafka_errors("flush"):
+            left = bounded(lambda: self.warm.producer.flush(seconds), seconds + 5.0, "flush", self.check)
+        self.check()
         if left:
             name = self.warm.transactional_id
             raise RestartFromCheckpoint(f"{name}: {left} records were not acknowledged in {seconds:g} s")
 
-    def _mark(self, offset: TopicPartition, group: object, seconds: float) -> None:
-        """Tie the marker to the transaction; Retryable while that is not done."""
-        self.warm.producer.poll(0)
+    def _look(self) -> None:
+        """Hear what the client has to say, and raise if that is why it will never be done."""
+        with kafka_errors("poll"):
+            self.warm.producer.poll(0)
         self.check()
-        self.warm.producer.send_offsets_to_transaction([offset], group, seconds)
 
     def prepare(self, coordinators: Coordinators, group: object) -> Committable:
         """The pre-commit. On return any process can commit it; until then nobody has to."""
@@ -103,8 +96,12 @@ class EpochOutput:
         marker = str(uuid.uuid4())
         offset = TopicPartition(self.topic, 0, 0 if self.epoch is None else self.epoch.epoch.n, marker)
         hit("sink.prepare.before")
+        # With all the time there is: a timeout of this call spoils the transaction.
         until_done(
-            lambda left: self._mark(offset, group, min(_SLICE, left)), terms.deadline, "send_offsets_to_transaction"
+            lambda left: warm.producer.send_offsets_to_transaction([offset], group, left),
+            terms.deadline,
+            "send_offsets_to_transaction",
+            self._look,
         )
         committable = Transaction(
             transactional_id=warm.transactional_id,

@@ -253,10 +253,9 @@ class Scan:
         """
         tables = [flags.visible(self._visible, undecided)] if self._marked else []
         if hidden:
-            # A task that lost may have written the same in the same epoch as the one that won.
-            won = self._visible.select("sink", "id", "epoch", "term")
-            lost = self._hidden.join(won, ["sink", "id", "epoch", "term"], "left_anti")
-            tables.append(flags.hidden(lost, hidden))
+            # The task that won wrote what one that lost did; so did whoever took the place of a dead worker.
+            there = self._visible.select("sink", "id")
+            tables.append(flags.hidden(self._hidden.join(there, ["sink", "id"], "left_anti"), hidden))
         if Check.LOST in checks and self._marked:
             tables += flags.pairs(self._pairs, self._scope.cut)
         if Check.LOST in checks and self._unmarked:

@@ -117,8 +117,8 @@ class Session:
     def _loop(self, inbox: Inbox) -> None:
         reading = True
         while True:
-            while not (inbox.empty() and (reading or self._stage.connected)):
-                match inbox.get()[0]:
+            while (message := _next(inbox, wait=not (reading or self._stage.connected))) is not None:
+                match message:
                     case Drop():
                         return
                     case Trigger(epoch=epoch, last=last, aligned=aligned):
@@ -217,6 +217,14 @@ class Session:
                     lag=stage.lag(),
                 )
             )
+
+
+def _next(inbox: Inbox, wait: bool) -> ToWorker | None:
+    """What was said, if anything was; with ``wait``, for as long as nobody wonders whether this worker lives."""
+    try:
+        return inbox.get(wait, _PROGRESS_EVERY)[0]
+    except queue.Empty:
+        return None
 
 
 def failure(session: int, error: Exception) -> Failed:

@@ -100,6 +100,8 @@ class Supervisor:
         segments, parallelism = len(self._plan.segments), self._settings.parallelism
         if parallelism == 1 or self._plan.exchanges or self._settings.max_concurrent_checkpoints > 1:
             return None
+        if self._settings.checkpoint_mode == "synchronous":
+            return None  # the world does not stand still without it
 
         def process(subtask: int) -> WorkerProcess:
             self._workers[subtask].kill()

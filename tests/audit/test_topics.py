@@ -15,8 +15,10 @@ from confluent_kafka import Consumer, TopicPartition
 from typer.testing import CliRunner
 
 from kafka_eos.audit import Check, Outcome, Verdict
+from kafka_eos.audit.cluster import Range
 from kafka_eos.audit.topics import Question, audit_topics
 from kafka_eos.audit.topics.question import expression, moment
+from kafka_eos.audit.topics.window import window
 from kafka_eos.audit.verdict import Facts, judge
 from kafka_eos.cli import app as cli
 from kafka_eos.errors import ConfigError
@@ -159,6 +161,28 @@ def test_what_a_task_that_lost_wrote_is_not_hidden(pair: Pair, spark: Any) -> No
     assert {Check.COMMITTED_HIDDEN: 1} == found(half), half.findings
 
 
+def test_what_a_dead_worker_wrote_and_its_successor_in_a_later_epoch_is_not_hidden(pair: Pair, spark: Any) -> None:
+    """The others' output of the epoch in which it died is committed: only its own was aborted."""
+    died = pair.made(range(2, 6))
+    pair.job.write(pair.output, died, commit=False)
+    again = pair.made(range(2, 6), (1, 2))
+    pair.job.write(pair.output, [*pair.made(range(2)), *again, *pair.made(range(6, ORDERS), (1, 2))])
+
+    verdict = audit_topics(pair.question(id="provenance"), spark=spark)
+
+    assert (Outcome.PASS, {}) == (verdict.outcome, found(verdict)), verdict.findings
+
+
+def test_branches_of_a_source_are_in_order_each(pair: Pair, spark: Any) -> None:
+    """A union writes a batch of one branch, and then of the other."""
+    other = [replace(o, text=(o.text or "").replace("/0.0", "/1.0")) for o in pair.outs]
+    pair.job.write(pair.output, [*pair.outs, *other])
+
+    verdict = audit_topics(pair.question(id="provenance"), spark=spark)
+
+    assert (Outcome.PASS, {}) == (verdict.outcome, found(verdict)), verdict.findings
+
+
 def test_numbers_and_their_texts_are_the_same_id(pair: Pair, spark: Any) -> None:
     pair.job.write(pair.output, pair.outs)
 
@@ -274,6 +298,8 @@ def test_a_group_tells_how_far_the_input_was_processed(pair: Pair, spark: Any) -
     done = [TopicPartition(pair.input, p, ORDERS // 2 - 4) for p in (0, 1)]
     Consumer({"bootstrap.servers": pair.job.bootstrap, "group.id": group}).commit(offsets=done, asynchronous=False)
 
+    pair.feed(range(2))  # the same ids once more, behind what was processed
+
     verdict = audit_topics(pair.question(id="$.id", group=group), spark=spark)
 
     assert (Outcome.PASS, ORDERS - 8) == (verdict.outcome, verdict.facts.inputs), verdict.findings
@@ -295,6 +321,15 @@ def test_the_command_asks_what_its_options_say(monkeypatch: pytest.MonkeyPatch, 
         result.exit_code, asked[0].inputs, asked[0].outputs, asked[0].start
     )  # fmt: skip
     assert "INVALID: no cluster" in result.output
+
+
+def test_a_topic_that_was_made_anew_is_not_resumed() -> None:
+    earlier = {**EARLIER, "resume": {"ends": {"t": {"0": 100}, "i": {"0": 100}}, "files": {}}}
+    question = Question("host:1", ("i",), ("t",), "$.x", resume=earlier)
+    ranges = {"i": {0: Range(0, 120, 120)}, "t": {0: Range(0, 10, 10)}}
+
+    with pytest.raises(ConfigError, match="t/0 ends at offset 10, before 100"):
+        window(question, None, ranges)
 
 
 # ---------------------------------------------------------------- questions
@@ -325,6 +360,7 @@ def test_a_moment_is_a_time_or_offsets() -> None:
         ({"outputs": ("t",), "id": "$.x", "resume": EARLIER}, "takes the inputs"),
         ({"inputs": ("i",), "outputs": ("t",), "id": "$.y", "resume": EARLIER}, r"asked something else \(id\)"),
         ({"inputs": ("i",), "outputs": ("t",), "id": "$.x", "group": "g", "resume": EARLIER}, "either side"),
+        ({"inputs": ("i",), "outputs": ("t",), "id": "$.x", "order": "offset", "resume": EARLIER}, "cannot be resumed"),
         ({"inputs": ("i",), "outputs": ("t",), "sql": "SELECT 1", "group": "g"}, "compared with everything"),
     ],
 )

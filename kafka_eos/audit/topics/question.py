@@ -97,6 +97,8 @@ class Question:
             )
         if not self.inputs and self.id is not None:
             raise ConfigError("to resume by id takes the inputs: without them a copy of an earlier output is not seen")
+        if self.order is not None:
+            raise ConfigError("an order cannot be resumed: what fell between the two audits would not be seen")
         before: Mapping[str, Any] = earlier.get("question", {})
         if other := [name for name in _SAME if before.get(name) != self.asked.get(name)]:
             raise ConfigError(

@@ -164,7 +164,7 @@ class TopicScan:
             .agg(
                 F.count(F.when(is_input, 1)).alias("n_in"),
                 F.count(F.when(~is_input, 1)).alias("n_out"),
-                F.max(F.when(is_input, judged)).alias("in_judged"),
+                F.count(F.when(is_input & judged, 1)).alias("n_judged"),
                 F.max(F.when(~is_input, judged)).alias("out_judged"),
                 *(
                     F.min(F.when(is_input if a == "input" else ~is_input, F.col(b))).alias(f"{a}_{b}")
@@ -195,8 +195,9 @@ class TopicScan:
         plain = not self._question.by_provenance
         conditions: dict[Check, tuple[str, str, str]] = {}
         if self._question.inputs:
-            few = "n_out < n_in" if plain else "n_out = 0"
-            conditions[Check.LOST] = (f"n_in > 0 and {few} and in_judged", "n_in - n_out", "first_in")
+            # Copies of an input behind those that are judged may have no output yet.
+            few = "n_out < n_judged" if plain else "n_out = 0 and n_judged > 0"
+            conditions[Check.LOST] = (few, "n_judged - n_out", "first_in")
             conditions[Check.UNEXPECTED] = ("n_in = 0 and out_judged", "n_out", "last_out")
         if plain:
             # An id that is twice in the input is by right twice in the output.
@@ -274,16 +275,16 @@ class TopicScan:
         return self._by_attempt(self._both.where("not is_input and attempt is not null"))
 
     def aborted(self) -> dict[str, tuple[int, Suspect]]:
-        """The same of outputs that only read_uncommitted readers see.
+        """The same of outputs that only read_uncommitted readers see, and that are there in no other copy.
 
-        What a task that lost wrote is there once more, from the same attempt: the one that won wrote it too.
+        What a task that lost wrote, the one that won wrote too; and so did whoever took the place of a dead worker.
         """
-        won = self._both.where("not is_input and attempt is not null").select("id", "attempt")
-        return self._by_attempt(self._invisible.where("attempt is not null").join(won, ["id", "attempt"], "left_anti"))
+        there = self._both.where("not is_input and id is not null").select("id")
+        return self._by_attempt(self._invisible.where("attempt is not null").join(there, "id", "left_anti"))
 
     def hidden(self) -> Suspects:
         """Aborted outputs that have an input and no visible copy."""
-        expected = self._named.where("n_in > 0 and n_out = 0 and in_judged").select(F.col("slot").alias("origin"))
+        expected = self._named.where("n_out = 0 and n_judged > 0").select(F.col("slot").alias("origin"))
         return self._suspects(self._invisible.join(expected, "origin", "left_semi"), "true")
 
     @cached_property

@@ -152,7 +152,9 @@ def outputs(table: DataFrame, question: Question, places: Places, window: Window
     if question.by_provenance:
         text = F.when(F.col("provenance").rlike(reads.PROVENANCE), F.col("provenance"))
         part = F.split(text, "/")
-        attempt, stream, turn = part[0], _hash(F.concat_ws("/", part[1], part[2], part[3])), part[4].cast("long")
+        lane = F.substring_index(part[5], ".", 1)  # branches of one source are written one after the other
+        attempt, turn = part[0], part[4].cast("long")
+        stream = _hash(F.concat_ws("/", part[1], part[2], part[3], lane))
         stream = F.when(text.isNotNull(), stream)
         origin = F.when(text.isNotNull(), F.xxhash64(part[2], part[3].cast("int"), turn))
         # Sinks of one stream write the same provenance, each into its own topic.

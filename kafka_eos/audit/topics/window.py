@@ -36,6 +36,11 @@ def window(question: Question, cluster: Cluster | None, ranges: Ranges, done: Of
             low = resumed.get(topic, {}).get(p, at.begin)
             wide[p] = _clip(low, at.end, start[1].get(topic, {}).get(p), end[1].get(topic, {}).get(p))
             narrow[p] = _clip(low, last, start[0].get(topic, {}).get(p), end[0].get(topic, {}).get(p))
+            if low > at.end:
+                raise ConfigError(
+                    f"{topic}/{p} ends at offset {at.end}, before {low}, where the earlier audit ended: it was emptied "
+                    "or made anew. Audit it from its beginning"
+                )
             if wide[p][0] < at.begin:
                 raise ConfigError(f"{topic}/{p} begins at offset {at.begin}: what came after {wide[p][0]} has expired")
         read[topic], judged[topic] = wide, narrow
