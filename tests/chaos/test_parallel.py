@@ -50,7 +50,7 @@ def make(new_job: NewJob, mode: str, **environment: object) -> Job:
 @pytest.mark.parametrize(
     ("faults", "mode"),
     [
-        pytest.param(CAPTURE, "unaligned", id="capture-unaligned"),
+        campaign(CAPTURE, "unaligned", named="capture-unaligned"),
         pytest.param(DECISION, "aligned", id="decision-aligned"),
         campaign(CAPTURE, "aligned", named="capture-aligned"),
         campaign(DECISION, "unaligned", named="decision-unaligned"),

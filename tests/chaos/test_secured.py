@@ -81,6 +81,7 @@ def _job(secured: Secured, directory: Path, **config: str) -> Job:
     )
 
 
+@pytest.mark.slow
 def test_a_job_is_killed_recovers_and_is_audited(secured: Secured, tmp_path: Path) -> None:
     job = _job(secured, tmp_path)
 
