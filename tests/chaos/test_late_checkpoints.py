@@ -15,8 +15,6 @@ from tests.chaos.running import check_all, frozen, running, signal_worker
 NewJob = Callable[..., Job]
 
 
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("at_once", [1, pytest.param(2, marks=pytest.mark.campaign)])
 def test_its_output_is_committed_once_and_the_audit_knows_by_whom(new_job: NewJob, at_once: int) -> None:
     job = new_job(

@@ -14,6 +14,7 @@ from kafka_eos.ids import AppRef
 from kafka_eos.testing import run_local
 from tests.chaos.harness import Job, open_transactions, read
 from tests.chaos.running import events
+from tests.chaos.storm import Storm
 from tests.marks import campaign
 
 NewJob = Callable[..., Job]
@@ -34,9 +35,11 @@ def test_rows_on_their_way_round_come_back_once(new_job: NewJob, parallelism: in
 
 def test_the_log_of_a_loop_is_part_of_checkpoints(new_job: NewJob) -> None:
     """Otherwise the tests above may never have had anything to replay."""
-    job = new_job(6000, "rounds.py")
+    job = new_job(3000, "rounds.py")
 
-    job.run("in-flight.logged=kill@2;in-flight.stored=kill@2;commit.before=kill@2;in-flight.replayed=kill")
+    with Storm(job, 3000).through("in-flight.logged=kill", "in-flight.stored=kill", "worker.ack.after=kill@3"):
+        pass
+    job.run()
 
     assert any(event.get("in_flight_bytes") for event in events(job) if event["event"] == "decided")
     check(job)

@@ -81,7 +81,6 @@ def test_rows_under_way_in_parts_apart_are_taken_up_by_a_single_worker(new_job: 
     job = new_job(PAYMENTS, "routes.py", TEST_ROUTE="apart", TEST_PAUSE_AFTER=0.004)
     storm = Storm(job, PAYMENTS)
     with storm.through(KAFKA_EOS_PARALLELISM=2, KAFKA_EOS_CHECKPOINT_MODE="unaligned") as running:
-        storm.feed(900)
         running.until(lambda: len({part.exchange for part in manifests(job)[-1].in_flight}) == 2, "fill")
     job.environment["KAFKA_EOS_PARALLELISM"] = "1"
     job.run()

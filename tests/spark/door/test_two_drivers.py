@@ -59,6 +59,7 @@ def test_what_was_promised_before_the_claim_is_known_after_it(bootstrap: str, tm
     assert new.newest(4) == EpochId(Epoch(4), term)
 
 
+@pytest.mark.campaign
 def test_a_driver_that_was_taken_over_while_it_slept_decides_nothing(
     totals: Totals, spark: Any, viewfs: Callable[[Path], str]
 ) -> None:
