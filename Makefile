@@ -8,7 +8,7 @@ SHELL      := /bin/bash
 VENV       := .venv
 BIN        := $(VENV)/bin
 STAMP      := $(VENV)/.installed
-WORKERS    ?= 3
+WORKERS    ?= 4
 TESTS      ?= tests
 ENGINE     ?= embedded
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
@@ -22,7 +22,7 @@ help: ## This text
 	@echo
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  TESTS=tests/unit make test     only some tests        WORKERS=4 make test     more at a time"
+	@echo "  TESTS=tests/unit make test     only some tests        WORKERS=2 make test     fewer at a time"
 	@echo "  make demo ENGINE=spark         the same on a Spark cluster, with kills of driver and executors"
 
 env: ## The Python environment (.venv), pinned by hash; all other jobs make it themselves

@@ -75,12 +75,11 @@ def job(request: pytest.FixtureRequest, bootstrap: str, tmp_path: Path) -> Job:
 
 USUAL = {
     "align.complete-killed",
-    "source.capture.before-killed-again",
     "snapshot.linked-killed",
     "sink.prepare.after-killed",
     "manifest.renamed-killed",
     "manifest.published-killed-again",
-    "commit.between-killed-again",
+    "commit.between-killed",
     "receipt.before-killed",
     "retention.between-killed",
     "recovery.claimed-killed",

@@ -58,7 +58,8 @@ def test_spark_fails_to_write_its_decision(totals: Totals, spark: Any) -> None:
     totals.exact()
 
 
-@pytest.mark.parametrize("action", ["error", campaign("kill")])
+@pytest.mark.campaign
+@pytest.mark.parametrize("action", ["error", "kill"])
 def test_a_task_that_fails_after_it_prepared_leaves_an_orphan_that_is_aborted(action: str, totals: Totals) -> None:
     process = totals.launch(f"door.prepared={action}@2")
     ended(process)
