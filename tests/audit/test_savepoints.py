@@ -110,6 +110,7 @@ def cut_off(job: Job, n: int) -> None:
         future.result(30)
 
 
+@pytest.mark.campaign
 def test_the_same_job_is_judged_over_its_whole_history(lives: Callable[..., Lives], spark: Any) -> None:
     both = lives(apart=False)
     both.go_on()

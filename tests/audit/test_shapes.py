@@ -185,7 +185,7 @@ def test_the_last_sums_of_a_fold_in_two_phases_are_compared(ran: Any, spark: Any
 
 
 @workers
-@pytest.mark.parametrize("plan", [campaign(ROUNDS, named="with-state"), pytest.param(PLAIN_ROUNDS, id="without")])
+@pytest.mark.parametrize("plan", [campaign(ROUNDS, named="with-state"), campaign(PLAIN_ROUNDS, named="without")])
 def test_what_leaves_a_loop_is_neither_lost_nor_doubled(ran: Any, spark: Any, workers: int, plan: str) -> None:
     run = ran(plan, workers)
 
