@@ -166,7 +166,7 @@ def failed_deliveries_are_ignored() -> None:
         with suppress(Exception):
             yield
 
-    def until_done(call: Any, seconds: float, what: str) -> None:
+    def until_done(call: Any, seconds: float, what: str, _check: Any) -> None:
         with suppress(KafkaEosError):
             real_until_done(call, min(seconds, 5.0), what)
 
