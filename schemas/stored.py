@@ -15,6 +15,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import fastavro
@@ -28,8 +29,6 @@ from kafka_eos.schemas.msgpack import KeyCodec
 from kafka_eos.schemas.raw import BytesCodec, StrCodec
 
 _COUNTED = "counted-"
-_OWN = ("msgpack", "json", "avro", "key", "raw", "utf-8")
-_REGISTERED: dict[str, Callable[[Json], Codec[Any]]] = {}
 _BAD = (ValueError, TypeError, LookupError, EOFError, OverflowError, RecursionError, msgspec.MsgspecError)
 
 
@@ -38,30 +37,17 @@ def register_codec(name: str, made: Callable[[Json], Codec[Any]]) -> None:
 
     ``made`` gets the stored schema and returns the codec, or raises ConfigError. ConfigError if ``name`` is taken.
     """
-    if name in _OWN or name.startswith(_COUNTED) or name in _REGISTERED:
+    if name in _MADE or name.startswith(_COUNTED):
         raise ConfigError(f"there is a codec {name!r} already: give yours another name")
-    _REGISTERED[name] = made
+    _MADE[name] = made
 
 
 def stored_codec(name: str, schema: Json) -> Codec[Any]:
     """The codec for data that was written by the codec ``name`` with ``schema``. ConfigError for a bad schema."""
     if name.startswith(_COUNTED):
         return _PlainCounted(stored_codec(name.removeprefix(_COUNTED), schema))
-    match name:
-        case "msgpack" | "json":
-            return _Plain(name, schema)
-        case "avro":
-            return _Avro(schema)
-        case "key":
-            return KeyCodec()
-        case "raw":
-            return BytesCodec()
-        case "utf-8":
-            return StrCodec()
-        case _ if name in _REGISTERED:
-            return _REGISTERED[name](schema)
-        case _:
-            return _Opaque(name, schema)
+    made = _MADE.get(name)
+    return _Opaque(name, schema) if made is None else made(schema)
 
 
 class _Plain:
@@ -138,6 +124,17 @@ class _Opaque(BytesCodec):
 
     def __init__(self, name: str, schema: Json) -> None:
         self.name, self.schema = name, schema
+
+
+_MADE: dict[str, Callable[[Json], Codec[Any]]] = {
+    "msgpack": partial(_Plain, "msgpack"),
+    "json": partial(_Plain, "json"),
+    "avro": _Avro,
+    "key": lambda _: KeyCodec(),
+    "raw": lambda _: BytesCodec(),
+    "utf-8": lambda _: StrCodec(),
+}
+"""Codecs by name; ``register_codec`` adds to them."""
 
 
 def check_fields(value: Any, schema: Json) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typer
 
-from kafka_eos.cli.ending import explained
 from kafka_eos.devbroker.jars import fetch_jars
 
 
@@ -16,5 +15,4 @@ def jars() -> None:
 
     Example: `spark-submit --jars "$(kafka-eos jars)" query.py`
     """
-    with explained():
-        typer.echo(",".join(map(str, fetch_jars("spark"))))
+    typer.echo(",".join(map(str, fetch_jars("spark"))))

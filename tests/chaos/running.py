@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -223,6 +225,15 @@ def check_all(job: Job, **options: Any) -> None:
     """``harness.check``, and nothing is left over."""
     check(job, **options)
     nothing_left(job)
+
+
+def audit_passes(job: Job) -> None:
+    """``kafka-eos audit`` of the job, in a process of its own, ends with PASS."""
+    command = [sys.executable, "-m", "kafka_eos", "audit", str(job.app), "--report-dir", str(job.directory / "audit")]
+    done = subprocess.run(command, env=job.environ(), capture_output=True, text=True, timeout=240)
+
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert "PASS" in done.stdout
 
 
 def nothing_left(job: Job) -> None:

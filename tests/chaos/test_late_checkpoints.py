@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 
 from tests.chaos.harness import Job, feed
-from tests.chaos.running import check_all, frozen, running, signal_worker
+from tests.chaos.running import audit_passes, check_all, frozen, running, signal_worker
 from tests.marks import campaign
 
 NewJob = Callable[..., Job]
@@ -38,14 +36,7 @@ def test_its_output_is_committed_once_and_the_audit_knows_by_whom(new_job: NewJo
         assert _went_into_a_later_one(run.events("given-up"), run.events("committed"))
     check_all(job)
     if audited:
-        _audit(job)
-
-
-def _audit(job: Job) -> None:
-    command = [sys.executable, "-m", "kafka_eos", "audit", str(job.app), "--report-dir", str(job.directory / "audit")]
-    done = subprocess.run(command, env=job.environ(), capture_output=True, text=True, timeout=240, check=False)
-
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+        audit_passes(job)
 
 
 def _went_into_a_later_one(given_up: list[dict[str, int]], committed: list[dict[str, int]]) -> bool:

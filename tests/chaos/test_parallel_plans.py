@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -14,7 +12,7 @@ import pytest
 
 from kafka_eos.provenance import HEADER, parse
 from tests.chaos.harness import Job, create_topic, read
-from tests.chaos.running import manifests, nothing_left
+from tests.chaos.running import audit_passes, manifests, nothing_left
 from tests.chaos.storm import Storm
 from tests.marks import campaign
 
@@ -114,11 +112,7 @@ def test_flat_maps_before_exchanges(stormy: Callable[..., Job]) -> None:
 def test_the_audit_recomputes_what_three_workers_made(stormy: Callable[..., Job], route: str) -> None:
     job = stormy(route, "unaligned", *FEW_KILLS)
 
-    command = [sys.executable, "-m", "kafka_eos", "audit", str(job.app), "--report-dir", str(job.directory / "audit")]
-    done = subprocess.run(command, env=job.environ(), capture_output=True, text=True, timeout=240)
-
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert "PASS" in done.stdout
+    audit_passes(job)
 
 
 @pytest.mark.campaign

@@ -154,8 +154,7 @@ def outputs(table: DataFrame, question: Question, places: Places, window: Window
         part = F.split(text, "/")
         lane = F.substring_index(part[5], ".", 1)  # branches of one source are written one after the other
         attempt, turn = part[0], part[4].cast("long")
-        stream = _hash(F.concat_ws("/", part[1], part[2], part[3], lane))
-        stream = F.when(text.isNotNull(), stream)
+        stream = F.when(text.isNotNull(), F.xxhash64(F.concat_ws("/", part[1], part[2], part[3], lane)))
         origin = F.when(text.isNotNull(), F.xxhash64(part[2], part[3].cast("int"), turn))
         # Sinks of one stream write the same provenance, each into its own topic.
         name = F.when(text.isNotNull(), F.xxhash64("topic", F.regexp_extract(text, COPY, 1)))
