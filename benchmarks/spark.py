@@ -219,7 +219,7 @@ def _read(job: Path) -> tuple[int, int] | None:
     """From the status of a job on Spark; None for any other."""
     last = (read_status(job) or {}).get("last")
     progress = last.get("progress") if isinstance(last, dict) else None
-    return (progress["epoch"], progress["records_in"]) if progress and "epoch" in progress else None
+    return (progress["batchId"], progress["records_in"]) if progress and "batchId" in progress else None
 
 
 def _told_by_spark(directory: Path) -> list[Done]:

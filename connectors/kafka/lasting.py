@@ -6,9 +6,9 @@ Rule: a producer that was used is let go only when its epoch is finished for goo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from kafka_eos.connectors.kafka.client import Consumer
+from kafka_eos.connectors.kafka.markers import MarkerGroups
 from kafka_eos.connectors.kafka.pool import WarmPool
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.staging import EpochOutput
@@ -16,21 +16,11 @@ from kafka_eos.ids import Epoch
 
 
 class LastingClients:
-    """See ``interfaces.Lasting``. ``consumer`` makes the client of a group that only carries markers."""
+    """See ``interfaces.Lasting``."""
 
-    def __init__(
-        self, pool: WarmPool, coordinators: Coordinators, timeout_ms: int, consumer: Callable[[str], Consumer]
-    ) -> None:
-        self.pool, self.coordinators, self.timeout_ms = pool, coordinators, timeout_ms
-        self._consumer = consumer
-        self._groups: dict[str, Consumer] = {}
+    def __init__(self, pool: WarmPool, coordinators: Coordinators, timeout_ms: int, groups: MarkerGroups) -> None:
+        self.pool, self.coordinators, self.timeout_ms, self.groups = pool, coordinators, timeout_ms, groups
         self._prepared: list[EpochOutput] = []
-
-    def group(self, name: str) -> Consumer:
-        """The client of a marker group; the same one every time."""
-        if name not in self._groups:
-            self._groups[name] = self._consumer(name)
-        return self._groups[name]
 
     def keep(self, prepared: Sequence[EpochOutput]) -> None:
         """A session ends; its transactions wait for their receipts."""
@@ -46,5 +36,3 @@ class LastingClients:
         self._prepared.clear()
         self.pool.close()
         self.coordinators.close()
-        for client in self._groups.values():
-            client.close()

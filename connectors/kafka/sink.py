@@ -10,11 +10,11 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from kafka_eos.connectors.kafka.client import Consumer, kafka_errors
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.encoding import Encoder, RecordEncoder, RejectedEncoder, Timestamp, ValueEncoder
 from kafka_eos.connectors.kafka.lasting import LastingClients
 from kafka_eos.connectors.kafka.limits import check_topic, check_transactions, transaction_timeout_ms
+from kafka_eos.connectors.kafka.markers import MarkerGroups
 from kafka_eos.connectors.kafka.pool import MAX_SLOTS, WarmPool
 from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.connectors.kafka.rpc import Coordinators
@@ -174,21 +174,20 @@ class KafkaSink(Generic[T]):
         """One stage a worker session and client configuration."""
         key = f"kafka:{where.scope}:{where.fingerprint}:{self._timeout_ms}"
         if key not in ctx.shared:
-            stages = ctx.shared["kafka:stages"] = ctx.shared.get("kafka:stages", 0) + 1
-            ctx.shared[key] = _open_stage(ctx, where, self._timeout_ms, stages)
+            ctx.shared[key] = _open_stage(ctx, where, self._timeout_ms)
         stage: Stage = ctx.shared[key]
         return stage
 
 
-def _open_stage(ctx: TaskContext, where: Cluster, timeout_ms: int | None, number: int) -> Stage:
+def _open_stage(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> Stage:
     clients, lasts = _clients(ctx, where, timeout_ms)
-    job = token(ctx.job.job, "the job name")
-    # A second client configuration on the cluster needs its own marker: one offset cannot carry two.
-    group = f"{job}.{ctx.subtask}" if number == 1 else f"{job}.{ctx.subtask}.{number}"
+    groups = f"{token(ctx.job.job, 'the job name')}.{ctx.subtask}"
     deadline = producer_config(where, clients.timeout_ms)["message.timeout.ms"] / 1000
-    terms = Terms(where.scope, ctx.job.term.n, group, clients.timeout_ms, deadline)
+    terms = Terms(where.scope, ctx.job.term.n, clients.timeout_ms, deadline)
     keep = clients.keep if lasts else None
-    return Stage(clients.pool, terms, clients.coordinators, clients.group(group), keep)
+    return Stage(
+        clients.pool, terms, clients.coordinators, lambda slot: clients.groups.named(f"{groups}.{slot}"), keep
+    )
 
 
 def _clients(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> tuple[LastingClients, bool]:
@@ -222,12 +221,7 @@ def _open_clients(
         new_slot,
         {**producer_config(where, timeout), "transaction.timeout.ms": timeout},
     )
-
-    def consumer(group: str) -> Consumer:
-        with kafka_errors("consumer group"):
-            return Consumer(where.client({}, {"group.id": group, "enable.auto.commit": False}))
-
-    return LastingClients(pool, rpc, timeout, consumer)
+    return LastingClients(pool, rpc, timeout, MarkerGroups(where))
 
 
 def producer_config(where: Cluster, timeout_ms: int) -> dict[str, Any]:

@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kafka_eos.connectors.kafka.client import (
-    Consumer,
     TopicPartition,
     bounded,
     kafka_errors,
     until_done,
 )
+from kafka_eos.connectors.kafka.markers import MarkerGroup
 from kafka_eos.connectors.kafka.pool import Warm, WarmPool
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.transactions import Transaction
@@ -37,7 +37,6 @@ class Terms:
 
     scope: str
     term: int
-    marker_group: str
     timeout_ms: int
     deadline: float
     """Seconds that a flush or a pre-commit may take before the attempt is given up."""
@@ -87,7 +86,7 @@ class EpochOutput:
             self.warm.producer.poll(0)
         self.check()
 
-    def prepare(self, coordinators: Coordinators, group: object) -> Committable:
+    def prepare(self, coordinators: Coordinators, group: MarkerGroup) -> Committable:
         """The pre-commit. On return any process can commit it; until then nobody has to."""
         terms, warm = self.terms, self.warm
         hit("sink.flush.before")
@@ -98,7 +97,7 @@ class EpochOutput:
         hit("sink.prepare.before")
         # With all the time there is: a timeout of this call spoils the transaction.
         until_done(
-            lambda left: warm.producer.send_offsets_to_transaction([offset], group, left),
+            lambda left: warm.producer.send_offsets_to_transaction([offset], group.metadata, left),
             terms.deadline,
             "send_offsets_to_transaction",
             self._look,
@@ -109,7 +108,7 @@ class EpochOutput:
             producer_epoch=warm.producer_epoch,
             end_txn_version=_check_ongoing(coordinators, warm),
             uuid=marker,
-            marker_group=terms.marker_group,
+            marker_group=group.name,
             marker_topic=self.topic,
             marker_partition=0,
             prepared_at=int(time.time() * 1000),
@@ -144,13 +143,13 @@ class Stage:
         pool: WarmPool,
         terms: Terms,
         coordinators: Coordinators,
-        group: Consumer,
+        group: Callable[[int], MarkerGroup],
         keep: Callable[[Sequence[EpochOutput]], None] | None = None,
     ) -> None:
-        """``keep``: takes what is prepared at the end, if the clients are somebody else's to close."""
+        """``group``: the marker group of a slot. ``keep``: takes what is prepared at the end, if the clients are
+        somebody else's to close."""
         self._pool, self._terms, self._coordinators, self._group = pool, terms, coordinators, group
         self._keep = keep
-        self._metadata: object = group.consumer_group_metadata()
         self._writers = 0
         self._started = self._closed = False
         self._open: dict[int, EpochOutput] = {}
@@ -188,7 +187,7 @@ class Stage:
             return _nothing
         staged.epoch = epoch
         self._prepared.append(staged)
-        return lambda: (staged.prepare(self._coordinators, self._metadata),)
+        return lambda: (staged.prepare(self._coordinators, self._group(staged.warm.slot)),)
 
     def committed(self, epoch: EpochId) -> None:
         """Transactions up to ``epoch`` are finished for good: their producers go, their slots serve again."""
@@ -209,7 +208,6 @@ class Stage:
         self._prepared.clear()
         self._pool.close()
         self._coordinators.close()
-        self._group.close()
 
 
 def _nothing() -> Sequence[Committable]:

@@ -442,11 +442,14 @@ class Attempt:
         self._epochs.decided(complete.epoch)
         self._aborted, self._alone = self._aborted.succeeded(), self._alone.succeeded()
         self._observe("decided", epoch=manifest.epoch, **complete.facts)
-        # No epoch may store files while old ones are dropped; with several on their way that is not after each.
         self._unswept += 1
-        self._sweeping = not self._epochs.others and (self._epochs.limit == 1 or self._unswept > _SWEEP_EVERY)
-        sweep = self._sweeping
+        sweep = self._sweeping = self._may_sweep()
         self._beside(self._committing_thread, lambda: self._commit(manifest, sweep))
+
+    def _may_sweep(self) -> bool:
+        """Drop old epochs with this one? Only while no other stores files: with several on their way, not each time."""
+        rarely = self._epochs.limit > 1 and self._phase is not Phase.ENDING
+        return not self._epochs.others and (not rarely or self._unswept > _SWEEP_EVERY)
 
     def _beside(self, thread: ThreadPoolExecutor, work: Callable[[], Event | None]) -> None:
         """Run ``work`` on another thread; what it returns, if anything, or raises becomes an event."""

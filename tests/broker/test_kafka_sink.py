@@ -367,25 +367,28 @@ def test_recovery_commits_what_an_older_term_prepared(
 def test_recovery_with_the_old_version_fences_the_id(
     bootstrap: str, topic: Topic, opened: Open, ctx: JobContext
 ) -> None:
-    """On a broker without v5: commit, then fence, and the marker answers whoever asks again."""
+    """On a broker without v5: commit, then fence, and the marker answers whoever asks again.
+
+    Two transactions of one worker: the first is of a checkpoint that was given up, and committed with the next one.
+    """
     out = topic()
     sink: KafkaSink[Any] = KafkaSink(out)
     writer, _ = opened(sink)
     prepared = [
         Committable(one.scope, {**one.payload, "end_txn_version": 4}, one.records)
-        for one in prepare(writer, batch(b"a"), epoch(1))
+        for number, value in ((1, b"a"), (2, b"b"))
+        for one in prepare(writer, batch(value), epoch(number))
     ]
     newer = job(bootstrap, 2, ctx.job)
     recovery = sink.committer(newer)
-    outcomes = [*commit(recovery, prepared, epoch(1)), *commit(recovery, prepared, epoch(1))]
+    outcomes = [*commit(recovery, prepared, epoch(2)), *commit(recovery, prepared, epoch(2))]
     with Coordinators(Cluster(bootstrap)) as rpc:
-        seen = rpc.describe(str(prepared[0].payload["transactional_id"]))
+        seen = [rpc.describe(str(one.payload["transactional_id"])) for one in prepared]
     recovery.close()
 
-    assert outcomes == [Outcome.COMMITTED, Outcome.ALREADY]
-    assert seen is not None
-    assert (seen.state, seen.timeout_ms) == ("Empty", FENCED_MS)
-    assert values_of(bootstrap, out) == [b"a"]
+    assert outcomes == [Outcome.COMMITTED] * 2 + [Outcome.ALREADY] * 2
+    assert [(one.state, one.timeout_ms) for one in seen if one is not None] == [("Empty", FENCED_MS)] * 2
+    assert values_of(bootstrap, out) == [b"a", b"b"]
 
 
 def test_at_least_once_is_visible_at_the_barrier(bootstrap: str, topic: Topic, opened: Open) -> None:

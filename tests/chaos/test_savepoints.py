@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -304,6 +305,43 @@ def test_stopped_with_a_savepoint_nothing_is_open_and_all_of_it_is_committed(new
     life.run(timeout=180)
 
     check_all(life)
+
+
+MAKING = ("savepoint.pinned", "savepoint.staged", "savepoint.written")
+
+
+@pytest.mark.parametrize("ask", [["savepoint", "trigger"], ["stop", "--savepoint"]], ids=["trigger", "stop"])
+@pytest.mark.parametrize("point", [campaign(MAKING[0]), MAKING[1], campaign(MAKING[2])])
+def test_a_job_that_dies_over_a_savepoint_leaves_all_of_it_or_nothing(
+    new_job: NewJob, point: str, ask: list[str]
+) -> None:
+    job = new_job(1000, KAFKA_EOS_PARALLELISM=2, TEST_PAUSE="0.001")
+    first, second = job.directory / "one", job.directory / "two"
+    with running(job, f"{point}=kill") as run:
+        run.until_committed()
+        code, _, shown = kafka_eos(job, *ask, str(job.app), "--path", str(first))
+        assert (code, run.ended()) == (1, -signal.SIGKILL), shown
+    assert "ended or was restarted before it answered" in shown
+    assert first.exists() == (point == "savepoint.written")
+    assert not first.exists() or savepoints.verify(first) == []
+
+    feed(job.bootstrap, job.input, range(1000, 1500))
+    with running(job) as run:
+        run.until_committed()
+        code, out, shown = kafka_eos(job, *ask, str(job.app), "--path", str(second))
+        assert (code, out.strip()) == (0, str(second)), shown
+        if ask[0] == "trigger":
+            run.until_all_committed()
+            run.drain()
+        assert run.ended() == 0
+    assert [path.name for path in job.directory.glob(".tmp-savepoint-*")] == []
+    assert savepoints.verify(second) == []
+    life = second_life(job, second, TEST_PAUSE="0")
+    if ask[0] == "stop":
+        life.run(timeout=180)
+        check_all(life)
+    else:
+        check_all(job)
 
 
 def test_a_checkpoint_on_demand_is_committed(new_job: NewJob) -> None:

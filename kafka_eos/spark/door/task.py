@@ -19,8 +19,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_eos.connectors.kafka.client import Consumer, kafka_errors
 from kafka_eos.connectors.kafka.encoding import Columns
+from kafka_eos.connectors.kafka.markers import MarkerGroup, MarkerGroups
 from kafka_eos.connectors.kafka.pool import WarmPool
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster
@@ -93,7 +93,7 @@ class _Count:
 class _Output:
     """One task's transaction."""
 
-    def __init__(self, staged: EpochOutput, group: object, outlet: Outlet, topic: str | None) -> None:
+    def __init__(self, staged: EpochOutput, group: MarkerGroup, outlet: Outlet, topic: str | None) -> None:
         self._staged, self._group, self._outlet, self._topic = staged, group, outlet, topic
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -158,7 +158,7 @@ class Outlet:
         )
         self._used: list[tuple[int, int]] = []
         """Batch and slot of each transaction that may not be finalised yet."""
-        self._groups: dict[str, object] = {}
+        self._groups = MarkerGroups(self._cluster)
 
     def begin(self, assignment: Assignment, first: pa.RecordBatch) -> _Output:
         """Open the transaction of one task, whose first rows are ``first``."""
@@ -166,11 +166,10 @@ class Outlet:
         warm = self.pool.take(self._deadline)
         self._used.append((assignment.batch, warm.slot))
         warm.begin()
-        name = warm.transactional_id
-        terms = Terms(self._cluster.scope, assignment.term, name, assignment.timeout_ms, self._deadline)
+        terms = Terms(self._cluster.scope, assignment.term, assignment.timeout_ms, self._deadline)
         topic, _ = next(_by_topic(first, assignment.topic))
         staged = EpochOutput(warm, topic, terms, epoch=EpochId(Epoch(assignment.batch), Term(assignment.term)))
-        return _Output(staged, self._group(name), self, assignment.topic)
+        return _Output(staged, self._groups.named(warm.transactional_id), self, assignment.topic)
 
     def _release(self, batch: int) -> None:
         """Slots of earlier batches may serve again: a batch begins when the one before it is finalised."""
@@ -178,15 +177,6 @@ class Outlet:
             if used < batch:
                 self.pool.free(slot)
         self._used = [(used, slot) for used, slot in self._used if used >= batch]
-
-    def _group(self, name: str) -> object:
-        """librdkafka's form of a group's name comes from a consumer only; none is kept."""
-        if name not in self._groups:
-            with kafka_errors("consumer group"):
-                consumer = Consumer(self._cluster.client({}, {"group.id": name, "enable.auto.commit": False}))
-                self._groups[name] = consumer.consumer_group_metadata()
-                consumer.close()
-        return self._groups[name]
 
     def close(self) -> None:
         """Let go of the producers; what they prepared stays prepared."""

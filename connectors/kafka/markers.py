@@ -1,0 +1,36 @@
+"""Consumer groups that only carry markers: an offset that becomes visible with one transaction, and proves its commit.
+
+Rule: transactions that may wait for their commit at the same time never share a group. A marker overwrites the one
+before it, and that one may still be wanted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_eos.connectors.kafka.client import Consumer, kafka_errors
+from kafka_eos.connectors.kafka.settings import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerGroup:
+    """``metadata`` is librdkafka's form of the name."""
+
+    name: str
+    metadata: object
+
+
+class MarkerGroups:
+    """The marker groups of one cluster. The metadata comes from a consumer only; none is kept."""
+
+    def __init__(self, where: Cluster) -> None:
+        self._where = where
+        self._known: dict[str, MarkerGroup] = {}
+
+    def named(self, name: str) -> MarkerGroup:
+        if name not in self._known:
+            with kafka_errors("consumer group"):
+                consumer = Consumer(self._where.client({}, {"group.id": name, "enable.auto.commit": False}))
+                self._known[name] = MarkerGroup(name, consumer.consumer_group_metadata())
+                consumer.close()
+        return self._known[name]

@@ -1,0 +1,92 @@
+"""Kill drivers and Python workers at every named step that the Spark engine passes, and again while it recovers.
+
+One job a phase: its script is a chain of kills, and each driver that dies is replaced until the chain is at its end.
+What kills a task kills its Python worker; Spark tries the task again, so that the same point is passed again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafka_eos.failpoints import POINTS
+from tests.marks import campaign
+from tests.spark.drivers import Run, fired
+from tests.spark.kit import TOTALS, Job, feed, payment, rows, same, totals
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(2400)]
+NewJob = Callable[..., Job]
+
+IN_TASKS = (
+    "source.capture.before", "source.capture.after", "snapshot.flush", "snapshot.linked", "snapshot.upload",
+    "snapshot.uploaded", "sink.seal", "sink.flush.before", "sink.flush.after", "sink.prepare.before",
+    "sink.prepare.after", "worker.ack.before", "recovery.restored", "recovery.opened",
+)  # fmt: skip
+ELSEWHERE = {
+    "align.barrier": "an epoch is a Spark job: no barriers are under way",
+    "align.complete": "an epoch is a Spark job: no barriers are under way",
+    "in-flight.logged": "feedback edges are refused",
+    "in-flight.stored": "a checkpoint of Spark holds no rows under way",
+    "in-flight.replayed": "rows under way are refused: such a checkpoint is moved by a savepoint",
+    "worker.ack.after": "a task ends with its answer",
+    "worker.complete": "a task ends before the decision",
+    "coordinator.ack": "the answers of all tasks come together",
+}
+"""Points that the Spark engine does not pass, and why."""
+DECIDED = "commit.before"
+SECOND_DEATH = {
+    "coordinator": "recovery.aborted",
+    "manifest": "recovery.verified",
+    "commit": "recovery.probed",
+    "receipt": "recovery.based",
+    "retention": "recovery.resolved",
+}
+EPOCH = 40
+
+
+def chain(family: str) -> list[str]:
+    """Points to die at, one after the other: each once, and once more with a second death in what comes next."""
+    points = [p for p in POINTS if p.split(".")[0] == family and p not in ELSEWHERE]
+    return [death for point in points for death in (*_deaths(point, family), *_deaths(point, family, again=True))]
+
+
+def _deaths(point: str, family: str, *, again: bool = False) -> Iterator[str]:
+    if point in IN_TASKS:
+        yield from (point, point) if again else (point,)
+    elif family == "recovery":
+        # Only what was decided is verified, probed and committed; finished once, it is not finished again.
+        yield from (DECIDED, point, DECIDED, point) if again else (DECIDED, point)
+    elif point in ("manifest.staged", "manifest.synced"):
+        yield from (point, "recovery.aborted") if again else (point,)
+    else:
+        yield from (point, SECOND_DEATH[family]) if again else (point,)
+
+
+FAMILIES = sorted({p.split(".")[0] for p in POINTS if p not in ELSEWHERE} - {"savepoint", "door"})
+
+
+@pytest.mark.parametrize("family", [campaign(family) for family in FAMILIES])
+def test_nothing_is_lost_or_doubled(family: str, new_job: NewJob) -> None:
+    job, deaths = new_job(TOTALS, input=3, output=2), chain(family)
+    script = ";".join(f"{point}=kill" for point in deaths)
+    numbers = itertools.count()
+    fed: list[dict[str, Any]] = []
+
+    codes: list[int] = []
+    while not codes or codes[-1] != 0 or fired(job) != deaths:
+        before = len(fired(job))
+        new = [payment(next(numbers)) for _ in range(3 * EPOCH)]
+        feed(job, "input", new)
+        fed += new
+        run = Run(job, "local[2,3]", "--until-caught-up", failpoints=script, KAFKA_EOS_MAX_RECORDS_PER_EPOCH=str(EPOCH))
+        codes.append(run.ended())
+        assert codes[-1] in (0, -signal.SIGKILL), run.tail()
+        assert len(fired(job)) > before or len(fired(job)) == len(deaths), f"no {deaths[before]} in {fired(job)}"
+
+    assert codes.count(-signal.SIGKILL) == sum(point not in IN_TASKS for point in deaths)
+    same(rows(job.values("output")), totals(fed))
+    assert job.left_open() == []
