@@ -185,9 +185,7 @@ def _open_stage(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> Sta
     deadline = producer_config(where, clients.timeout_ms)["message.timeout.ms"] / 1000
     terms = Terms(where.scope, ctx.job.term.n, clients.timeout_ms, deadline)
     keep = clients.keep if lasts else None
-    return Stage(
-        clients.pool, terms, clients.coordinators, lambda slot: clients.groups.named(f"{groups}.{slot}"), keep
-    )
+    return Stage(clients.pool, terms, clients.coordinators, lambda slot: clients.groups.named(f"{groups}.{slot}"), keep)
 
 
 def _clients(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> tuple[LastingClients, bool]:

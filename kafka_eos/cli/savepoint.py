@@ -160,7 +160,7 @@ def stop(
         hint = f"; for a savepoint: kafka-eos savepoint trigger {app}" if target is not None else ""
         raise ConfigError(f"job {pipeline.name!r} does not run in {directory.parent}{hint}")
     request = requests.Stop(drain=not now) if target is None else requests.TakeSavepoint(path=str(target), stop=True)
-    deadline = time.monotonic() + seconds(timeout)
+    deadline = time.monotonic() + _limit(timeout)
     _ask(directory, request, timeout)
     while requests.is_running(directory):
         if time.monotonic() > deadline:
@@ -194,8 +194,12 @@ def _target(settings: Settings, job: str, path: Path | None) -> Path:
 
 
 def _ask(directory: Path, request: requests.Request, timeout: str) -> requests.Answer:
+    limit = _limit(timeout)
+    return requests.wait(directory, requests.submit(directory, request), limit)
+
+
+def _limit(timeout: str) -> float:
     try:
-        limit = seconds(timeout)
+        return seconds(timeout)
     except ValueError as error:
         raise ConfigError(f"--timeout: {error}") from None
-    return requests.wait(directory, requests.submit(directory, request), limit)

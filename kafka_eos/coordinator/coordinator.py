@@ -8,7 +8,7 @@ between the decision and the first commit.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +63,10 @@ class Coordinator:
         *,
         start_from: Path | None = None,
         allow_dropped_state: bool = False,
+        held: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        self._start_from, self._allow_dropped = start_from, allow_dropped_state
+        """``held``: files that somebody still copies, whatever retention thinks of them."""
+        self._start_from, self._allow_dropped, self._held = start_from, allow_dropped_state, held
         self._plan, self._storage, self._history, self._patience = plan, storage, history, patience
         self._settings, self._retained = connector_settings, retained
         self._context = JobContext(plan.name, Term(0), connector_settings)
@@ -385,7 +387,7 @@ class Coordinator:
         """Drop epochs, and their files, that are not retained. Only while no epoch stores files. Raises Fenced."""
         # Whoever took over may store files that this term has never heard of.
         terms.check(self._storage, self.term)
-        retention.retain(self._storage, self._plan.name, self._retained)
+        retention.retain(self._storage, self._plan.name, self._retained, self._held())
 
     def tell_sources(self, manifest: Manifest) -> None:
         """Pass committed positions on to lag tools. Raises Retryable if one could not be told."""

@@ -6,15 +6,13 @@ the next attempt takes it up.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator import requests
 from kafka_eos.coordinator.requests import Answer, Request, Stop, TakeSavepoint
+from kafka_eos.coordinator.savepointing import SavepointWriter
 from kafka_eos.ids import EpochId
-from kafka_eos.state import savepoints
 
 _EVERY = 0.2
 
@@ -22,20 +20,19 @@ _EVERY = 0.2
 class Desk:
     """The requests of one attempt. ``directory`` is the job's on this machine."""
 
-    def __init__(self, directory: Path, storage: JobStorage) -> None:
-        self._directory, self._storage = directory, storage
+    def __init__(self, directory: Path, savepoints: SavepointWriter) -> None:
+        self._directory, self._savepoints = directory, savepoints
         self._looked = 0.0
         self._waiting: dict[str, Request] = {}
         self._served: dict[str, tuple[EpochId, Request]] = {}
         """Requests with the epoch that serves them; any later one does, too."""
-        self._writing = ThreadPoolExecutor(1, thread_name_prefix="savepoint")
 
     def look(self, now: float) -> None:
         """See what is asked, a few times a second."""
         if now - self._looked > _EVERY:
             self._looked = now
             for token, request in requests.pending(self._directory):
-                if token not in self._served:
+                if token not in self._served and token not in self._savepoints:
                     self._waiting.setdefault(token, request)
 
     @property
@@ -63,12 +60,18 @@ class Desk:
         self._served |= {token: (epoch, request) for token, request in self._waiting.items()}
         self._waiting = {}
 
+    def given_up(self, epoch: EpochId) -> None:
+        """An epoch is not to be: those whom it was to serve wait again."""
+        back = {token: request for token, (by, request) in self._served.items() if by == epoch}
+        self._waiting |= back
+        self._served = {token: kept for token, kept in self._served.items() if token not in back}
+
     def committed(self, manifest: Manifest) -> None:
-        """An epoch is committed: answer, and make savepoints of it beside the work."""
+        """An epoch is committed: answer, and have savepoints of it made beside the work."""
         served = {token: request for token, (epoch, request) in self._served.items() if epoch <= manifest.id}
         for token, request in served.items():
             if isinstance(request, TakeSavepoint):
-                self._savepoint(token, request, manifest)
+                self._savepoints.begin(token, Path(request.path), manifest)
             else:
                 requests.answer(self._directory, token, Answer(epoch=manifest.epoch))
         self._served = {token: kept for token, kept in self._served.items() if token not in served}
@@ -78,25 +81,3 @@ class Desk:
         for token in self._waiting:
             requests.answer(self._directory, token, Answer())
         self._waiting = {}
-
-    def close(self) -> None:
-        """Wait until the savepoints that were begun are written."""
-        self._writing.shutdown(wait=True)
-
-    def _savepoint(self, token: str, request: TakeSavepoint, manifest: Manifest) -> None:
-        target = Path(request.path)
-        try:
-            pinned = savepoints.pin(self._storage, manifest, target)
-        except Exception as error:  # noqa: BLE001 - the answer says what was wrong; the job goes on
-            requests.answer(self._directory, token, requests.failed(error))
-            return
-
-        def write() -> None:
-            try:
-                pinned.write()
-            except Exception as error:  # noqa: BLE001 - as above
-                requests.answer(self._directory, token, requests.failed(error))
-            else:
-                requests.answer(self._directory, token, Answer(epoch=manifest.epoch, path=str(target)))
-
-        self._writing.submit(write)

@@ -20,9 +20,11 @@ from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator.coordinator import Coordinator
+from kafka_eos.coordinator.desk import Desk
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.coordinator.patience import Patience
+from kafka_eos.coordinator.patience import Interrupted, Patience
+from kafka_eos.coordinator.savepointing import SavepointWriter
 from kafka_eos.coordinator.status import Observer, StatusFile
 from kafka_eos.errors import (
     CommittableLost,
@@ -83,14 +85,16 @@ class Supervision:
             history = History(storage)
             self._observers = (*self._observers, StatusFile(self._directory), _Diary(history))
             self.observe("started", job=self._plan.name)
-            try:
-                self._supervise(storage, history)
-            except BaseException as error:
-                self._release(error)
-                self.observe("failed", error=type(error).__name__, reason=str(error))
-                if self._recovered and isinstance(error, UserError | Fatal):
-                    self._leave_nothing_open(storage, history, error)
-                raise
+            with closing(SavepointWriter(self._directory, storage)) as savepoints:
+                self._savepoints = savepoints
+                try:
+                    self._supervise(storage, history)
+                except BaseException as error:
+                    self._release(error)
+                    self.observe("failed", error=type(error).__name__, reason=str(error))
+                    if self._recovered and (isinstance(error, UserError | Fatal) or self._ended_on_request(error)):
+                        self._leave_nothing_open(storage, history, error)
+                    raise
             self.observe("stopped")
 
     def recovered(self) -> None:
@@ -109,6 +113,15 @@ class Supervision:
 
     def notice(self, text: str) -> None:
         self.observe("notice", text=text)
+
+    @property
+    def desk(self) -> Desk:
+        """A desk for one attempt."""
+        return Desk(self._directory, self._savepoints)
+
+    def _ended_on_request(self, error: BaseException) -> bool:
+        """Without a last checkpoint, and with time to clear up."""
+        return isinstance(error, Interrupted) and not self.expired.is_set()
 
     # ------------------------------------------------------------ attempts
 
@@ -141,6 +154,7 @@ class Supervision:
             self._settings.retained_checkpoints,
             start_from=self._settings.start_from,
             allow_dropped_state=self._settings.allow_dropped_state,
+            held=lambda: self._savepoints.held,
         )
 
     def _check(self, coordinator: Coordinator) -> None:
@@ -178,7 +192,7 @@ class Supervision:
             while not self.stopping.is_set() and time.monotonic() < until:
                 time.sleep(_NAP)
 
-    def _leave_nothing_open(self, storage: JobStorage, history: History, why: Exception) -> None:
+    def _leave_nothing_open(self, storage: JobStorage, history: History, why: BaseException) -> None:
         """Finish what was decided, abort the rest: an open transaction would hide what others write behind it."""
         if isinstance(why, CommittableLost | CorruptCheckpoint):
             return  # only a person may touch what is left

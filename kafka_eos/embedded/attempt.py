@@ -32,6 +32,7 @@ from kafka_eos.embedded.control import (
     Complete,
     Count,
     Counted,
+    Decline,
     Failed,
     GoOn,
     Halt,
@@ -70,6 +71,8 @@ class Phase(enum.Enum):
     STOPPING = "stopping"
     ENDING = "ending"
     DONE = "done"
+    LEFT = "left"
+    """Ended before all workers were ready: some may have begun."""
 
 
 _SWEEP_EVERY = 8
@@ -131,11 +134,12 @@ class Attempt:
         self._unswept = 0
         """Epochs since old ones were dropped."""
 
-    def run(self) -> None:
+    def run(self) -> Phase:
+        """Until the job ends; how far it came. Raises what ends the attempt otherwise."""
         self._start()
         self._tell_progress()
         try:
-            while self._phase is not Phase.DONE:
+            while self._phase not in (Phase.DONE, Phase.LEFT):
                 self._tick(time.monotonic())
                 self._wait()
         except BaseException:
@@ -145,7 +149,7 @@ class Attempt:
         finally:
             self._committing_thread.shutdown(wait=True, cancel_futures=True)
             self._looking_thread.shutdown(wait=False, cancel_futures=True)
-            self._desk.close()
+        return self._phase
 
     def _start(self) -> None:
         """Begin a session in every worker, with new sockets between them: what an old one sends reaches nobody."""
@@ -226,8 +230,7 @@ class Attempt:
         if self._phase is Phase.RUNNING:
             self._phase = Phase.STOPPING
         elif self._phase is Phase.PREPARING:
-            # Nothing has been read in this attempt that the base epoch does not cover.
-            self._phase = Phase.DONE
+            self._phase = Phase.LEFT
 
     # ------------------------------------------------------------ time
 
@@ -238,7 +241,7 @@ class Attempt:
                 f"not ready after {self._worker_timeout:.0f} s (worker_timeout): {_named(late)}", [w.pid for w in late]
             )
         for epoch in self._epochs.expired(now):
-            self._give_up(epoch, now)
+            self._late(epoch, now)
         if not self._epochs.full and not self._sweeping:
             asked = self._asked(now)
             if self._phase is Phase.STOPPING or (self._phase is Phase.RUNNING and (asked or now >= self._epochs.due)):
@@ -248,19 +251,24 @@ class Attempt:
             known = {source: dict(positions) for source, positions in self._known.items()}
             self._beside(self._looking_thread, lambda: self._discover(known))
 
-    def _give_up(self, epoch: EpochId, now: float) -> None:
-        """A checkpoint takes too long. The job goes on without it, unless that was the last or one too many."""
+    def _late(self, epoch: EpochId, now: float) -> None:
+        """A checkpoint takes too long."""
         missing = self._epochs.missing(epoch)
         what = f"checkpoint {epoch} was not acknowledged in time (checkpoint_timeout) by subtask {missing}"
         silent = [w for w in self._workers if w.subtask in missing and now - self._heard[w.subtask] > _SILENCE]
         if silent:
             raise WorkerDied(f"{what}; no sign of life from {_named(silent)}", [worker.pid for worker in silent])
+        self._epochs.abort(epoch)
+        self._given_up(epoch, what)
+
+    def _given_up(self, epoch: EpochId, what: str) -> None:
+        """The job goes on without this checkpoint, unless that was the last or one too many."""
         self._aborted = self._aborted.failed()
         if self._phase is Phase.ENDING or self._aborted.too_many:
             raise RestartFromCheckpoint(f"{what}; {self._aborted.seen} in a row")
         self._observe("notice", text=f"{what}; its output goes into the next one")
         self._observe("given-up", epoch=epoch.epoch.n, term=self._session)
-        self._epochs.abort(epoch)
+        self._desk.given_up(epoch)
         self._tell_all(Abort(session=self._session, epoch=epoch))
         self._go_on()
 
@@ -399,6 +407,9 @@ class Attempt:
             case Ack():
                 self._epochs.ack(message, subtask)
                 self._decide()
+            case Decline(epoch=epoch, reason=reason):
+                if self._epochs.decline(epoch, subtask):
+                    self._given_up(epoch, f"checkpoint {epoch} was declined by subtask {subtask}: {reason}")
             case Progress():
                 self._progress[subtask] = message
                 self._tell_progress()

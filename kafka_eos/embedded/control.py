@@ -132,6 +132,13 @@ class Ack(Message, frozen=True):
     """From the first barrier at a segment to the last, the longest of the worker's segments."""
 
 
+class Decline(Message, frozen=True):
+    """The epoch cannot be made durable on this subtask's side. Its output is prepared, and named by the next answer."""
+
+    epoch: EpochId
+    reason: str
+
+
 class Progress(Message, frozen=True):
     """Counters since the session began."""
 
@@ -160,7 +167,7 @@ class Dropped(Message, frozen=True):
 
 
 ToWorker: TypeAlias = Start | Trigger | Complete | Abort | Assign | Halt | GoOn | Count | Drop
-ToSupervisor: TypeAlias = Ready | Ack | Progress | Reached | Counted | Failed | Dropped
+ToSupervisor: TypeAlias = Ready | Ack | Decline | Progress | Reached | Counted | Failed | Dropped
 
 _encoder = msgspec.msgpack.Encoder()
 _to_worker = msgspec.msgpack.Decoder(ToWorker)

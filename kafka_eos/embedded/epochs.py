@@ -70,6 +70,12 @@ class Epochs:
             self._acks[ack.epoch][subtask] = ack
             hit("coordinator.ack")
 
+    def decline(self, epoch: EpochId, subtask: int) -> bool:
+        """A subtask cannot answer. Is the epoch over because of that? Not if nobody waits for it any more."""
+        before, self._flights = self._flights, self._flights.decline(epoch, subtask)
+        self._acks = {pending.id: self._acks[pending.id] for pending in self._flights.pending}
+        return self._flights != before
+
     def expired(self, now: float) -> tuple[EpochId, ...]:
         """Epochs that have taken too long."""
         return self._flights.expired(self._cadence, now)

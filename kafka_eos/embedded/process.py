@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -14,8 +15,25 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from kafka_eos.embedded.control import Message, ToSupervisor, receive_as_supervisor, send
-from kafka_eos.errors import ProcessLost
+from kafka_eos.errors import ConfigError, ProcessLost
 from kafka_eos.ids import AppRef
+
+_OPEN_FILES = 512
+"""Beside sockets: of a supervisor, and of a worker with its state."""
+
+
+def allow_open_files(parallelism: int) -> None:
+    """Let this process, and its workers after it, hold the sockets between all pairs. ConfigError if it may not."""
+    wanted = parallelism * (parallelism - 1) + _OPEN_FILES
+    soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    if most != resource.RLIM_INFINITY and most < wanted:
+        raise ConfigError(
+            f"parallelism={parallelism} takes {wanted} open files, and the system allows {most} (ulimit -Hn): "
+            "raise that limit, or run fewer workers"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 class WorkerDied(ProcessLost):

@@ -29,6 +29,7 @@ from kafka_eos.embedded.control import (
     Complete,
     Count,
     Counted,
+    Decline,
     Drop,
     Failed,
     GoOn,
@@ -152,15 +153,26 @@ class Session:
         self._mouth.say(counted)
 
     def acknowledge(self, epoch: int, captured: Sequence[Captured]) -> None:
-        """Make what the segments captured durable, beside the processing, and tell the supervisor."""
+        """Make what the segments captured durable, beside the processing, and tell the supervisor.
 
-        def acknowledged() -> Ack:
-            self._undecided.setdefault(Epoch(epoch), []).extend(
+        Without the output the rows behind it would have to be read again: if it cannot be prepared, the attempt ends.
+        Without the state there is no checkpoint, and no more than that: the next one may succeed.
+        """
+        name = EpochId(Epoch(epoch), Term(self._start.term))
+
+        def answer() -> Ack | Decline:
+            self._undecided.setdefault(name.epoch, []).extend(
                 committable for part in captured for prepare in part.precommits for committable in prepare()
             )
+            try:
+                return acknowledged()
+            except OSError as error:
+                return Decline(session=self._start.session, epoch=name, reason=str(error) or type(error).__name__)
+
+        def acknowledged() -> Ack:
             return Ack(
                 session=self._start.session,
-                epoch=EpochId(Epoch(epoch), Term(self._start.term)),
+                epoch=name,
                 positions={name: at for part in captured for name, at in part.positions.items()},
                 sealed=tuple(Sealed(of, tuple(kept)) for of, kept in sorted(self._undecided.items())),
                 states=tuple(upload(self._storage) for part in captured for upload in part.uploads),
@@ -169,7 +181,7 @@ class Session:
                 aligning_ms=max(part.aligning for part in captured) * 1000,
             )
 
-        self._background.submit(self._say_result, acknowledged)
+        self._background.submit(self._say_result, answer)
 
     def _give_up(self, epoch: EpochId) -> None:
         """Prepare the output of an aborted epoch all the same: its rows will not be read again."""
@@ -185,11 +197,11 @@ class Session:
         """An epoch is committed, and with it all output up to it."""
         self._undecided = {of: kept for of, kept in self._undecided.items() if of > epoch.epoch}
 
-    def _say_result(self, acknowledge: Callable[[], Ack]) -> None:
+    def _say_result(self, answer: Callable[[], Ack | Decline]) -> None:
         def say() -> None:
-            ack = acknowledge()
+            said = answer()
             hit("worker.ack.before")
-            self._mouth.say(ack)
+            self._mouth.say(said)
             hit("worker.ack.after")
 
         self._reporting(say)

@@ -1,7 +1,8 @@
 """The open parts of one session of a worker: tasks, chain and network, wired by the plan.
 
 With one worker the plan is one segment and nothing is sent anywhere. With several it is cut at its exchanges: each
-worker runs every segment, for its share of splits and key groups.
+worker runs every segment, for its share of splits and key groups. A single worker cuts it too as long as it has rows
+to replay that several had under way: they are input like any other, and part of the next snapshot.
 
 Rule: opening is all or nothing for the caller, and ``close`` lets go of everything without undoing anything.
 """
@@ -98,9 +99,11 @@ class Stage:
     def _open(self, peers: Mapping[int, socket.socket]) -> None:
         plan = self._plan
         self._local.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._exchanges = plan.exchanges if peers else plan.feedbacks
+        loops = {node.name for node in plan.feedbacks}
+        cut = bool(peers) or any(rows.exchange not in loops for rows in self._start.in_flight)
+        self._exchanges = plan.exchanges if cut else plan.feedbacks
         self._edges = {node.name: edge for edge, node in enumerate(self._exchanges)}
-        self._segments = plan.segments if peers else plan.loops_only
+        self._segments = plan.segments if cut else plan.loops_only
         window = self._settings.exchange_memory // max(1, 2 * len(self._edges) * len(peers))
         self._network = Network(peers, len(self._edges), window)
         self._closing.callback(self._network.close)
@@ -202,9 +205,6 @@ class Stage:
         kept = sorted(self._start.in_flight, key=lambda part: (-places[part.exchange], part.overtaken))
         for number, (name, frame) in enumerate(in_flight.load(self._storage, self._local / "in-flight", kept)):
             batch = wire.decode(frame, wires[name])
-            if name not in self._edges:  # one worker: nothing to route
-                self.push(next(segment for segment in self._segments if name in segment.nodes), name, batch)
-                continue
             edge = self._edges[name]
             own = (part for target, part in split[name](number, batch) if target == self._subtask)
             self._by_edge[edge].replay.extend((edge, part) for part in own)

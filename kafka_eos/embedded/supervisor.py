@@ -10,16 +10,14 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.coordinator import Coordinator, requests
-from kafka_eos.coordinator.desk import Desk
 from kafka_eos.coordinator.status import Observer
 from kafka_eos.coordinator.supervision import Supervision
-from kafka_eos.embedded.attempt import Attempt, Respawn
+from kafka_eos.embedded.attempt import Attempt, Phase, Respawn
 from kafka_eos.embedded.control import Drop, Dropped, ToSupervisor
 from kafka_eos.embedded.epochs import Epochs
 from kafka_eos.embedded.events import Event, Heard, StopExpired, StopRequested, WorkerEnded
-from kafka_eos.embedded.process import WorkerDied, WorkerProcess
+from kafka_eos.embedded.process import WorkerDied, WorkerProcess, allow_open_files
 from kafka_eos.embedded.stage import owner
 from kafka_eos.errors import RestartFromCheckpoint
 from kafka_eos.ids import AppRef
@@ -58,6 +56,7 @@ class Supervisor:
     def _attempt(self, coordinator: Coordinator) -> None:
         if not self._session:
             requests.clear(self._directory)
+        allow_open_files(self._settings.parallelism)
         workers = self._living_workers()
         resumed = coordinator.recover()
         self._session = resumed.term.n
@@ -74,7 +73,7 @@ class Supervisor:
             Epochs(cadence, settings.max_concurrent_checkpoints, [worker.subtask for worker in workers]),
             self._supervision.observe,
             self._ends,
-            desk=Desk(self._directory, open_storage(settings.checkpoints_of(self._plan.name))),
+            desk=self._supervision.desk,
             has_loops=bool(self._plan.feedbacks),
             stops_the_world=settings.checkpoint_mode == "synchronous",
             worker_timeout=settings.worker_timeout,
@@ -83,7 +82,10 @@ class Supervisor:
         )
         if self._supervision.stopping.is_set():
             attempt.stop()
-        attempt.run()
+        if attempt.run() is Phase.LEFT:
+            # Nothing counts that was begun since the epoch this attempt came from.
+            self._kill_all()
+            coordinator.abort_left_over()
 
     # ------------------------------------------------------------ workers
 

@@ -24,6 +24,8 @@ from kafka_eos.plan import Segment
 from kafka_eos.protocol.alignment import Abandon, Action, Complete, Gate, Mode, Snapshot
 from kafka_eos.records import Batch
 
+_LONG = 0.02
+"""Seconds of work after which a barrier that overtakes may not have to wait for more rows."""
 _ROUND = 8
 """Batches of a loop that may wait before the sources bring more into it."""
 
@@ -163,11 +165,13 @@ class Task:
     # ------------------------------------------------------------ work
 
     def work(self, most: int) -> int:
-        """Process up to ``most`` waiting entries; returns how many."""
+        """Process up to ``most`` waiting entries, fewer if they take long; returns how many."""
         self._tick()
-        done = 0
+        done, until = 0, time.monotonic() + _LONG
         while done < most and self._step():
             done += 1
+            if time.monotonic() > until:
+                break
         return done
 
     def read(self, batch_size: int, wait: float) -> int:

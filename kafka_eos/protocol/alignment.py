@@ -121,10 +121,13 @@ class Gate:
         current = self._alignment(epoch) or Alignment(epoch, now)
         if self._over(epoch) or channel in current.arrived:
             return self, ()
-        if channel in self.blocked:
+        waits = not self._overtakes(current, now)
+        if waits and channel in self.blocked:
             raise Bug(f"barrier {epoch} was read from {channel!r}, which is blocked")
-        # First in, first out: what this channel has skipped it will never bring.
-        skipped = [a for a in self.pending if a.epoch < epoch and channel not in a.arrived | self.finished]
+        # First in, first out: what this channel has skipped it will never bring. And an epoch that is aligned in a job
+        # that does not wait travels alone: if another one overtakes it, it was given up.
+        older = [a for a in self.pending if a.epoch < epoch]
+        skipped = [a for a in older if channel not in a.arrived | self.finished or not (waits or a.captured)]
         kept = [a for a in self.pending if a is not current and a not in skipped]
         current = replace(current, arrived=current.arrived | {channel})
         newest = max(self.newest, epoch)

@@ -89,7 +89,6 @@ class Driver:
             raise
         finally:
             self._overlap.close()
-            self._desk.close()
 
     def _step(self) -> None:
         """Do the first of all that can be done now; else wait."""

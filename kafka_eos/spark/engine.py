@@ -12,7 +12,6 @@ import msgspec
 from kafka_eos.checkpoints import savepoints
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.coordinator import Coordinator, requests
-from kafka_eos.coordinator.desk import Desk
 from kafka_eos.coordinator.status import Observer
 from kafka_eos.coordinator.supervision import Supervision
 from kafka_eos.errors import ConfigError
@@ -111,9 +110,8 @@ class _Run:
         cadence = Cadence(settings.checkpoint_interval, 0.0, settings.checkpoint_timeout)
         watch = Watch(supervision.stopping.is_set, supervision.expired.is_set, supervision.observe)
         storage = open_storage(settings.checkpoints_of(self._plan.name))
-        desk = Desk(settings.job_dir(self._plan.name), storage)
         newest = partial(savepoints.newest_committed, storage, self._plan.name)
-        Driver(coordinator, resumed, self._runner, template, cadence, watch, self._goal, desk, newest).run()
+        Driver(coordinator, resumed, self._runner, template, cadence, watch, self._goal, supervision.desk, newest).run()
 
     def _spec(self, app: AppRef) -> Spec:
         context = self._session.sparkContext

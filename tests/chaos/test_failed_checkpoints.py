@@ -11,8 +11,9 @@ from tests.chaos.running import check_all, refused, running
 
 NewJob = Callable[..., Job]
 
+DECLINED = "snapshot.upload=enospc@2"
+"""State that cannot be stored: the checkpoint is given up, and the job runs on."""
 FAILURES = (
-    "snapshot.upload=enospc@2",
     "manifest.staged=error@2",
     "sink.prepare.before=error@3",  # passed twice an epoch: by Kafka's output and by the files'
     "snapshot.flush=error@2",
@@ -22,8 +23,11 @@ KILLS = ("snapshot.uploaded=kill@2", "manifest.published=kill@2", "commit.betwee
 
 def test_a_failed_checkpoint_aborts_its_output_and_the_worker_goes_on(new_job: NewJob) -> None:
     job = new_job(800, TEST_PAUSE=0.001, KAFKA_EOS_TOLERATED_CHECKPOINT_FAILURES=20)
-    with running(job, ";".join(FAILURES)) as run:
-        run.until(lambda: len(job.fired) == len(FAILURES), "fail as planned")
+    with running(job, ";".join((DECLINED, *FAILURES))) as run:
+        run.until(lambda: len(job.fired) == 1, "decline")
+        run.until_committed()
+        assert (run.count("given-up"), run.count("restarting")) == (1, 0)
+        run.until(lambda: len(job.fired) == 1 + len(FAILURES), "fail as planned")
         run.until(lambda: run.count("running") > len(FAILURES), "go on after the last failure")
         run.until_all_committed()
         run.drain()
@@ -35,9 +39,9 @@ def test_a_failed_checkpoint_aborts_its_output_and_the_worker_goes_on(new_job: N
 def test_too_many_failed_checkpoints_in_a_row_stop_the_job(new_job: NewJob) -> None:
     job = new_job(400, KAFKA_EOS_TOLERATED_CHECKPOINT_FAILURES=1)
 
-    said = refused(job, 1, "snapshot.upload=enospc;snapshot.upload=enospc")
+    said = refused(job, 1, ";".join(["snapshot.upload=enospc"] * 4))
 
-    assert len(job.fired) == 2
+    assert len(job.fired) == 4, "two declined checkpoints end an attempt, two such attempts the job"
     assert "Fatal" in said
     assert "2 times in a row" in said
     assert "Errno 28" in said, "no space left"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.chaos.harness import Job
 from tests.chaos.offline import check_checkpoints
-from tests.chaos.running import Running, check_all, events, manifests
+from tests.chaos.running import Running, check_all, events, manifests, running
 from tests.chaos.storm import Storm
 from tests.marks import campaign
 
@@ -18,6 +18,8 @@ NewJob = Callable[..., Job]
 PAYMENTS = 300
 BACKLOG = 900
 """Payments that arrive together, so that there are rows under way for some checkpoints."""
+MANY = 60_000
+"""Bytes of rows under way that take one worker longer than it may take to be ready."""
 STEPS = (
     (1, ("commit.before=kill@2",)),
     (3, ("align.complete=kill@4", "recovery.opened=kill")),
@@ -51,6 +53,37 @@ def test_rescale_in_a_storm(new_job: NewJob, tmp_path: Path, mode: str) -> None:
     check_checkpoints(job, tmp_path)
     assert not manifests(job)[-1].in_flight, "the last checkpoint of a job left rows under way"
     assert mode == "aligned" or _moved(job), "no rows under way were taken up by another number of workers"
+
+
+@pytest.mark.campaign
+def test_one_worker_takes_its_time_over_what_three_had_under_way(new_job: NewJob) -> None:
+    """Longer than a worker may take to be ready: what was under way is input like any other."""
+    job = new_job(
+        8000,
+        KAFKA_EOS_PARALLELISM=3,
+        KAFKA_EOS_CHECKPOINT_MODE="unaligned",
+        KAFKA_EOS_WORKER_TIMEOUT="3s",
+        TEST_PAUSE=0,
+        TEST_PAUSE_AFTER=0.004,
+    )
+    with running(job) as run:
+        run.until(lambda: _under_way(job) > MANY, "pile up rows")
+    job.environment["KAFKA_EOS_PARALLELISM"] = "1"
+    with running(job) as run:
+        run.until_committed(2)
+        assert _under_way(job) > 0, "all of it was processed at once"
+        assert not run.count("restarting")
+    job.environment["TEST_PAUSE_AFTER"] = "0"
+
+    job.run()
+
+    check_all(job)
+    assert _under_way(job) == 0
+
+
+def _under_way(job: Job) -> int:
+    """Bytes of rows under way in the newest checkpoint."""
+    return next((event["in_flight_bytes"] for event in reversed(events(job)) if event["event"] == "decided"), 0)
 
 
 def _until_under_load(running: Running, job: Job, rows: bool) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -67,6 +69,30 @@ def test_a_worker_that_gives_no_sign_of_life_is_replaced(new_job: NewJob) -> Non
         run.until_all_committed()
         run.drain()
         assert run.worker != worker
+    check_all(job)
+
+
+def test_a_stop_before_all_workers_are_ready_leaves_nothing_open(new_job: NewJob) -> None:
+    """One worker restores for a long time; the others have read, and written into transactions."""
+    job = new_job(600, KAFKA_EOS_PARALLELISM=3)
+    with running(job, "recovery.restored=stop") as run:
+        run.until(lambda: open_transactions(job), "begin to write")
+        run.drain()
+    assert (manifests(job)[-1].epoch, open_transactions(job)) == (0, [])
+    job.run()
+    check_all(job)
+
+
+def test_a_stop_without_a_last_checkpoint_leaves_nothing_open(new_job: NewJob) -> None:
+    job = new_job(900, TEST_PAUSE=0.002, KAFKA_EOS_CHECKPOINT_INTERVAL="3s")
+    with running(job) as run:
+        run.until_committed()
+        run.until(lambda: open_transactions(job), "begin the next epoch")
+        stop = [sys.executable, "-m", "kafka_eos", "stop", str(job.app), "--now"]
+        subprocess.run(stop, env=job.environ(), check=True, capture_output=True, timeout=60)
+        assert run.ended() == 3
+    assert open_transactions(job) == []
+    job.run()
     check_all(job)
 
 

@@ -82,7 +82,15 @@ def test_nothing_is_lost_or_doubled(family: str, new_job: NewJob) -> None:
         new = [payment(next(numbers)) for _ in range(3 * EPOCH)]
         feed(job, "input", new)
         fed += new
-        run = Run(job, "local[2,3]", "--until-caught-up", failpoints=script, KAFKA_EOS_MAX_RECORDS_PER_EPOCH=str(EPOCH))
+        run = Run(
+            job,
+            "local[2,3]",
+            "--until-caught-up",
+            "-p",
+            "2",
+            failpoints=script,
+            KAFKA_EOS_MAX_RECORDS_PER_EPOCH=str(EPOCH),
+        )
         codes.append(run.ended())
         assert codes[-1] in (0, -signal.SIGKILL), run.tail()
         assert len(fired(job)) > before or len(fired(job)) == len(deaths), f"no {deaths[before]} in {fired(job)}"

@@ -428,6 +428,24 @@ def test_an_epoch_that_is_given_up_frees_what_waits_for_it() -> None:
     assert cluster.subtasks[0].processed_rows == [(1, 0)]
 
 
+def test_a_barrier_that_overtakes_frees_what_waits_for_an_aligned_epoch_that_was_given_up() -> None:
+    """It may come before the word that the epoch of a savepoint, which is aligned, is given up."""
+    cluster = Cluster(Mode.UNALIGNED, 0.0, 0)
+    subtask = cluster.subtasks[0]
+    task = subtask.tasks[1]
+    subtask.push(TARGET, "key", batch_of([(0, 1)]))
+    task.barrier(0, 1, 1, aligned=True)
+    task.work(5)
+    subtask.push(TARGET, "key", batch_of([(0, 2)]))
+    task.barrier(0, 1, 2, aligned=False)
+    task.abort(1)
+    for edge, sender in ((0, 0), (0, 2), (STAY, 0)):
+        task.barrier(edge, sender, 2, aligned=False)
+
+    assert (1, 1) not in subtask.done
+    assert sorted(subtask.prepared_at[2]) == subtask.at_snapshot[2] == [(0, 1), (0, 2)]
+
+
 # ---------------------------------------------------------------- inputs
 
 

@@ -1,0 +1,61 @@
+"""Writes the savepoints of a running job: beside its work, and from attempt to attempt.
+
+Rule: a savepoint is of an epoch that is committed, so nothing that befalls the job afterwards concerns it. Until the
+files of the epoch have a second name or a copy, retention leaves them alone (``held``).
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.coordinator import requests
+from kafka_eos.coordinator.requests import Answer
+from kafka_eos.state import savepoints
+
+
+class SavepointWriter:
+    """One a run of a job. ``directory`` is the job's on this machine."""
+
+    def __init__(self, directory: Path, storage: JobStorage) -> None:
+        self._directory, self._storage = directory, storage
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="savepoint")
+        self._lock = threading.Lock()
+        self._held: dict[str, frozenset[str]] = {}
+        """By request that is not answered yet: the files that retention must leave."""
+
+    def begin(self, token: str, target: Path, manifest: Manifest) -> None:
+        """Make a savepoint of ``manifest``, which must be retained now, and answer the request when it is there."""
+        with self._lock:
+            self._held[token] = manifest.files
+        self._thread.submit(self._make, token, target, manifest)
+
+    def __contains__(self, token: object) -> bool:
+        """Is the request being served, perhaps since an earlier attempt?"""
+        return token in self._held
+
+    @property
+    def held(self) -> frozenset[str]:
+        """SHA-256 of files that are still to be linked or copied."""
+        with self._lock:
+            return frozenset[str]().union(*self._held.values())
+
+    def close(self) -> None:
+        """Wait until all that were begun are written."""
+        self._thread.shutdown(wait=True)
+
+    def _make(self, token: str, target: Path, manifest: Manifest) -> None:
+        try:
+            pinned = savepoints.pin(self._storage, manifest, target)
+            with self._lock:
+                self._held[token] = frozenset()
+            pinned.write()
+            answer = Answer(epoch=manifest.epoch, path=str(target))
+        except Exception as error:  # noqa: BLE001 - the answer says what was wrong; the job goes on
+            answer = requests.failed(error)
+        requests.answer(self._directory, token, answer)
+        with self._lock:
+            del self._held[token]

@@ -1,0 +1,121 @@
+"""Savepoints of a running job are written beside its work: retention waits for them, attempts and commits do not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkpoint_samples import JOB, MANIFEST
+
+from kafka_eos.checkpoints import paths, retention, savepoints
+from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, publish
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.coordinator import requests
+from kafka_eos.coordinator.desk import Desk
+from kafka_eos.coordinator.requests import TakeCheckpoint, TakeSavepoint
+from kafka_eos.coordinator.savepointing import SavepointWriter
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import FileRef, InFlight, Outcome
+
+SECONDS = 20.0
+
+
+class Slow:
+    """A storage as far away as a test likes."""
+
+    def __init__(self, storage: LocalStorage) -> None:
+        self._storage = storage
+        self.asked, self.near = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def fetch(self, ref: FileRef, target: Path) -> None:
+        self.asked.set()
+        assert self.near.wait(SECONDS)
+        self._storage.fetch(ref, target)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(tmp_path / JOB)
+
+
+@pytest.fixture
+def slow(storage: LocalStorage) -> Iterator[Slow]:
+    made = Slow(storage)
+    yield made
+    made.near.set()
+
+
+def commit(storage: LocalStorage, tmp_path: Path, epoch: int) -> Manifest:
+    """An epoch with one file of its own."""
+    frames = tmp_path / f"frames-{epoch}"
+    frames.write_bytes(b"rows under way in %d" % epoch)
+    rows = InFlight("by-key", {"name": "msgpack"}, (storage.upload(frames, "0.frames"),), overtaken=True)
+    made = {name: getattr(MANIFEST, name) for name in MANIFEST.__struct_fields__}
+    manifest = Manifest(**{**made, "epoch": epoch, "states": (), "in_flight": (rows,)})
+    publish(storage, manifest)
+    publish(storage, Receipt(job=JOB, epoch=epoch, term=3, created_at=0, outcomes=(Outcome.COMMITTED,)))
+    return manifest
+
+
+def test_retention_waits_for_a_savepoint_and_the_job_does_not(
+    storage: LocalStorage, slow: Slow, home: Path, tmp_path: Path
+) -> None:
+    publish(storage, Claim(job=JOB, term=3, host="h", pid=1, at=0))
+    publish(storage, Base(job=JOB, term=3, resumed=None, reason="first start", at=0))
+    old = commit(storage, tmp_path, 7)
+    target = tmp_path / "savepoint"
+    writer: Any = SavepointWriter(home, slow)  # type: ignore[arg-type]
+    desk = Desk(home, writer)
+    token = requests.submit(home, TakeSavepoint(path=str(target)))
+    desk.look(1.0)
+    desk.begun(old.id)
+    desk.committed(old)
+    assert slow.asked.wait(SECONDS)
+
+    commit(storage, tmp_path, 8)
+    retention.retain(storage, JOB, 1, writer.held)
+    (name,) = (paths.shared_name(sha256) for sha256 in old.files)
+    assert name in storage.list(paths.SHARED)
+    after_a_restart = Desk(home, writer)
+    after_a_restart.look(1.0)
+    assert not after_a_restart.wants_epoch, "it is being written"
+
+    slow.near.set()
+    writer.close()
+
+    assert (savepoints.read(target).epoch, savepoints.verify(target)) == (7, [])
+    assert requests.pending(home) == []
+    assert (token in writer, writer.held) == (False, frozenset())
+    retention.retain(storage, JOB, 1, writer.held)
+    assert name not in storage.list(paths.SHARED)
+
+
+def test_what_a_checkpoint_that_is_given_up_was_to_serve_waits_again(
+    storage: LocalStorage, home: Path, tmp_path: Path
+) -> None:
+    writer = SavepointWriter(home, storage)
+    desk = Desk(home, writer)
+    for request in (TakeSavepoint(path=str(tmp_path / "savepoint")), TakeCheckpoint()):
+        requests.submit(home, request)
+    desk.look(1.0)
+    desk.begun(EpochId(Epoch(7), Term(3)))
+    assert not desk.wants_savepoint
+
+    desk.given_up(EpochId(Epoch(6), Term(3)))
+    assert not desk.wants_savepoint
+    desk.given_up(EpochId(Epoch(7), Term(3)))
+
+    assert desk.wants_savepoint, "the next one must leave nothing under way, too"
+    writer.close()
