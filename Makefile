@@ -14,7 +14,7 @@ ENGINE     ?= embedded
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint format types campaign chaos planted soak simulation bench docs requirements clean
+.PHONY: help env s3-server demo test lint format types campaign chaos planted soak simulation bench docs requirements clean
 
 help: ## This text
 	@echo "kafka-eos: exactly-once Kafka pipelines. New here? Run 'make demo' (needs Python 3.11+ and Java 17+), then"
@@ -31,7 +31,10 @@ env: ## The Python environment (.venv), pinned by hash; all other jobs make it t
 demo: env ## Start a Kafka, run a pipeline, kill it on purpose, rescale it, prove that nothing was lost or doubled
 	@$(BIN)/kafka-eos demo --engine $(ENGINE)
 
-test: env ## All tests but the planted bugs and long campaigns; starts a real Kafka and a real Spark itself
+s3-server:
+	@requirements/s3-server.sh
+
+test: env s3-server ## All tests but the planted bugs and long campaigns; starts a real Kafka and a real Spark itself
 	@$(PYTEST) -m "not planted and not campaign and not slow" $(TESTS)
 
 lint: env ## Style and common mistakes (ruff)
@@ -47,7 +50,7 @@ types: env ## Types (mypy --strict), the library and what users write with it
 	@$(BIN)/mypy tests/typing
 	@$(BIN)/mypy docs/examples/*.py
 
-campaign: env ## The tests that `make test` leaves out because together they take an hour or more
+campaign: env s3-server ## The tests that `make test` leaves out because together they take an hour or more
 	@$(PYTEST) -m "campaign or slow" $(TESTS)
 
 chaos: env ## Kill real jobs at each named step, and again while they recover: one worker, and three in each mode

@@ -1,4 +1,7 @@
-"""A real S3-compatible server for tests: versitygw on a directory, or one that is named in TEST_S3."""
+"""A real S3-compatible server for tests: versitygw on a directory, or one that is named in TEST_S3.
+
+``make test`` builds the one that is pinned in requirements/s3-server.sh, where there is Go.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from kafka_eos.devbroker.jars import cache_dir
+
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "kafka-eos-test", "AWS_SECRET_ACCESS_KEY": "kafka-eos-test-secret"}
 BUCKET = "checkpoints"
 
 
 def binary() -> str | None:
-    """Where versitygw is, if it is installed."""
-    found = [shutil.which("versitygw"), Path.home() / "go" / "bin" / "versitygw"]
-    return next((str(path) for path in found if path and Path(path).is_file()), None)
+    """Where versitygw is, if it was built or installed."""
+    found = [*sorted(cache_dir().glob("versitygw-*/versitygw")), *filter(None, [shutil.which("versitygw")])]
+    return next(map(str, found), None)
 
 
 @contextmanager

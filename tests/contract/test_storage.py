@@ -1,7 +1,7 @@
 """What every checkpoint storage promises, shown on each: races, kills, damage, lost answers.
 
-S3 is a real server: versitygw if it is installed (``go install github.com/versity/versitygw/cmd/versitygw@latest``),
-or the address in TEST_S3; without either, those cases are skipped. ``pyarrow`` is a directory that is used
+S3 is a real server: versitygw if it was built (see ``s3_server``), or the address in TEST_S3; without either, those
+cases are skipped. ``pyarrow`` is a directory that is used
 through pyarrow.fs as a cluster's file system would be.
 """
 
@@ -54,7 +54,7 @@ class Place:
 @pytest.fixture(scope="session")
 def s3_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     if s3_server.binary() is None:
-        pytest.skip("versitygw is not installed")
+        pytest.skip("no versitygw: requirements/s3-server.sh builds it, with Go")
     with s3_server.serving(tmp_path_factory.mktemp("s3")) as port, pytest.MonkeyPatch.context() as patch:
         for name, value in s3_server.CREDENTIALS.items():
             patch.setenv(name, value)
