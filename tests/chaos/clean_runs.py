@@ -1,8 +1,9 @@
 """False alarms of the audit, counted: ``python -m tests.chaos.clean_runs --runs 20``.
 
 Short jobs of many plans, checkpoint modes and numbers of workers; their workers and supervisors are killed at random
-moments under load. The audit judges each, all in one Spark session: whatever it finds is a false alarm or a bug of the
-engine, so every row must be PASS. The same seed and number give the same plan; when exactly a kill hits is chance.
+moments under load. Both audits judge each, that of the job and that of its topics, all in one Spark session: whatever
+they find is a false alarm or a bug of the engine, so every row must be PASS. The same seed and number give the same
+plan; when exactly a kill hits is chance.
 
 Rule: a run whose history does not tell of every kill proves nothing: it is INVALID, and never counted as passed.
 """
@@ -30,6 +31,8 @@ from uuid import uuid4
 from kafka_eos.app import load
 from kafka_eos.audit import Outcome, Verdict, audit
 from kafka_eos.audit.session import open_session
+from kafka_eos.audit.topics.auditor import audit_topics
+from kafka_eos.audit.topics.question import Question
 from kafka_eos.devbroker import Broker
 from kafka_eos.ids import AppRef
 from kafka_eos.settings import Settings
@@ -40,14 +43,17 @@ LEDGER = Path(__file__).parents[2] / "docs" / "clean-runs.md"
 HEADER = """# Clean runs
 
 `python -m tests.chaos.clean_runs` lets the [audit](audit.md) judge short jobs of many plans whose workers and
-supervisors are killed at random moments. Whatever it finds there is a false alarm, or a bug of the engine. Each
-invocation adds a row; a run whose history does not tell of every kill is INVALID.
+supervisors are killed at random moments, and the audit of topics their topics (since 21 November 2026, 22:30).
+Whatever they find there is a false alarm, or a bug of the engine. Each invocation adds a row; a run whose history does
+not tell of every kill is INVALID.
 
 | date (UTC) | seed | runs | worker kills | supervisor kills | epochs | in | out | PASS | FAIL | INVALID | load |
 |---|---|---|---|---|---|---|---|---|---|---|---|
 """
 PLANS = ("totals", "sums", "rounds", "once", "stages", "fan-out", "letters", "spread", "everywhere", "straight")
 """Apps of the chaos tests, and routes of ``routes.py``."""
+WHOLE = {"totals": "json.amount > 0", "rounds": "json.amount > 0", "stages": None, "spread": None, "straight": None}
+"""Plans of which each input has one output, and of which inputs that holds."""
 MODES = ("aligned", "unaligned")
 OWN = frozenset({"TEST_JOB", "TEST_CHECKPOINTS", "TEST_INPUT", "TEST_OUTPUT", "TEST_FILES"})
 ALONE = """import os
@@ -113,7 +119,19 @@ def clean_run(bootstrap: str, directory: Path, spark: Any, plan: Plan) -> Result
     if verdict.outcome is Outcome.PASS and verdict.facts.kills < len(plan.kills):
         reason = f"{len(plan.kills)} kills were planned, and the history tells of {verdict.facts.kills}"
         verdict = replace(verdict, outcome=Outcome.INVALID, reasons=(reason,))
+    if verdict.outcome is Outcome.PASS:
+        of_topics = audit_topics(_question(job, plan), spark=spark, report_dir=job.directory / "audit-topics")
+        if of_topics.outcome is not Outcome.PASS:
+            verdict = of_topics
     return Result(plan, verdict, verdict.facts.committed_epochs or 0, time.monotonic() - began)
+
+
+def _question(job: Job, plan: Plan) -> Question:
+    """Of the job's topics: nothing twice or out of order; nothing lost, where that can be told."""
+    if plan.name not in WHOLE:
+        return Question(job.bootstrap, outputs=(job.output,), id="provenance")
+    where, schema = (None, None) if WHOLE[plan.name] is None else (WHOLE[plan.name], "amount INT")
+    return Question(job.bootstrap, (job.input,), (job.output,), id="provenance", where=where, schema=schema)
 
 
 def _job(bootstrap: str, directory: Path, plan: Plan) -> Job:
