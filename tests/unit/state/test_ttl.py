@@ -233,6 +233,57 @@ def test_the_clean_up_writes_over_nothing(world: World, clock: Clock) -> None:
     assert rows(backend) == 2
 
 
+EVERY_KIND: dict[str, StateDescriptor[Any]] = {
+    "value": value(Ttl(10)),
+    "map": StateDescriptor("state", KEY, NUMBER, "map", entry=KEY, ttl=Ttl(10)),
+    "list": StateDescriptor("state", KEY, NUMBER, "list", entry=NumberCodec(), ttl=Ttl(10)),
+    "reducing": StateDescriptor("state", KEY, NUMBER, "reducing", namespace=KEY, ttl=Ttl(10)),
+}
+
+
+def places(state: Any, kind: str) -> list[Any]:
+    """Twelve places of a state of that kind."""
+    if kind == "value":
+        return [f"k{n}" for n in range(12)]
+    return [("k", state.next_entry() if kind == "list" else f"e{n}") for n in range(12)]
+
+
+@pytest.mark.parametrize("kind_of_state", EVERY_KIND)
+def test_the_clean_up_spares_what_was_just_written_though_the_cache_is_full(
+    world: World, clock: Clock, kind_of_state: str
+) -> None:
+    """What it writes itself may flush: then nothing tells any more that a place was written since the last one."""
+    backend = world.open(clock=clock, cache_entries=4)
+    state = backend.value(EVERY_KIND[kind_of_state])
+    found = places(state, kind_of_state)
+    for place in found:
+        state.put(place, 1)
+    snapshot(world, backend, 1)
+    clock.now += 10_000
+    fresh = dict.fromkeys(found[2::3], 2)
+    for place in fresh:
+        state.put(place, 2)
+    handle = snapshot(world, backend, 2)
+
+    assert dict(state.items()) == fresh
+    assert dict(world.open([handle], clock=clock).value(EVERY_KIND[kind_of_state]).items()) == fresh
+    assert rows(backend) == 4
+
+
+def test_the_clean_up_gives_no_old_value_a_time_in_place_of_a_new_one(world: World) -> None:
+    backend = world.open(cache_entries=4)
+    state = backend.value(value(Ttl(10, clock="event")))
+    for n in range(12):
+        state.put(f"k{n}", 1)
+    snapshot(world, backend, 1)
+    state.advance(1_000_000)
+    for n in range(4):
+        state.put(f"k{n}", 2)
+    snapshot(world, backend, 2)
+
+    assert dict(state.items()) == {f"k{n}": 2 if n < 4 else 1 for n in range(12)}
+
+
 # ---------------------------------------------------------------- switching it on and off
 
 
