@@ -103,7 +103,7 @@ class Coordinator:
         self._next = next_epoch(facts)
         resumption = resolve(facts, self.term)
         if self._start_from is not None and isinstance(resumption, Settled | Unfinished):
-            origin.ensure_same(self._storage, self._plan.name, self._start_from)
+            self._ensure_same_origin(self._start_from)
         match resumption:
             case Superseded(by=newer):
                 raise Fenced(f"term {self.term} was replaced by term {newer} while it was starting")
@@ -182,6 +182,10 @@ class Coordinator:
         )
         self.finish(extended)
         return extended
+
+    def _ensure_same_origin(self, start_from: Path) -> None:
+        if unread := origin.ensure_same(self._storage, self._plan.name, start_from):
+            self._history.write("origin-unread", path=str(start_from), reason=unread)
 
     def _settled(self, newest: EpochId) -> Manifest:
         hit("recovery.resolved")

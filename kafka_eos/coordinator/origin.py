@@ -68,20 +68,33 @@ class Start:
         return states, in_flight
 
 
-def ensure_same(storage: JobStorage, job: str, start_from: Path) -> None:
-    """ConfigError if a job that has begun already began with something else than this savepoint."""
+def ensure_same(storage: JobStorage, job: str, start_from: Path) -> str:
+    """ConfigError if a job that has begun already began with something else than this savepoint.
+
+    A job that began with the one at that very place needs it no longer: then the answer is why it could not be read,
+    else nothing.
+    """
     try:
         origin = records.load(storage, Origin, paths.ORIGIN, job)
     except FileNotFoundError:
         origin = None
-    wanted = savepoints.read(start_from)
+    began = "without a savepoint" if origin is None else f"with savepoint {origin.savepoint} ({origin.path})"
+    try:
+        wanted = savepoints.read(start_from)
+    except (ConfigError, CorruptCheckpoint, OSError) as error:
+        if origin is not None and origin.path == str(start_from.absolute()):
+            return str(error)
+        raise _begun(job, began, f"what is at {start_from} cannot be compared with that: {error}") from error
     if origin is None or origin.savepoint != wanted.id:
-        began = "without a savepoint" if origin is None else f"with savepoint {origin.savepoint} ({origin.path})"
-        raise ConfigError(
-            f"job {job!r} has begun already, {began}, and cannot begin again with {start_from} ({wanted.id}). To start "
-            "from that savepoint, give the job another checkpoint_dir (or the pipeline another name); to go on where "
-            "the job is, leave the savepoint out"
-        )
+        raise _begun(job, began, f"it cannot begin again with {start_from} ({wanted.id})")
+    return ""
+
+
+def _begun(job: str, began: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"job {job!r} has begun already, {began}, and {why}. To start from that savepoint, give the job another "
+        "checkpoint_dir (or the pipeline another name); to go on where the job is, leave the savepoint out"
+    )
 
 
 def dropped(plan: Plan, states: Iterable[StateHandle], sources: Iterable[str] = ()) -> list[str]:
