@@ -348,6 +348,48 @@ def test_another_clock_starts_the_time_anew(world: World, clock: Clock) -> None:
     assert state.get("k") == 1
 
 
+def test_a_timestamp_far_in_the_future_says_nothing_to_the_machines_clock(world: World, clock: Clock) -> None:
+    backend = world.open(clock=clock)
+    state = backend.value(value(Ttl(10, clock="event")))
+    state.advance(clock.now * 1_000)
+    state.put("k", 1)
+    state = world.open([snapshot(world, backend)], clock=clock).value(value(Ttl(10)))
+    clock.now += 5_000
+    state.put("later", 2)
+    clock.now += 4_999
+
+    assert dict(state.items()) == {"k": 1, "later": 2}
+
+    clock.now += 1
+
+    assert (state.get("k"), state.get("later")) == (None, 2)
+
+    clock.now += 5_000
+
+    assert state.get("later") is None
+
+
+def test_the_machines_clock_says_nothing_to_records_of_long_ago(world: World, clock: Clock) -> None:
+    backend = world.open(clock=clock)
+    backend.value(value(Ttl(10))).put("k", 1)
+    switched = world.open([snapshot(world, backend)], clock=clock)
+    state = switched.value(value(Ttl(10, clock="event")))
+    state.advance(5_000)
+    state.put("later", 2)
+    handle = snapshot(world, switched, 2)
+
+    assert handle.states[0]["marks"] == {"time": 5_000}
+
+    restored = world.open([handle], clock=clock).value(value(Ttl(10, clock="event")))
+    restored.advance(14_999)
+
+    assert dict(restored.items()) == {"k": 1, "later": 2}
+
+    restored.advance(15_000)
+
+    assert dict(restored.items()) == {}
+
+
 def test_other_seconds_count_for_what_is_stored(world: World, clock: Clock) -> None:
     backend = world.open(clock=clock)
     backend.value(value(Ttl(10))).put("k", 1)
