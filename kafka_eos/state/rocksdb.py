@@ -159,6 +159,7 @@ class RocksStore:
     def _upload(self, storage: CheckpointStorage, path: Path) -> FileRef:
         known = self._uploaded.get(path.name)
         if known is None:
+            path.chmod(0o600)  # RocksDB's are open to read; a private file is linked, not copied
             known = storage.upload(path, path.name)
             if path.name.endswith(IMMUTABLE_SUFFIX):
                 self._uploaded[path.name] = known

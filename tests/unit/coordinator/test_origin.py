@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import stat
 import threading
 from pathlib import Path
 
@@ -39,6 +40,18 @@ def savepoint(path: Path) -> Path:
         builder.bootstrap_fold("total", [("1", 1)], accumulator=int)
         builder.write(path)
     return path
+
+
+def test_a_job_begins_with_a_savepoint_that_it_may_only_read(storage: LocalStorage, tmp_path: Path) -> None:
+    """Such as one that somebody else has copied, or on a disk that is mounted to read: nothing of it is changed."""
+    first = savepoint(tmp_path / "first")
+    kept = [path for path in first.rglob("*") if path.is_file()]
+    for path in kept:
+        path.chmod(0o444)
+
+    assert start(storage, first).states
+
+    assert {(stat.S_IMODE(path.stat().st_mode), path.stat().st_nlink) for path in kept} == {(0o444, 1)}
 
 
 @pytest.fixture
