@@ -28,6 +28,7 @@ from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import (
     AttemptCommitter,
     Committer,
+    InFlight,
     JobContext,
     Json,
     Positions,
@@ -115,10 +116,11 @@ class Coordinator:
             case Unfinished() as unfinished:
                 manifest = self._unfinished(unfinished)
         self._abort_orphans()
+        # First: a start that is refused must not have decided where new sources begin.
+        states, in_flight = self._claimed(manifest)
         manifest = self._with_new_sources(manifest)
         self._history.write("recovered", epoch=manifest.epoch, term=self.term.n)
-        states, positions = self._claimed_states(manifest), self._positions(manifest)
-        return Resumed(self.term, manifest.id, self._next, states, positions, manifest.in_flight)
+        return Resumed(self.term, manifest.id, self._next, states, self._positions(manifest), in_flight)
 
     def _take_over(self, above: Term) -> Facts:
         term = terms.claim(self._storage, self._plan.name, above)
@@ -293,13 +295,14 @@ class Coordinator:
             source.name: self._discover(source.name, manifest.sources[source.name]) for source in self._plan.sources
         }
 
-    def _claimed_states(self, manifest: Manifest) -> tuple[StateHandle, ...]:
-        gone = origin.dropped(self._plan, manifest.states, manifest.sources)
+    def _claimed(self, manifest: Manifest) -> tuple[tuple[StateHandle, ...], tuple[InFlight, ...]]:
+        """State and rows under way that the plan goes on with. ConfigError if something would be left without leave."""
+        gone = origin.unclaimed(self._plan, manifest.states, manifest.sources, manifest.in_flight)
         self._drop(f"epoch {manifest.id}", gone)
-        return tuple(handle for handle in manifest.states if handle.operator not in gone)
+        return origin.claimed(self._plan, manifest.states, manifest.in_flight)
 
     def _drop(self, what: str, names: Sequence[str]) -> None:
-        """Go on without what is stored of operators and sources that the plan has not, if allowed; else ConfigError."""
+        """Go on without what is stored under names that the plan has not, if allowed; else ConfigError."""
         if names and not self._allow_dropped:
             raise origin.refusal(what, names)
         if names:

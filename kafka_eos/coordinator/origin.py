@@ -43,18 +43,15 @@ class Start:
 
     def unclaimed(self, plan: Plan) -> list[str]:
         """Names of operators, sources and exchanges that it holds something of and that the plan does not have."""
-        under_way = {rows.exchange for rows in self.savepoint.in_flight} - {node.name for node in plan.nodes}
-        return sorted(under_way.union(dropped(plan, self.savepoint.operators, self.savepoint.sources)))
+        return unclaimed(plan, self.savepoint.operators, self.savepoint.sources, self.savepoint.in_flight)
 
     def bring(self, storage: JobStorage, plan: Plan) -> tuple[tuple[StateHandle, ...], tuple[InFlight, ...]]:
         """Store what the plan has use for with the job's files, and note the origin; returns state and rows under way.
 
         Raises CorruptCheckpoint, naming the file, if one is not what was written.
         """
-        source, nodes = SavepointFiles(self.path), {node.name for node in plan.nodes}
-        gone = frozenset(dropped(plan, self.savepoint.operators))
-        states = tuple(handle for handle in self.savepoint.operators if handle.operator not in gone)
-        in_flight = tuple(rows for rows in self.savepoint.in_flight if rows.exchange in nodes)
+        source = SavepointFiles(self.path)
+        states, in_flight = claimed(plan, self.savepoint.operators, self.savepoint.in_flight)
         for ref in records.named_files(states, in_flight).values():
             found = None
             with suppress(FileNotFoundError):
@@ -97,17 +94,39 @@ def _begun(job: str, began: str, why: str) -> ConfigError:
     )
 
 
-def dropped(plan: Plan, states: Iterable[StateHandle], sources: Iterable[str] = ()) -> list[str]:
-    """Names of operators that have state, and of ``sources`` that have positions, and that the plan does not have."""
-    stateful = {node.name for node in plan.nodes if node.stateful}
-    known = {source.name for source in plan.sources}
-    return sorted(({handle.operator for handle in states} - stateful) | (set(sources) - known))
+def claimed(
+    plan: Plan, states: Iterable[StateHandle], in_flight: Iterable[InFlight]
+) -> tuple[tuple[StateHandle, ...], tuple[InFlight, ...]]:
+    """What the plan has use for: state of its operators, and rows under way to its exchanges."""
+    stateful, exchanges = _stateful(plan), _exchanges(plan)
+    return (
+        tuple(handle for handle in states if handle.operator in stateful),
+        tuple(rows for rows in in_flight if rows.exchange in exchanges),
+    )
+
+
+def unclaimed(
+    plan: Plan, states: Iterable[StateHandle], sources: Iterable[str], in_flight: Iterable[InFlight]
+) -> list[str]:
+    """Names of operators with state, of sources with positions, of exchanges with rows, that the plan does not have."""
+    operators = {handle.operator for handle in states} - _stateful(plan)
+    exchanges = {rows.exchange for rows in in_flight} - _exchanges(plan)
+    return sorted(operators | exchanges | (set(sources) - {source.name for source in plan.sources}))
+
+
+def _stateful(plan: Plan) -> set[str]:
+    return {node.name for node in plan.nodes if node.stateful}
+
+
+def _exchanges(plan: Plan) -> set[str]:
+    return {node.name for node in plan.exchanges if node.wire is not None}
 
 
 def refusal(what: str, names: Iterable[str]) -> ConfigError:
     """Says how to keep what is stored of ``names``, and how to drop it."""
     return ConfigError(
-        f"{what} holds state of {', '.join(map(repr, names))}, but the pipeline has no stateful operator or source "
-        "of that name. Give it its old name back: under another, a source would be read again from its beginning. "
-        "Or drop it for good with --allow-dropped-state (setting allow_dropped_state)"
+        f"{what} holds state of {', '.join(map(repr, names))}, but the pipeline has no stateful operator, source or "
+        "exchange of that name. Give it its old name back: under another, a source would be read again from its "
+        "beginning, and rows on their way to an exchange would be lost. Or drop it for good with "
+        "--allow-dropped-state (setting allow_dropped_state)"
     )
