@@ -391,8 +391,7 @@ class Coordinator:
     def drop_old(self) -> None:
         """Drop epochs, and their files, that are not retained. Only while no epoch stores files. Raises Fenced."""
         # Whoever took over may store files that this term has never heard of.
-        terms.check(self._storage, self.term)
-        retention.retain(self._storage, self._plan.name, self._retained)
+        retention.retain(self._storage, self._plan.name, self._retained, lambda: terms.check(self._storage, self.term))
 
     def tell_sources(self, manifest: Manifest) -> None:
         """Pass committed positions on to lag tools. Raises Retryable if one could not be told."""
