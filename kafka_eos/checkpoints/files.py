@@ -13,9 +13,11 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 TEMPORARY = ".tmp-"
 _CHUNK = 1 << 20
+_PRIVATE = 0o600
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK)
 """The file system cannot link here; a copy does the same."""
 
@@ -30,11 +32,18 @@ def temporary(directory: Path) -> Path:
 @contextmanager
 def created(path: Path) -> Iterator[int]:
     """A descriptor of a new file. FileExistsError if ``path`` exists."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _PRIVATE)
     try:
         yield fd
     finally:
         os.close(fd)
+
+
+@contextmanager
+def writer(path: Path) -> Iterator[BinaryIO]:
+    """A new file to write piece by piece. FileExistsError if ``path`` exists."""
+    with created(path) as fd, open(fd, "wb", closefd=False) as target:
+        yield target
 
 
 @contextmanager
@@ -87,6 +96,12 @@ def write_chunks(target: int, data: Iterable[bytes]) -> tuple[str, int]:
             yield chunk
 
     return digest_of(written())
+
+
+def is_private(fd: int) -> bool:
+    """Is an open file this user's, and closed to everybody else?"""
+    found = os.fstat(fd)
+    return found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == _PRIVATE
 
 
 def link(source: Path, target: Path) -> bool:

@@ -7,7 +7,7 @@ one. A crash between two deletions leaves every retained manifest whole, and the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_eos import failpoints
@@ -94,20 +94,33 @@ def gather(storage: CheckpointStorage, job: str) -> Facts:
     )
 
 
-def apply(storage: CheckpointStorage, names: Sequence[str]) -> None:
-    """Delete in the order of ``plan``. Stopping anywhere is safe."""
+def apply(storage: CheckpointStorage, names: Sequence[str], ensure_owner: Callable[[], None]) -> None:
+    """Delete in the order of ``plan``. Stopping anywhere is safe. ``ensure_owner`` is asked before each file."""
     failpoints.hit("retention.before")
     for name in names:
+        if name.startswith(f"{paths.SHARED}/"):
+            ensure_owner()
         storage.delete(name)
         failpoints.hit("retention.between")
 
 
-def retain(storage: CheckpointStorage, job: str, keep: int, in_flight: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    """Gather, plan, delete; returns the deleted names.
+def retain(
+    storage: CheckpointStorage,
+    job: str,
+    keep: int,
+    ensure_owner: Callable[[], None],
+    in_flight: frozenset[str] = frozenset(),
+) -> tuple[str, ...]:
+    """Gather, plan, delete; returns the deleted names. ``ensure_owner`` raises if a newer term is claimed.
+
+    It is asked once the files are listed: what a newer term stores is then not among them.
 
     The trap: an upload that finds its content stored already does not write it again. Call this while no
-    upload is under way (after the receipt, before the next barrier), or pass what is in flight.
+    upload is under way (after the receipt, before the next barrier), or pass what is in flight. A newer term's that
+    begins meanwhile can be hit between the question and the deletion of that very file, and then only.
     """
-    names = plan(gather(storage, job), keep, in_flight)
-    apply(storage, names)
+    facts = gather(storage, job)
+    ensure_owner()
+    names = plan(facts, keep, in_flight)
+    apply(storage, names, ensure_owner)
     return names

@@ -91,15 +91,15 @@ class LocalStorage:
         self._path(name).unlink(missing_ok=True)
 
     def upload(self, path: Path, name: str) -> FileRef:
-        """As ``CheckpointStorage``. The file must not change any more: it may get a second name here."""
+        """As ``CheckpointStorage``. A file that is private to this user gets a second name here: it must not change.
+
+        Any other is copied: what is stored is private, and what is somebody else's stays as it is.
+        """
         with files.opened(path) as fd:
             sha256, size = files.digest(fd)
             ref = FileRef(paths.plain_file_name(name), sha256, size)
             target = self._path(paths.shared_name(sha256))
             if not self._holds(ref, target):
-                os.fchmod(fd, 0o600)
-                # Content first, then the name: after a power cut the name must not stand for less.
-                os.fsync(fd)
                 self._place(path, fd, ref, target)
         return ref
 
@@ -179,7 +179,7 @@ class LocalStorage:
     def _place(self, path: Path, fd: int, ref: FileRef, target: Path) -> None:
         with self._staging(target.parent) as temporary:
             try:
-                if not files.link(path, target):
+                if not self._linked(path, fd, target):
                     os.lseek(fd, 0, os.SEEK_SET)
                     with files.created(temporary) as out:
                         expect(ref, files.copy(fd, out))
@@ -189,6 +189,14 @@ class LocalStorage:
                 # Another subtask stored the same content a moment ago; its name is as good as ours.
                 pass
         files.sync_directory(target.parent)
+
+    @staticmethod
+    def _linked(path: Path, fd: int, target: Path) -> bool:
+        if not files.is_private(fd):
+            return False
+        # Content first, then the name: after a power cut the name must not stand for less.
+        os.fsync(fd)
+        return files.link(path, target)
 
 
 class MemoryStorage:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import (
     AttemptCommitter,
     Committer,
+    InFlight,
     JobContext,
     Json,
     Positions,
@@ -105,7 +107,7 @@ class Coordinator:
         self._next = next_epoch(facts)
         resumption = resolve(facts, self.term)
         if self._start_from is not None and isinstance(resumption, Settled | Unfinished):
-            origin.ensure_same(self._storage, self._plan.name, self._start_from)
+            self._ensure_same_origin(self._start_from)
         match resumption:
             case Superseded(by=newer):
                 raise Fenced(f"term {self.term} was replaced by term {newer} while it was starting")
@@ -117,10 +119,11 @@ class Coordinator:
             case Unfinished() as unfinished:
                 manifest = self._unfinished(unfinished)
         self._abort_orphans()
+        # First: a start that is refused must not have decided where new sources begin.
+        states, in_flight = self._claimed(manifest)
         manifest = self._with_new_sources(manifest)
         self._history.write("recovered", epoch=manifest.epoch, term=self.term.n)
-        states, positions = self._claimed_states(manifest), self._positions(manifest)
-        return Resumed(self.term, manifest.id, self._next, states, positions, manifest.in_flight)
+        return Resumed(self.term, manifest.id, self._next, states, self._positions(manifest), in_flight)
 
     def _take_over(self, above: Term) -> Facts:
         term = terms.claim(self._storage, self._plan.name, above)
@@ -184,6 +187,10 @@ class Coordinator:
         )
         self.finish(extended)
         return extended
+
+    def _ensure_same_origin(self, start_from: Path) -> None:
+        if unread := origin.ensure_same(self._storage, self._plan.name, start_from):
+            self._history.write("origin-unread", path=str(start_from), reason=unread)
 
     def _settled(self, newest: EpochId) -> Manifest:
         hit("recovery.resolved")
@@ -291,13 +298,14 @@ class Coordinator:
             source.name: self._discover(source.name, manifest.sources[source.name]) for source in self._plan.sources
         }
 
-    def _claimed_states(self, manifest: Manifest) -> tuple[StateHandle, ...]:
-        gone = origin.dropped(self._plan, manifest.states, manifest.sources)
+    def _claimed(self, manifest: Manifest) -> tuple[tuple[StateHandle, ...], tuple[InFlight, ...]]:
+        """State and rows under way that the plan goes on with. ConfigError if something would be left without leave."""
+        gone = origin.unclaimed(self._plan, manifest.states, manifest.sources, manifest.in_flight)
         self._drop(f"epoch {manifest.id}", gone)
-        return tuple(handle for handle in manifest.states if handle.operator not in gone)
+        return origin.claimed(self._plan, manifest.states, manifest.in_flight)
 
     def _drop(self, what: str, names: Sequence[str]) -> None:
-        """Go on without what is stored of operators and sources that the plan has not, if allowed; else ConfigError."""
+        """Go on without what is stored under names that the plan has not, if allowed; else ConfigError."""
         if names and not self._allow_dropped:
             raise origin.refusal(what, names)
         if names:
@@ -386,8 +394,8 @@ class Coordinator:
     def drop_old(self) -> None:
         """Drop epochs, and their files, that are not retained. Only while no epoch stores files. Raises Fenced."""
         # Whoever took over may store files that this term has never heard of.
-        terms.check(self._storage, self.term)
-        retention.retain(self._storage, self._plan.name, self._retained, self._held())
+        owned = partial(terms.check, self._storage, self.term)
+        retention.retain(self._storage, self._plan.name, self._retained, owned, self._held())
 
     def tell_sources(self, manifest: Manifest) -> None:
         """Pass committed positions on to lag tools. Raises Retryable if one could not be told."""

@@ -43,18 +43,15 @@ class Start:
 
     def unclaimed(self, plan: Plan) -> list[str]:
         """Names of operators, sources and exchanges that it holds something of and that the plan does not have."""
-        under_way = {rows.exchange for rows in self.savepoint.in_flight} - {node.name for node in plan.nodes}
-        return sorted(under_way.union(dropped(plan, self.savepoint.operators, self.savepoint.sources)))
+        return unclaimed(plan, self.savepoint.operators, self.savepoint.sources, self.savepoint.in_flight)
 
     def bring(self, storage: JobStorage, plan: Plan) -> tuple[tuple[StateHandle, ...], tuple[InFlight, ...]]:
         """Store what the plan has use for with the job's files, and note the origin; returns state and rows under way.
 
         Raises CorruptCheckpoint, naming the file, if one is not what was written.
         """
-        source, nodes = SavepointFiles(self.path), {node.name for node in plan.nodes}
-        gone = frozenset(dropped(plan, self.savepoint.operators))
-        states = tuple(handle for handle in self.savepoint.operators if handle.operator not in gone)
-        in_flight = tuple(rows for rows in self.savepoint.in_flight if rows.exchange in nodes)
+        source = SavepointFiles(self.path)
+        states, in_flight = claimed(plan, self.savepoint.operators, self.savepoint.in_flight)
         for ref in records.named_files(states, in_flight).values():
             found = None
             with suppress(FileNotFoundError):
@@ -68,33 +65,68 @@ class Start:
         return states, in_flight
 
 
-def ensure_same(storage: JobStorage, job: str, start_from: Path) -> None:
-    """ConfigError if a job that has begun already began with something else than this savepoint."""
+def ensure_same(storage: JobStorage, job: str, start_from: Path) -> str:
+    """ConfigError if a job that has begun already began with something else than this savepoint.
+
+    A job that began with the one at that very place needs it no longer: then the answer is why it could not be read,
+    else nothing.
+    """
     try:
         origin = records.load(storage, Origin, paths.ORIGIN, job)
     except FileNotFoundError:
         origin = None
-    wanted = savepoints.read(start_from)
+    began = "without a savepoint" if origin is None else f"with savepoint {origin.savepoint} ({origin.path})"
+    try:
+        wanted = savepoints.read(start_from)
+    except (ConfigError, CorruptCheckpoint, OSError) as error:
+        if origin is not None and origin.path == str(start_from.absolute()):
+            return str(error)
+        raise _begun(job, began, f"what is at {start_from} cannot be compared with that: {error}") from error
     if origin is None or origin.savepoint != wanted.id:
-        began = "without a savepoint" if origin is None else f"with savepoint {origin.savepoint} ({origin.path})"
-        raise ConfigError(
-            f"job {job!r} has begun already, {began}, and cannot begin again with {start_from} ({wanted.id}). To start "
-            "from that savepoint, give the job another checkpoint_dir (or the pipeline another name); to go on where "
-            "the job is, leave the savepoint out"
-        )
+        raise _begun(job, began, f"it cannot begin again with {start_from} ({wanted.id})")
+    return ""
 
 
-def dropped(plan: Plan, states: Iterable[StateHandle], sources: Iterable[str] = ()) -> list[str]:
-    """Names of operators that have state, and of ``sources`` that have positions, and that the plan does not have."""
-    stateful = {node.name for node in plan.nodes if node.stateful}
-    known = {source.name for source in plan.sources}
-    return sorted(({handle.operator for handle in states} - stateful) | (set(sources) - known))
+def _begun(job: str, began: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"job {job!r} has begun already, {began}, and {why}. To start from that savepoint, give the job another "
+        "checkpoint_dir (or the pipeline another name); to go on where the job is, leave the savepoint out"
+    )
+
+
+def claimed(
+    plan: Plan, states: Iterable[StateHandle], in_flight: Iterable[InFlight]
+) -> tuple[tuple[StateHandle, ...], tuple[InFlight, ...]]:
+    """What the plan has use for: state of its operators, and rows under way to its exchanges."""
+    stateful, exchanges = _stateful(plan), _exchanges(plan)
+    return (
+        tuple(handle for handle in states if handle.operator in stateful),
+        tuple(rows for rows in in_flight if rows.exchange in exchanges),
+    )
+
+
+def unclaimed(
+    plan: Plan, states: Iterable[StateHandle], sources: Iterable[str], in_flight: Iterable[InFlight]
+) -> list[str]:
+    """Names of operators with state, of sources with positions, of exchanges with rows, that the plan does not have."""
+    operators = {handle.operator for handle in states} - _stateful(plan)
+    exchanges = {rows.exchange for rows in in_flight} - _exchanges(plan)
+    return sorted(operators | exchanges | (set(sources) - {source.name for source in plan.sources}))
+
+
+def _stateful(plan: Plan) -> set[str]:
+    return {node.name for node in plan.nodes if node.stateful}
+
+
+def _exchanges(plan: Plan) -> set[str]:
+    return {node.name for node in plan.exchanges if node.wire is not None}
 
 
 def refusal(what: str, names: Iterable[str]) -> ConfigError:
     """Says how to keep what is stored of ``names``, and how to drop it."""
     return ConfigError(
-        f"{what} holds state of {', '.join(map(repr, names))}, but the pipeline has no stateful operator or source "
-        "of that name. Give it its old name back: under another, a source would be read again from its beginning. "
-        "Or drop it for good with --allow-dropped-state (setting allow_dropped_state)"
+        f"{what} holds state of {', '.join(map(repr, names))}, but the pipeline has no stateful operator, source or "
+        "exchange of that name. Give it its old name back: under another, a source would be read again from its "
+        "beginning, and rows on their way to an exchange would be lost. Or drop it for good with "
+        "--allow-dropped-state (setting allow_dropped_state)"
     )

@@ -32,6 +32,7 @@ def store(
             target.write(_MAGIC)
             for frame in frames:
                 target.write(len(frame).to_bytes(_LENGTH, "big") + frame)
+        scratch.chmod(0o600)  # a private file is linked, not copied
         file = storage.upload(scratch, scratch.name)
     finally:
         scratch.unlink(missing_ok=True)

@@ -26,7 +26,7 @@ from kafka_eos.interfaces import (
 )
 from kafka_eos.state import memory, rocksdb
 from kafka_eos.state.entries import NEXT, CachedEntryState, CachedListState
-from kafka_eos.state.evolution import MARKS, Evolution, describe, split
+from kafka_eos.state.evolution import MARKS, Evolution, carried, describe, split
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS, group_prefix
 from kafka_eos.state.layout import Layout
 from kafka_eos.state.local import LOCAL, check_new, is_local, of_same_subtask
@@ -77,6 +77,7 @@ class KeyedStateBackend:
         if name in self._stored:
             where = f"state {name!r} of operator {self._operator!r}"
             Evolution(where, descriptor, self._stored[name], marks.get(TIME, UNKNOWN), self._clock()).apply(rows)
+            marks = carried(marks, self._stored[name], describe(descriptor))
         self._stored[name] = describe(descriptor)
         state = self._open[name] = self._state(descriptor, rows, marks)
         return state

@@ -23,16 +23,21 @@ from kafka_eos.checkpoints import savepoints
 from kafka_eos.checkpoints.savepoints import Savepoint
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.errors import ConfigError
-from kafka_eos.ids import Epoch, token
-from kafka_eos.interfaces import Codec, InFlight, Positions, StateBackend, StateDescriptor, StateHandle, ValueState
+from kafka_eos.ids import token
+from kafka_eos.interfaces import Codec, InFlight, Positions, StateBackend, StateDescriptor, StateHandle, StateKind
 from kafka_eos.schemas import Counted, KeyCodec, state_codec
 from kafka_eos.state.backends import open_backend
+from kafka_eos.state.edits import EditedOperator
+from kafka_eos.state.entries import NumberCodec
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.state.local import is_local
 from kafka_eos.state.savepoints import canonical, carry
 from kafka_eos.state.snapshot import Snapshot, descriptor_of
 
 _CACHE = 100_000
 """Written values of a state that are kept in memory; the rest is on disk."""
+_ENTRIES: Mapping[StateKind, Codec[Any]] = {"list": NumberCodec(), "map": KeyCodec()}
+"""What tells the entries of one key apart, by kind."""
 
 
 class SavepointBuilder:
@@ -47,9 +52,7 @@ class SavepointBuilder:
         self._scratch = tempfile.TemporaryDirectory(prefix="kafka-eos-")
         self._directory = Path(self._scratch.name)
         self._store = LocalStorage(self._directory / "store")
-        self._opened: dict[str, StateBackend] = {}
-        self._states: dict[tuple[str, str], ValueState[Any]] = {}
-        self._descriptors: dict[tuple[str, str], StateDescriptor[Any]] = {}
+        self._edited: dict[str, EditedOperator] = {}
         self._dropped: set[str] = set()
         self._serial = itertools.count()
 
@@ -67,20 +70,18 @@ class SavepointBuilder:
 
     def put(self, operator: str, state: str, key: Any, value: Any) -> None:
         """Set the value of a key (of a place, where a key has several). ConfigError if it cannot be stored."""
-        self._check(operator, state, key, value)
-        self._state(operator, state).put(key, value)
+        self._opened(operator, state)[state].put(key, value)
 
     def delete(self, operator: str, state: str, key: Any) -> None:
         """Forget a key (a place)."""
-        self._state(operator, state).delete(key)
+        self._opened(operator, state)[state].delete(key)
 
     def drop(self, operator: str) -> None:
         """Leave out all state of an operator that the base has, and edits of it so far."""
-        if self._base is not None and operator not in self._opened:
+        if self._base is not None and operator not in self._edited:
             self._base.handles_of(operator)
-        if operator in self._opened:
-            self._opened.pop(operator).close()
-            self._states = {place: state for place, state in self._states.items() if place[0] != operator}
+        if operator in self._edited:
+            self._edited.pop(operator).close()
         self._dropped.add(operator)
 
     def bootstrap(
@@ -92,22 +93,30 @@ class SavepointBuilder:
         value: Any,
         key: str | Sequence[str] | None = None,
         key_codec: Codec[Any] | None = None,
+        kind: StateKind = "value",
+        namespaced: bool = False,
     ) -> int:
         """Give an operator a state: (key, value) pairs, or a DataFrame or pyarrow Table. Returns how many rows.
 
-        ``value`` is the type that the job declares for the state, or its codec. Of a table, ``key`` names the column
-        (or columns, for keys that are tuples) of the key, and the other columns are the fields of the value.
+        ``value`` is the type that the job declares for the state (of values, elements, accumulators), or its codec. Of
+        a table, ``key`` names the column (or columns, for keys that are tuples) of the key, and the other columns are
+        the fields of the value.
+
+        ``kind`` and ``namespaced`` as the job declares the state. With namespaces the key is a tuple (key, namespace);
+        of a map one entry is a row, and its key (key, entry) or (key, namespace, entry); rows of a list are its
+        elements, in their order.
         """
         codec = state_codec(value)
-        place = (operator, token(state, "state name"))
-        if place in self._states:
+        if operator in self._edited and state in self._edited[operator]:
             raise ConfigError(
                 f"state {state!r} of operator {operator!r} is open already: bootstrap it before other edits"
             )
-        self._declare(operator, StateDescriptor(state, key_codec or KeyCodec(), codec))
+        namespace, entry = KeyCodec() if namespaced else None, _ENTRIES.get(kind)
+        name, of_key = token(state, "state name"), key_codec or KeyCodec()
+        self._open(operator).declare(StateDescriptor(name, of_key, codec, kind, namespace, entry))
         count = 0
         for count, (of, found) in enumerate(pairs(items, key, codec), start=1):  # noqa: B007
-            self.put(operator, state, of, found)
+            self._edited[operator][state].add(of, found)
         return count
 
     def bootstrap_fold(
@@ -124,12 +133,11 @@ class SavepointBuilder:
         """Write the savepoint to a directory that does not exist yet, and close. ConfigError if it is taken."""
         with self, savepoints.staged(Path(path)) as stage:
             base = None if self._base is None else self._base.content
-            groups = MAX_KEY_GROUPS if base is None else base.max_key_groups
-            handles = [backend.snapshot(Epoch(0))(self._store) for backend in self._opened.values()]
-            operators = canonical(handles, self._store, stage, groups)
+            handles = [handle for edited in self._edited.values() for handle in edited.snapshot(self._store)]
+            operators = canonical(handles, self._store, stage, self._key_groups)
             in_flight: tuple[InFlight, ...] = ()
             if self._base is not None:
-                operators += canonical(self._untouched(), self._base.storage, stage, groups)
+                operators += canonical(self._untouched(), self._base.storage, stage, self._key_groups)
                 in_flight = self._base.content.in_flight
                 carry(in_flight, self._base.storage, stage)
             savepoint = Savepoint(
@@ -139,7 +147,7 @@ class SavepointBuilder:
                 term=0 if base is None else base.term,
                 created_at=savepoints.now_ms(),
                 plan="" if base is None else base.plan,
-                max_key_groups=groups,
+                max_key_groups=self._key_groups,
                 sources=self.sources,
                 operators=tuple(sorted(operators, key=lambda handle: (handle.operator, handle.key_groups))),
                 in_flight=in_flight,
@@ -149,9 +157,9 @@ class SavepointBuilder:
 
     def close(self) -> None:
         """Forget all edits."""
-        for backend in self._opened.values():
-            backend.close()
-        self._opened.clear()
+        for edited in self._edited.values():
+            edited.close()
+        self._edited.clear()
         self._scratch.cleanup()
 
     def __enter__(self) -> SavepointBuilder:
@@ -166,27 +174,39 @@ class SavepointBuilder:
 
     def _untouched(self) -> list[StateHandle]:
         assert self._base is not None
-        return [h for h in self._base.handles if h.operator not in self._opened and h.operator not in self._dropped]
+        return [h for h in self._base.handles if h.operator not in self._edited and h.operator not in self._dropped]
 
-    def _state(self, operator: str, state: str) -> ValueState[Any]:
-        if (operator, state) not in self._states:
+    def _opened(self, operator: str, state: str) -> EditedOperator:
+        """The operator with that state open."""
+        if operator not in self._edited or state not in self._edited[operator]:
             if self._base is None or operator in self._dropped:
                 raise ConfigError(f"operator {operator!r} has no state {state!r} yet: bootstrap it")
             states = self._base.states(operator)
             if state not in states:
                 raise ConfigError(f"operator {operator!r} has no state {state!r}; it has: {', '.join(states)}")
-            self._declare(operator, descriptor_of(states[state].description))
-        return self._states[operator, state]
+            self._open(operator).declare(descriptor_of(states[state].description))
+        return self._edited[operator]
 
-    def _declare(self, operator: str, descriptor: StateDescriptor[Any]) -> None:
-        if operator not in self._opened:
-            groups = range(MAX_KEY_GROUPS if self._base is None else self._base.max_key_groups)
-            directory = self._directory / f"operator-{next(self._serial)}"
-            self._opened[operator] = open_backend(
-                "rocksdb", operator, directory, groups, self._brought(operator), self._store, _CACHE, groups.stop
-            )
-        self._states[operator, descriptor.name] = self._opened[operator].value(descriptor)
-        self._descriptors[operator, descriptor.name] = descriptor
+    def _open(self, operator: str) -> EditedOperator:
+        if operator not in self._edited:
+            handles, groups = self._brought(operator), self._key_groups
+            local = any(map(is_local, handles))
+            # Local state is edited where it is: brought together, nobody could divide it again.
+            parts = [[handle] for handle in handles] if local else [handles]
+            backends = [self._backend(operator, part, local) for part in parts]
+            self._edited[operator] = EditedOperator(operator, backends, groups)
+        return self._edited[operator]
+
+    def _backend(self, operator: str, handles: Sequence[StateHandle], local: bool) -> StateBackend:
+        first, last = handles[0].key_groups if local else (0, self._key_groups - 1)
+        directory, groups = self._directory / f"operator-{next(self._serial)}", range(first, last + 1)
+        return open_backend(
+            "rocksdb", operator, directory, groups, handles, self._store, _CACHE, self._key_groups, local=local
+        )
+
+    @property
+    def _key_groups(self) -> int:
+        return MAX_KEY_GROUPS if self._base is None else self._base.max_key_groups
 
     def _brought(self, operator: str) -> list[StateHandle]:
         """What is there of an operator, with its files in the scratch store: a snapshot refers to them there."""
@@ -199,19 +219,6 @@ class SavepointBuilder:
             self._store.upload(path, ref.name)
             path.unlink()
         return handles
-
-    def _check(self, operator: str, state: str, key: Any, value: Any) -> None:
-        """Refuse at once what the flush would refuse much later."""
-        self._state(operator, state)
-        descriptor = self._descriptors[operator, state]
-        codec = descriptor.key
-        several = descriptor.entry is not None or descriptor.namespace is not None
-        try:
-            if isinstance(codec, KeyCodec):
-                codec.check(key[0] if several else key)
-            descriptor.value.encode(value)
-        except (ValueError, TypeError, LookupError) as error:
-            raise ConfigError(f"state {state!r} of operator {operator!r}, key {key!r}: {error}") from error
 
 
 # ---------------------------------------------------------------- tables

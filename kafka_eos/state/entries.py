@@ -73,6 +73,10 @@ class CachedListState(CachedEntryState[T]):
         super().__init__(*args)
         self._next = first
 
+    def put(self, key: Any, value: T) -> None:
+        super().put(key, value)
+        self._next = max(self._next, key[-1] + 1)
+
     def flush(self) -> None:
         super().flush()
         self._cache.clear()  # elements are read in ranges of rows only

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 from kafka_eos.errors import ConfigError, UserError
 from kafka_eos.interfaces import Codec, Json, StateDescriptor
 from kafka_eos.state.rows import Row, Rows
-from kafka_eos.state.ttl import UNKNOWN, expired, stamped, unstamped
+from kafka_eos.state.ttl import TIME, UNKNOWN, expired, stamped, unstamped
 
 _REWRITE = 8192
 """Rows that are rewritten at once."""
@@ -54,6 +54,12 @@ def split(stored: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, int]]:
     plain = dict(stored)
     marks: Any = plain.pop(MARKS, {})
     return plain, dict(marks)
+
+
+def carried(marks: Mapping[str, int], stored: Mapping[str, Json], declared: Mapping[str, Json]) -> dict[str, int]:
+    """The marks that still count: a time says nothing under another clock than the one that gave it."""
+    same = _clock(stored) == _clock(declared)
+    return {mark: value for mark, value in marks.items() if same or mark != TIME}
 
 
 class Evolution:

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from kafka_eos.checkpoints import files
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import CheckpointStorage, FileRef, StateHandle
@@ -126,7 +127,7 @@ def read_rows(handle: StateHandle, storage: CheckpointStorage, scratch: Path) ->
 
 
 def _upload(storage: CheckpointStorage, path: Path, rows: dict[bytes, bytes]) -> FileRef:
-    with path.open("xb") as target:
+    with files.writer(path) as target:
         write_rows(target, rows.items())
     return storage.upload(path, path.name)
 

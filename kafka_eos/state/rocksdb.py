@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import weakref
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -146,8 +147,11 @@ class RocksStore:
             try:
                 return tuple(self._upload(storage, path) for path in sorted(directory.iterdir()) if _needed(path))
             finally:
+                left.detach()
                 shutil.rmtree(directory)
 
+        # Nobody uploads an epoch that is given up. Its links would keep files that the database has dropped.
+        left = weakref.finalize(upload, shutil.rmtree, directory, ignore_errors=True)
         return upload
 
     def close(self) -> None:
@@ -159,6 +163,7 @@ class RocksStore:
     def _upload(self, storage: CheckpointStorage, path: Path) -> FileRef:
         known = self._uploaded.get(path.name)
         if known is None:
+            path.chmod(0o600)  # RocksDB's are open to read; a private file is linked, not copied
             known = storage.upload(path, path.name)
             if path.name.endswith(IMMUTABLE_SUFFIX):
                 self._uploaded[path.name] = known

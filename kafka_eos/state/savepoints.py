@@ -167,7 +167,7 @@ def _state(
     rows = itertools.chain.from_iterable(source.scan(state) for source in sources)
     for part, found in itertools.groupby(rows, key=part_of):
         path = stage.work / memory.rows_file(state)
-        with path.open("xb") as target:
+        with files.writer(path) as target:
             memory.write_rows(target, found)
         yield part, stage.files.upload(path, path.name)
         path.unlink()

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from kafka_eos.interfaces import Codec, Json, Ttl
 from kafka_eos.state.keygroups import group_prefix
-from kafka_eos.state.rows import Rows
+from kafka_eos.state.rows import Row, Rows
 from kafka_eos.state.values import CachedValueState
 
 T = TypeVar("T")
@@ -140,18 +140,21 @@ class ExpiringState(Generic[T]):
         page = self._rows.page(self._cursor, self._end, limit)
         self._cursor = page[-1][0] + b"\0" if len(page) == limit else self._first
         now = self._now()
+        # All is chosen before anything is written: a write may flush, and from then on no place looks changed.
+        for place, stamp, value in list(self._due(page, now)):
+            if stamp == UNKNOWN:
+                self._inner.put(place, self._inner.descriptor.value.decode(stamped(now, value)))
+            else:
+                self._inner.delete(place)
+
+    def _due(self, page: Iterable[Row], now: int) -> Iterator[tuple[Any, int, bytes]]:
+        """Place, stamp and value of rows that have expired, or have no time and can be given one."""
         for row_key, data in page:
             stamp, value = unstamped(data)
             if stamp == UNKNOWN != now or self._gone(stamp, now):
-                self._renew(self._inner.place(row_key), stamp, value, now)
-
-    def _renew(self, place: Any, stamp: int, value: bytes, now: int) -> None:
-        if self._inner.changed(place):
-            return
-        if stamp == UNKNOWN:
-            self._inner.put(place, self._inner.descriptor.value.decode(stamped(now, value)))
-        else:
-            self._inner.delete(place)
+                place = self._inner.place(row_key)
+                if not self._inner.changed(place):
+                    yield place, stamp, value
 
     def _gone(self, stamp: int, now: int) -> bool:
         return expired(stamp, now, self._ttl.seconds)

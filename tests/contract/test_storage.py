@@ -375,7 +375,7 @@ def test_terms_fence_and_retention_cleans(place: Place, tmp_path: Path) -> None:
         terms.check(place.storage, first)
 
     stray = upload(place, tmp_path, b"named by no manifest")
-    assert retention.retain(place.storage, "job", 1) == ()  # nothing is finished yet, so nothing goes
+    assert retention.retain(place.storage, "job", 1, lambda: None) == ()  # nothing is finished yet, so nothing goes
     place.storage.check(stray)
 
 

@@ -159,7 +159,8 @@ def early_garbage_collection() -> None:
         manifest = real(self, epoch, acked)
         stored = retention.gather(self._storage, manifest.job)
         older = [paths.manifest_name(m) for m in stored.manifests if m != manifest.id]
-        retention.apply(self._storage, [*older, *map(paths.shared_name, stored.stored - manifest.files)])
+        names = [*older, *map(paths.shared_name, stored.stored - manifest.files)]
+        retention.apply(self._storage, names, lambda: None)
         return manifest
 
 

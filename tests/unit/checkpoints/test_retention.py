@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,9 +16,10 @@ from kafka_eos.checkpoints import manifest, paths, retention, verify
 from kafka_eos.checkpoints.manifest import Base, Claim, Receipt
 from kafka_eos.checkpoints.retention import Facts, history, plan
 from kafka_eos.checkpoints.storage import JobStorage, MemoryStorage
-from kafka_eos.errors import Bug
+from kafka_eos.coordinator import term as terms
+from kafka_eos.errors import Bug, Fenced
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import StateHandle
+from kafka_eos.interfaces import FileRef, StateHandle
 
 
 def e(epoch: int, term: int) -> EpochId:
@@ -175,12 +177,49 @@ def job(storage: JobStorage, tmp_path: Path, epochs: int) -> None:
 
 def test_retain_leaves_the_newest_epochs_and_their_files(storage: JobStorage, tmp_path: Path) -> None:
     job(storage, tmp_path, 5)
-    retention.retain(storage, JOB, keep=2)
+    retention.retain(storage, JOB, 2, lambda: terms.check(storage, Term(1)))
 
     assert list(storage.list("manifests")) == [paths.manifest_name(e(n, 1)) for n in (3, 4)]
     assert list(storage.list("receipts")) == [paths.receipt_name(e(n, 1)) for n in (3, 4)]
     assert len(storage.list("shared")) == 3
     assert verify.verify_job(storage, JOB) == []
+
+
+class TakenOver(MemoryStorage):
+    """Another driver claims the job and stores a file: when the files are about to be listed, or one was deleted."""
+
+    def __init__(self, source: Path, when: str) -> None:
+        super().__init__()
+        self._source, self._when = source, when
+        self.new: FileRef | None = None
+
+    def list(self, prefix: str) -> Sequence[str]:
+        if prefix == paths.SHARED and self._when == "listing":
+            self._take_over()
+        return super().list(prefix)
+
+    def delete(self, name: str) -> None:
+        super().delete(name)
+        if name.startswith(paths.SHARED) and self._when == "deleting":
+            self._take_over()
+
+    def _take_over(self) -> None:
+        if self.new is None:
+            manifest.publish(self, Claim(job=JOB, term=2, host="h", pid=2, at=0))
+            self.new = self.upload(self._source, "new.rows")
+
+
+@pytest.mark.parametrize(("when", "content"), [("listing", b"new"), ("deleting", b"of epoch 1")])
+def test_a_driver_that_was_replaced_deletes_no_file_of_its_successor(tmp_path: Path, when: str, content: bytes) -> None:
+    """Not even one that was there, is named no longer, and has just been found stored already."""
+    (tmp_path / "new").write_bytes(content)
+    storage = TakenOver(tmp_path / "new", when)
+    job(storage, tmp_path, 5)
+    with pytest.raises(Fenced, match="replaced by term"):
+        retention.retain(storage, JOB, 1, lambda: terms.check(storage, Term(1)))
+
+    assert storage.new is not None
+    storage.check(storage.new)
 
 
 def test_verify_names_every_damaged_object(tmp_path: Path) -> None:

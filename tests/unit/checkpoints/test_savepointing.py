@@ -57,6 +57,10 @@ def slow(storage: LocalStorage) -> Iterator[Slow]:
     made.near.set()
 
 
+def _ours() -> None:
+    """No newer term is claimed."""
+
+
 def commit(storage: LocalStorage, tmp_path: Path, epoch: int) -> Manifest:
     """An epoch with one file of its own."""
     frames = tmp_path / f"frames-{epoch}"
@@ -85,7 +89,7 @@ def test_retention_waits_for_a_savepoint_and_the_job_does_not(
     assert slow.asked.wait(SECONDS)
 
     commit(storage, tmp_path, 8)
-    retention.retain(storage, JOB, 1, writer.held)
+    retention.retain(storage, JOB, 1, _ours, writer.held)
     (name,) = (paths.shared_name(sha256) for sha256 in old.files)
     assert name in storage.list(paths.SHARED)
     after_a_restart = Desk(home, writer)
@@ -98,7 +102,7 @@ def test_retention_waits_for_a_savepoint_and_the_job_does_not(
     assert (savepoints.read(target).epoch, savepoints.verify(target)) == (7, [])
     assert requests.pending(home) == []
     assert (token in writer, writer.held) == (False, frozenset())
-    retention.retain(storage, JOB, 1, writer.held)
+    retention.retain(storage, JOB, 1, _ours, writer.held)
     assert name not in storage.list(paths.SHARED)
 
 

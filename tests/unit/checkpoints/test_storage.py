@@ -214,6 +214,35 @@ def test_nobody_else_may_read(local: LocalStorage, tmp_path: Path) -> None:
     assert {found[Path(NAME).name], found[ref.sha256], found["history.jsonl"]} == {0o600}
 
 
+def given(tmp_path: Path, mode: int) -> Path:
+    path = tmp_path / "given"
+    path.write_bytes(b"given")
+    path.chmod(mode)
+    return path
+
+
+def test_a_private_file_gets_a_second_name(local: LocalStorage, tmp_path: Path) -> None:
+    path = given(tmp_path, 0o600)
+
+    assert os.path.samefile(path, local.root / "shared" / local.upload(path, "a.rows").sha256)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o400, 0o444])
+def test_a_file_of_any_other_mode_is_copied_and_stays_as_it_is(local: LocalStorage, tmp_path: Path, mode: int) -> None:
+    path = given(tmp_path, mode)
+    stored_as = local.root / "shared" / local.upload(path, "a.rows").sha256
+
+    assert not os.path.samefile(path, stored_as)
+    assert [stat.S_IMODE(p.stat().st_mode) for p in (path, stored_as)] == [mode, 0o600]
+
+
+def test_a_file_of_another_user_is_copied(local: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, user = given(tmp_path, 0o600), os.geteuid()
+    monkeypatch.setattr(files.os, "geteuid", lambda: user + 1)
+
+    assert not os.path.samefile(path, local.root / "shared" / local.upload(path, "a.rows").sha256)
+
+
 def test_an_immutable_file_is_linked_both_ways_and_any_other_is_copied(local: LocalStorage, tmp_path: Path) -> None:
     """A file that its owner appends to must not be the stored one."""
     table, log = stored(local, tmp_path, b"table", "1.sst"), stored(local, tmp_path, b"log", "MANIFEST-1")

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 from state_codecs import KEY, OTHER, TOTAL, JsonText, Versioned
-from state_world import World
+from state_world import Kind, World
 
 from kafka_eos import failpoints
+from kafka_eos.checkpoints import files
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.errors import Bug, ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import FileRef, StateBackend, StateDescriptor, StateHandle
+from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import key_group, key_group_range
 
 
@@ -276,8 +278,25 @@ def test_a_snapshot_leaves_nothing_behind_in_the_attempts_directory(world: World
     backend = world.open()
     backend.value(TOTAL).put("a", 1)
     snapshot(world, backend)
+    backend.snapshot(Epoch(2))  # given up: nobody uploads it
 
     assert not list((world.root / "attempt-0").glob("checkpoint-*"))
+
+
+@pytest.mark.parametrize("kind", ["memory", "rocksdb"])
+def test_working_files_are_linked_into_the_storage_beside_them(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are private; a file that others may read would be copied."""
+    storage = LocalStorage(tmp_path / "job")
+    backend = open_backend(kind, "total", tmp_path / "work", range(128), [], storage)
+    backend.value(TOTAL).put("a", 1)
+    copies: list[int] = []
+    monkeypatch.setattr(files, "copy", lambda source, _: copies.append(source))
+    handle = backend.snapshot(Epoch(1))(storage)
+    backend.close()
+
+    assert handle.files and copies == []
 
 
 def test_snapshots_pass_the_named_points(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,6 +233,57 @@ def test_the_clean_up_writes_over_nothing(world: World, clock: Clock) -> None:
     assert rows(backend) == 2
 
 
+EVERY_KIND: dict[str, StateDescriptor[Any]] = {
+    "value": value(Ttl(10)),
+    "map": StateDescriptor("state", KEY, NUMBER, "map", entry=KEY, ttl=Ttl(10)),
+    "list": StateDescriptor("state", KEY, NUMBER, "list", entry=NumberCodec(), ttl=Ttl(10)),
+    "reducing": StateDescriptor("state", KEY, NUMBER, "reducing", namespace=KEY, ttl=Ttl(10)),
+}
+
+
+def places(state: Any, kind: str) -> list[Any]:
+    """Twelve places of a state of that kind."""
+    if kind == "value":
+        return [f"k{n}" for n in range(12)]
+    return [("k", state.next_entry() if kind == "list" else f"e{n}") for n in range(12)]
+
+
+@pytest.mark.parametrize("kind_of_state", EVERY_KIND)
+def test_the_clean_up_spares_what_was_just_written_though_the_cache_is_full(
+    world: World, clock: Clock, kind_of_state: str
+) -> None:
+    """What it writes itself may flush: then nothing tells any more that a place was written since the last one."""
+    backend = world.open(clock=clock, cache_entries=4)
+    state = backend.value(EVERY_KIND[kind_of_state])
+    found = places(state, kind_of_state)
+    for place in found:
+        state.put(place, 1)
+    snapshot(world, backend, 1)
+    clock.now += 10_000
+    fresh = dict.fromkeys(found[2::3], 2)
+    for place in fresh:
+        state.put(place, 2)
+    handle = snapshot(world, backend, 2)
+
+    assert dict(state.items()) == fresh
+    assert dict(world.open([handle], clock=clock).value(EVERY_KIND[kind_of_state]).items()) == fresh
+    assert rows(backend) == 4
+
+
+def test_the_clean_up_gives_no_old_value_a_time_in_place_of_a_new_one(world: World) -> None:
+    backend = world.open(cache_entries=4)
+    state = backend.value(value(Ttl(10, clock="event")))
+    for n in range(12):
+        state.put(f"k{n}", 1)
+    snapshot(world, backend, 1)
+    state.advance(1_000_000)
+    for n in range(4):
+        state.put(f"k{n}", 2)
+    snapshot(world, backend, 2)
+
+    assert dict(state.items()) == {f"k{n}": 2 if n < 4 else 1 for n in range(12)}
+
+
 # ---------------------------------------------------------------- switching it on and off
 
 
@@ -295,6 +346,48 @@ def test_another_clock_starts_the_time_anew(world: World, clock: Clock) -> None:
     state.advance(5)
 
     assert state.get("k") == 1
+
+
+def test_a_timestamp_far_in_the_future_says_nothing_to_the_machines_clock(world: World, clock: Clock) -> None:
+    backend = world.open(clock=clock)
+    state = backend.value(value(Ttl(10, clock="event")))
+    state.advance(clock.now * 1_000)
+    state.put("k", 1)
+    state = world.open([snapshot(world, backend)], clock=clock).value(value(Ttl(10)))
+    clock.now += 5_000
+    state.put("later", 2)
+    clock.now += 4_999
+
+    assert dict(state.items()) == {"k": 1, "later": 2}
+
+    clock.now += 1
+
+    assert (state.get("k"), state.get("later")) == (None, 2)
+
+    clock.now += 5_000
+
+    assert state.get("later") is None
+
+
+def test_the_machines_clock_says_nothing_to_records_of_long_ago(world: World, clock: Clock) -> None:
+    backend = world.open(clock=clock)
+    backend.value(value(Ttl(10))).put("k", 1)
+    switched = world.open([snapshot(world, backend)], clock=clock)
+    state = switched.value(value(Ttl(10, clock="event")))
+    state.advance(5_000)
+    state.put("later", 2)
+    handle = snapshot(world, switched, 2)
+
+    assert handle.states[0]["marks"] == {"time": 5_000}
+
+    restored = world.open([handle], clock=clock).value(value(Ttl(10, clock="event")))
+    restored.advance(14_999)
+
+    assert dict(restored.items()) == {"k": 1, "later": 2}
+
+    restored.advance(15_000)
+
+    assert dict(restored.items()) == {}
 
 
 def test_other_seconds_count_for_what_is_stored(world: World, clock: Clock) -> None:

@@ -1,0 +1,122 @@
+"""The state of one operator while it is edited for another savepoint.
+
+Rule: what the job could not read is refused at once, and a key stays where it is. State behind ``key_by(local=True)``
+is edited a subtask at a time and comes out marked as it was: which subtask a new key belongs to, nobody here can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kafka_eos.errors import ConfigError
+from kafka_eos.ids import Epoch
+from kafka_eos.interfaces import CheckpointStorage, Codec, StateBackend, StateDescriptor, StateHandle, ValueState
+from kafka_eos.schemas import KeyCodec
+from kafka_eos.state.entries import NumberCodec
+from kafka_eos.state.layout import Layout
+
+
+class EditedOperator:
+    """``backends``: one for all keys; or those of the subtasks, where keys have to stay with theirs."""
+
+    def __init__(self, operator: str, backends: Sequence[StateBackend], max_key_groups: int) -> None:
+        self._operator, self._backends, self._max_key_groups = operator, backends, max_key_groups
+        self._states: dict[str, EditedState] = {}
+
+    def __contains__(self, state: str) -> bool:
+        return state in self._states
+
+    def declare(self, descriptor: StateDescriptor[Any]) -> None:
+        """Open a state, once, before it is edited. ConfigError if it is stored as something else."""
+        where = f"state {descriptor.name!r} of operator {self._operator!r}"
+        parts = [backend.value(descriptor) for backend in self._backends]
+        self._states[descriptor.name] = EditedState(where, descriptor, parts, self._max_key_groups)
+
+    def __getitem__(self, state: str) -> EditedState:
+        return self._states[state]
+
+    def snapshot(self, storage: CheckpointStorage) -> list[StateHandle]:
+        return [backend.snapshot(Epoch(0))(storage) for backend in self._backends]
+
+    def close(self) -> None:
+        for backend in self._backends:
+            backend.close()
+
+
+class EditedState:
+    """One state, in all subtasks."""
+
+    def __init__(
+        self, where: str, descriptor: StateDescriptor[Any], parts: Sequence[ValueState[Any]], max_key_groups: int
+    ) -> None:
+        self._where, self._descriptor, self._parts = where, descriptor, parts
+        self._layout = Layout(descriptor, max_key_groups)
+
+    def put(self, place: Any, value: Any) -> None:
+        """Set the value of a place; it is the only one of that place in any subtask then."""
+        self._check(place, value)
+        home = self._home(place)
+        for part in self._parts:
+            if part is home:
+                part.put(place, value)
+            else:
+                part.delete(place)
+
+    def add(self, place: Any, value: Any) -> None:
+        """As ``put``; of a list, ``place`` lacks the number, and the element becomes the last one."""
+        if self._descriptor.kind == "list":
+            front = place if self._descriptor.namespace is not None and isinstance(place, tuple) else (place,)
+            place = (*front, self._home(front).next_entry())
+        self.put(place, value)
+
+    def delete(self, place: Any) -> None:
+        """Forget a place."""
+        for part in self._parts:
+            part.delete(place)
+
+    def _home(self, place: Any) -> ValueState[Any]:
+        """The subtask that has the key of a place, the first one if several have."""
+        if len(self._parts) == 1:
+            return self._parts[0]
+        homes = (part for part in self._parts if self._has(part, place))
+        if (home := next(homes, None)) is None:
+            raise ConfigError(
+                f"{self._where} is behind key_by(local=True) and was stored by {len(self._parts)} workers, none of "
+                f"which has the key of {place!r}: which of them reads its records follows from the input's partitions. "
+                "Change keys that are there; or read the state, drop the operator and bootstrap it with all its keys: "
+                "then the job starts with parallelism 1, or without local=True"
+            )
+        return home
+
+    def _has(self, part: ValueState[Any], place: Any) -> bool:
+        if self._layout.plain:
+            return part.get(place) is not None
+        return any(True for _ in part.within(place[0]))
+
+    def _check(self, place: Any, value: Any) -> None:
+        """Refuse at once what the flush would refuse much later."""
+        codecs = self._layout.codecs
+        try:
+            for codec, part in zip(codecs, (place,) if self._layout.plain else self._divided(place), strict=True):
+                _check_part(codec, part)
+            self._descriptor.value.encode(value)
+        except (ValueError, TypeError, LookupError) as error:
+            raise ConfigError(f"{self._where}, key {place!r}: {error}") from error
+
+    def _divided(self, place: Any) -> tuple[Any, ...]:
+        codecs = self._layout.codecs
+        if not (isinstance(place, tuple) and len(place) == len(codecs)):
+            names = {"list": ["number"], "map": ["entry"]}.get(self._descriptor.kind, [])
+            namespace = ["namespace"] if self._descriptor.namespace is not None else []
+            raise ValueError(f"a place of this state is a tuple ({', '.join(['key', *namespace, *names])})")
+        return place
+
+
+def _check_part(codec: Codec[Any], part: Any) -> None:
+    if isinstance(codec, KeyCodec):
+        codec.check(part)
+    elif isinstance(codec, NumberCodec) and not (type(part) is int and part >= 0):
+        raise ValueError(f"the number of an element is an int from 0, not {part!r}")
+    else:
+        codec.encode(part)

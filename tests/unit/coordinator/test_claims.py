@@ -1,0 +1,68 @@
+"""What a checkpoint holds and the pipeline has no use for any more: refused, or dropped with leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafka_eos import Pipeline
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.coordinator import history
+from kafka_eos.coordinator.coordinator import Coordinator
+from kafka_eos.coordinator.handover import Acked
+from kafka_eos.errors import ConfigError
+from kafka_eos.exchange import in_flight
+from kafka_eos.interfaces import InFlight
+from kafka_eos.schemas import MsgpackCodec
+from kafka_eos.testing import ListSource, MemorySink
+
+Make = Callable[..., Coordinator]
+
+
+def total(source: str = "numbers", exchange: str = "by-key", *, local: bool = False) -> Pipeline:
+    pipeline = Pipeline("orders")
+    keyed = pipeline.source(source, ListSource([1, 2, 3])).key_by(str, name=exchange, local=local)
+    keyed.fold("total", init=int, step=lambda acc, n: acc + n).sink("sums", MemorySink())
+    return pipeline
+
+
+@pytest.fixture
+def under_way(storage: LocalStorage, coordinator: Make, tmp_path: Path) -> InFlight:
+    """Rows on their way through "by-key" in the newest checkpoint of the job, which is committed."""
+    running = coordinator(total())
+    resumed = running.recover()
+    kept = in_flight.store(storage, tmp_path / "frames", "by-key", MsgpackCodec[int](int), [b"frame"], False)
+    running.finish(running.decide(running.next_epoch(), Acked(resumed.positions, (), (), (kept,))))
+    return kept
+
+
+def dropped(storage: LocalStorage) -> list[object]:
+    return [event["names"] for event in history.read(storage) if event["event"] == "dropped"]
+
+
+def test_rows_under_way_are_handed_on(coordinator: Make, under_way: InFlight) -> None:
+    assert coordinator(total()).recover().in_flight == (under_way,)
+
+
+@pytest.mark.parametrize("changed", [total(exchange="other"), total(local=True)])
+def test_rows_under_way_to_an_exchange_that_is_gone_need_leave(
+    storage: LocalStorage, coordinator: Make, under_way: InFlight, changed: Pipeline
+) -> None:
+    with pytest.raises(ConfigError, match=r"epoch .* holds state of 'by-key'.*exchange.*--allow-dropped-state"):
+        coordinator(changed).recover()
+    assert dropped(storage) == []
+    assert coordinator(total()).recover().in_flight == (under_way,)
+
+    assert coordinator(changed, allow_dropped_state=True).recover().in_flight == ()
+    assert dropped(storage) == [["by-key"]]
+
+
+def test_a_source_that_gets_its_old_name_back_goes_on(coordinator: Make) -> None:
+    """The refused start has left nothing behind that would be refused in turn."""
+    coordinator(total()).recover()
+    with pytest.raises(ConfigError, match="holds state of 'numbers'"):
+        coordinator(total(source="figures")).recover()
+
+    assert list(coordinator(total()).recover().positions) == ["numbers"]
