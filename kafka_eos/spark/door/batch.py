@@ -17,7 +17,7 @@ from kafka_eos.failpoints import hit
 from kafka_eos.spark.door import task
 from kafka_eos.spark.door.finaliser import Finaliser
 from kafka_eos.spark.door.ledger import Promise
-from kafka_eos.spark.door.settling import Settling, log, lost_decision
+from kafka_eos.spark.door.settling import Settling, log, lost_decision, outlived
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -43,6 +43,7 @@ class Batch:
         if replayed is not None:
             self._compare(rows, replayed)
             return
+        self._expect_newest(batch)
         prepared = rows.mapInArrow(partial(task.deliver, self._assignment(batch)), task.RESULT).collect()
         hit("door.collected")
         if self._settling.decided(batch):
@@ -68,6 +69,12 @@ class Batch:
             transactions=tuple(map(Transaction.from_payload, task.transactions(row.asDict() for row in prepared))),
         )
 
+    def _expect_newest(self, batch: int) -> None:
+        """Fatal if a later batch is visible: then so is this one's output."""
+        visible = self._settling.ledger.visible()
+        if visible is not None and batch < visible:
+            raise outlived(self._settling.checkpoint, batch, visible)
+
     def _compare(self, rows: DataFrame, committed: Promise) -> None:
         """The batch is visible, and Spark computes it again because its commit file is gone.
 
@@ -77,6 +84,7 @@ class Batch:
         counted = rows.mapInArrow(task.recount, task.RESULT).collect()
         found = (sum(row.records for row in counted), _sum(counted))
         if found != (committed.records, committed.digest):
+            self._expect_newest(committed.batch)
             raise lost_decision(self._settling.checkpoint, committed, found)
         log.warning("batch %d was committed before; its replay is the same and was not written again", committed.batch)
 
