@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kafka_eos.checkpoints import savepoints
+from kafka_eos.checkpoints import paths, savepoints
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.coordinator import Coordinator, requests
 from kafka_eos.coordinator.desk import Desk
@@ -107,10 +107,11 @@ class _Run:
             "running", term=resumed.term.n, base=resumed.base.epoch.n, master=self._session.sparkContext.master,
             parallelism=self._template.parallelism,
         )  # fmt: skip
-        template = msgspec.structs.replace(self._template, term=resumed.term.n)
         cadence = Cadence(settings.checkpoint_interval, 0.0, settings.checkpoint_timeout)
         watch = Watch(supervision.stopping.is_set, supervision.expired.is_set, supervision.observe)
         storage = open_storage(settings.checkpoints_of(self._plan.name))
+        claim = storage.read(paths.claim_name(resumed.term))
+        template = msgspec.structs.replace(self._template, term=resumed.term.n, claim=claim)
         desk = Desk(settings.job_dir(self._plan.name), storage)
         newest = partial(savepoints.newest_committed, storage, self._plan.name)
         Driver(coordinator, resumed, self._runner, template, cadence, watch, self._goal, desk, newest).run()
@@ -127,6 +128,7 @@ class _Run:
             shipped=shipped,
             settings=json.dumps(settings.as_json()),
             term=0,
+            claim=b"",
             epoch=0,
             finished=-1,
             generation=0,

@@ -116,6 +116,27 @@ def test_an_executor_that_dies_on_a_cluster_with_functions_that_are_not_determin
 
 
 @pytest.mark.slow
+def test_a_checkpoint_dir_that_executors_do_not_share_is_noticed_before_anything_is_decided(
+    new_job: NewJob, tmp_path: Path
+) -> None:
+    """One name, another place in each process: the driver's directory and the executors' are not the same."""
+    job = new_job(TOTALS, input=2, output=1)
+    feed(job, "input", map(payment, range(100)))
+    job.checkpoints.mkdir()
+
+    with cluster(tmp_path / "cluster", workers=2) as master:
+        run = Run(job, master, "--until-caught-up", "--checkpoint-dir", "/proc/self/cwd/checkpoints")
+        assert run.ended() == 2, run.tail()
+
+    assert "ConfigError: checkpoint_dir is not the same place on every machine" in run.tail()
+    assert not list((tmp_path / "cluster").rglob("checkpoints"))
+    (before_all,) = (job.checkpoints / job.name / "manifests").iterdir()
+    assert before_all.name == "000000000000-00000001.json"
+    assert job.values("output") == []
+    assert job.left_open() == []
+
+
+@pytest.mark.slow
 def test_a_submitted_job_and_both_audits_run_on_a_cluster(new_job: NewJob, tmp_path: Path) -> None:
     job = new_job(TOTALS + SUBMITTED, input=2, output=2)
     feed(job, "input", map(payment, range(200)))
