@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 class SparkEngine:
     """Runs pipelines on Spark; one object may run several, one after the other.
 
-    ``session``  a session of yours, which is left open; default: one of our own for each run, on ``master``
+    ``session``  a session of yours, which is left open; default: under spark-submit the one that the program has
+                 opened, which is left open too; else one of our own for each run, on ``master``
     ``master``   e.g. ``local[2,4]`` (two cores, four attempts a task) or ``spark://host:7077``; default: what
                  spark-submit was told, else this machine
     """
@@ -60,12 +61,8 @@ class SparkEngine:
         ``kafka_eos.embedded.run``, and ConfigError for what the engine or the session cannot do.
         """
         levels(plan)
-        session = self._session or sessions.open_session(self._master, plan.name)
-        try:
+        with sessions.session_for(self._session, self._master, plan.name) as session:
             _Run(plan, app, settings, session, observers, until_caught_up).run()
-        finally:
-            if self._session is None:
-                session.stop()
 
 
 class _Run:

@@ -1,4 +1,4 @@
-"""Spark sessions for epochs: open one, or check one that the user brought.
+"""Spark sessions for epochs: open one, or take and check one that the user brought.
 
 Rule: what would break the guarantee, or cannot work, is a ConfigError before anything is read, with what to change.
 """
@@ -10,7 +10,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,17 +28,50 @@ _JAVA = 17
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
-def open_session(master: str | None, name: str) -> SparkSession:
-    """A session of our own; under spark-submit, with what was submitted. ConfigError if pyspark or Java is missing.
+@contextmanager
+def session_for(given: SparkSession | None, master: str | None, name: str) -> Iterator[SparkSession]:
+    """The session to run in: ``given``, or what a submitted program has opened, or one of our own, stopped at the end.
 
-    ``master`` None is what spark-submit says, else ``DEFAULT_MASTER``.
+    ``master`` None is what spark-submit says, else ``DEFAULT_MASTER``. ConfigError if pyspark or Java is missing, and
+    if there is a session that nobody has given: Spark has one a process.
     """
+    others = given or _running(master)
+    if others is not None:
+        yield others
+        return
+    own = _opened(master, name)
+    try:
+        yield own
+    finally:
+        own.stop()
+
+
+def _running(master: str | None) -> SparkSession | None:
+    """The session that a submitted program has opened itself; None if there is none in this process."""
     _require_pyspark()
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is None:
+        return None
+    if _submitted() and master is None:
+        return SparkSession.builder.getOrCreate()
+    raise ConfigError(
+        "this program has a Spark session already, and Spark has one a process. Pass it: SparkEngine(session) works in "
+        "it and leaves it open. Or end it before with session.stop()."
+    )
+
+
+def _submitted() -> bool:
+    """Was this program started by spark-submit, which says where Spark is?"""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _opened(master: str | None, name: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(f"kafka-eos {name}")
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    if not submitted:
+    if not _submitted():
         _require_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -13,8 +13,11 @@ import pyspark
 import pytest
 from pyspark.errors import PySparkException
 
+from kafka_eos.app import load
 from kafka_eos.errors import ConfigError
-from kafka_eos.spark import session
+from kafka_eos.ids import AppRef
+from kafka_eos.settings import Settings
+from kafka_eos.spark import SparkEngine, session
 from kafka_eos.spark.epochs import as_ours
 
 FLAT = """
@@ -182,3 +185,25 @@ def test_spark_and_pyspark_of_different_versions(spark: Any, monkeypatch: pytest
 
     with pytest.raises(ConfigError, match=f"pip install 'pyspark=={spark.version}', the same on driver and executors"):
         session.check(spark)
+
+
+# ---------------------------------------------------------------- the session
+
+
+@pytest.mark.parametrize("master", [None, "local[1]"])
+def test_a_live_session_that_was_not_passed_is_left_alone(master: str | None, home: Path, spark: Any) -> None:
+    app = AppRef(home / "flat.py")
+
+    with pytest.raises(ConfigError, match=r"Pass it: SparkEngine\(session\)"):
+        SparkEngine(master=master).run(load(app).plan(), app, Settings.resolve(code={"checkpoint_dir": home}))
+
+    assert spark.range(3).count() == 3
+
+
+def test_a_submitted_programs_own_session_is_used_and_left_open(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+
+    with session.session_for(None, None, "job") as found:
+        assert found.sparkContext is spark.sparkContext
+
+    assert spark.range(3).count() == 3
