@@ -70,6 +70,8 @@ def _submitted() -> bool:
 def _opened(master: str | None, name: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
+    from kafka_eos.spark import failures
+
     builder = SparkSession.builder.appName(f"kafka-eos {name}")
     if not _submitted():
         _require_java()
@@ -79,7 +81,14 @@ def _opened(master: str | None, name: str) -> SparkSession:
             builder = builder.config(key, value)
     if master is not None:
         builder = builder.master(master)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except failures.SPARKS as error:
+        raise failures.not_started(error, master or _default_master()) from error
+
+
+def _default_master() -> str:
+    return "what was submitted" if _submitted() else DEFAULT_MASTER
 
 
 def _defaults(master: str) -> dict[str, str]:
@@ -114,17 +123,18 @@ _SETTINGS = {
 
 
 def check(session: SparkSession) -> None:
-    """ConfigError if epochs cannot be run safely in this session."""
+    """ConfigError if neither an engine's epochs nor a query's batches can be exactly once in this session."""
     if not hasattr(session, "_jsc"):
-        raise ConfigError("this is a Spark Connect session; the engine needs a classic one (job groups, task retries)")
+        raise ConfigError(
+            "this is a Spark Connect session, whose driver is elsewhere. A classic one is needed: build it with "
+            ".master(…) and without .remote(…), and without SPARK_REMOTE and SPARK_CONNECT_MODE_ENABLED."
+        )
     refuse_unsafe(session.sparkContext.getConf().get)
     version = tuple(int(part) for part in session.version.split(".")[:2])
     import pyspark
 
     if version < _OLDEST:
-        raise ConfigError(
-            f"Spark {session.version} is too old: the engine needs {'.'.join(map(str, _OLDEST))} or newer"
-        )
+        raise ConfigError(f"Spark {session.version} is too old: kafka-eos needs {'.'.join(map(str, _OLDEST))} or newer")
     if session.version.split("-")[0] != pyspark.__version__.split("-")[0].replace(".dev0", ""):
         raise ConfigError(
             f"the cluster runs Spark {session.version}, this program pyspark {pyspark.__version__}: "

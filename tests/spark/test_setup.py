@@ -18,7 +18,8 @@ from kafka_eos.errors import ConfigError
 from kafka_eos.ids import AppRef
 from kafka_eos.settings import Settings
 from kafka_eos.spark import SparkEngine, session
-from kafka_eos.spark.epochs import as_ours
+from kafka_eos.spark.failures import as_ours, of_environment
+from tests.marks import campaign
 
 FLAT = """
 from kafka_eos import Pipeline
@@ -174,10 +175,29 @@ def other_python() -> str:
     ],
 )
 def test_what_a_cluster_says_that_is_not_set_up(said: str, advice: str) -> None:
-    ours = as_ours(PySparkException(f"Job aborted due to stage failure\n{said}\n\tat org.apache.spark.Somewhere"))
+    error = PySparkException(f"Job aborted due to stage failure\n{said}\n\tat org.apache.spark.Somewhere")
 
-    assert isinstance(ours, ConfigError)
-    assert advice in str(ours) and said in str(ours)
+    for ours in (as_ours(error), of_environment(error)):
+        assert isinstance(ours, ConfigError)
+        assert advice in str(ours) and said in str(ours)
+    assert of_environment(ValueError(said)) is None
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("master", "said"),
+    [
+        ("nonsense", "Java gateway process exited"),
+        campaign("local[x]", "Could not parse Master URL: 'local[x]'"),
+        campaign("spark://127.0.0.1:1", "stopped SparkContext"),
+    ],
+)
+def test_a_master_that_is_not_there(master: str, said: str, home: Path) -> None:
+    code, _, shown = kafka_eos(home, "run", "flat.py", "--engine", "spark", "--master", master)
+
+    assert code == 2, shown
+    assert f"ConfigError: Spark does not start on {master}: " in shown and said in shown
+    assert "Traceback" not in shown
 
 
 def test_spark_and_pyspark_of_different_versions(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,13 +18,14 @@ from kafka_eos.spark.door import task
 from kafka_eos.spark.door.finaliser import Finaliser
 from kafka_eos.spark.door.ledger import Promise
 from kafka_eos.spark.door.settling import Settling, log, lost_decision, outlived
+from kafka_eos.spark.failures import of_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 
 class Batch:
-    """The function for ``foreachBatch``. ``failure`` is what it raised last, before Spark made text of it."""
+    """The function for ``foreachBatch``. ``failure`` is what went wrong last, before Spark made text of it."""
 
     def __init__(self, assignment: Callable[[int], task.Assignment], settling: Settling, finaliser: Finaliser) -> None:
         self._assignment, self._settling, self._finaliser = assignment, settling, finaliser
@@ -34,7 +35,7 @@ class Batch:
         try:
             self._deliver(rows, batch)
         except BaseException as error:
-            self.failure = error
+            self.failure = of_environment(error) or error
             raise
 
     def _deliver(self, rows: DataFrame, batch: int) -> None:

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import closing
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.connectors.kafka.committer import KafkaCommitter
-from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.errors import ConfigError, Fatal
-from kafka_eos.ids import Term
-from kafka_eos.interfaces import JobContext
 from kafka_eos.spark.door import ledger as ledgers
 from kafka_eos.spark.door.batch import Batch
 from kafka_eos.spark.door.finaliser import Finaliser
-from kafka_eos.spark.door.hadoop import OURS, LocalDecisions
-from kafka_eos.spark.door.ledger import Ledger, Promise
+from kafka_eos.spark.door.ledger import Promise
 from kafka_eos.spark.door.settling import Settling
 from tests.spark.door.kit import Totals, messages
 
@@ -69,21 +61,18 @@ def test_two_forgotten_decisions(totals: Totals, spark: Any) -> None:
     totals.exact()
 
 
-def test_a_batch_that_was_forgotten_long_ago_is_not_written_again(bootstrap: str, tmp_path: Path) -> None:
+def test_a_batch_that_was_forgotten_long_ago_is_not_written_again(settling: Settling) -> None:
     """Spark's part of the checkpoint is lost, ours is there: Spark begins with batch 0."""
-    ledger = Ledger(LocalStorage(tmp_path / OURS), "totals")
-    ctx = JobContext(ledger.job, Term(1), {})
-    for n in range(ledgers.RETAINED + 1):
+    ledger, last = settling.ledger, ledgers.RETAINED
+    for n in range(last + 1):
         done = Promise(job=ledger.job, batch=n, term=1, created_at=0, scope="", records=1, digest=1, transactions=())
         ledger.promise(done)
         ledger.receipt(done, ())
-    ledger.prune(ledgers.RETAINED)
+    ledger.prune(last)
+    batch = Batch(lambda _: pytest.fail("written again"), settling, Finaliser(settling, None, lambda: None))
 
-    with closing(KafkaCommitter(Cluster(bootstrap), ctx)) as committer:
-        settling = Settling(ctx, ledger, LocalDecisions(tmp_path), committer, str(tmp_path))
-        batch = Batch(lambda _: pytest.fail("written again"), settling, Finaliser(settling, None, committer.close))
-        with pytest.raises(Fatal, match=OLDER.format(ledgers.RETAINED)):
-            batch(cast(Any, None), 0)
+    with pytest.raises(Fatal, match=OLDER.format(last)):
+        batch(cast(Any, None), 0)
 
 
 @pytest.mark.campaign
