@@ -151,6 +151,23 @@ def refuse_unsafe(setting: Callable[[str], str | None]) -> None:
         )
 
 
+_CHECKSUMS = "spark.sql.shuffle.orderIndependentChecksum"
+
+
+def refuse_mixed_attempts(setting: Callable[[str], str | None]) -> None:
+    """ConfigError unless Spark notices that a stage that ran again came out different. ``setting``: of the session.
+
+    The engine notices that itself; a query of Structured Streaming has nobody else.
+    """
+    for name in (f"{_CHECKSUMS}.enabled", f"{_CHECKSUMS}.enableFullRetryOnMismatch"):
+        if (setting(name) or "false").lower() != "true":
+            raise ConfigError(
+                f"{name}=false: after a lost executor a stage may run again with other results (user code need not be "
+                "deterministic), and tasks that read the first would be committed with tasks that read the second. "
+                f"Set {name}=true."
+            )
+
+
 def _require_pyspark() -> None:
     try:
         import pyarrow  # noqa: F401

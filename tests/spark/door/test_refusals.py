@@ -75,6 +75,19 @@ def test_executors_without_kafka_eos(settling: Settling) -> None:
     assert "executors cannot import kafka_eos" in str(batch.failure)
 
 
+@pytest.fixture(params=["enabled", "enableFullRetryOnMismatch"])
+def unnoticed(request: Any, spark: Any) -> Iterator[str]:
+    name = f"spark.sql.shuffle.orderIndependentChecksum.{request.param}"
+    spark.conf.set(name, "false")
+    yield name
+    spark.conf.unset(name)
+
+
+def test_attempts_that_differ_unnoticed(start: Any, rows: Any, unnoticed: str) -> None:
+    with pytest.raises(ConfigError, match=f"Set {unnoticed}=true"):
+        start(rows)
+
+
 @pytest.mark.parametrize("trigger", [{"continuous": "1 second"}, {"realTime": "5 minutes"}])
 def test_a_trigger_without_micro_batches(start: Any, rows: Any, trigger: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="only micro-batches"):
