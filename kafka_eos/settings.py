@@ -252,8 +252,11 @@ class Settings(BaseSettings):
         return {"bootstrap_servers": self.bootstrap_servers}
 
     def as_json(self) -> dict[str, object]:
-        """Everything, for another process of the job; see ``from_json``."""
-        return {"values": self.model_dump(mode="json"), "origins": dict(self._origins)}
+        """Everything, for another process of the job; see ``from_json``. Its working directory may be another."""
+        values = self.model_dump(mode="json")
+        if isinstance(self.checkpoint_dir, Path):
+            values["checkpoint_dir"] = str(self.checkpoint_dir.absolute())
+        return {"values": values, "origins": dict(self._origins)}
 
     @classmethod
     def from_json(cls, text: str) -> Settings:

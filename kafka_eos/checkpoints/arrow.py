@@ -105,6 +105,8 @@ class PyArrowStore:
         still_staged = staged.rpartition("/")[2] in self._entries(f"{self._root}/{STAGED}")
         found = self._entries(target)
         inside = staged.rpartition("/")[2] in found
+        if failure is not None and not still_staged and not inside:
+            raise failure  # swept away by whoever took over the job, who may have published the same name since
         if _CONTENT in found and (still_staged or inside):
             self._files.delete_dir(staged if still_staged else f"{target}/{staged.rpartition('/')[2]}")
             raise FileExistsError(errno.EEXIST, "exists", target) from failure

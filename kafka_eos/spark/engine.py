@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kafka_eos.checkpoints import savepoints
+from kafka_eos.checkpoints import paths, savepoints
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.coordinator import Coordinator, requests
 from kafka_eos.coordinator.status import Observer
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 class SparkEngine:
     """Runs pipelines on Spark; one object may run several, one after the other.
 
-    ``session``  a session of yours, which is left open; default: one of our own for each run, on ``master``
+    ``session``  a session of yours, which is left open; default: under spark-submit the one that the program has
+                 opened, which is left open too; else one of our own for each run, on ``master``
     ``master``   e.g. ``local[2,4]`` (two cores, four attempts a task) or ``spark://host:7077``; default: what
                  spark-submit was told, else this machine
     """
@@ -59,12 +60,8 @@ class SparkEngine:
         ``kafka_eos.embedded.run``, and ConfigError for what the engine or the session cannot do.
         """
         levels(plan)
-        session = self._session or sessions.open_session(self._master, plan.name)
-        try:
+        with sessions.session_for(self._session, self._master, plan.name) as session:
             _Run(plan, app, settings, session, observers, until_caught_up).run()
-        finally:
-            if self._session is None:
-                session.stop()
 
 
 class _Run:
@@ -106,10 +103,11 @@ class _Run:
             "running", term=resumed.term.n, base=resumed.base.epoch.n, master=self._session.sparkContext.master,
             parallelism=self._template.parallelism,
         )  # fmt: skip
-        template = msgspec.structs.replace(self._template, term=resumed.term.n)
         cadence = Cadence(settings.checkpoint_interval, 0.0, settings.checkpoint_timeout)
         watch = Watch(supervision.stopping.is_set, supervision.expired.is_set, supervision.observe)
         storage = open_storage(settings.checkpoints_of(self._plan.name))
+        claim = storage.read(paths.claim_name(resumed.term))
+        template = msgspec.structs.replace(self._template, term=resumed.term.n, claim=claim)
         newest = partial(savepoints.newest_committed, storage, self._plan.name)
         Driver(coordinator, resumed, self._runner, template, cadence, watch, self._goal, supervision.desk, newest).run()
 
@@ -125,6 +123,7 @@ class _Run:
             shipped=shipped,
             settings=json.dumps(settings.as_json()),
             term=0,
+            claim=b"",
             epoch=0,
             finished=-1,
             generation=0,

@@ -8,39 +8,25 @@ with other results (the user's functions need not be deterministic); such a mixt
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import PySparkException
 
 from kafka_eos.coordinator import Acked
 from kafka_eos.coordinator.supervision import Refused
-from kafka_eos.errors import ConfigError, Fatal, RestartFromCheckpoint
+from kafka_eos.errors import Fatal, RestartFromCheckpoint
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Position, total_lag
+from kafka_eos.spark.failures import SPARKS, as_ours
 from kafka_eos.spark.messages import Report, Spec, decode_report, encode
 from kafka_eos.spark.rows import SPARK_SCHEMA
 from kafka_eos.spark.tasks import EpochTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_CAUSES = 600
-"""Most characters of a Spark error that are shown."""
-_CAUSE = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|[a-z]): .")
-_JAVAS = re.compile(r": [\w.$]+(Exception|Error)\b")
-_SPARKS = ("at ", "org.apache.spark", "Caused by")
-_ENVIRONMENT = {
-    "PYTHON_VERSION_MISMATCH": "driver and executors need the same Python: set PYSPARK_PYTHON to one on every machine",
-    "No module named 'kafka_eos'": "executors cannot import kafka_eos: install it where PYSPARK_PYTHON points to",
-    "Cannot run program": "executors cannot start Python: set PYSPARK_PYTHON to one that is there on every machine",
-}
-"""What a cluster that is not set up says, and what to do about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +59,7 @@ class EpochRunner:
         context.setJobGroup(self._group, f"{self._job}: epoch {spec.epoch} of term {spec.term}", True)
         try:
             rows = self._plan(spec).select("frame").collect()
-        except (PySparkException, Py4JError, OSError) as error:
+        except SPARKS as error:
             raise as_ours(error) from error
         reports = [decode_report(bytes(row[0])) for row in rows]
         fitting(reports, self._depth, spec.parallelism)
@@ -83,7 +69,7 @@ class EpochRunner:
         """End what runs of the current epoch. Fatal if the session is gone."""
         try:
             self._session.sparkContext.cancelJobGroup(self._group)
-        except (PySparkException, Py4JError, OSError) as error:
+        except SPARKS as error:
             raise as_ours(error) from error
 
     def _plan(self, spec: Spec) -> DataFrame:
@@ -165,22 +151,3 @@ def _longest(times: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
         for name, seconds in each.items():
             longest[name] = max(longest.get(name, 0.0), seconds)
     return longest
-
-
-def as_ours(error: Exception) -> Exception:
-    """A failed job throws the attempt away; a session that is gone, or wrong, cannot run another."""
-    text = str(error)
-    if isinstance(error, OSError) or (isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)):
-        return Fatal("the Spark session has ended. Nothing is lost: start again, the job goes on from its last epoch")
-    for mark, advice in _ENVIRONMENT.items():
-        if mark in text:
-            return ConfigError(f"{advice}. Spark says: {_gist(text)}")
-    return RestartFromCheckpoint(f"the Spark job failed: {_gist(text)}")
-
-
-def _gist(text: str) -> str:
-    """What went wrong, in one line: the innermost Python error if there is one, else what the JVM says."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    python = [line for line in lines if _CAUSE.match(line) and not line.startswith(_SPARKS)]
-    java = [line.lstrip(": ") for line in lines if _JAVAS.match(line)]
-    return ([*python[-1:], *java, *lines] or ["no message"])[0][:_CAUSES]

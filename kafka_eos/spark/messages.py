@@ -29,6 +29,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     settings: str
     """``Settings.as_json`` as text."""
     term: int
+    claim: bytes
+    """The term's claim as the driver reads it: a task that reads another, or none, looks at another place."""
     epoch: int
     finished: int
     """The newest epoch that is finished for good; -1 if there is none in this term."""

@@ -1,4 +1,4 @@
-"""Spark sessions for epochs: open one, or check one that the user brought.
+"""Spark sessions for epochs: open one, or take and check one that the user brought.
 
 Rule: what would break the guarantee, or cannot work, is a ConfigError before anything is read, with what to change.
 """
@@ -10,7 +10,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,17 +28,52 @@ _JAVA = 17
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
-def open_session(master: str | None, name: str) -> SparkSession:
-    """A session of our own; under spark-submit, with what was submitted. ConfigError if pyspark or Java is missing.
+@contextmanager
+def session_for(given: SparkSession | None, master: str | None, name: str) -> Iterator[SparkSession]:
+    """The session to run in: ``given``, or what a submitted program has opened, or one of our own, stopped at the end.
 
-    ``master`` None is what spark-submit says, else ``DEFAULT_MASTER``.
+    ``master`` None is what spark-submit says, else ``DEFAULT_MASTER``. ConfigError if pyspark or Java is missing, and
+    if there is a session that nobody has given: Spark has one a process.
     """
+    others = given or _running(master)
+    if others is not None:
+        yield others
+        return
+    own = _opened(master, name)
+    try:
+        yield own
+    finally:
+        own.stop()
+
+
+def _running(master: str | None) -> SparkSession | None:
+    """The session that a submitted program has opened itself; None if there is none in this process."""
     _require_pyspark()
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    if SparkContext._active_spark_context is None:
+        return None
+    if _submitted() and master is None:
+        return SparkSession.builder.getOrCreate()
+    raise ConfigError(
+        "this program has a Spark session already, and Spark has one a process. Pass it: SparkEngine(session) works in "
+        "it and leaves it open. Or end it before with session.stop()."
+    )
+
+
+def _submitted() -> bool:
+    """Was this program started by spark-submit, which says where Spark is?"""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _opened(master: str | None, name: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    from kafka_eos.spark import failures
+
     builder = SparkSession.builder.appName(f"kafka-eos {name}")
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    if not submitted:
+    if not _submitted():
         _require_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -45,7 +81,14 @@ def open_session(master: str | None, name: str) -> SparkSession:
             builder = builder.config(key, value)
     if master is not None:
         builder = builder.master(master)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except failures.SPARKS as error:
+        raise failures.not_started(error, master or _default_master()) from error
+
+
+def _default_master() -> str:
+    return "what was submitted" if _submitted() else DEFAULT_MASTER
 
 
 def _defaults(master: str) -> dict[str, str]:
@@ -80,17 +123,18 @@ _SETTINGS = {
 
 
 def check(session: SparkSession) -> None:
-    """ConfigError if epochs cannot be run safely in this session."""
+    """ConfigError if neither an engine's epochs nor a query's batches can be exactly once in this session."""
     if not hasattr(session, "_jsc"):
-        raise ConfigError("this is a Spark Connect session; the engine needs a classic one (job groups, task retries)")
+        raise ConfigError(
+            "this is a Spark Connect session, whose driver is elsewhere. A classic one is needed: build it with "
+            ".master(…) and without .remote(…), and without SPARK_REMOTE and SPARK_CONNECT_MODE_ENABLED."
+        )
     refuse_unsafe(session.sparkContext.getConf().get)
     version = tuple(int(part) for part in session.version.split(".")[:2])
     import pyspark
 
     if version < _OLDEST:
-        raise ConfigError(
-            f"Spark {session.version} is too old: the engine needs {'.'.join(map(str, _OLDEST))} or newer"
-        )
+        raise ConfigError(f"Spark {session.version} is too old: kafka-eos needs {'.'.join(map(str, _OLDEST))} or newer")
     if session.version.split("-")[0] != pyspark.__version__.split("-")[0].replace(".dev0", ""):
         raise ConfigError(
             f"the cluster runs Spark {session.version}, this program pyspark {pyspark.__version__}: "
@@ -105,6 +149,23 @@ def refuse_unsafe(setting: Callable[[str], str | None]) -> None:
             "spark.speculation=true: two attempts of a task would run side by side, each with a transaction of its own "
             "open in the output, which hides what others write behind it. Set spark.speculation=false."
         )
+
+
+_CHECKSUMS = "spark.sql.shuffle.orderIndependentChecksum"
+
+
+def refuse_mixed_attempts(setting: Callable[[str], str | None]) -> None:
+    """ConfigError unless Spark notices that a stage that ran again came out different. ``setting``: of the session.
+
+    The engine notices that itself; a query of Structured Streaming has nobody else.
+    """
+    for name in (f"{_CHECKSUMS}.enabled", f"{_CHECKSUMS}.enableFullRetryOnMismatch"):
+        if (setting(name) or "false").lower() != "true":
+            raise ConfigError(
+                f"{name}=false: after a lost executor a stage may run again with other results (user code need not be "
+                "deterministic), and tasks that read the first would be committed with tasks that read the second. "
+                f"Set {name}=true."
+            )
 
 
 def _require_pyspark() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import shutil
+import socket
 import time
 import traceback
 from collections import deque
@@ -25,10 +26,12 @@ from pyspark import SparkFiles
 from pyspark import TaskContext as SparkTask
 
 from kafka_eos.app import load
-from kafka_eos.checkpoints.opening import open_storage
-from kafka_eos.errors import Bug, Fatal, UserError
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.opening import find_storage
+from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.errors import Bug, ConfigError, Fatal, UserError
 from kafka_eos.exchange.routing import Router
-from kafka_eos.ids import AppRef, Epoch
+from kafka_eos.ids import AppRef, Epoch, Term
 from kafka_eos.interfaces import Lasting
 from kafka_eos.settings import Settings
 from kafka_eos.spark.cache import LocalDisk, attempt_directory, disk_of
@@ -131,7 +134,7 @@ class _Process:
         path = Path(SparkFiles.get(Path(spec.app).name)) if spec.shipped else Path(spec.app)
         self.plan = load(AppRef(path, spec.pipeline)).plan()
         self.settings = Settings.from_json(spec.settings)
-        storage = open_storage(self.settings.checkpoints_of(self.plan.name))
+        storage = drivers_storage(self.settings.checkpoints_of(self.plan.name), spec)
         roots = self.settings.local_dirs(self.plan.name)
         self.disks = [LocalDisk(storage, root / "spark", spec.term) for root in roots]
         self.lasting: dict[str, Lasting] = {}
@@ -151,6 +154,25 @@ class _Process:
     def close(self) -> None:
         for resource in self.lasting.values():
             resource.close()
+
+
+def drivers_storage(where: Path | str, spec: Spec) -> JobStorage:
+    """The job's storage as this machine sees it. ConfigError if the driver's is another; makes no directory then."""
+    storage = find_storage(where)
+    if storage is None or _claim(storage, spec.term) != spec.claim:
+        raise ConfigError(
+            f"checkpoint_dir is not the same place on every machine: on {socket.gethostname()}, {where} does not hold "
+            f"the claim of term {spec.term}, which the driver wrote. State stored there would be lost to all others. "
+            "Set checkpoint_dir to an object store, or to a file system that driver and executors share under one name."
+        )
+    return storage
+
+
+def _claim(storage: JobStorage, term: int) -> bytes | None:
+    try:
+        return storage.read(paths.claim_name(Term(term)))
+    except FileNotFoundError:
+        return None
 
 
 _processes: list[_Process] = []

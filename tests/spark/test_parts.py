@@ -10,15 +10,19 @@ import pyarrow as pa
 import pytest
 
 from kafka_eos import Pipeline
+from kafka_eos.checkpoints import manifest, paths
 from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.coordinator import term as terms
 from kafka_eos.coordinator.supervision import Refused
-from kafka_eos.errors import Fatal, PlanError, RestartFromCheckpoint
+from kafka_eos.errors import ConfigError, Fatal, PlanError, RestartFromCheckpoint
+from kafka_eos.ids import Term
 from kafka_eos.interfaces import FileRef
 from kafka_eos.spark.cache import CachedStorage, own_directory
 from kafka_eos.spark.epochs import fitting
 from kafka_eos.spark.levels import destinations, levels
-from kafka_eos.spark.messages import Failure, Report
+from kafka_eos.spark.messages import Failure, Quota, Report, Spec
 from kafka_eos.spark.rows import FRAME, Inbox, Outbox
+from kafka_eos.spark.tasks import drivers_storage
 from kafka_eos.testing import ListSource, MemorySink
 
 
@@ -62,6 +66,37 @@ def test_rows_that_are_fed_back_are_refused() -> None:
 
     with pytest.raises(PlanError, match="embedded engine"):
         levels(pipeline.plan())
+
+
+# ---------------------------------------------------------------- where the storage is
+
+
+def spec_of(claim: bytes) -> Spec:
+    return Spec(
+        app="", pipeline=None, shipped=False, settings="", term=1, claim=claim, epoch=1, finished=0, generation=0,
+        parallelism=1, level=0, last=True, positions={}, ends={}, quota=Quota(1, None), states=(),
+    )  # fmt: skip
+
+
+def test_a_task_works_where_it_reads_the_drivers_claim(tmp_path: Path) -> None:
+    claim = paths.claim_name(terms.claim(LocalStorage(tmp_path), "job", Term(0)))
+
+    storage = drivers_storage(tmp_path, spec_of(LocalStorage(tmp_path).read(claim)))
+
+    assert storage.list(paths.TERMS) == [claim]
+
+
+def test_a_directory_of_one_name_on_another_machine_is_not_the_drivers(tmp_path: Path) -> None:
+    """It may be absent, and stays so; or hold the same term of an earlier run, which that machine drove."""
+    here, elsewhere = LocalStorage(tmp_path / "here"), LocalStorage(tmp_path / "elsewhere")
+    claim = paths.claim_name(terms.claim(here, "job", Term(0)))
+    manifest.publish(elsewhere, manifest.Claim(job="job", term=1, host="elsewhere", pid=1, at=1))
+
+    for place in ("absent", "elsewhere"):
+        with pytest.raises(ConfigError, match="not the same place on every machine: .* the claim of term 1"):
+            drivers_storage(tmp_path / place, spec_of(here.read(claim)))
+
+    assert not (tmp_path / "absent").exists()
 
 
 # ---------------------------------------------------------------- rows

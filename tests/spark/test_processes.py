@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyspark
@@ -14,6 +14,7 @@ import pytest
 
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.history import read
+from tests.contract import s3_server
 from tests.marks import campaign
 from tests.spark.cluster import cluster, environment
 from tests.spark.drivers import Run, fired
@@ -112,6 +113,65 @@ def test_an_executor_that_dies_on_a_cluster_with_functions_that_are_not_determin
     for account, total, _ in found:
         by_account[account].append(total)
     assert all(sorted(counts) == list(range(1, len(counts) + 1)) for counts in by_account.values())
+    assert job.left_open() == []
+
+
+@pytest.mark.slow
+def test_a_checkpoint_dir_that_executors_do_not_share_is_noticed_before_anything_is_decided(
+    new_job: NewJob, tmp_path: Path
+) -> None:
+    """One name, another place in each process: the driver's directory and the executors' are not the same."""
+    job = new_job(TOTALS, input=2, output=1)
+    feed(job, "input", map(payment, range(100)))
+    job.checkpoints.mkdir()
+
+    with cluster(tmp_path / "cluster", workers=2) as master:
+        run = Run(job, master, "--until-caught-up", "--checkpoint-dir", "/proc/self/cwd/checkpoints")
+        assert run.ended() == 2, run.tail()
+
+    assert "ConfigError: checkpoint_dir is not the same place on every machine" in run.tail()
+    assert not list((tmp_path / "cluster").rglob("checkpoints"))
+    (before_all,) = (job.checkpoints / job.name / "manifests").iterdir()
+    assert before_all.name == "000000000000-00000001.json"
+    assert job.values("output") == []
+    assert job.left_open() == []
+
+
+@pytest.fixture(params=["directory", "s3"])
+def checkpoint_dir(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Which the driver and all executors reach; they also have what is needed for it in their environment."""
+    if request.param == "directory":
+        yield str(tmp_path / "checkpoints")
+        return
+    if s3_server.binary() is None:
+        pytest.skip("versitygw is not installed")
+    for name, value in s3_server.CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with s3_server.serving(tmp_path / "s3") as port:
+        yield s3_server.address(port, "spark")
+
+
+@pytest.mark.slow
+def test_tasks_restore_from_the_storage_what_another_machine_has_written(
+    new_job: NewJob, tmp_path: Path, checkpoint_dir: str
+) -> None:
+    """Executors share no disk but the storage: each has a state_dir of its own."""
+    job = new_job(TOTALS, input=4, output=2)
+    options = ["--until-caught-up", "-p", "4", "--checkpoint-dir", checkpoint_dir]
+    own = {"KAFKA_EOS_STATE_DIR": "of-this-executor", "KAFKA_EOS_MAX_RECORDS_PER_EPOCH": "60"}
+
+    with cluster(tmp_path / "cluster", workers=2) as master:
+        for first in (0, 400):
+            feed(job, "input", map(payment, range(first, first + 400)))
+            run = Run(job, master, *options, **own)
+            assert run.ended() == 0, run.tail()
+
+    machines = [tmp_path / "cluster" / f"work-{number}" for number in range(2)]
+    for term in ("1", "2"):
+        here, there = ({kept.name for kept in work.rglob(f"{job.name}/spark/{term}/cache/*")} for work in machines)
+        # A file has the name of its content: what both hold was written by one, and fetched by the other.
+        assert here & there, f"no task of term {term} has moved"
+    same(rows(job.values("output")), totals(map(payment, range(800))))
     assert job.left_open() == []
 
 

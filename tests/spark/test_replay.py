@@ -49,8 +49,9 @@ def taken_up(storage: MemoryStorage, path: Path, kept: tuple[InFlight, ...]) -> 
     rows = []
     for subtask in range(TASKS):
         spec = Spec(
-            app="", pipeline=None, shipped=False, settings=json.dumps(settings.as_json()), term=1, epoch=1, finished=0,
-            generation=0, parallelism=TASKS, level=0, last=False, positions={"in": {SplitId("list/0"): {"index": 0}}},
+            app="", pipeline=None, shipped=False, settings=json.dumps(settings.as_json()), term=1, claim=b"",
+            epoch=1, finished=0, generation=0, parallelism=TASKS, level=0, last=False,
+            positions={"in": {SplitId("list/0"): {"index": 0}}},
             ends={"in": {}}, quota=1, states=(), in_flight=kept,
         )  # fmt: skip
         outbox = Outbox(0, subtask, TASKS, subtask)

@@ -13,9 +13,13 @@ import pyspark
 import pytest
 from pyspark.errors import PySparkException
 
+from kafka_eos.app import load
 from kafka_eos.errors import ConfigError
-from kafka_eos.spark import session
-from kafka_eos.spark.epochs import as_ours
+from kafka_eos.ids import AppRef
+from kafka_eos.settings import Settings
+from kafka_eos.spark import SparkEngine, session
+from kafka_eos.spark.failures import as_ours, of_environment
+from tests.marks import campaign
 
 FLAT = """
 from kafka_eos import Pipeline
@@ -171,10 +175,29 @@ def other_python() -> str:
     ],
 )
 def test_what_a_cluster_says_that_is_not_set_up(said: str, advice: str) -> None:
-    ours = as_ours(PySparkException(f"Job aborted due to stage failure\n{said}\n\tat org.apache.spark.Somewhere"))
+    error = PySparkException(f"Job aborted due to stage failure\n{said}\n\tat org.apache.spark.Somewhere")
 
-    assert isinstance(ours, ConfigError)
-    assert advice in str(ours) and said in str(ours)
+    for ours in (as_ours(error), of_environment(error)):
+        assert isinstance(ours, ConfigError)
+        assert advice in str(ours) and said in str(ours)
+    assert of_environment(ValueError(said)) is None
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("master", "said"),
+    [
+        ("nonsense", "Java gateway process exited"),
+        campaign("local[x]", "Could not parse Master URL: 'local[x]'"),
+        campaign("spark://127.0.0.1:1", "stopped SparkContext"),
+    ],
+)
+def test_a_master_that_is_not_there(master: str, said: str, home: Path) -> None:
+    code, _, shown = kafka_eos(home, "run", "flat.py", "--engine", "spark", "--master", master)
+
+    assert code == 2, shown
+    assert f"ConfigError: Spark does not start on {master}: " in shown and said in shown
+    assert "Traceback" not in shown
 
 
 def test_spark_and_pyspark_of_different_versions(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,3 +205,25 @@ def test_spark_and_pyspark_of_different_versions(spark: Any, monkeypatch: pytest
 
     with pytest.raises(ConfigError, match=f"pip install 'pyspark=={spark.version}', the same on driver and executors"):
         session.check(spark)
+
+
+# ---------------------------------------------------------------- the session
+
+
+@pytest.mark.parametrize("master", [None, "local[1]"])
+def test_a_live_session_that_was_not_passed_is_left_alone(master: str | None, home: Path, spark: Any) -> None:
+    app = AppRef(home / "flat.py")
+
+    with pytest.raises(ConfigError, match=r"Pass it: SparkEngine\(session\)"):
+        SparkEngine(master=master).run(load(app).plan(), app, Settings.resolve(code={"checkpoint_dir": home}))
+
+    assert spark.range(3).count() == 3
+
+
+def test_a_submitted_programs_own_session_is_used_and_left_open(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+
+    with session.session_for(None, None, "job") as found:
+        assert found.sparkContext is spark.sparkContext
+
+    assert spark.range(3).count() == 3

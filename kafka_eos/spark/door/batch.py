@@ -17,14 +17,15 @@ from kafka_eos.failpoints import hit
 from kafka_eos.spark.door import task
 from kafka_eos.spark.door.finaliser import Finaliser
 from kafka_eos.spark.door.ledger import Promise
-from kafka_eos.spark.door.settling import Settling, log, lost_decision
+from kafka_eos.spark.door.settling import Settling, log, lost_decision, outlived
+from kafka_eos.spark.failures import of_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 
 class Batch:
-    """The function for ``foreachBatch``. ``failure`` is what it raised last, before Spark made text of it."""
+    """The function for ``foreachBatch``. ``failure`` is what went wrong last, before Spark made text of it."""
 
     def __init__(self, assignment: Callable[[int], task.Assignment], settling: Settling, finaliser: Finaliser) -> None:
         self._assignment, self._settling, self._finaliser = assignment, settling, finaliser
@@ -34,7 +35,7 @@ class Batch:
         try:
             self._deliver(rows, batch)
         except BaseException as error:
-            self.failure = error
+            self.failure = of_environment(error) or error
             raise
 
     def _deliver(self, rows: DataFrame, batch: int) -> None:
@@ -43,6 +44,7 @@ class Batch:
         if replayed is not None:
             self._compare(rows, replayed)
             return
+        self._expect_newest(batch)
         prepared = rows.mapInArrow(partial(task.deliver, self._assignment(batch)), task.RESULT).collect()
         hit("door.collected")
         if self._settling.decided(batch):
@@ -68,6 +70,12 @@ class Batch:
             transactions=tuple(map(Transaction.from_payload, task.transactions(row.asDict() for row in prepared))),
         )
 
+    def _expect_newest(self, batch: int) -> None:
+        """Fatal if a later batch is visible: then so is this one's output."""
+        visible = self._settling.ledger.visible()
+        if visible is not None and batch < visible:
+            raise outlived(self._settling.checkpoint, batch, visible)
+
     def _compare(self, rows: DataFrame, committed: Promise) -> None:
         """The batch is visible, and Spark computes it again because its commit file is gone.
 
@@ -77,6 +85,7 @@ class Batch:
         counted = rows.mapInArrow(task.recount, task.RESULT).collect()
         found = (sum(row.records for row in counted), _sum(counted))
         if found != (committed.records, committed.digest):
+            self._expect_newest(committed.batch)
             raise lost_decision(self._settling.checkpoint, committed, found)
         log.warning("batch %d was committed before; its replay is the same and was not written again", committed.batch)
 

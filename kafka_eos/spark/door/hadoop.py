@@ -200,10 +200,6 @@ def _dotted(jvm: Any, name: str) -> Any:
 
 def local_path(spark: SparkSession, checkpoint: str) -> Path | None:
     """The directory on this host that Spark means by ``checkpoint``; None if it is elsewhere."""
-    if getattr(spark, "_jvm", None) is None:
-        raise ConfigError(
-            "exactly_once_kafka needs a classic Spark session: with Spark Connect the query's driver is elsewhere."
-        )
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(checkpoint)
     system = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())

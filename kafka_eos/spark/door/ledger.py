@@ -101,6 +101,10 @@ class Ledger:
         done = max((i for i in self._receipts if i.epoch.n == batch), default=None)
         return None if done is None else self.load(done)
 
+    def visible(self) -> int | None:
+        """The newest batch whose output is committed; None if there is none yet."""
+        return max((i.epoch.n for i in self._receipts), default=None)
+
     def load(self, attempt: EpochId) -> Promise:
         """Raises CorruptCheckpoint if it is gone or is not what was written."""
         name = paths.manifest_name(attempt)

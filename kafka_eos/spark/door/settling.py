@@ -159,6 +159,17 @@ def _was_decided(settling: Settling, attempt: EpochId) -> bool:
     return any(probe.standing is Standing.COMMITTED for probe in probes)
 
 
+def outlived(checkpoint: str, batch: int, visible: int) -> Fatal:
+    """Spark goes back behind what is visible, and the replay writes something else, or nobody can tell any more."""
+    return Fatal(
+        f"Spark begins batch {batch}, and the output of batch {visible} is visible already: the checkpoint "
+        f"{checkpoint} is older than its output (offsets and commits were removed, or restored from an old copy). "
+        f"To go on would write all since batch {batch} again. Restore Spark's part of the checkpoint as of batch "
+        f"{visible}. If there is no such copy, start the query with a new checkpoint, and with startingOffsets behind "
+        "the input whose output is visible, or with another topic to write it all again."
+    )
+
+
 def lost_decision(checkpoint: str, promise: Promise, found: tuple[int, int]) -> Fatal:
     """A batch is replayed after its output became visible, and the replay writes something else."""
     records, digest = found

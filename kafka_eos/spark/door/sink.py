@@ -30,7 +30,7 @@ from kafka_eos.spark.door.ledger import Ledger
 from kafka_eos.spark.door.query import ExactlyOnceQuery
 from kafka_eos.spark.door.settling import Settling, claimed, log, recover
 from kafka_eos.spark.door.task import Assignment
-from kafka_eos.spark.session import refuse_unsafe
+from kafka_eos.spark.session import check, refuse_mixed_attempts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,6 +87,8 @@ def exactly_once_kafka(
 
 def _check(df: DataFrame, checkpoint: str | Path, trigger: Mapping[str, Any] | None) -> None:
     """Raise ConfigError for what would break the promise."""
+    check(df.sparkSession)
+    refuse_mixed_attempts(df.sparkSession.conf.get)
     if not df.isStreaming:
         raise ConfigError("the DataFrame is not a stream: begin with spark.readStream.")
     if not str(checkpoint).strip():
@@ -97,7 +99,6 @@ def _check(df: DataFrame, checkpoint: str | Path, trigger: Mapping[str, Any] | N
                 f"trigger={{{kind!r}: …}} is not possible: only micro-batches are decided one by one. Use "
                 "processingTime or availableNow."
             )
-    refuse_unsafe(df.sparkSession.sparkContext.getConf().get)
 
 
 def _limits(where: Cluster, topic: str | None, wanted: int | None) -> tuple[tuple[str, ...], int]:

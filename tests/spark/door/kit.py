@@ -134,12 +134,17 @@ class Totals:
         assert process.poll() is None, self.tail()
         return process
 
-    def killed_at(self, failpoint: str) -> None:
-        """Run a driver until it kills itself there; its JVM and its Python workers die with it."""
-        process = self.launch(f"{failpoint}=kill@2")
-        ended(process)
-        assert process.returncode == -signal.SIGKILL, self.tail()
-        assert self.fired.read_text().startswith(f"{failpoint} kill"), "the fault did not fire"
+    def killed_at(self, failpoint: str, *recovering: str) -> None:
+        """Run a driver until it kills itself there, then one more for each point of a recovery, until it does there.
+
+        Their JVMs and their Python workers die with them.
+        """
+        script = ";".join([f"{failpoint}=kill@2", *(f"{point}=kill" for point in recovering)])
+        for point in (failpoint, *recovering):
+            process = self.launch(script)
+            ended(process)
+            assert process.returncode == -signal.SIGKILL, self.tail()
+            assert self.fired.read_text().splitlines()[-1].startswith(f"{point} kill"), "the fault did not fire"
 
     @property
     def log(self) -> Path:

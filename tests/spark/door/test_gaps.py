@@ -25,6 +25,20 @@ GAPS = (
     "receipt.after",
 )
 
+AGAIN = (
+    ("door.collected", "recovery.claimed"),
+    ("manifest.synced", "recovery.aborted"),
+    ("door.promised", "recovery.committed"),
+    ("door.returned", "recovery.committed"),
+    ("door.decided", "recovery.claimed"),
+    ("door.decided", "commit.between"),
+    ("door.decided", "recovery.committed"),
+    ("commit.between", "receipt.before"),
+    ("commit.between", "recovery.committed"),
+    ("receipt.before", "recovery.aborted"),
+    ("receipt.after", "recovery.aborted"),
+)
+"""The gap where a driver dies, and where its successor does."""
 
 USUAL = ("commit.between",)
 """After Spark's decision; the other gaps are left to the campaign."""
@@ -33,6 +47,19 @@ USUAL = ("commit.between",)
 @pytest.mark.parametrize("gap", [g if g in USUAL else campaign(g) for g in GAPS])
 def test_a_driver_killed_in_a_gap_loses_and_doubles_nothing(gap: str, totals: Totals, spark: Any) -> None:
     totals.killed_at(gap)
+
+    totals.run(spark)
+
+    totals.exact()
+    totals.agrees_with_state(spark)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("gap", "recovering"), AGAIN)
+def test_a_driver_killed_in_a_gap_and_its_successor_while_it_recovers(
+    gap: str, recovering: str, totals: Totals, spark: Any
+) -> None:
+    totals.killed_at(gap, recovering)
 
     totals.run(spark)
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pyspark
 import pytest
+from pyspark.errors import PySparkException
 
 from kafka_eos.errors import ConfigError
 from kafka_eos.spark import exactly_once_kafka
+from kafka_eos.spark.door.batch import Batch
+from kafka_eos.spark.door.finaliser import Finaliser
+from kafka_eos.spark.door.settling import Settling
+from kafka_eos.spark.door.task import Assignment
 
 
 @pytest.fixture
@@ -36,6 +43,48 @@ def speculation(spark: Any) -> Iterator[None]:
 
 def test_speculation(start: Any, rows: Any, speculation: None) -> None:
     with pytest.raises(ConfigError, match=r"Set spark\.speculation=false"):
+        start(rows)
+
+
+def test_spark_connect(start: Any) -> None:
+    """Its sessions and DataFrames raise for whatever needs a JVM in this process."""
+    connect = SimpleNamespace()
+
+    with pytest.raises(ConfigError, match="this is a Spark Connect session"):
+        start(SimpleNamespace(isStreaming=True, sparkSession=connect))
+
+
+def test_another_version_of_spark(start: Any, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "4.1.1")
+
+    with pytest.raises(ConfigError, match="pip install 'pyspark=="):
+        start(rows)
+
+
+def test_executors_without_kafka_eos(settling: Settling) -> None:
+    """What a task raises there is Spark's; what the query ends with says what to do."""
+
+    def fail(_: int) -> Assignment:
+        raise PySparkException("ModuleNotFoundError: No module named 'kafka_eos'")
+
+    batch = Batch(fail, settling, Finaliser(settling, None, lambda: None))
+    with pytest.raises(PySparkException):
+        batch(cast(Any, SimpleNamespace(mapInArrow=None)), 0)
+
+    assert isinstance(batch.failure, ConfigError)
+    assert "executors cannot import kafka_eos" in str(batch.failure)
+
+
+@pytest.fixture(params=["enabled", "enableFullRetryOnMismatch"])
+def unnoticed(request: Any, spark: Any) -> Iterator[str]:
+    name = f"spark.sql.shuffle.orderIndependentChecksum.{request.param}"
+    spark.conf.set(name, "false")
+    yield name
+    spark.conf.unset(name)
+
+
+def test_attempts_that_differ_unnoticed(start: Any, rows: Any, unnoticed: str) -> None:
+    with pytest.raises(ConfigError, match=f"Set {unnoticed}=true"):
         start(rows)
 
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import shutil
+from typing import Any, cast
 
 import pytest
 
 from kafka_eos.errors import ConfigError, Fatal
+from kafka_eos.spark.door import ledger as ledgers
+from kafka_eos.spark.door.batch import Batch
+from kafka_eos.spark.door.finaliser import Finaliser
+from kafka_eos.spark.door.ledger import Promise
+from kafka_eos.spark.door.settling import Settling
 from tests.spark.door.kit import Totals, messages
+
+OLDER = "the output of batch {} is visible already.* is older than its output"
 
 
 def test_a_replay_that_is_the_same_is_not_written_again(totals: Totals, spark: Any) -> None:
@@ -51,6 +59,40 @@ def test_two_forgotten_decisions(totals: Totals, spark: Any) -> None:
     totals.run(spark)
 
     totals.exact()
+
+
+def test_a_batch_that_was_forgotten_long_ago_is_not_written_again(settling: Settling) -> None:
+    """Spark's part of the checkpoint is lost, ours is there: Spark begins with batch 0."""
+    ledger, last = settling.ledger, ledgers.RETAINED
+    for n in range(last + 1):
+        done = Promise(job=ledger.job, batch=n, term=1, created_at=0, scope="", records=1, digest=1, transactions=())
+        ledger.promise(done)
+        ledger.receipt(done, ())
+    ledger.prune(last)
+    batch = Batch(lambda _: pytest.fail("written again"), settling, Finaliser(settling, None, lambda: None))
+
+    with pytest.raises(Fatal, match=OLDER.format(last)):
+        batch(cast(Any, None), 0)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("kind", "retained"), [("certain", 2), ("random", 100)])
+def test_a_checkpoint_older_than_its_output(
+    kind: str, retained: int, totals: Totals, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first batch is forgotten, or is remembered and comes out otherwise."""
+    monkeypatch.setattr(ledgers, "RETAINED", retained)
+    totals.kind = kind
+    totals.run(spark)
+    last = totals.decided()
+    for part in ("offsets", "commits", "state", "sources"):
+        shutil.rmtree(totals.checkpoint / part, ignore_errors=True)
+
+    with pytest.raises(Fatal, match=OLDER.format(last)):
+        totals.run(spark)
+
+    totals.none_staged()
+    assert all(len(lists[-1]["ids"]) == len(set(lists[-1]["ids"])) for lists in totals.outputs().values())
 
 
 def test_a_batch_of_another_sink_is_adopted_only_on_request(totals: Totals, spark: Any) -> None:

@@ -1,0 +1,59 @@
+"""What Spark's errors mean: Spark puts a Python traceback into a Java one, and both into its own words.
+
+Rule: what a person must change is a ConfigError that says what; the rest is passed on in one line.
+"""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+from kafka_eos.errors import ConfigError, Fatal, RestartFromCheckpoint
+
+SPARKS = (PySparkException, Py4JError, OSError)
+"""What a call to Spark may raise; OSError if its JVM is gone."""
+
+_CAUSES = 600
+"""Most characters of a Spark error that are shown."""
+_CAUSE = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|[a-z]): .")
+_JAVAS = re.compile(r": [\w.$]+(Exception|Error)\b")
+_STACK = ("at ", "org.apache.spark", "Caused by")
+_ENVIRONMENT = {
+    "PYTHON_VERSION_MISMATCH": "driver and executors need the same Python: set PYSPARK_PYTHON to one on every machine",
+    "No module named 'kafka_eos'": "executors cannot import kafka_eos: install it where PYSPARK_PYTHON points to",
+    "Cannot run program": "executors cannot start Python: set PYSPARK_PYTHON to one that is there on every machine",
+}
+"""What a cluster that is not set up says, and what to do about it."""
+
+
+def as_ours(error: Exception) -> Exception:
+    """A failed job throws the attempt away; a session that is gone, or wrong, cannot run another."""
+    if isinstance(error, OSError) or (isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)):
+        return Fatal("the Spark session has ended. Nothing is lost: start again, the job goes on from its last epoch")
+    return of_environment(error) or RestartFromCheckpoint(f"the Spark job failed: {_gist(error)}")
+
+
+def of_environment(error: BaseException) -> ConfigError | None:
+    """What to do about a cluster that is not set up, if that is what ``error`` says."""
+    for mark, advice in _ENVIRONMENT.items():
+        if isinstance(error, SPARKS) and mark in str(error):
+            return ConfigError(f"{advice}. Spark says: {_gist(error)}")
+    return None
+
+
+def not_started(error: Exception, master: str) -> ConfigError:
+    """A session could not be opened on ``master``."""
+    return ConfigError(
+        f"Spark does not start on {master}: {_gist(error)} Look at what Spark printed before this, whether the master "
+        "is named as Spark wants it (local[2,4], spark://host:7077, yarn, k8s://…), and whether it runs there."
+    )
+
+
+def _gist(error: BaseException) -> str:
+    """What went wrong, in one line: the innermost Python error if there is one, else what the JVM says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    python = [line for line in lines if _CAUSE.match(line) and not line.startswith(_STACK)]
+    java = [line.lstrip(": ") for line in lines if _JAVAS.match(line)]
+    return ([*python[-1:], *java, *lines] or ["no message"])[0][:_CAUSES]
