@@ -279,6 +279,7 @@ class _Audit:
         self._progress("reading input and output")
         inputs, ahead = scan.inputs()
         visible, before = self._judged(self._as_committed(scan.visible()))
+        impossible = self._expired(visible, impossible) | impossible
         marked = sum(count for count, _ in visible.values())
         outputs, hidden = marked + scan.plain(), self._as_committed(scan.hidden(marked + before))
         made = Expected()
@@ -381,6 +382,24 @@ class _Audit:
             reason = f"compaction may have removed records of {names}"
             why |= dict.fromkeys((*self._recomputed, Check.WRONG_COUNT), reason)
         return why
+
+    def _expired(self, visible: ByEpoch, impossible: Mapping[Check, str]) -> dict[Check, str]:
+        """Checks that would miss outputs which nobody can see any more.
+
+        None if every epoch shows all that it committed: what is gone was there before the job.
+        """
+        cut = [
+            f"{sink.topic}/{p} begins at offset {at.begin}"
+            for sink in self._subject.topics
+            for p, at in sorted(self._pinned.ranges[sink.node].items())
+            if at.begin > 0
+        ]
+        told = self.ledger.records
+        known = Check.WRONG_COUNT not in impossible and self.ledger.committed <= told.keys()
+        if not cut or (known and all(epoch in visible and visible[epoch][0] >= n for epoch, n in told.items() if n)):
+            return {}
+        reason = f"outputs have expired ({', '.join(cut[:8])}): audit sooner, or lengthen the topic's retention"
+        return dict.fromkeys((*self._recomputed, Check.WRONG_COUNT, Check.COMMITTED_HIDDEN), reason)
 
     @property
     def _recomputed(self) -> tuple[Check, ...]:

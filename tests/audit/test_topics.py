@@ -12,10 +12,11 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from kafka_eos.audit import Check, Outcome, Verdict
-from kafka_eos.audit.cluster import Range
+from kafka_eos.audit.cluster import Range, Ranges
 from kafka_eos.audit.topics import Question, audit_topics
 from kafka_eos.audit.topics.question import expression, moment
 from kafka_eos.audit.topics.window import window
@@ -291,6 +292,28 @@ def test_a_window_of_times_judges_what_lies_in_it_and_reads_more(pair: Pair, spa
     assert {} == found(outside), outside.findings
 
 
+@pytest.mark.campaign
+def test_a_time_tells_what_expired_only_where_something_older_is_left(
+    pair: Pair, admin: AdminClient, spark: Any
+) -> None:
+    """An output topic that keeps less than its input: what is older than that is not lost."""
+    fed = datetime.fromtimestamp(FED_AT / 1000, UTC)
+    old = [replace(o, timestamp=FED_AT - 7_200_000) for o in pair.outs]
+    pair.job.write(pair.output, old)
+    pair.feed(range(ORDERS, ORDERS + 8))
+    pair.job.write(pair.output, [replace(o, timestamp=FED_AT) for o in pair.made(range(ORDERS, ORDERS + 8))])
+    for future in admin.delete_records([TopicPartition(pair.output, p, 2) for p in (0, 1)]).values():
+        future.result(30)
+
+    whole = audit_topics(pair.question(id="$.id"), spark=spark)
+    since = audit_topics(pair.question(id="$.id", start=fed - timedelta(hours=9)), spark=spark)
+    later = audit_topics(pair.question(id="$.id", start=fed - timedelta(minutes=1), slack=1.0), spark=spark)
+
+    assert (Outcome.INVALID, Outcome.INVALID) == (whole.outcome, since.outcome), (whole.headline, since.headline)
+    assert "have expired" in whole.headline and "have expired" in since.headline
+    assert {Check.LOST: ORDERS} == found(later), later.headline  # nothing that they need has expired
+
+
 def test_a_group_tells_how_far_the_input_was_processed(pair: Pair, spark: Any) -> None:
     """Outputs of inputs behind it are there already: they are neither unexpected nor are others lost."""
     pair.job.write(pair.output, pair.outs[: ORDERS - 2])
@@ -330,6 +353,60 @@ def test_a_topic_that_was_made_anew_is_not_resumed() -> None:
 
     with pytest.raises(ConfigError, match="t/0 ends at offset 10, before 100"):
         window(question, None, ranges)
+
+
+# ---------------------------------------------------------------- windows
+
+FULL = {"i": {0: Range(0, 200, 200), 1: Range(0, 50, 50)}, "t": {0: Range(0, 300, 300)}}
+SINCE_100 = {**FULL, "i": {0: Range(100, 200, 200), 1: Range(0, 50, 50)}}
+
+
+def asked(**more: Any) -> Question:
+    return Question("host:1", ("i",), ("t",), "$.x", **more)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "start"),
+    [
+        (SINCE_100, None),
+        ({**FULL, "t": {0: Range(100, 300, 300)}}, None),
+        ({**FULL, "t": {0: Range(300, 300, 300)}}, None),
+        (SINCE_100, {"i": {1: 10}, "t": {0: 100}}),
+    ],
+    ids=["of the input", "of the output", "all of the output", "of a partition that --from does not name"],
+)
+def test_expired_records_are_no_losses_but_no_ground_to_judge_on(
+    ranges: Ranges, start: dict[str, dict[int, int]] | None
+) -> None:
+    with pytest.raises(ConfigError, match=r"have expired \([it]/0 begins at offset \d00\), .*--from"):
+        window(asked(start=start), None, ranges)
+
+
+def test_offsets_to_start_from_judge_what_has_not_expired() -> None:
+    found = window(asked(start={"i": {0: 100}, "t": {0: 150}}), None, SINCE_100)
+
+    assert ({0: (100, 200), 1: (0, 50)}, {0: (150, 300)}) == (found.judged["i"], found.judged["t"])
+
+
+def test_what_expired_since_an_earlier_audit_ends_it() -> None:
+    earlier = {**EARLIER, "resume": {"ends": {"t": {"0": 100}, "i": {"0": 90}}, "files": {}}}
+    with pytest.raises(ConfigError, match=r"i/0 begins at offset 100.*without --resume"):
+        window(asked(resume=earlier), None, SINCE_100)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"start": {"typo": {0: 9}}}, "--from names 'typo', which is not audited; there are: i, t"),
+        ({"end": {"t": {1: 9}}}, "--to names t/1; the last partition is t/0"),
+        ({"start": {"i": {0: 99}}}, "--from says 99 of i/0, which has offsets 100 to 200"),
+        ({"end": {"i": {0: 201}}}, "--to says 201 of i/0, which has offsets 100 to 200"),
+        ({"start": {"i": {0: 150}}, "end": {"i": {0: 149}}}, "of i/0 --from says 150, which is behind 149"),
+    ],
+)
+def test_offsets_that_are_not_there_are_refused(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        window(asked(**given), None, SINCE_100)
 
 
 # ---------------------------------------------------------------- questions

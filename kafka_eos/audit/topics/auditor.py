@@ -106,14 +106,14 @@ class _Run:
             return replace(base, obstacles=["there is nothing to read"])
         with shown.sized(self._spark, _records(ranges) // _A_TASK), closing(self._scan()) as scan:
             try:
-                return self._examine(scan, base, ranges, compacted)
+                return self._examine(scan, base, compacted)
             finally:
                 self.plans += scan.plans
 
     def _scan(self) -> TopicScan:
         return TopicScan(self._spark, self._question, self.window)
 
-    def _examine(self, scan: TopicScan, base: Facts, ranges: Ranges, compacted: list[str]) -> Facts:
+    def _examine(self, scan: TopicScan, base: Facts, compacted: list[str]) -> Facts:
         question = self._question
         self._progress("reading inputs and outputs")
         with shown.explained():
@@ -130,7 +130,7 @@ class _Run:
             inputs=seen[0] + earlier[0] if question.inputs else None,
             outputs=seen[1] + earlier[1],
             invisible=max(0, sum(uncommitted.values()) - visible),
-            notes=[*_notes(question, ranges, compacted), *_unnamed(question, tallies)],
+            notes=[*_notes(question, compacted), *_unnamed(question, tallies)],
         )
         self._progress(f"comparing {seen[0]} inputs and {seen[1]} outputs")
         found, expected = self._found(scan, facts), 0
@@ -211,13 +211,10 @@ def _nameless(question: Question, tallies: Mapping[tuple[str, int], Tally]) -> l
     ]
 
 
-def _notes(question: Question, ranges: Ranges, compacted: list[str]) -> list[str]:
+def _notes(question: Question, compacted: list[str]) -> list[str]:
     notes = []
     if compacted:
         notes.append(f"Compaction may have removed records of {', '.join(compacted)}: they count as lost.")
-    cut = [f"{t}/{p}" for t, parts in ranges.items() for p, at in parts.items() if at.begin > 0]
-    if cut and question.start is None and question.resume is None:
-        notes.append(f"Older records of {', '.join(cut[:8])} have expired and were not judged.")
     if question.resume is not None:
         notes.append(
             "Only what came after the earlier verdict was read; an output of an input before it is unexpected."
