@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from kafka_eos.audit import Check, Outcome, Verdict
-from kafka_eos.audit.cluster import Range, Ranges
+from kafka_eos.audit.cluster import Cluster, Range, Ranges, settle
 from kafka_eos.audit.topics import Question, audit_topics
 from kafka_eos.audit.topics.question import expression, moment
-from kafka_eos.audit.topics.window import window
+from kafka_eos.audit.topics.window import reading_ends, window
 from kafka_eos.audit.verdict import Facts, judge
 from kafka_eos.cli import app as cli
 from kafka_eos.errors import ConfigError
@@ -290,6 +292,35 @@ def test_a_window_of_times_judges_what_lies_in_it_and_reads_more(pair: Pair, spa
     assert {Check.LOST: 1} == found(verdict), verdict.findings
     assert ORDERS == verdict.facts.inputs
     assert {} == found(outside), outside.findings
+
+
+def test_what_lies_below_an_open_transaction_can_be_judged(pair: Pair, spark: Any) -> None:
+    """By offsets, or up to a time; not up to the ends, nor into the transaction."""
+    fed = datetime.fromtimestamp(FED_AT / 1000, UTC)
+    pair.job.write(pair.output, [replace(o, timestamp=FED_AT) for o in pair.outs])
+    later = [replace(pair.outs[0], timestamp=FED_AT + 60_000)]
+    busy = Producer({"bootstrap.servers": pair.job.bootstrap, "transactional.id": f"{pair.job.name}.busy"})
+    busy.init_transactions(30)
+    pair.job.begin(busy, {pair.output: later})
+    below = {pair.output: dict.fromkeys((0, 1), ORDERS // 2 + 1)}
+
+    with closing(Cluster(spark, {"bootstrap.servers": pair.job.bootstrap})) as cluster:
+        found = {
+            name: settle(cluster, question.topics, 0, partial(reading_ends, question, cluster))[1]
+            for name, question in {
+                "all": pair.question(id="$.id"),
+                "offsets": pair.question(id="$.id", end=below),
+                "into it": pair.question(id="$.id", end={pair.output: {0: ORDERS // 2 + 2}}),
+                "time": pair.question(id="$.id", end=fed + timedelta(seconds=10), slack=40.0),
+                "slack": pair.question(id="$.id", end=fed + timedelta(seconds=30), slack=40.0),
+            }.items()
+        }
+    verdict = audit_topics(pair.question(id="$.id", end=below), spark=spark, settle_seconds=0)
+    busy.abort_transaction(30)
+
+    assert {"all", "into it", "slack"} == {name for name, open_ in found.items() if open_}
+    assert f"{pair.job.name}.busy" in found["all"][0] and "--to" in found["all"][0]
+    assert (Outcome.PASS, ORDERS) == (verdict.outcome, verdict.facts.outputs), verdict.headline
 
 
 @pytest.mark.campaign

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +96,9 @@ class _Run:
             with closing(Cluster(self._spark, java_config(question.bootstrap, question.config))) as cluster:
                 done = None if question.group is None else cluster.group_offsets(question.group)
                 self._progress("waiting until no transaction is open")
-                ranges, busy = settle(cluster, question.topics, settle_seconds)
+                ranges, busy = settle(
+                    cluster, question.topics, settle_seconds, partial(window.reading_ends, question, cluster)
+                )
                 if busy:
                     return replace(base, obstacles=busy)
                 self.window = window.window(question, cluster, ranges, done)

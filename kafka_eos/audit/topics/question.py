@@ -12,13 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kafka_eos.audit.cluster import Offsets
 from kafka_eos.errors import ConfigError
 
 PROVENANCE = "provenance"
 _SAME = ("inputs", "outputs", "id", "input_id", "where", "key", "order", "value", "schema", "sql")
 """What an audit that resumes another must ask as that did."""
-Offsets = Mapping[str, Mapping[int, int]]
-"""By topic and partition."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Which records an audit of topics reads, and which of them it judges.
 
-Rule: all offsets were pinned at one moment without open transactions. How far the input was processed the topics do
-not tell: that is the user's word (a group, a time, an earlier verdict), or all of it.
+Rule: all offsets were pinned at one moment without open transactions in what is read. How far the input was
+processed the topics do not tell: that is the user's word (a group, a time, an earlier verdict), or all of it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.audit.cluster import Cluster, Ranges
+from kafka_eos.audit.cluster import Cluster, Offsets, Ranges
 from kafka_eos.audit.reads import Bounds
-from kafka_eos.audit.topics.question import Offsets, Question
+from kafka_eos.audit.topics.question import Question
 from kafka_eos.audit.topics.tables import Window
 from kafka_eos.errors import ConfigError
 
@@ -47,6 +47,11 @@ def window(question: Question, cluster: Cluster | None, ranges: Ranges, done: Of
     if cut := _cut(question, ranges, read):
         raise ConfigError(cut)
     return Window(read, judged, {d: _files(d, question) for d in question.directories})
+
+
+def reading_ends(question: Question, cluster: Cluster) -> Offsets:
+    """Where the question ends before the topics do."""
+    return _edge(question, cluster, question.end, 1)[1]
 
 
 def _check_offsets(question: Question, ranges: Ranges) -> None:
