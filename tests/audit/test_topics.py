@@ -26,6 +26,7 @@ from kafka_eos.audit.verdict import Facts, judge
 from kafka_eos.cli import app as cli
 from kafka_eos.errors import ConfigError
 from tests.audit.job import FED_AT, Job, Out, out
+from tests.marks import campaign
 
 pytestmark = pytest.mark.timeout(300)
 ORDERS = 24
@@ -299,27 +300,26 @@ def test_what_lies_below_an_open_transaction_can_be_judged(pair: Pair, spark: An
     fed = datetime.fromtimestamp(FED_AT / 1000, UTC)
     pair.job.write(pair.output, [replace(o, timestamp=FED_AT) for o in pair.outs])
     later = [replace(pair.outs[0], timestamp=FED_AT + 60_000)]
-    busy = Producer({"bootstrap.servers": pair.job.bootstrap, "transactional.id": f"{pair.job.name}.busy"})
+    settings = {"transactional.id": f"{pair.job.name}.busy", "transaction.timeout.ms": 300_000}
+    busy = Producer({"bootstrap.servers": pair.job.bootstrap, **settings})
     busy.init_transactions(30)
     pair.job.begin(busy, {pair.output: later})
     below = {pair.output: dict.fromkeys((0, 1), ORDERS // 2 + 1)}
+    quiet = [{"end": below}, {"end": fed + timedelta(seconds=10)}]
+    never = [{}, {"end": {pair.output: {0: ORDERS // 2 + 2}}}, {"end": fed + timedelta(seconds=30)}]
 
     with closing(Cluster(spark, {"bootstrap.servers": pair.job.bootstrap})) as cluster:
-        found = {
-            name: settle(cluster, question.topics, 0, partial(reading_ends, question, cluster))[1]
-            for name, question in {
-                "all": pair.question(id="$.id"),
-                "offsets": pair.question(id="$.id", end=below),
-                "into it": pair.question(id="$.id", end={pair.output: {0: ORDERS // 2 + 2}}),
-                "time": pair.question(id="$.id", end=fed + timedelta(seconds=10), slack=40.0),
-                "slack": pair.question(id="$.id", end=fed + timedelta(seconds=30), slack=40.0),
-            }.items()
-        }
-    verdict = audit_topics(pair.question(id="$.id", end=below), spark=spark, settle_seconds=0)
+
+        def still_open(seconds: float, asked: dict[str, Any]) -> list[str]:
+            question = pair.question(id="$.id", slack=40.0, **asked)
+            return settle(cluster, question.topics, seconds, partial(reading_ends, question, cluster))[1]
+
+        open_below, open_above = [still_open(30, asked) for asked in quiet], [still_open(0, asked) for asked in never]
+    verdict = audit_topics(pair.question(id="$.id", end=below), spark=spark)
     busy.abort_transaction(30)
 
-    assert {"all", "into it", "slack"} == {name for name, open_ in found.items() if open_}
-    assert f"{pair.job.name}.busy" in found["all"][0] and "--to" in found["all"][0]
+    assert [[], []] == open_below
+    assert all(f"{pair.job.name}.busy" in line and "--to" in line for (line,) in open_above)
     assert (Outcome.PASS, ORDERS) == (verdict.outcome, verdict.facts.outputs), verdict.headline
 
 
@@ -352,11 +352,46 @@ def test_a_group_tells_how_far_the_input_was_processed(pair: Pair, spark: Any) -
     done = [TopicPartition(pair.input, p, ORDERS // 2 - 4) for p in (0, 1)]
     Consumer({"bootstrap.servers": pair.job.bootstrap, "group.id": group}).commit(offsets=done, asynchronous=False)
 
+    verdict = audit_topics(pair.question(id="$.id", group=group), spark=spark)
+
+    assert (Outcome.PASS, ORDERS - 8) == (verdict.outcome, verdict.facts.inputs), verdict.findings
+
     pair.feed(range(2))  # the same ids once more, behind what was processed
 
     verdict = audit_topics(pair.question(id="$.id", group=group), spark=spark)
 
-    assert (Outcome.PASS, ORDERS - 8) == (verdict.outcome, verdict.facts.inputs), verdict.findings
+    assert (Outcome.INVALID, {}) == (verdict.outcome, found(verdict)), verdict.headline
+    assert "2 ids are also outside of what is judged, and have fewer outputs" in verdict.headline
+    assert "(id 0: 1 of 2)" in verdict.headline
+
+
+ACCOUNTS = {
+    "all": ("xxxxx", "xxxxx", Outcome.PASS),
+    "one lost": ("xxxxx", "xxxx", Outcome.INVALID),
+    "more lost than lie outside": ("xxx", "x", Outcome.FAIL),
+    "one more, in or of the slack": ("xxxxxx", "xxxxx", Outcome.INVALID),
+    "more than all inputs": ("xxxxx", "xxxxxxxxxxx", Outcome.FAIL),
+}
+"""Of an account with five inputs inside and five outside: its outputs outside and inside."""
+
+
+@pytest.mark.parametrize("named", [campaign(name, named=name) for name in ACCOUNTS])
+def test_ids_of_many_records_are_judged_in_a_window_of_times_as_far_as_they_tell(
+    pair: Pair, topic: Callable[..., str], spark: Any, named: str
+) -> None:
+    outside, inside, outcome = ACCOUNTS[named]
+    source, fed = topic(), datetime.fromtimestamp(FED_AT / 1000, UTC)
+    before = FED_AT - 300_000
+    order = Out("ann", b'{"account":1}', None)
+    pair.job.write(source, [*[replace(order, timestamp=before)] * 5, *[replace(order, timestamp=FED_AT)] * 5])
+    times = [*[before] * len(outside), *[FED_AT] * len(inside)]
+    pair.job.write(pair.output, [replace(order, timestamp=time) for time in times])
+    question = replace(pair.question(id="$.account", start=fed - timedelta(seconds=10)), inputs=(source,))
+
+    verdict = audit_topics(question, spark=spark)
+
+    assert outcome is verdict.outcome, verdict.headline
+    assert (outcome is Outcome.FAIL) == bool(verdict.findings)
 
 
 def test_the_command_asks_what_its_options_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -470,6 +505,7 @@ def test_a_moment_is_a_time_or_offsets() -> None:
         ({"inputs": ("i",), "outputs": ("t",), "id": "$.x", "group": "g", "resume": EARLIER}, "either side"),
         ({"inputs": ("i",), "outputs": ("t",), "id": "$.x", "order": "offset", "resume": EARLIER}, "cannot be resumed"),
         ({"inputs": ("i",), "outputs": ("t",), "sql": "SELECT 1", "group": "g"}, "compared with everything"),
+        ({"outputs": ("/t",), "id": "$.x", "end": datetime(2026, 11, 21, tzinfo=UTC)}, "no times"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(asked: dict[str, Any], why: str) -> None:

@@ -186,6 +186,9 @@ class _Run:
                 n, offenders = n + also.count, (*offenders, *also.first)[:5]
             looked_at = {Check.LOST: facts.inputs or 0, Check.REORDERED: scan.in_order}.get(check, facts.outputs)
             evidence[check] = Evidence(looked_at, n, offenders)
+        for check, suspects in scan.untold().items() if question.id is not None else ():
+            if suspects[0] and not found[check][0]:
+                evidence[check] = shown.untold(self._spark, question, scan.places, check, suspects)
         return evidence
 
 

@@ -77,6 +77,8 @@ class Question:
             raise ConfigError(
                 "a query is compared with everything that is read: give offsets as start and end, not times or a group"
             )
+        if self.directories and (isinstance(self.start, datetime) or isinstance(self.end, datetime)):
+            raise ConfigError("lines of files have no times: give offsets as start and end, or audit a directory whole")
         if self.resume is not None:
             self._check_resume(self.resume)
 

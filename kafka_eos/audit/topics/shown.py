@@ -19,7 +19,7 @@ from kafka_eos.audit.topics import tables, window
 from kafka_eos.audit.topics.question import Question, expression
 from kafka_eos.audit.topics.scan import SHOWN, Suspect, Suspects, Tally, TopicScan
 from kafka_eos.audit.topics.tables import Places, Window
-from kafka_eos.audit.verdict import Check, Facts, Offender
+from kafka_eos.audit.verdict import Check, Facts, NotPossible, Offender
 from kafka_eos.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,6 +43,19 @@ def offenders(
         kept = tuple(s for s in first if s.other is None or _same(texts, (s.place, s.offset), s.other))
         n -= len(first) - len(kept)
     return n, tuple(_offender(places, texts, check, suspect) for suspect in kept)
+
+
+def untold(spark: SparkSession, question: Question, places: Places, check: Check, suspects: Suspects) -> NotPossible:
+    """Why ids that are inside and outside of what is judged keep a check from a conclusion."""
+    n, (first, *_) = suspects
+    name, _ = _texts(spark, question, places, [(first.place, first.offset)]).get((first.place, first.offset), ("", ""))
+    there, should = first.counts
+    more_or_less = "fewer" if check is Check.LOST else "more"
+    return NotPossible(
+        f"{n} ids are also outside of what is judged, and have {more_or_less} outputs than inputs there and in it (id "
+        f"{name}: {there} of {should}), so nothing tells which of them belong together. Judge offsets (--from, --to) "
+        "instead of times or a group, or give an id that is one record's own"
+    )
 
 
 def _same(texts: Mapping[Spot, tuple[str, str]], a: Spot, b: Spot) -> bool:

@@ -35,6 +35,11 @@ class Window:
     files: Mapping[str, Sequence[str]]
     """By directory: names of the files to read."""
 
+    @property
+    def exact(self) -> bool:
+        """Everything that is read is judged."""
+        return self.read == self.judged
+
     def of(self, names: Sequence[str]) -> dict[str, Bounds]:
         """The bounds of those of ``names`` that are topics with something to read."""
         return {name: self.read[name] for name in names if self.read.get(name)}
