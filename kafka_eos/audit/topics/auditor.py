@@ -143,11 +143,16 @@ class _Run:
                 expected, texts = scan.recomputed()
         return replace(facts, expected=expected, evidence=self._evidence(scan, found, texts, facts))
 
-    def _found(self, scan: TopicScan, facts: Facts) -> dict[Check, Suspects]:
+    def _found(self, scan: TopicScan, facts: Facts) -> dict[Check, Suspects | NotPossible]:
         question = self._question
-        found: dict[Check, Suspects] = {}
+        found: dict[Check, Suspects | NotPossible] = {}
         if question.id is not None:
             found |= scan.compared()
+            found |= {
+                check: shown.untold(self._spark, question, scan.places, check, suspects)
+                for check, suspects in scan.untold().items()
+                if suspects[0] and found[check] == (0, ())
+            }
             found[Check.FOREIGN] = scan.unnamed()
         if scan.in_order:
             found[Check.REORDERED] = scan.reordered()
@@ -164,7 +169,7 @@ class _Run:
     def _evidence(
         self,
         scan: TopicScan,
-        found: Mapping[Check, Suspects],
+        found: Mapping[Check, Suspects | NotPossible],
         texts: Mapping[Check, tuple[int, tuple[str, ...]]],
         facts: Facts,
     ) -> dict[Check, Evidence | NotPossible]:
@@ -180,15 +185,15 @@ class _Run:
             offenders = tuple(Offender("query", 0, -1, text) for text in first)
             evidence[check] = Evidence(facts.outputs, n, offenders)
         for check, suspects in found.items():
+            if isinstance(suspects, NotPossible):
+                evidence[check] = suspects
+                continue
             n, offenders = shown.offenders(self._spark, question, scan.places, check, suspects)
             also = evidence[check]
             if isinstance(also, Evidence):  # the query found some too
                 n, offenders = n + also.count, (*offenders, *also.first)[:5]
             looked_at = {Check.LOST: facts.inputs or 0, Check.REORDERED: scan.in_order}.get(check, facts.outputs)
             evidence[check] = Evidence(looked_at, n, offenders)
-        for check, suspects in scan.untold().items() if question.id is not None else ():
-            if suspects[0] and not found[check][0]:
-                evidence[check] = shown.untold(self._spark, question, scan.places, check, suspects)
         return evidence
 
 

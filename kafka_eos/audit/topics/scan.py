@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 SHOWN = 5
+TERM = r"^\d+\."
+"""Of an attempt."""
+Attempt = tuple[str, str]
+"""A topic, and ``term.epoch/source`` of outputs in it."""
 _LOW = (1 << 32) - 1
 
 
@@ -283,9 +287,8 @@ class TopicScan:
 
     def scattered(self) -> Suspects:
         """Keys with records in several partitions of a topic."""
-        names = F.array(*(F.lit(name) for name, _ in self.places.names))
         outs = self._both.where("not is_input and key is not null and file is null")
-        keys = outs.groupBy(F.element_at(names, F.col("place") + 1).alias("topic"), "key").agg(
+        keys = outs.groupBy(self._topic.alias("topic"), "key").agg(
             F.max(F.struct("place", "offset")).alias("at"), F.min(F.struct("place", "offset")).alias("other")
         )
         apart = keys.where("at.place != other.place")
@@ -293,11 +296,20 @@ class TopicScan:
 
     # ------------------------------------------------------------ attempts
 
-    def attempts(self) -> dict[str, tuple[int, Suspect]]:
-        """Visible outputs by the attempt (term and epoch) that wrote them."""
+    def attempts(self) -> dict[Attempt, tuple[int, Suspect]]:
+        """Visible outputs by the attempt that wrote them."""
         return self._by_attempt(self._both.where("not is_input and attempt is not null"))
 
-    def aborted(self) -> dict[str, tuple[int, Suspect]]:
+    def rivals(self, attempts: Collection[str]) -> list[tuple[str, list[str]]]:
+        """Topics, and those of ``attempts`` that wrote outputs of the same record there, as the same epoch."""
+        some = self._both.where(~F.col("is_input") & F.col("attempt").isin([*attempts]))
+        written = some.groupBy(self._topic.alias("topic"), "slot", F.regexp_replace("attempt", TERM, "")).agg(
+            F.array_sort(F.collect_set("attempt")).alias("attempts")
+        )
+        rows = self._run(written.where(F.size("attempts") > 1).select("topic", "attempts").distinct())
+        return [(row.topic, row.attempts) for row in rows]
+
+    def aborted(self) -> dict[Attempt, tuple[int, Suspect]]:
         """The same of outputs that only read_uncommitted readers see, and that are there in no other copy.
 
         What a task that lost wrote, the one that won wrote too; and so did whoever took the place of a dead worker.
@@ -320,10 +332,17 @@ class TopicScan:
         self._held.append(hidden.persist(StorageLevel.MEMORY_AND_DISK))
         return hidden
 
-    def _by_attempt(self, table: DataFrame) -> dict[str, tuple[int, Suspect]]:
+    def _by_attempt(self, table: DataFrame) -> dict[Attempt, tuple[int, Suspect]]:
         spot = F.min(F.struct("place", "offset", "file")).alias("at")
-        rows = table.groupBy("attempt").agg(F.count("*").alias("n"), spot)
-        return {r.attempt: (r.n, Suspect(r["at"].place, r["at"].offset, r["at"].file)) for r in self._run(rows)}
+        rows = table.groupBy(self._topic.alias("topic"), "attempt").agg(F.count("*").alias("n"), spot)
+        return {
+            (r.topic, r.attempt): (r.n, Suspect(r["at"].place, r["at"].offset, r["at"].file)) for r in self._run(rows)
+        }
+
+    @property
+    def _topic(self) -> Column:
+        """The topic of a place."""
+        return F.element_at(F.array(*(F.lit(name) for name, _ in self.places.names)), F.col("place") + 1)
 
     # ------------------------------------------------------------ recompute
 

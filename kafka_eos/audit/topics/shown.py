@@ -6,6 +6,7 @@ counted, as far as they are among the records shown.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +18,7 @@ from kafka_eos.audit import reads
 from kafka_eos.audit.report import Context
 from kafka_eos.audit.topics import tables, window
 from kafka_eos.audit.topics.question import Question, expression
-from kafka_eos.audit.topics.scan import SHOWN, Suspect, Suspects, Tally, TopicScan
+from kafka_eos.audit.topics.scan import SHOWN, TERM, Attempt, Suspect, Suspects, Tally, TopicScan
 from kafka_eos.audit.topics.tables import Places, Window
 from kafka_eos.audit.verdict import Check, Facts, NotPossible, Offender
 from kafka_eos.errors import ConfigError
@@ -113,24 +114,35 @@ def _texts(
     return found
 
 
-def attempts(scan: TopicScan, some_invisible: bool) -> dict[Check, Suspects]:
-    """What the attempts (term and epoch) of provenance tell without the job's history.
+def attempts(scan: TopicScan, some_invisible: bool) -> dict[Check, Suspects | NotPossible]:
+    """What the attempts (term and epoch, by source) of provenance tell without the job's history.
 
-    An epoch is committed in one term only, and then with all of its outputs.
+    An epoch is committed in one term only, and then with all of its outputs. Several jobs may have written the topics,
+    and their numbers are alike: only attempts at the same record are rivals, and only within a topic is one half there.
     """
     visible = scan.attempts()
-    by_epoch: dict[str, list[str]] = {}
-    for attempt in visible:
-        by_epoch.setdefault(attempt.partition(".")[2], []).append(attempt)
-    rivals = [min(some, key=lambda a: visible[a][0]) for some in by_epoch.values() if len(some) > 1]
-    half = {a: at for a, at in scan.aborted().items() if a in visible} if some_invisible else {}
-    return {
-        Check.ABORTED_VISIBLE: _all({attempt: visible[attempt] for attempt in rivals}),
-        Check.COMMITTED_HIDDEN: _all(half),
+    by_epoch: dict[tuple[str, str], list[str]] = {}
+    for topic, attempt in visible:
+        by_epoch.setdefault((topic, re.sub(TERM, "", attempt)), []).append(attempt)
+    contested = {attempt for some in by_epoch.values() if len(some) > 1 for attempt in some}
+    rivals = {
+        (topic, min(some, key=lambda a: visible[topic, a][0]))
+        for topic, some in (scan.rivals(contested) if contested else ())
     }
+    aborted = scan.aborted() if some_invisible else {}
+    half = {at: found for at, found in aborted.items() if at in visible}
+    elsewhere = [at for at in aborted if at[1] in {attempt for _, attempt in visible}]
+    hidden: Suspects | NotPossible = _all(half)
+    if elsewhere and not half:
+        (topic, attempt), *_ = elsewhere
+        hidden = NotPossible(
+            f"what attempt {attempt} wrote to {topic} was aborted, and in another output it is visible: either a job's "
+            "commit is half there, or two jobs count alike. An audit of the job tells (kafka-eos audit APP)"
+        )
+    return {Check.ABORTED_VISIBLE: _all({at: visible[at] for at in rivals}), Check.COMMITTED_HIDDEN: hidden}
 
 
-def _all(wrong: Mapping[str, tuple[int, Suspect]]) -> Suspects:
+def _all(wrong: Mapping[Attempt, tuple[int, Suspect]]) -> Suspects:
     first = sorted(wrong.values(), key=lambda found: (found[1].place, found[1].offset))[:SHOWN]
     return sum(n for n, _ in wrong.values()), tuple(suspect for _, suspect in first)
 

@@ -158,7 +158,7 @@ def outputs(table: DataFrame, question: Question, places: Places, window: Window
         text = F.when(F.col("provenance").rlike(reads.PROVENANCE), F.col("provenance"))
         part = F.split(text, "/")
         lane = F.substring_index(part[5], ".", 1)  # branches of one source are written one after the other
-        attempt, turn = part[0], part[4].cast("long")
+        attempt, turn = F.concat(part[0], F.lit("/"), part[1]), part[4].cast("long")
         stream = F.when(text.isNotNull(), F.xxhash64(F.concat_ws("/", part[1], part[2], part[3], lane)))
         origin = F.when(text.isNotNull(), F.xxhash64(part[2], part[3].cast("int"), turn))
         # Sinks of one stream write the same provenance, each into its own topic.
