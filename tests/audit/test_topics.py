@@ -518,6 +518,7 @@ def test_a_moment_is_a_time_or_offsets() -> None:
         ({"inputs": ("i",), "outputs": ("t",), "id": "$.y", "resume": EARLIER}, r"asked something else \(id\)"),
         ({"inputs": ("i",), "outputs": ("t",), "id": "$.x", "group": "g", "resume": EARLIER}, "either side"),
         ({"inputs": ("i",), "outputs": ("t",), "id": "$.x", "order": "offset", "resume": EARLIER}, "cannot be resumed"),
+        ({"inputs": ("i",), "outputs": ("t",), "sql": "SELECT 1", "resume": EARLIER}, "query cannot be resumed"),
         ({"inputs": ("i",), "outputs": ("t",), "sql": "SELECT 1", "group": "g"}, "compared with everything"),
         ({"outputs": ("/t",), "id": "$.x", "end": datetime(2026, 11, 21, tzinfo=UTC)}, "no times"),
     ],

@@ -98,6 +98,11 @@ class Question:
             )
         if not self.inputs and self.id is not None:
             raise ConfigError("to resume by id takes the inputs: without them a copy of an earlier output is not seen")
+        if self.sql is not None:
+            raise ConfigError(
+                "a query cannot be resumed: it would see only the new inputs, and its totals are over all. Run it "
+                "without resume"
+            )
         if self.order is not None:
             raise ConfigError("an order cannot be resumed: what fell between the two audits would not be seen")
         before: Mapping[str, Any] = earlier.get("question", {})
