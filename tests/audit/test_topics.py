@@ -220,6 +220,27 @@ def test_an_order_of_the_users_own_within_a_key_of_the_users_own(pair: Pair, spa
     assert ORDERS == verdict.facts.evidence[Check.REORDERED].looked_at  # type: ignore[union-attr]
 
 
+ORDERS_OF = {
+    "text": "$.at",
+    "long": "variant_get(json, '$.at', 'long')",
+    "decimal": "cast(variant_get(json, '$.at', 'long') as decimal(20,0))",
+    "double": "variant_get(json, '$.at', 'double') - 1700000000000000000",
+    "timestamp": "timestamp_micros(variant_get(json, '$.at', 'long') div 10)",
+}
+
+
+@pytest.mark.parametrize("kind", [*list(ORDERS_OF)[:1], *(campaign(kind, named=kind) for kind in [*ORDERS_OF][1:])])
+def test_an_order_tells_numbers_of_64_bits_apart(pair: Pair, spark: Any, kind: str) -> None:
+    """The second is below the first by less than doubles of their size can tell."""
+    fall = 1024 if kind == "double" else 100
+    ids = (1_700_000_000_000_000_000 + fall, 1_700_000_000_000_000_000)
+    pair.job.write(pair.output, [Out("ann", b'{"at":%d}' % at, None) for at in ids])
+
+    verdict = audit_topics(pair.question(inputs=(), order=ORDERS_OF[kind]), spark=spark)
+
+    assert {Check.REORDERED: 1} == found(verdict), verdict.headline
+
+
 def test_inputs_that_should_have_no_output_are_left_out(pair: Pair, spark: Any) -> None:
     pair.job.write(pair.output, [o for i, o in enumerate(pair.outs) if i % 7])
 

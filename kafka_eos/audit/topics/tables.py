@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
+from pyspark.sql.types import FractionalType, IntegralType
 
 from kafka_eos.audit import reads
 from kafka_eos.audit.cluster import java_config
@@ -142,7 +143,7 @@ def inputs(table: DataFrame, question: Question, places: Places, window: Window)
         _judged(window, question.inputs).alias("judged"),
         F.lit(None).cast("string").alias("attempt"),
         F.lit(None).cast("long").alias("stream"),
-        F.lit(None).cast("double").alias("turn"),
+        F.lit(None).alias("turn"),
         "file",
     )
 
@@ -166,7 +167,7 @@ def outputs(table: DataFrame, question: Question, places: Places, window: Window
     elif question.id is not None:
         origin = name = _hash(F.expr(expression(question.id)))
     if question.order is not None:
-        stream, turn = F.lit(0).cast("long"), F.expr(expression(question.order))
+        stream, turn = F.lit(0).cast("long"), _number(table, F.expr(expression(question.order)))
     return table.select(
         F.lit(False).alias("is_input"),
         places.column(question.outputs).alias("place"),
@@ -178,7 +179,7 @@ def outputs(table: DataFrame, question: Question, places: Places, window: Window
         _judged(window, question.outputs).alias("judged"),
         attempt.alias("attempt"),
         stream.alias("stream"),
-        turn.cast("double").alias("turn"),
+        turn.alias("turn"),
         "file",
     )
 
@@ -186,6 +187,16 @@ def outputs(table: DataFrame, question: Question, places: Places, window: Window
 def _hash(column: Column) -> Column:
     """Of the text of a value: what an input has as a number and an output as a string is the same."""
     return F.when(column.isNotNull(), F.xxhash64(column.cast("string")))
+
+
+def _number(table: DataFrame, column: Column) -> Column:
+    """A number that tells neighbours apart: 64-bit ids do not all fit into a double."""
+    kind = table.select(column).schema[0].dataType
+    if isinstance(kind, IntegralType):
+        return column.cast("long")
+    if isinstance(kind, FractionalType):
+        return column
+    return column.cast("decimal(38,9)")
 
 
 def _judged(window: Window, topics: Sequence[str]) -> Column:
