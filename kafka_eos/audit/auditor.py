@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,7 +20,7 @@ from kafka_eos.audit.ending import Ending
 from kafka_eos.audit.ledger import Ledger, read_ledger
 from kafka_eos.audit.notes import notes
 from kafka_eos.audit.report import Context
-from kafka_eos.audit.session import open_session
+from kafka_eos.audit.session import session
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic, cut, subject
 from kafka_eos.audit.verdict import Check, Evidence, Facts, NotPossible, Offender, Verdict, judge
 from kafka_eos.checkpoints.opening import find_storage
@@ -86,27 +86,14 @@ def audit(
     ending = Ending(report_dir, Context(job=plan.name, app=app.path.name))
 
     def judged() -> Verdict:
-        with _session(spark, master, app, progress) as session:
-            ending.context = replace(ending.context, spark=session.version)
-            with closing(_Audit(session, plan, settings, str(app), progress, earlier)) as run:
+        with session(spark, progress, master=master, python_path=[str(app.path.parent)]) as live:
+            ending.context = replace(ending.context, spark=live.version)
+            with closing(_Audit(live, plan, settings, str(app), progress, earlier)) as run:
                 facts = run.facts(settle_seconds)
                 ending.context = replace(ending.context, reads=run.reads(), events=run.ledger.events)
         return judge(facts, allow_foreign=allow_foreign, expect_faults=expect_faults)
 
     return ending.of(judged)
-
-
-@contextmanager
-def _session(given: SparkSession | None, master: str | None, app: AppRef, progress: Progress) -> Iterator[SparkSession]:
-    if given is not None:
-        yield given
-        return
-    progress("starting Spark")
-    session = open_session(master=master, python_path=[str(app.path.parent)])
-    try:
-        yield session
-    finally:
-        session.stop()
 
 
 @dataclass(frozen=True)

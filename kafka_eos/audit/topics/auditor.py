@@ -5,8 +5,8 @@ Rule: what was not asked, or cannot be known from the topics alone, is listed as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_eos.audit.cluster import Cluster, Ranges, java_config, settle
 from kafka_eos.audit.ending import Ending
 from kafka_eos.audit.report import Context
-from kafka_eos.audit.session import open_session
+from kafka_eos.audit.session import session
 from kafka_eos.audit.topics import shown, window
 from kafka_eos.audit.topics.question import Question
 from kafka_eos.audit.topics.scan import Suspects, Tally, TopicScan
@@ -52,9 +52,9 @@ def audit_topics(
     ending = Ending(report_dir, Context(job=", ".join(question.outputs), app="topics"))
 
     def judged() -> Verdict:
-        with _session(spark, master, progress) as session:
-            ending.context = replace(ending.context, spark=session.version)
-            run = _Run(session, question, progress)
+        with session(spark, progress, master=master, long=True) as live:
+            ending.context = replace(ending.context, spark=live.version)
+            run = _Run(live, question, progress)
             facts = run.facts(settle_seconds)
         if plans is not None:
             plans.extend(run.plans)
@@ -62,19 +62,6 @@ def audit_topics(
         return judge(facts, allow_foreign=allow_foreign, vital=run.vital)
 
     return ending.of(judged)
-
-
-@contextmanager
-def _session(given: SparkSession | None, master: str | None, progress: Progress) -> Iterator[SparkSession]:
-    if given is not None:
-        yield given
-        return
-    progress("starting Spark")
-    session = open_session(master=master, long=True)
-    try:
-        yield session
-    finally:
-        session.stop()
 
 
 class _Run:
