@@ -20,9 +20,10 @@ from typer.testing import CliRunner
 from kafka_eos.audit import Check, Outcome, Verdict
 from kafka_eos.audit.cluster import Cluster, Range, Ranges, settle
 from kafka_eos.audit.topics import Question, audit_topics
+from kafka_eos.audit.topics.auditor import _compacted_away
 from kafka_eos.audit.topics.question import expression, moment
 from kafka_eos.audit.topics.window import reading_ends, window
-from kafka_eos.audit.verdict import Facts, judge
+from kafka_eos.audit.verdict import Evidence, Facts, Offender, judge
 from kafka_eos.cli import app as cli
 from kafka_eos.errors import ConfigError
 from tests.audit.job import FED_AT, Job, Out, out
@@ -456,14 +457,54 @@ def test_a_topic_that_was_made_anew_is_not_resumed() -> None:
         window(question, None, ranges)
 
 
+def asked(**more: Any) -> Question:
+    return Question("host:1", ("i",), ("t",), "$.x", **more)
+
+
+LOST = {Check.LOST: Evidence(9, 2, (Offender("i", 0, 3, "x"),))}
+COPIED = {Check.DUPLICATE: Evidence(9, 2, (Offender("t", 0, 3, "x"),))}
+
+
+@pytest.mark.parametrize(
+    ("compacted", "found", "named", "doubtful"),
+    [
+        (["t"], LOST, "$.x", True),
+        (["i"], LOST, "$.x", False),
+        (["i"], COPIED, "$.x", True),
+        (["i"], COPIED, "provenance", False),
+        (["t"], COPIED, "$.x", False),
+        ([], LOST, "$.x", False),
+    ],
+)
+def test_what_compaction_may_have_done_is_no_finding(
+    compacted: list[str], found: dict[Check, Evidence], named: str, doubtful: bool
+) -> None:
+    nothing = dict.fromkeys(Check, Evidence(9))
+    told = _compacted_away(replace(asked(), id=named), compacted, {**nothing, **found})
+
+    assert ([*found] if doubtful else []) == [*told]
+    assert all("the first: " in why.reason for why in told.values())
+
+
+@pytest.mark.campaign
+def test_compacted_topics_are_invalid_where_they_lack_something(
+    pair: Pair, topic: Callable[..., str], spark: Any
+) -> None:
+    compacted = topic(partitions=2, config={"cleanup.policy": "compact"})
+    pair.job.write(compacted, pair.outs[:-1])
+    question = replace(pair.question(id="$.id"), outputs=(compacted,))
+    short = audit_topics(question, spark=spark)
+    pair.job.write(compacted, pair.outs[-1:])
+    whole = audit_topics(question, spark=spark)
+
+    assert (Outcome.INVALID, Outcome.PASS) == (short.outcome, whole.outcome), (short.headline, whole.headline)
+    assert "lost not checked: compaction of" in short.headline
+
+
 # ---------------------------------------------------------------- windows
 
 FULL = {"i": {0: Range(0, 200, 200), 1: Range(0, 50, 50)}, "t": {0: Range(0, 300, 300)}}
 SINCE_100 = {**FULL, "i": {0: Range(100, 200, 200), 1: Range(0, 50, 50)}}
-
-
-def asked(**more: Any) -> Question:
-    return Question("host:1", ("i",), ("t",), "$.x", **more)
 
 
 @pytest.mark.parametrize(

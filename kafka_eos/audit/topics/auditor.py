@@ -128,7 +128,10 @@ class _Run:
         if question.sql is not None:
             with shown.explained():
                 expected, texts = scan.recomputed()
-        return replace(facts, expected=expected, evidence=self._evidence(scan, found, texts, facts))
+        evidence = self._evidence(scan, found, texts, facts)
+        doubtful = _compacted_away(question, compacted, evidence)
+        self.vital += tuple(doubtful)
+        return replace(facts, expected=expected, evidence=evidence | doubtful)
 
     def _found(self, scan: TopicScan, facts: Facts) -> dict[Check, Suspects | NotPossible]:
         question = self._question
@@ -184,6 +187,26 @@ class _Run:
         return evidence
 
 
+def _compacted_away(
+    question: Question, compacted: list[str], evidence: Mapping[Check, Evidence | NotPossible]
+) -> dict[Check, NotPossible]:
+    """Findings that compaction makes too: it takes records away and leaves their counterparts."""
+    of_inputs = (Check.UNEXPECTED,) if question.by_provenance else (Check.UNEXPECTED, Check.DUPLICATE)
+    cut: set[Check] = set()
+    if {*compacted} & {*question.inputs}:
+        cut |= {*of_inputs, *((Check.LOST,) if question.sql else ())}
+    if {*compacted} & {*question.outputs}:
+        cut |= {Check.LOST, Check.COMMITTED_HIDDEN}
+    return {
+        check: NotPossible(
+            f"compaction of {', '.join(compacted)} may have removed the counterparts of {found.count} records "
+            f"(the first: {found.first[0]}): give a window that it has not reached (--from)"
+        )
+        for check in Check
+        if check in cut and isinstance(found := evidence[check], Evidence) and found.count
+    }
+
+
 def _why_not(check: Check, question: Question) -> str:
     if check in _JOB_ONLY:
         return "only an audit of a pipeline, or a query, can tell" if check is not Check.TORN else "only of a file sink"
@@ -212,7 +235,7 @@ def _nameless(question: Question, tallies: Mapping[tuple[str, int], Tally]) -> l
 def _notes(question: Question, compacted: list[str]) -> list[str]:
     notes = []
     if compacted:
-        notes.append(f"Compaction may have removed records of {', '.join(compacted)}: they count as lost.")
+        notes.append(f"Compaction may have removed records of {', '.join(compacted)}: those were not compared.")
     if question.resume is not None:
         notes.append(
             "Only what came after the earlier verdict was read; an output of an input before it is unexpected."
