@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,7 +20,7 @@ from kafka_eos.audit.ending import Ending
 from kafka_eos.audit.ledger import Ledger, read_ledger
 from kafka_eos.audit.notes import notes
 from kafka_eos.audit.report import Context
-from kafka_eos.audit.session import open_session
+from kafka_eos.audit.session import session
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic, cut, subject
 from kafka_eos.audit.verdict import Check, Evidence, Facts, NotPossible, Offender, Verdict, judge
 from kafka_eos.checkpoints.opening import find_storage
@@ -86,27 +86,14 @@ def audit(
     ending = Ending(report_dir, Context(job=plan.name, app=app.path.name))
 
     def judged() -> Verdict:
-        with _session(spark, master, app, progress) as session:
-            ending.context = replace(ending.context, spark=session.version)
-            with closing(_Audit(session, plan, settings, str(app), progress, earlier)) as run:
+        with session(spark, progress, master=master, python_path=[str(app.path.parent)]) as live:
+            ending.context = replace(ending.context, spark=live.version)
+            with closing(_Audit(live, plan, settings, str(app), progress, earlier)) as run:
                 facts = run.facts(settle_seconds)
                 ending.context = replace(ending.context, reads=run.reads(), events=run.ledger.events)
         return judge(facts, allow_foreign=allow_foreign, expect_faults=expect_faults)
 
     return ending.of(judged)
-
-
-@contextmanager
-def _session(given: SparkSession | None, master: str | None, app: AppRef, progress: Progress) -> Iterator[SparkSession]:
-    if given is not None:
-        yield given
-        return
-    progress("starting Spark")
-    session = open_session(master=master, python_path=[str(app.path.parent)])
-    try:
-        yield session
-    finally:
-        session.stop()
 
 
 @dataclass(frozen=True)
@@ -279,6 +266,7 @@ class _Audit:
         self._progress("reading input and output")
         inputs, ahead = scan.inputs()
         visible, before = self._judged(self._as_committed(scan.visible()))
+        impossible = self._expired(visible, impossible) | impossible
         marked = sum(count for count, _ in visible.values())
         outputs, hidden = marked + scan.plain(), self._as_committed(scan.hidden(marked + before))
         made = Expected()
@@ -381,6 +369,24 @@ class _Audit:
             reason = f"compaction may have removed records of {names}"
             why |= dict.fromkeys((*self._recomputed, Check.WRONG_COUNT), reason)
         return why
+
+    def _expired(self, visible: ByEpoch, impossible: Mapping[Check, str]) -> dict[Check, str]:
+        """Checks that would miss outputs which nobody can see any more.
+
+        None if every epoch shows all that it committed: what is gone was there before the job.
+        """
+        cut = [
+            f"{sink.topic}/{p} begins at offset {at.begin}"
+            for sink in self._subject.topics
+            for p, at in sorted(self._pinned.ranges[sink.node].items())
+            if at.begin > 0
+        ]
+        told = self.ledger.records
+        known = Check.WRONG_COUNT not in impossible and self.ledger.committed <= told.keys()
+        if not cut or (known and all(epoch in visible and visible[epoch][0] >= n for epoch, n in told.items() if n)):
+            return {}
+        reason = f"outputs have expired ({', '.join(cut[:8])}): audit sooner, or lengthen the topic's retention"
+        return dict.fromkeys((*self._recomputed, Check.WRONG_COUNT, Check.COMMITTED_HIDDEN), reason)
 
     @property
     def _recomputed(self) -> tuple[Check, ...]:

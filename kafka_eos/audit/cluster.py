@@ -7,11 +7,12 @@ cannot hide in the other's. Rule: it only reads.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kafka_eos.errors import ConfigError
@@ -36,13 +37,14 @@ class Range:
     stable: int
     end: int
 
-    @property
-    def settled(self) -> bool:
-        """No transaction is open in it."""
-        return self.stable == self.end
+    def settled(self, end: int) -> bool:
+        """No transaction is open in what lies before ``end``."""
+        return min(end, self.end) <= self.stable
 
 
 Ranges = dict[str, dict[int, Range]]
+"""By topic and partition."""
+Offsets = Mapping[str, Mapping[int, int]]
 """By topic and partition."""
 
 
@@ -221,17 +223,26 @@ def _errors(what: str) -> Iterator[None]:
         raise ConfigError(f"the audit could not {what}: {cause.toString()}") from error
 
 
-def unsettled(ranges: Ranges) -> Sequence[str]:
-    """Topics in which a transaction is open."""
-    return [topic for topic, parts in ranges.items() if any(not r.settled for r in parts.values())]
+def unsettled(ranges: Ranges, ends: Offsets = MappingProxyType({})) -> Sequence[str]:
+    """Topics in which a transaction is open, as far as they are read: up to ``ends``, where those tell."""
+    return [
+        topic
+        for topic, parts in ranges.items()
+        if not all(at.settled(ends.get(topic, {}).get(p, at.end)) for p, at in parts.items())
+    ]
 
 
-def settle(cluster: Cluster, topics: Sequence[str], seconds: float) -> tuple[Ranges, list[str]]:
-    """Wait until no transaction is open in ``topics``: their offsets then, and what is still open if time ran out."""
+def settle(
+    cluster: Cluster, topics: Sequence[str], seconds: float, ends: Callable[[], Offsets]
+) -> tuple[Ranges, list[str]]:
+    """Wait until no transaction is open in ``topics``: their offsets then, and what is still open if time ran out.
+
+    ``ends``: where reading ends, asked for after the offsets, so that records of between are none of it.
+    """
     deadline = time.monotonic() + seconds
-    while busy := unsettled(found := cluster.ranges(topics)):
+    while busy := unsettled(found := cluster.ranges(topics), ends()):
         if time.monotonic() > deadline:
-            return found, in_flight(cluster, busy)
+            return found, [f"{line}, or judge what was before it (--to)" for line in in_flight(cluster, busy)]
         time.sleep(_POLL_SECONDS)
     return found, []
 

@@ -33,6 +33,8 @@ _ADVICE = (
     (r"PoisonRecord", "the pipeline's own functions failed: audit with the code that made the output"),
     (r"kafka[\w.$]*TimeoutException|Cannot fetch record|DisconnectException|Failed to create new Kafka|No resolvable",
      "the brokers stopped answering: see that they run, then audit again"),
+    (r"Cannot run program",
+     "let PYSPARK_PYTHON name a Python that is there on every executor, of the same version as here"),
     (r"Py4JNetworkError|Answer from Java side is empty|Connection refused|Java gateway process",
      "Spark's Java process ended: look for it in the system's log (out of memory?), then audit again"),
 )  # fmt: skip

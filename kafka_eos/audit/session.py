@@ -1,17 +1,18 @@
 """The Spark session of an audit: local and quiet, or on a cluster, with the Kafka connector's pinned jars.
 
-Rule: a local session opens no port that others could use, and everything that may be missing on a machine (Java,
-pyspark, jars) is a ConfigError that says what to install.
+Rule: a local session opens no port that others could use, nobody's session is taken over, and everything that may be
+missing on a machine (Java, pyspark, jars) is a ConfigError that says what to install.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafka_eos.devbroker.jars import fetch_jars
 from kafka_eos.devbroker.java import find_java
@@ -26,6 +27,30 @@ _LOGGING = "-Dlog4j2.configurationFile="
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
+@contextmanager
+def session(
+    given: SparkSession | None,
+    progress: Callable[[str], None],
+    *,
+    master: str | None,
+    python_path: Sequence[str] = (),
+    long: bool = False,
+) -> Iterator[SparkSession]:
+    """The session ``given``; under spark-submit the one that the program has; else one of its own, which it stops."""
+    found = given or _submitted_session()
+    if found is not None:
+        _require_connector(found)
+        yield found
+        return
+    progress("starting Spark")
+    own = open_session(master=master, python_path=python_path, long=long)
+    try:
+        _require_connector(own)
+        yield own
+    finally:
+        own.stop()
+
+
 def open_session(
     *,
     master: str | None = None,
@@ -37,21 +62,27 @@ def open_session(
     """A session on ``master``; under spark-submit, where that says; else a local one with ``threads`` cores.
 
     ``python_path`` is added to what Python workers import from; on a cluster it has to be there too. ``long`` prepares
-    for minutes of work; ``partitions`` of shuffles are the least. Raises ConfigError if Java or pyspark is missing.
+    for minutes of work; ``partitions`` of shuffles are the least. ConfigError if Java or pyspark is missing, or if
+    the program has a session: the audit would take its settings, and end it.
     """
-    if find_spec("pyspark") is None:
-        raise ConfigError("the audit runs on PySpark, which is not installed: pip install 'kafka-eos[spark]'")
-    java = find_java()
-    jars = fetch_jars("spark")
-    os.environ.setdefault("JAVA_HOME", str(Path(java).resolve().parents[1]))
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if _is_live():
+        raise ConfigError(
+            "this program has a live Spark session: pass it to the audit (spark=…; it needs the jars that `kafka-eos "
+            "jars` prints), or stop it first"
+        )
+    submitted = _is_submitted()
+    jars = () if submitted else fetch_jars("spark")
+    if not submitted:
+        os.environ.setdefault("JAVA_HOME", str(Path(find_java()).resolve().parents[1]))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("kafka-eos audit")
     options = _options(partitions, jars, python_path)
     if master is not None:
         builder = builder.master(master)
-    elif "PYSPARK_GATEWAY_PORT" not in os.environ:
+    elif not submitted:
         builder = builder.master(f"local[{threads}]")
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if long:
@@ -64,10 +95,44 @@ def open_session(
     return spark
 
 
+def _is_submitted() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _is_live() -> bool:
+    """Whether the program has a session, or a context that one would be made on."""
+    if find_spec("pyspark") is None:
+        raise ConfigError("the audit runs on PySpark, which is not installed: pip install 'kafka-eos[spark]'")
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
+
+
+def _submitted_session() -> SparkSession | None:
+    if not _is_submitted() or not _is_live():
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.getOrCreate()
+
+
+def _require_connector(spark: SparkSession) -> None:
+    """What py4j says of a missing class is that a package is not callable."""
+    from py4j.java_gateway import JavaPackage
+
+    jvm: Any = spark._jvm
+    needed = (jvm.org.apache.kafka.clients.admin.AdminClient, jvm.org.apache.spark.sql.kafka010.KafkaSourceProvider)
+    if any(isinstance(found, JavaPackage) for found in needed):
+        raise ConfigError(
+            "this Spark session has no Kafka connector: start it with the jars that `kafka-eos jars` prints "
+            '(spark-submit --jars "$(kafka-eos jars)", or spark.jars)'
+        )
+
+
 def _options(partitions: int, jars: Sequence[Path], python_path: Sequence[str]) -> dict[str, str]:
     workers_path = os.pathsep.join([_PACKAGE_ROOT, *python_path, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    return {
-        "spark.jars": ",".join(map(str, jars)),
+    with_jars = {"spark.jars": ",".join(map(str, jars))} if jars else {}
+    return with_jars | {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",

@@ -12,6 +12,7 @@ import pytest
 
 from kafka_eos.ids import SplitId
 from tests.audit.job import Job, Out, epoch, out
+from tests.audit.pair import ORDERS, Pair
 
 TOTALS = """
 from pydantic import BaseModel
@@ -109,3 +110,12 @@ def totals(new_job: Callable[..., Job], topic: Callable[..., str]) -> Totals:
     job.feed(source, inputs)
     ends = {SplitId(f"{source}/{p}"): end for p, end in enumerate(offsets)}
     return Totals(job, source, target, outs, ends)
+
+
+@pytest.fixture
+def pair(bootstrap: str, topic: Callable[..., str], tmp_path: Path) -> Pair:
+    source, target = topic(partitions=2), topic(partitions=2)
+    made = Pair(Job(bootstrap, tmp_path, tmp_path / "none.py", f"pair-{uuid4().hex[:8]}"), source, target, [])
+    made.feed(range(ORDERS))
+    made.outs = made.made(range(ORDERS // 2)) + made.made(range(ORDERS // 2, ORDERS), (1, 2))
+    return made

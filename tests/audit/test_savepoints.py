@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_eos.audit import Check, Outcome, Verdict
@@ -23,7 +22,7 @@ from kafka_eos.cli.savepoint import make_offline
 from kafka_eos.state.reader import SavepointBuilder, Snapshot
 from tests.audit.conftest import TOTALS
 from tests.audit.job import Job, Out
-from tests.chaos.harness import read
+from tests.chaos.harness import create_topic, read
 
 pytestmark = pytest.mark.timeout(300)
 USERS = ("ann", "bob", "cid", "dee", "eve")
@@ -103,11 +102,13 @@ def outputs(job: Job) -> list[Out]:
 
 
 def cut_off(job: Job, n: int) -> None:
-    """Lose the first ``n`` outputs of partition 0."""
-    there = [m.offset() for m in read(job.bootstrap, job.topics["output"]) if m.partition() == 0]
+    """Lose the first ``n`` outputs of partition 0: all others are in the topic, which was made anew."""
+    outs, topic = outputs(job), job.topics["output"]
+    lost = [o for o in outs if o.partition == 0][:n]
     admin = AdminClient({"bootstrap.servers": job.bootstrap})
-    for future in admin.delete_records([TopicPartition(job.topics["output"], 0, sorted(there)[n])]).values():
-        future.result(30)
+    admin.delete_topics([topic])[topic].result(30)
+    create_topic(job.bootstrap, topic, 2)
+    job.write(topic, [o for o in outs if o not in lost])
 
 
 @pytest.mark.campaign

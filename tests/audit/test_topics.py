@@ -4,71 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from typer.testing import CliRunner
 
 from kafka_eos.audit import Check, Outcome, Verdict
-from kafka_eos.audit.cluster import Range
 from kafka_eos.audit.topics import Question, audit_topics
 from kafka_eos.audit.topics.question import expression, moment
-from kafka_eos.audit.topics.window import window
 from kafka_eos.audit.verdict import Facts, judge
 from kafka_eos.cli import app as cli
 from kafka_eos.errors import ConfigError
-from tests.audit.job import FED_AT, Job, Out, out
+from tests.audit.job import Out
+from tests.audit.pair import EARLIER, ORDERS, Pair, first, found
+from tests.marks import campaign
 
 pytestmark = pytest.mark.timeout(300)
-ORDERS = 24
-USERS = ("ann", "bob", "cid", "dee")
 DOUBLE = "SELECT key, to_json(named_struct('id', id, 'twice', n * 2)) AS value FROM (SELECT key, json.* FROM input)"
-
-
-@dataclass
-class Pair:
-    """An input topic, and the right outputs of it for an output topic: of other programs, or with provenance."""
-
-    job: Job
-    input: str
-    output: str
-    outs: list[Out]
-
-    def question(self, **asked: Any) -> Question:
-        return Question(self.job.bootstrap, **{"inputs": (self.input,), "outputs": (self.output,), **asked})
-
-    def feed(self, numbers: range) -> None:
-        orders = [json.dumps({"id": i, "n": i % 7}).encode() for i in numbers]
-        self.job.feed(self.input, [(i % 2, USERS[i % 4], order) for i, order in zip(numbers, orders, strict=True)])
-
-    def made(self, numbers: range, attempt: tuple[int, int] = (1, 1)) -> list[Out]:
-        return [
-            out((i % 2, i // 2), USERS[i % 4], b'{"id":%d,"twice":%d}' % (i, i % 7 * 2), topic=self.input,
-                epoch=attempt, target=i % 2)
-            for i in numbers
-        ]  # fmt: skip
-
-
-@pytest.fixture
-def pair(bootstrap: str, topic: Callable[..., str], tmp_path: Path) -> Pair:
-    source, target = topic(partitions=2), topic(partitions=2)
-    made = Pair(Job(bootstrap, tmp_path, tmp_path / "none.py", f"pair-{uuid4().hex[:8]}"), source, target, [])
-    made.feed(range(ORDERS))
-    made.outs = made.made(range(ORDERS // 2)) + made.made(range(ORDERS // 2, ORDERS), (1, 2))
-    return made
-
-
-def found(verdict: Verdict) -> dict[Check, int]:
-    return {finding.check: finding.count for finding in verdict.findings}
-
-
-def first(verdict: Verdict, check: Check) -> str:
-    return next(str(finding.first[0]) for finding in verdict.findings if finding.check is check)
 
 
 def spoilt(outs: list[Out]) -> list[Out]:
@@ -78,11 +33,6 @@ def spoilt(outs: list[Out]) -> list[Out]:
     return [*kept, outs[8], outs[6], made_up]
 
 
-EARLIER = {
-    "resume": {},
-    "verdict": "PASS",
-    "question": {"inputs": "('i',)", "outputs": "('t',)", "id": "$.x", "value": "value"},
-}
 SPOILT = {Check.LOST: 1, Check.DUPLICATE: 1, Check.REORDERED: 1, Check.UNEXPECTED: 1}
 
 
@@ -149,6 +99,22 @@ def test_two_sinks_of_one_stream_are_no_duplicates_of_each_other(
     assert {Check.DUPLICATE: 1} == found(verdict), verdict.findings
 
 
+@pytest.mark.campaign
+def test_two_jobs_that_count_alike_are_no_rivals(pair: Pair, topic: Callable[..., str], spark: Any) -> None:
+    """Each in another term: to a topic of its own, and to the same one from another partition of the input."""
+    second = topic(partitions=2)
+    parts = [[o for o in pair.outs if o.partition == p] for p in (0, 1)]
+    other = [replace(o, text=f"3.{(o.text or '').partition('.')[2]}") for o in pair.outs]
+    pair.job.write(pair.output, [*parts[0], *(o for o in other if o.partition == 1)])
+    pair.job.write(second, pair.outs[:-1])
+    pair.job.write(second, other[-1:], commit=False)
+
+    verdict = audit_topics(pair.question(id="provenance", outputs=(pair.output, second)), spark=spark)
+
+    assert (Outcome.PASS, {}) == (verdict.outcome, found(verdict)), verdict.findings
+    assert "two jobs count alike" in verdict.not_possible[Check.COMMITTED_HIDDEN]
+
+
 def test_what_a_task_that_lost_wrote_is_not_hidden(pair: Pair, spark: Any) -> None:
     """It wrote the same in the same attempt as the one that won; a row that nobody wrote again is a finding."""
     pair.job.write(pair.output, pair.outs[:6], commit=False)
@@ -199,6 +165,27 @@ def test_an_order_of_the_users_own_within_a_key_of_the_users_own(pair: Pair, spa
 
     assert {Check.REORDERED: 1} == found(verdict), verdict.findings
     assert ORDERS == verdict.facts.evidence[Check.REORDERED].looked_at  # type: ignore[union-attr]
+
+
+ORDERS_OF = {
+    "text": "$.at",
+    "long": "variant_get(json, '$.at', 'long')",
+    "decimal": "cast(variant_get(json, '$.at', 'long') as decimal(20,0))",
+    "double": "variant_get(json, '$.at', 'double') - 1700000000000000000",
+    "timestamp": "timestamp_micros(variant_get(json, '$.at', 'long') div 10)",
+}
+
+
+@pytest.mark.parametrize("kind", [*list(ORDERS_OF)[:1], *(campaign(kind, named=kind) for kind in [*ORDERS_OF][1:])])
+def test_an_order_tells_numbers_of_64_bits_apart(pair: Pair, spark: Any, kind: str) -> None:
+    """The second is below the first by less than doubles of their size can tell."""
+    fall = 1024 if kind == "double" else 100
+    ids = (1_700_000_000_000_000_000 + fall, 1_700_000_000_000_000_000)
+    pair.job.write(pair.output, [Out("ann", b'{"at":%d}' % at, None) for at in ids])
+
+    verdict = audit_topics(pair.question(inputs=(), order=ORDERS_OF[kind]), spark=spark)
+
+    assert {Check.REORDERED: 1} == found(verdict), verdict.headline
 
 
 def test_inputs_that_should_have_no_output_are_left_out(pair: Pair, spark: Any) -> None:
@@ -253,58 +240,6 @@ def test_files_are_an_output_too(pair: Pair, spark: Any, tmp_path: Path) -> None
     assert {Check.LOST: 1, Check.DUPLICATE: 1} == found(verdict), verdict.findings
 
 
-def test_an_audit_resumes_where_an_earlier_one_ended(pair: Pair, spark: Any, tmp_path: Path) -> None:
-    pair.job.write(pair.output, pair.outs)
-    audit_topics(pair.question(id="$.id"), spark=spark, report_dir=tmp_path)
-    earlier = json.loads((tmp_path / "report.json").read_text())
-    more = range(ORDERS, ORDERS + 8)
-    pair.feed(more)
-    pair.job.write(pair.output, [*pair.made(more)[1:], pair.outs[0]])
-
-    verdict = audit_topics(pair.question(id="$.id", resume=earlier), spark=spark)
-
-    assert {Check.LOST: 1, Check.UNEXPECTED: 1} == found(verdict), verdict.findings
-    assert (ORDERS + 8, ORDERS + 8) == (verdict.facts.inputs, verdict.facts.outputs)
-
-
-def test_a_window_of_offsets_is_all_that_is_judged(pair: Pair, spark: Any) -> None:
-    pair.job.write(pair.output, pair.outs[1:])
-    start = {pair.input: {0: 4, 1: 4}, pair.output: {0: 3, 1: 4}}
-
-    verdict = audit_topics(pair.question(id="$.id", start=start), spark=spark)
-
-    assert (Outcome.PASS, ORDERS - 8) == (verdict.outcome, verdict.facts.inputs), verdict.headline
-
-
-def test_a_window_of_times_judges_what_lies_in_it_and_reads_more(pair: Pair, spark: Any) -> None:
-    """The outputs are an hour later than their inputs: counterparts are found in the slack."""
-    later = [replace(o, timestamp=FED_AT + 3_600_000) for o in pair.outs]
-    pair.job.write(pair.output, [*later[:3], *later[4:]])
-    fed = datetime.fromtimestamp(FED_AT / 1000, UTC)
-    inside = {"start": fed - timedelta(minutes=1), "end": fed + timedelta(minutes=1)}
-
-    verdict = audit_topics(pair.question(id="$.id", slack=7200.0, **inside), spark=spark)
-    outside = audit_topics(pair.question(id="$.id", slack=7200.0, start=fed + timedelta(minutes=1)), spark=spark)
-
-    assert {Check.LOST: 1} == found(verdict), verdict.findings
-    assert ORDERS == verdict.facts.inputs
-    assert {} == found(outside), outside.findings
-
-
-def test_a_group_tells_how_far_the_input_was_processed(pair: Pair, spark: Any) -> None:
-    """Outputs of inputs behind it are there already: they are neither unexpected nor are others lost."""
-    pair.job.write(pair.output, pair.outs[: ORDERS - 2])
-    group = f"group-{uuid4().hex[:8]}"
-    done = [TopicPartition(pair.input, p, ORDERS // 2 - 4) for p in (0, 1)]
-    Consumer({"bootstrap.servers": pair.job.bootstrap, "group.id": group}).commit(offsets=done, asynchronous=False)
-
-    pair.feed(range(2))  # the same ids once more, behind what was processed
-
-    verdict = audit_topics(pair.question(id="$.id", group=group), spark=spark)
-
-    assert (Outcome.PASS, ORDERS - 8) == (verdict.outcome, verdict.facts.inputs), verdict.findings
-
-
 def test_the_command_asks_what_its_options_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[Question] = []
 
@@ -321,15 +256,6 @@ def test_the_command_asks_what_its_options_say(monkeypatch: pytest.MonkeyPatch, 
         result.exit_code, asked[0].inputs, asked[0].outputs, asked[0].start
     )  # fmt: skip
     assert "INVALID: no cluster" in result.output
-
-
-def test_a_topic_that_was_made_anew_is_not_resumed() -> None:
-    earlier = {**EARLIER, "resume": {"ends": {"t": {"0": 100}, "i": {"0": 100}}, "files": {}}}
-    question = Question("host:1", ("i",), ("t",), "$.x", resume=earlier)
-    ranges = {"i": {0: Range(0, 120, 120)}, "t": {0: Range(0, 10, 10)}}
-
-    with pytest.raises(ConfigError, match="t/0 ends at offset 10, before 100"):
-        window(question, None, ranges)
 
 
 # ---------------------------------------------------------------- questions
@@ -361,7 +287,9 @@ def test_a_moment_is_a_time_or_offsets() -> None:
         ({"inputs": ("i",), "outputs": ("t",), "id": "$.y", "resume": EARLIER}, r"asked something else \(id\)"),
         ({"inputs": ("i",), "outputs": ("t",), "id": "$.x", "group": "g", "resume": EARLIER}, "either side"),
         ({"inputs": ("i",), "outputs": ("t",), "id": "$.x", "order": "offset", "resume": EARLIER}, "cannot be resumed"),
+        ({"inputs": ("i",), "outputs": ("t",), "sql": "SELECT 1", "resume": EARLIER}, "query cannot be resumed"),
         ({"inputs": ("i",), "outputs": ("t",), "sql": "SELECT 1", "group": "g"}, "compared with everything"),
+        ({"outputs": ("/t",), "id": "$.x", "end": datetime(2026, 11, 21, tzinfo=UTC)}, "no times"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(asked: dict[str, Any], why: str) -> None:

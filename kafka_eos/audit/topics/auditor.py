@@ -5,16 +5,17 @@ Rule: what was not asked, or cannot be known from the topics alone, is listed as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_eos.audit.cluster import Cluster, Ranges, java_config, settle
 from kafka_eos.audit.ending import Ending
 from kafka_eos.audit.report import Context
-from kafka_eos.audit.session import open_session
+from kafka_eos.audit.session import session
 from kafka_eos.audit.topics import shown, window
 from kafka_eos.audit.topics.question import Question
 from kafka_eos.audit.topics.scan import Suspects, Tally, TopicScan
@@ -51,9 +52,9 @@ def audit_topics(
     ending = Ending(report_dir, Context(job=", ".join(question.outputs), app="topics"))
 
     def judged() -> Verdict:
-        with _session(spark, master, progress) as session:
-            ending.context = replace(ending.context, spark=session.version)
-            run = _Run(session, question, progress)
+        with session(spark, progress, master=master, long=True) as live:
+            ending.context = replace(ending.context, spark=live.version)
+            run = _Run(live, question, progress)
             facts = run.facts(settle_seconds)
         if plans is not None:
             plans.extend(run.plans)
@@ -61,19 +62,6 @@ def audit_topics(
         return judge(facts, allow_foreign=allow_foreign, vital=run.vital)
 
     return ending.of(judged)
-
-
-@contextmanager
-def _session(given: SparkSession | None, master: str | None, progress: Progress) -> Iterator[SparkSession]:
-    if given is not None:
-        yield given
-        return
-    progress("starting Spark")
-    session = open_session(master=master, long=True)
-    try:
-        yield session
-    finally:
-        session.stop()
 
 
 class _Run:
@@ -95,7 +83,9 @@ class _Run:
             with closing(Cluster(self._spark, java_config(question.bootstrap, question.config))) as cluster:
                 done = None if question.group is None else cluster.group_offsets(question.group)
                 self._progress("waiting until no transaction is open")
-                ranges, busy = settle(cluster, question.topics, settle_seconds)
+                ranges, busy = settle(
+                    cluster, question.topics, settle_seconds, partial(window.reading_ends, question, cluster)
+                )
                 if busy:
                     return replace(base, obstacles=busy)
                 self.window = window.window(question, cluster, ranges, done)
@@ -106,14 +96,14 @@ class _Run:
             return replace(base, obstacles=["there is nothing to read"])
         with shown.sized(self._spark, _records(ranges) // _A_TASK), closing(self._scan()) as scan:
             try:
-                return self._examine(scan, base, ranges, compacted)
+                return self._examine(scan, base, compacted)
             finally:
                 self.plans += scan.plans
 
     def _scan(self) -> TopicScan:
         return TopicScan(self._spark, self._question, self.window)
 
-    def _examine(self, scan: TopicScan, base: Facts, ranges: Ranges, compacted: list[str]) -> Facts:
+    def _examine(self, scan: TopicScan, base: Facts, compacted: list[str]) -> Facts:
         question = self._question
         self._progress("reading inputs and outputs")
         with shown.explained():
@@ -130,7 +120,7 @@ class _Run:
             inputs=seen[0] + earlier[0] if question.inputs else None,
             outputs=seen[1] + earlier[1],
             invisible=max(0, sum(uncommitted.values()) - visible),
-            notes=[*_notes(question, ranges, compacted), *_unnamed(question, tallies)],
+            notes=[*_notes(question, compacted), *_unnamed(question, tallies)],
         )
         self._progress(f"comparing {seen[0]} inputs and {seen[1]} outputs")
         found, expected = self._found(scan, facts), 0
@@ -138,13 +128,21 @@ class _Run:
         if question.sql is not None:
             with shown.explained():
                 expected, texts = scan.recomputed()
-        return replace(facts, expected=expected, evidence=self._evidence(scan, found, texts, facts))
+        evidence = self._evidence(scan, found, texts, facts)
+        doubtful = _compacted_away(question, compacted, evidence)
+        self.vital += tuple(doubtful)
+        return replace(facts, expected=expected, evidence=evidence | doubtful)
 
-    def _found(self, scan: TopicScan, facts: Facts) -> dict[Check, Suspects]:
+    def _found(self, scan: TopicScan, facts: Facts) -> dict[Check, Suspects | NotPossible]:
         question = self._question
-        found: dict[Check, Suspects] = {}
+        found: dict[Check, Suspects | NotPossible] = {}
         if question.id is not None:
             found |= scan.compared()
+            found |= {
+                check: shown.untold(self._spark, question, scan.places, check, suspects)
+                for check, suspects in scan.untold().items()
+                if suspects[0] and found[check] == (0, ())
+            }
             found[Check.FOREIGN] = scan.unnamed()
         if scan.in_order:
             found[Check.REORDERED] = scan.reordered()
@@ -161,7 +159,7 @@ class _Run:
     def _evidence(
         self,
         scan: TopicScan,
-        found: Mapping[Check, Suspects],
+        found: Mapping[Check, Suspects | NotPossible],
         texts: Mapping[Check, tuple[int, tuple[str, ...]]],
         facts: Facts,
     ) -> dict[Check, Evidence | NotPossible]:
@@ -177,6 +175,9 @@ class _Run:
             offenders = tuple(Offender("query", 0, -1, text) for text in first)
             evidence[check] = Evidence(facts.outputs, n, offenders)
         for check, suspects in found.items():
+            if isinstance(suspects, NotPossible):
+                evidence[check] = suspects
+                continue
             n, offenders = shown.offenders(self._spark, question, scan.places, check, suspects)
             also = evidence[check]
             if isinstance(also, Evidence):  # the query found some too
@@ -184,6 +185,26 @@ class _Run:
             looked_at = {Check.LOST: facts.inputs or 0, Check.REORDERED: scan.in_order}.get(check, facts.outputs)
             evidence[check] = Evidence(looked_at, n, offenders)
         return evidence
+
+
+def _compacted_away(
+    question: Question, compacted: list[str], evidence: Mapping[Check, Evidence | NotPossible]
+) -> dict[Check, NotPossible]:
+    """Findings that compaction makes too: it takes records away and leaves their counterparts."""
+    of_inputs = (Check.UNEXPECTED,) if question.by_provenance else (Check.UNEXPECTED, Check.DUPLICATE)
+    cut: set[Check] = set()
+    if {*compacted} & {*question.inputs}:
+        cut |= {*of_inputs, *((Check.LOST,) if question.sql else ())}
+    if {*compacted} & {*question.outputs}:
+        cut |= {Check.LOST, Check.COMMITTED_HIDDEN}
+    return {
+        check: NotPossible(
+            f"compaction of {', '.join(compacted)} may have removed the counterparts of {found.count} records "
+            f"(the first: {found.first[0]}): give a window that it has not reached (--from)"
+        )
+        for check in Check
+        if check in cut and isinstance(found := evidence[check], Evidence) and found.count
+    }
 
 
 def _why_not(check: Check, question: Question) -> str:
@@ -211,13 +232,10 @@ def _nameless(question: Question, tallies: Mapping[tuple[str, int], Tally]) -> l
     ]
 
 
-def _notes(question: Question, ranges: Ranges, compacted: list[str]) -> list[str]:
+def _notes(question: Question, compacted: list[str]) -> list[str]:
     notes = []
     if compacted:
-        notes.append(f"Compaction may have removed records of {', '.join(compacted)}: they count as lost.")
-    cut = [f"{t}/{p}" for t, parts in ranges.items() for p, at in parts.items() if at.begin > 0]
-    if cut and question.start is None and question.resume is None:
-        notes.append(f"Older records of {', '.join(cut[:8])} have expired and were not judged.")
+        notes.append(f"Compaction may have removed records of {', '.join(compacted)}: those were not compared.")
     if question.resume is not None:
         notes.append(
             "Only what came after the earlier verdict was read; an output of an input before it is unexpected."

@@ -12,13 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kafka_eos.audit.cluster import Offsets
 from kafka_eos.errors import ConfigError
 
 PROVENANCE = "provenance"
 _SAME = ("inputs", "outputs", "id", "input_id", "where", "key", "order", "value", "schema", "sql")
 """What an audit that resumes another must ask as that did."""
-Offsets = Mapping[str, Mapping[int, int]]
-"""By topic and partition."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +77,8 @@ class Question:
             raise ConfigError(
                 "a query is compared with everything that is read: give offsets as start and end, not times or a group"
             )
+        if self.directories and (isinstance(self.start, datetime) or isinstance(self.end, datetime)):
+            raise ConfigError("lines of files have no times: give offsets as start and end, or audit a directory whole")
         if self.resume is not None:
             self._check_resume(self.resume)
 
@@ -97,6 +98,11 @@ class Question:
             )
         if not self.inputs and self.id is not None:
             raise ConfigError("to resume by id takes the inputs: without them a copy of an earlier output is not seen")
+        if self.sql is not None:
+            raise ConfigError(
+                "a query cannot be resumed: it would see only the new inputs, and its totals are over all. Run it "
+                "without resume"
+            )
         if self.order is not None:
             raise ConfigError("an order cannot be resumed: what fell between the two audits would not be seen")
         before: Mapping[str, Any] = earlier.get("question", {})

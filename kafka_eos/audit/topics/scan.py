@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 SHOWN = 5
+TERM = r"^\d+\."
+"""Of an attempt."""
+Attempt = tuple[str, str]
+"""A topic, and ``term.epoch/source`` of outputs in it."""
 _LOW = (1 << 32) - 1
 
 
@@ -53,6 +57,15 @@ class Tally:
     last: int
     unnamed: int
     """Records without an id."""
+
+
+@dataclass(frozen=True)
+class ById:
+    """A check as SQL over ids: which break it, how many records that is, and which record of an id is shown."""
+
+    condition: str
+    number: str
+    spot: str
 
 
 Suspects = tuple[int, tuple[Suspect, ...]]
@@ -165,7 +178,7 @@ class TopicScan:
                 F.count(F.when(is_input, 1)).alias("n_in"),
                 F.count(F.when(~is_input, 1)).alias("n_out"),
                 F.count(F.when(is_input & judged, 1)).alias("n_judged"),
-                F.max(F.when(~is_input, judged)).alias("out_judged"),
+                F.count(F.when(~is_input & judged, 1)).alias("n_out_judged"),
                 *(
                     F.min(F.when(is_input if a == "input" else ~is_input, F.col(b))).alias(f"{a}_{b}")
                     for a, b in places
@@ -191,29 +204,43 @@ class TopicScan:
         )
 
     def compared(self) -> dict[Check, Suspects]:
-        """Duplicates, losses and what has no input, by id."""
-        plain = not self._question.by_provenance
-        conditions: dict[Check, tuple[str, str, str]] = {}
-        if self._question.inputs:
-            # Copies of an input behind those that are judged may have no output yet.
+        """Duplicates, losses and what has no input, by id: what is wrong whatever lies outside of what was read."""
+        plain, inputs = not self._question.by_provenance, bool(self._question.inputs)
+        conditions: dict[Check, ById] = {}
+        if inputs:
             few = "n_out < n_judged" if plain else "n_out = 0 and n_judged > 0"
-            conditions[Check.LOST] = (few, "n_judged - n_out", "first_in")
-            conditions[Check.UNEXPECTED] = ("n_in = 0 and out_judged", "n_out", "last_out")
+            conditions[Check.LOST] = ById(few, "n_judged - n_out", "first_in")
+            conditions[Check.UNEXPECTED] = ById("n_in = 0 and n_out_judged > 0", "n_out", "last_out")
         if plain:
             # An id that is twice in the input is by right twice in the output.
-            many = ("n_out > greatest(n_in, 1) and out_judged", "n_out - greatest(n_in, 1)", "last_out")
-            conditions[Check.DUPLICATE] = many
-        sums = [F.sum(F.expr(f"if({c}, {n}, 0)")).alias(k.name) for k, (c, n, _) in conditions.items()]
-        counts = self._run(self._named.agg(*sums))[0].asDict() if sums else {}
-        found = {k: (n, self._first(k, *conditions[k])) for k in conditions if (n := counts[k.name] or 0)}
-        if not plain:
-            found[Check.DUPLICATE] = self._doubled()
-        return dict.fromkeys((*conditions, Check.DUPLICATE), (0, ())) | found
+            seen = "n_out_judged" if inputs else "n_out"
+            many = f"{seen} > greatest(n_in, 1) and n_out_judged > 0"
+            conditions[Check.DUPLICATE] = ById(many, "n_out - greatest(n_in, 1)", "last_out")
+        found = self._by_id(conditions)
+        return found if plain else found | {Check.DUPLICATE: self._doubled()}
 
-    def _first(self, check: Check, condition: str, _number: str, spot: str) -> tuple[Suspect, ...]:
+    def untold(self) -> dict[Check, Suspects]:
+        """How many ids may be lost or doubled, since they are also outside of what is judged: nothing tells which of
+        their inputs and outputs belong together, and counterparts may lie outside of what was read.
+        """
+        if self._question.by_provenance or not self._question.inputs or self._window.exact:
+            return {}
+        lost = "n_in > n_judged and n_judged > 0 and n_out >= n_judged and n_out < n_in"
+        doubled = "n_in > 0 and n_out > n_in and n_out_judged between 1 and n_in"
+        return self._by_id({Check.LOST: ById(lost, "1", "first_in"), Check.DUPLICATE: ById(doubled, "1", "last_out")})
+
+    def _by_id(self, conditions: Mapping[Check, ById]) -> dict[Check, Suspects]:
+        sums = [F.sum(F.expr(f"if({c.condition}, {c.number}, 0)")).alias(k.name) for k, c in conditions.items()]
+        counts = self._run(self._named.agg(*sums))[0].asDict() if sums else {}
+        return {
+            check: (n, self._first(check, by)) if (n := counts[check.name] or 0) else (0, ())
+            for check, by in conditions.items()
+        }
+
+    def _first(self, check: Check, by: ById) -> tuple[Suspect, ...]:
         other = F.col("first_out" if check is Check.DUPLICATE else "first_in")
-        rows = self._places_of(condition).select(
-            f"{spot}.place", f"{spot}.offset", f"{spot}.file", other.alias("other"),
+        rows = self._places_of(by.condition).select(
+            f"{by.spot}.place", f"{by.spot}.offset", f"{by.spot}.file", other.alias("other"),
             F.col("n_out").alias("there"), F.greatest("n_in", F.lit(int(check is Check.DUPLICATE))).alias("should"),
         )  # fmt: skip
         return self._show(rows)
@@ -242,7 +269,7 @@ class TopicScan:
         once = self._named.where("n_in = 1 and n_out = 1 and output_key is not null")
         return once.select(
             *(F.col(f"output_{c}").alias(c) for c in ("place", "offset", "key")), "file",
-            F.col("out_judged").alias("judged"),
+            (F.col("n_out_judged") > 0).alias("judged"),
             F.col("input_place").cast("long").alias("stream"), F.col("input_offset").alias("turn"),
         )  # fmt: skip
 
@@ -260,9 +287,8 @@ class TopicScan:
 
     def scattered(self) -> Suspects:
         """Keys with records in several partitions of a topic."""
-        names = F.array(*(F.lit(name) for name, _ in self.places.names))
         outs = self._both.where("not is_input and key is not null and file is null")
-        keys = outs.groupBy(F.element_at(names, F.col("place") + 1).alias("topic"), "key").agg(
+        keys = outs.groupBy(self._topic.alias("topic"), "key").agg(
             F.max(F.struct("place", "offset")).alias("at"), F.min(F.struct("place", "offset")).alias("other")
         )
         apart = keys.where("at.place != other.place")
@@ -270,11 +296,20 @@ class TopicScan:
 
     # ------------------------------------------------------------ attempts
 
-    def attempts(self) -> dict[str, tuple[int, Suspect]]:
-        """Visible outputs by the attempt (term and epoch) that wrote them."""
+    def attempts(self) -> dict[Attempt, tuple[int, Suspect]]:
+        """Visible outputs by the attempt that wrote them."""
         return self._by_attempt(self._both.where("not is_input and attempt is not null"))
 
-    def aborted(self) -> dict[str, tuple[int, Suspect]]:
+    def rivals(self, attempts: Collection[str]) -> list[tuple[str, list[str]]]:
+        """Topics, and those of ``attempts`` that wrote outputs of the same record there, as the same epoch."""
+        some = self._both.where(~F.col("is_input") & F.col("attempt").isin([*attempts]))
+        written = some.groupBy(self._topic.alias("topic"), "slot", F.regexp_replace("attempt", TERM, "")).agg(
+            F.array_sort(F.collect_set("attempt")).alias("attempts")
+        )
+        rows = self._run(written.where(F.size("attempts") > 1).select("topic", "attempts").distinct())
+        return [(row.topic, row.attempts) for row in rows]
+
+    def aborted(self) -> dict[Attempt, tuple[int, Suspect]]:
         """The same of outputs that only read_uncommitted readers see, and that are there in no other copy.
 
         What a task that lost wrote, the one that won wrote too; and so did whoever took the place of a dead worker.
@@ -297,10 +332,17 @@ class TopicScan:
         self._held.append(hidden.persist(StorageLevel.MEMORY_AND_DISK))
         return hidden
 
-    def _by_attempt(self, table: DataFrame) -> dict[str, tuple[int, Suspect]]:
+    def _by_attempt(self, table: DataFrame) -> dict[Attempt, tuple[int, Suspect]]:
         spot = F.min(F.struct("place", "offset", "file")).alias("at")
-        rows = table.groupBy("attempt").agg(F.count("*").alias("n"), spot)
-        return {r.attempt: (r.n, Suspect(r["at"].place, r["at"].offset, r["at"].file)) for r in self._run(rows)}
+        rows = table.groupBy(self._topic.alias("topic"), "attempt").agg(F.count("*").alias("n"), spot)
+        return {
+            (r.topic, r.attempt): (r.n, Suspect(r["at"].place, r["at"].offset, r["at"].file)) for r in self._run(rows)
+        }
+
+    @property
+    def _topic(self) -> Column:
+        """The topic of a place."""
+        return F.element_at(F.array(*(F.lit(name) for name, _ in self.places.names)), F.col("place") + 1)
 
     # ------------------------------------------------------------ recompute
 

@@ -6,6 +6,7 @@ counted, as far as they are among the records shown.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,9 +18,9 @@ from kafka_eos.audit import reads
 from kafka_eos.audit.report import Context
 from kafka_eos.audit.topics import tables, window
 from kafka_eos.audit.topics.question import Question, expression
-from kafka_eos.audit.topics.scan import SHOWN, Suspect, Suspects, Tally, TopicScan
+from kafka_eos.audit.topics.scan import SHOWN, TERM, Attempt, Suspect, Suspects, Tally, TopicScan
 from kafka_eos.audit.topics.tables import Places, Window
-from kafka_eos.audit.verdict import Check, Facts, Offender
+from kafka_eos.audit.verdict import Check, Facts, NotPossible, Offender
 from kafka_eos.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,6 +44,19 @@ def offenders(
         kept = tuple(s for s in first if s.other is None or _same(texts, (s.place, s.offset), s.other))
         n -= len(first) - len(kept)
     return n, tuple(_offender(places, texts, check, suspect) for suspect in kept)
+
+
+def untold(spark: SparkSession, question: Question, places: Places, check: Check, suspects: Suspects) -> NotPossible:
+    """Why ids that are inside and outside of what is judged keep a check from a conclusion."""
+    n, (first, *_) = suspects
+    name, _ = _texts(spark, question, places, [(first.place, first.offset)]).get((first.place, first.offset), ("", ""))
+    there, should = first.counts
+    more_or_less = "fewer" if check is Check.LOST else "more"
+    return NotPossible(
+        f"{n} ids are also outside of what is judged, and have {more_or_less} outputs than inputs there and in it (id "
+        f"{name}: {there} of {should}), so nothing tells which of them belong together. Judge offsets (--from, --to) "
+        "instead of times or a group, or give an id that is one record's own"
+    )
 
 
 def _same(texts: Mapping[Spot, tuple[str, str]], a: Spot, b: Spot) -> bool:
@@ -100,24 +114,35 @@ def _texts(
     return found
 
 
-def attempts(scan: TopicScan, some_invisible: bool) -> dict[Check, Suspects]:
-    """What the attempts (term and epoch) of provenance tell without the job's history.
+def attempts(scan: TopicScan, some_invisible: bool) -> dict[Check, Suspects | NotPossible]:
+    """What the attempts (term and epoch, by source) of provenance tell without the job's history.
 
-    An epoch is committed in one term only, and then with all of its outputs.
+    An epoch is committed in one term only, and then with all of its outputs. Several jobs may have written the topics,
+    and their numbers are alike: only attempts at the same record are rivals, and only within a topic is one half there.
     """
     visible = scan.attempts()
-    by_epoch: dict[str, list[str]] = {}
-    for attempt in visible:
-        by_epoch.setdefault(attempt.partition(".")[2], []).append(attempt)
-    rivals = [min(some, key=lambda a: visible[a][0]) for some in by_epoch.values() if len(some) > 1]
-    half = {a: at for a, at in scan.aborted().items() if a in visible} if some_invisible else {}
-    return {
-        Check.ABORTED_VISIBLE: _all({attempt: visible[attempt] for attempt in rivals}),
-        Check.COMMITTED_HIDDEN: _all(half),
+    by_epoch: dict[tuple[str, str], list[str]] = {}
+    for topic, attempt in visible:
+        by_epoch.setdefault((topic, re.sub(TERM, "", attempt)), []).append(attempt)
+    contested = {attempt for some in by_epoch.values() if len(some) > 1 for attempt in some}
+    rivals = {
+        (topic, min(some, key=lambda a: visible[topic, a][0]))
+        for topic, some in (scan.rivals(contested) if contested else ())
     }
+    aborted = scan.aborted() if some_invisible else {}
+    half = {at: found for at, found in aborted.items() if at in visible}
+    elsewhere = [at for at in aborted if at[1] in {attempt for _, attempt in visible}]
+    hidden: Suspects | NotPossible = _all(half)
+    if elsewhere and not half:
+        (topic, attempt), *_ = elsewhere
+        hidden = NotPossible(
+            f"what attempt {attempt} wrote to {topic} was aborted, and in another output it is visible: either a job's "
+            "commit is half there, or two jobs count alike. An audit of the job tells (kafka-eos audit APP)"
+        )
+    return {Check.ABORTED_VISIBLE: _all({at: visible[at] for at in rivals}), Check.COMMITTED_HIDDEN: hidden}
 
 
-def _all(wrong: Mapping[str, tuple[int, Suspect]]) -> Suspects:
+def _all(wrong: Mapping[Attempt, tuple[int, Suspect]]) -> Suspects:
     first = sorted(wrong.values(), key=lambda found: (found[1].place, found[1].offset))[:SHOWN]
     return sum(n for n, _ in wrong.values()), tuple(suspect for _, suspect in first)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
+from pyspark.sql.types import FractionalType, IntegralType
 
 from kafka_eos.audit import reads
 from kafka_eos.audit.cluster import java_config
@@ -34,6 +35,11 @@ class Window:
     judged: Mapping[str, Bounds]
     files: Mapping[str, Sequence[str]]
     """By directory: names of the files to read."""
+
+    @property
+    def exact(self) -> bool:
+        """Everything that is read is judged."""
+        return self.read == self.judged
 
     def of(self, names: Sequence[str]) -> dict[str, Bounds]:
         """The bounds of those of ``names`` that are topics with something to read."""
@@ -137,7 +143,7 @@ def inputs(table: DataFrame, question: Question, places: Places, window: Window)
         _judged(window, question.inputs).alias("judged"),
         F.lit(None).cast("string").alias("attempt"),
         F.lit(None).cast("long").alias("stream"),
-        F.lit(None).cast("double").alias("turn"),
+        F.lit(None).alias("turn"),
         "file",
     )
 
@@ -153,7 +159,7 @@ def outputs(table: DataFrame, question: Question, places: Places, window: Window
         text = F.when(F.col("provenance").rlike(reads.PROVENANCE), F.col("provenance"))
         part = F.split(text, "/")
         lane = F.substring_index(part[5], ".", 1)  # branches of one source are written one after the other
-        attempt, turn = part[0], part[4].cast("long")
+        attempt, turn = F.concat(part[0], F.lit("/"), part[1]), part[4].cast("long")
         stream = F.when(text.isNotNull(), F.xxhash64(F.concat_ws("/", part[1], part[2], part[3], lane)))
         origin = F.when(text.isNotNull(), F.xxhash64(part[2], part[3].cast("int"), turn))
         # Sinks of one stream write the same provenance, each into its own topic.
@@ -161,7 +167,7 @@ def outputs(table: DataFrame, question: Question, places: Places, window: Window
     elif question.id is not None:
         origin = name = _hash(F.expr(expression(question.id)))
     if question.order is not None:
-        stream, turn = F.lit(0).cast("long"), F.expr(expression(question.order))
+        stream, turn = F.lit(0).cast("long"), _number(table, F.expr(expression(question.order)))
     return table.select(
         F.lit(False).alias("is_input"),
         places.column(question.outputs).alias("place"),
@@ -173,7 +179,7 @@ def outputs(table: DataFrame, question: Question, places: Places, window: Window
         _judged(window, question.outputs).alias("judged"),
         attempt.alias("attempt"),
         stream.alias("stream"),
-        turn.cast("double").alias("turn"),
+        turn.alias("turn"),
         "file",
     )
 
@@ -181,6 +187,16 @@ def outputs(table: DataFrame, question: Question, places: Places, window: Window
 def _hash(column: Column) -> Column:
     """Of the text of a value: what an input has as a number and an output as a string is the same."""
     return F.when(column.isNotNull(), F.xxhash64(column.cast("string")))
+
+
+def _number(table: DataFrame, column: Column) -> Column:
+    """A number that tells neighbours apart: 64-bit ids do not all fit into a double."""
+    kind = table.select(column).schema[0].dataType
+    if isinstance(kind, IntegralType):
+        return column.cast("long")
+    if isinstance(kind, FractionalType):
+        return column
+    return column.cast("decimal(38,9)")
 
 
 def _judged(window: Window, topics: Sequence[str]) -> Column:

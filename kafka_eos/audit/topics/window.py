@@ -1,7 +1,7 @@
 """Which records an audit of topics reads, and which of them it judges.
 
-Rule: all offsets were pinned at one moment without open transactions. How far the input was processed the topics do
-not tell: that is the user's word (a group, a time, an earlier verdict), or all of it.
+Rule: all offsets were pinned at one moment without open transactions in what is read. How far the input was
+processed the topics do not tell: that is the user's word (a group, a time, an earlier verdict), or all of it.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.audit.cluster import Cluster, Ranges
+from kafka_eos.audit.cluster import Cluster, Offsets, Ranges
 from kafka_eos.audit.reads import Bounds
-from kafka_eos.audit.topics.question import Offsets, Question
+from kafka_eos.audit.topics.question import Question
 from kafka_eos.audit.topics.tables import Window
 from kafka_eos.errors import ConfigError
 
 
 def window(question: Question, cluster: Cluster | None, ranges: Ranges, done: Offsets | None = None) -> Window:
-    """Bounds from the pinned ``ranges`` and what the question says. ConfigError for offsets that are not there.
+    """Bounds from the pinned ``ranges`` and what the question says.
 
+    ConfigError for offsets that are not there, and where expired records may have been counterparts of others.
     ``done``: what the group had committed before they were pinned. Inputs behind it are read and not judged: the
     group may be told late, and their outputs are there already.
     """
     resumed = _resumed(question)
+    _check_offsets(question, ranges)
     start, end = _edge(question, cluster, question.start, -1), _edge(question, cluster, question.end, 1)
     read: dict[str, Bounds] = {}
     judged: dict[str, Bounds] = {}
@@ -33,7 +35,7 @@ def window(question: Question, cluster: Cluster | None, ranges: Ranges, done: Of
         wide, narrow = {}, {}
         for p, at in parts.items():
             last = at.end if reach is None else min(at.end, reach.get(p, at.begin))
-            low = resumed.get(topic, {}).get(p, at.begin)
+            low = resumed.get(topic, {}).get(p, 0)
             wide[p] = _clip(low, at.end, start[1].get(topic, {}).get(p), end[1].get(topic, {}).get(p))
             narrow[p] = _clip(low, last, start[0].get(topic, {}).get(p), end[0].get(topic, {}).get(p))
             if low > at.end:
@@ -41,10 +43,60 @@ def window(question: Question, cluster: Cluster | None, ranges: Ranges, done: Of
                     f"{topic}/{p} ends at offset {at.end}, before {low}, where the earlier audit ended: it was emptied "
                     "or made anew. Audit it from its beginning"
                 )
-            if wide[p][0] < at.begin:
-                raise ConfigError(f"{topic}/{p} begins at offset {at.begin}: what came after {wide[p][0]} has expired")
         read[topic], judged[topic] = wide, narrow
+    if cut := _cut(question, ranges, read):
+        raise ConfigError(cut)
     return Window(read, judged, {d: _files(d, question) for d in question.directories})
+
+
+def reading_ends(question: Question, cluster: Cluster) -> Offsets:
+    """Where the question ends before the topics do."""
+    return _edge(question, cluster, question.end, 1)[1]
+
+
+def _check_offsets(question: Question, ranges: Ranges) -> None:
+    """ConfigError if the question names offsets that are not there: less than was asked for would be judged."""
+    for option, asked in (("--from", question.start), ("--to", question.end)):
+        for topic, offsets in asked.items() if isinstance(asked, Mapping) else ():
+            if topic not in ranges:
+                raise ConfigError(f"{option} names {topic!r}, which is not audited; there are: {', '.join(ranges)}")
+            for p, offset in offsets.items():
+                at = ranges[topic].get(p)
+                if at is None:
+                    raise ConfigError(f"{option} names {topic}/{p}; the last partition is {topic}/{max(ranges[topic])}")
+                if not at.begin <= offset <= at.end:
+                    raise ConfigError(
+                        f"{option} says {offset} of {topic}/{p}, which has offsets {at.begin} to {at.end}"
+                    )
+    if isinstance(question.start, Mapping) and isinstance(question.end, Mapping):
+        for topic, offsets in question.start.items():
+            for p, first in offsets.items():
+                if first > (last := question.end.get(topic, {}).get(p, first)):
+                    raise ConfigError(f"of {topic}/{p} --from says {first}, which is behind {last}, where --to ends")
+
+
+def _cut(question: Question, ranges: Ranges, read: Mapping[str, Bounds]) -> str | None:
+    """What expired of that which should be read, and what to do; None if nothing has.
+
+    Of a partition that is read from its first record on, no time tells whether the ones before it were too old.
+    """
+    timed = isinstance(question.start, datetime)
+    cut = [
+        f"{topic}/{p} begins at offset {at.begin}"
+        for topic, parts in ranges.items()
+        for p, at in parts.items()
+        if at.begin > 0 and read[topic][p][0] < at.begin + timed
+    ]
+    if not cut:
+        return None
+    if question.resume is not None:
+        advice = "some of what came after the earlier audit. Audit without --resume, with a later --from"
+    else:
+        advice = (
+            "and their counterparts cannot be told from what is wrong. Give --from: a time since when nothing has "
+            "expired, or the offsets from which inputs and outputs belong together"
+        )
+    return f"records have expired ({', '.join(cut[:8])}), {advice}"
 
 
 def _clip(low: int, high: int, start: int | None, end: int | None) -> tuple[int, int]:
@@ -56,12 +108,12 @@ def _edge(
     question: Question, cluster: Cluster | None, at: datetime | Offsets | None, side: int
 ) -> tuple[Offsets, Offsets]:
     """Where judging starts (or ends), and where reading does."""
+    if isinstance(at, Mapping):
+        return at, at
     if at is None or cluster is None:
         return {}, {}
-    if isinstance(at, datetime):
-        wide = at + side * timedelta(seconds=question.slack)
-        return cluster.offsets_at(question.topics, at), cluster.offsets_at(question.topics, wide)
-    return at, at
+    wide = at + side * timedelta(seconds=question.slack)
+    return cluster.offsets_at(question.topics, at), cluster.offsets_at(question.topics, wide)
 
 
 def _resumed(question: Question) -> dict[str, dict[int, int]]:
