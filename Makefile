@@ -53,7 +53,7 @@ types: env ## Types (mypy --strict), the library and what users write with it
 campaign: env s3-server ## The tests that `make test` leaves out because together they take an hour or more
 	@$(PYTEST) -m "campaign or slow" $(TESTS)
 
-chaos: env ## Kill real jobs at each named step, and again while they recover: one worker, and three in each mode
+chaos: env ## Kill real jobs at each named step, and again while they recover: one worker, three in each mode, Spark
 	@$(PYTEST) -m chaos $(TESTS)
 
 soak: env ## Kill at random under load for MINUTES (15), then check every output and audit; adds a row to docs/soak.md

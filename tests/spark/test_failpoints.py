@@ -18,7 +18,7 @@ from tests.marks import campaign
 from tests.spark.drivers import Run, fired
 from tests.spark.kit import TOTALS, Job, feed, payment, rows, same, totals
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(2400)]
 NewJob = Callable[..., Job]
 
 IN_TASKS = (
