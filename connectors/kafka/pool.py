@@ -39,6 +39,9 @@ _INIT_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 0.5
 """Pause before a producer that did not come up is started anew."""
 _STATISTICS_MS = 100
+"""Often, because the identity of a producer that starts is in them."""
+_SELDOM = 10
+"""Of so many statistics one is read once the identity is known: a second is soon enough to miss the brokers."""
 
 
 class _Told:
@@ -51,8 +54,12 @@ class _Told:
         self.producer_id = self.producer_epoch = -1
         self.failures: list[str] = []
         self._brokers = BrokerWatch()
+        self._told = 0
 
     def learn(self, statistics: str) -> None:
+        self._told += 1
+        if self.producer_id >= 0 and self._told % _SELDOM:
+            return
         known = json.loads(statistics)
         self._brokers.learn(known)
         if self._brokers.forgotten:

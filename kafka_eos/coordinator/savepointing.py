@@ -56,6 +56,8 @@ class SavepointWriter:
             answer = Answer(epoch=manifest.epoch, path=str(target))
         except Exception as error:  # noqa: BLE001 - the answer says what was wrong; the job goes on
             answer = requests.failed(error)
-        requests.answer(self._directory, token, answer)
-        with self._lock:
-            del self._held[token]
+        try:
+            requests.answer(self._directory, token, answer)
+        finally:
+            with self._lock:
+                del self._held[token]

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from types import FrameType
 
 from kafka_eos.checkpoints import paths
@@ -139,6 +139,11 @@ class Supervision:
                     in_a_row = self._count(error)
                     self._release(error)
                     self._back_off(in_a_row)
+                except (UserError, Fatal):
+                    # One that was replaced must clear nothing up: it would replace its successor.
+                    with suppress(OSError):
+                        coordinator.ensure_owner()
+                    raise
 
     def _coordinator(self, storage: JobStorage, history: History) -> Coordinator:
         """A coordinator for one attempt, with a patience of its own."""

@@ -242,6 +242,9 @@ class Attempt:
             )
         for epoch in self._epochs.expired(now):
             self._late(epoch, now)
+        while (hopeless := self._epochs.hopeless()) is not None:
+            epoch, why = hopeless
+            self._give_up(epoch, f"checkpoint {epoch} was {why}")
         if not self._epochs.full and not self._sweeping:
             asked = self._asked(now)
             if self._phase is Phase.STOPPING or (self._phase is Phase.RUNNING and (asked or now >= self._epochs.due)):
@@ -258,11 +261,11 @@ class Attempt:
         silent = [w for w in self._workers if w.subtask in missing and now - self._heard[w.subtask] > _SILENCE]
         if silent:
             raise WorkerDied(f"{what}; no sign of life from {_named(silent)}", [worker.pid for worker in silent])
-        self._epochs.abort(epoch)
-        self._given_up(epoch, what)
+        self._give_up(epoch, what)
 
-    def _given_up(self, epoch: EpochId, what: str) -> None:
+    def _give_up(self, epoch: EpochId, what: str) -> None:
         """The job goes on without this checkpoint, unless that was the last or one too many."""
+        self._epochs.abort(epoch)
         self._aborted = self._aborted.failed()
         if self._phase is Phase.ENDING or self._aborted.too_many:
             raise RestartFromCheckpoint(f"{what}; {self._aborted.seen} in a row")
@@ -332,9 +335,8 @@ class Attempt:
         last = self._phase is Phase.STOPPING
         if last:
             self._phase = Phase.ENDING
-        epoch = self._coordinator.next_epoch()
-        self._epochs.trigger(epoch, now)
-        aligned = last or self._desk.wants_savepoint
+        epoch, aligned = self._coordinator.next_epoch(), last or self._desk.wants_savepoint
+        self._epochs.trigger(epoch, now, alone=aligned)
         self._desk.begun(epoch)
         self._tell_all(Trigger(session=self._session, epoch=epoch, last=last, aligned=aligned))
 
@@ -408,8 +410,7 @@ class Attempt:
                 self._epochs.ack(message, subtask)
                 self._decide()
             case Decline(epoch=epoch, reason=reason):
-                if self._epochs.decline(epoch, subtask):
-                    self._given_up(epoch, f"checkpoint {epoch} was declined by subtask {subtask}: {reason}")
+                self._epochs.decline(epoch, subtask, reason)
             case Progress():
                 self._progress[subtask] = message
                 self._tell_progress()
@@ -489,8 +490,9 @@ class Attempt:
         self._observe("committed", epoch=manifest.epoch, seconds=seconds, records=records)
         if self._sweeping:
             self._sweeping, self._unswept = False, 0
-        self._desk.committed(manifest)
         self._tell_all(Complete(session=self._session, epoch=manifest.id))
+        # After what may end the attempt: the next one would not know of a stop that is answered.
+        self._desk.committed(manifest)
         if self._phase is Phase.ENDING and self._epochs.none:
             self._phase = Phase.DONE
         else:

@@ -35,6 +35,10 @@ class Epochs:
         self._flights = Flights(limit)
         self._acks: dict[EpochId, dict[int, Ack]] = {}
         self._triggered: dict[EpochId, float] = {}
+        self._reasons: dict[EpochId, str] = {}
+        """Why epochs were declined."""
+        self._alone: EpochId | None = None
+        """The epoch that was to share its barriers with no other."""
         self._settled: dict[int, Ack] = {}
         """The answers to the epoch that was decided last."""
         self._last_triggered = self._last_completed = time.monotonic()
@@ -46,7 +50,8 @@ class Epochs:
 
     @property
     def full(self) -> bool:
-        return self._flights.full
+        """May no other be triggered now?"""
+        return self._flights.full or any(pending.id == self._alone for pending in self._flights.pending)
 
     @property
     def others(self) -> bool:
@@ -58,7 +63,9 @@ class Epochs:
         """When the next one should be triggered, room provided."""
         return self._cadence.next_trigger(self._last_triggered, self._last_completed)
 
-    def trigger(self, epoch: EpochId, now: float) -> None:
+    def trigger(self, epoch: EpochId, now: float, *, alone: bool) -> None:
+        """``alone``: no other may be triggered before this one is decided or given up."""
+        self._alone = epoch if alone else None
         self._flights = self._flights.trigger(epoch, self._subtasks, now)
         self._triggered[epoch] = self._last_triggered = now
         self._acks[epoch] = {}
@@ -70,11 +77,16 @@ class Epochs:
             self._acks[ack.epoch][subtask] = ack
             hit("coordinator.ack")
 
-    def decline(self, epoch: EpochId, subtask: int) -> bool:
-        """A subtask cannot answer. Is the epoch over because of that? Not if nobody waits for it any more."""
+    def decline(self, epoch: EpochId, subtask: int, reason: str) -> None:
+        """A subtask cannot answer; changes nothing if nobody waits for that."""
         before, self._flights = self._flights, self._flights.decline(epoch, subtask)
-        self._acks = {pending.id: self._acks[pending.id] for pending in self._flights.pending}
-        return self._flights != before
+        if self._flights != before:
+            self._reasons[epoch] = f"declined by subtask {subtask}: {reason}"
+
+    def hopeless(self) -> tuple[EpochId, str] | None:
+        """The epoch to give up now because it was declined, and why that was."""
+        epoch = self._flights.hopeless()
+        return None if epoch is None else (epoch, self._reasons[epoch])
 
     def expired(self, now: float) -> tuple[EpochId, ...]:
         """Epochs that have taken too long."""
@@ -98,6 +110,7 @@ class Epochs:
         """Give it up; its output goes into the next one."""
         self._flights = self._flights.abort(epoch)
         self._acks.pop(epoch, None)
+        self._reasons.pop(epoch, None)
 
     def ready(self) -> Complete | None:
         """The epoch to decide now."""

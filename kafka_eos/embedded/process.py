@@ -6,6 +6,7 @@ Rule: a worker is always a child of this process and is only ever signalled thro
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import socket
@@ -18,22 +19,22 @@ from kafka_eos.embedded.control import Message, ToSupervisor, receive_as_supervi
 from kafka_eos.errors import ConfigError, ProcessLost
 from kafka_eos.ids import AppRef
 
-_OPEN_FILES = 512
-"""Beside sockets: of a supervisor, and of a worker with its state."""
+_OPEN_FILES, _LEAST_FILES = 512, 128
+"""Beside sockets: what a supervisor, and a worker with its state, like to have, and what they cannot do without."""
 
 
 def allow_open_files(parallelism: int) -> None:
     """Let this process, and its workers after it, hold the sockets between all pairs. ConfigError if it may not."""
-    wanted = parallelism * (parallelism - 1) + _OPEN_FILES
-    soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    if most != resource.RLIM_INFINITY and most < wanted:
+    sockets = parallelism * (parallelism - 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = math.inf if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < sockets + _OPEN_FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(min(sockets + _OPEN_FILES, most)), hard))
+    if most < sockets + _LEAST_FILES:
         raise ConfigError(
-            f"parallelism={parallelism} takes {wanted} open files, and the system allows {most} (ulimit -Hn): "
-            "raise that limit, or run fewer workers"
+            f"parallelism={parallelism} takes {sockets + _LEAST_FILES} open files, and the system allows {hard} "
+            "(ulimit -Hn): raise that limit, or run fewer workers"
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 class WorkerDied(ProcessLost):

@@ -174,7 +174,9 @@ class Session:
                 session=self._start.session,
                 epoch=name,
                 positions={name: at for part in captured for name, at in part.positions.items()},
-                sealed=tuple(Sealed(of, tuple(kept)) for of, kept in sorted(self._undecided.items())),
+                sealed=tuple(
+                    Sealed(of, tuple(kept)) for of, kept in sorted(self._undecided.items()) if of <= name.epoch
+                ),
                 states=tuple(upload(self._storage) for part in captured for upload in part.uploads),
                 in_flight=tuple(kept for part in captured for kept in self._stage.store(part)),
                 blocked_ms=sum(part.blocked for part in captured) * 1000,

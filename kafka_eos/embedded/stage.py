@@ -1,8 +1,8 @@
 """The open parts of one session of a worker: tasks, chain and network, wired by the plan.
 
 With one worker the plan is one segment and nothing is sent anywhere. With several it is cut at its exchanges: each
-worker runs every segment, for its share of splits and key groups. A single worker cuts it too as long as it has rows
-to replay that several had under way: they are input like any other, and part of the next snapshot.
+worker runs every segment, for its share of splits and key groups. A single worker cuts it too in a session that
+begins with rows that several had under way: they are input like any other, and part of the next snapshot.
 
 Rule: opening is all or nothing for the caller, and ``close`` lets go of everything without undoing anything.
 """

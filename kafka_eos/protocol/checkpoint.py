@@ -27,6 +27,8 @@ class Pending:
     expected: frozenset[int]
     triggered_at: float
     acked: frozenset[int] = frozenset()
+    declined: bool = False
+    """Somebody cannot acknowledge it: it will never be complete."""
 
     def ack(self, epoch: EpochId, subtask: int) -> Pending:
         """The same epoch with one more answer; unchanged if the answer is not for it."""
@@ -84,8 +86,17 @@ class Flights:
         return replace(self, pending=tuple(p.ack(epoch, subtask) for p in self.pending))
 
     def decline(self, epoch: EpochId, subtask: int) -> Flights:
-        """A subtask will never answer for this epoch: it is aborted, if it is in flight and expects the subtask."""
-        return replace(self, pending=tuple(p for p in self.pending if p.id != epoch or subtask not in p.expected))
+        """A subtask will never answer for this epoch, if it is in flight and expects the subtask. See ``hopeless``."""
+        hit = {p for p in self.pending if p.id == epoch and subtask in p.expected}
+        return replace(self, pending=tuple(replace(p, declined=True) if p in hit else p for p in self.pending))
+
+    def hopeless(self) -> EpochId | None:
+        """The epoch to abort now because it was declined: the oldest in flight.
+
+        A newer one stays where it is until those before it are decided or aborted themselves. Aborting it makes every
+        writer seal it, those too that have not come to the barriers of the older ones; these would then lose rows.
+        """
+        return self.pending[0].id if self.pending and self.pending[0].declined else None
 
     def abort(self, epoch: EpochId) -> Flights:
         """Give an epoch up that is not decided yet. Its output goes into the next one that is (see ``takes``)."""

@@ -141,7 +141,7 @@ def test_an_uncommitted_epoch_with_damaged_state_is_revoked(new_job: NewJob) -> 
 
 def test_a_revoked_epoch_cannot_be_committed_by_who_was_allowed_to(new_job: NewJob) -> None:
     """A supervisor sleeps between its permit and its first commit, and wakes up while its epoch is being revoked."""
-    job = new_job(600, TEST_PAUSE=0.001)
+    job = new_job(2000, TEST_PAUSE=0.001)  # an epoch without output has nothing to revoke
     script = "commit.before=stop@4;recovery.based=stop"
     with running(job, script) as zombie:
         zombie.until_stopped(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -19,6 +20,31 @@ FAILURES = (
     "snapshot.flush=error@2",
 )
 KILLS = ("snapshot.uploaded=kill@2", "manifest.published=kill@2", "commit.between=kill@2", "recovery.restored=kill")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("mode", ["aligned", "unaligned"])
+def test_declined_checkpoints_among_several_at_once(new_job: NewJob, mode: str) -> None:
+    """Then death: what is committed must be what the state says."""
+    job = new_job(
+        3000,
+        KAFKA_EOS_PARALLELISM=3,
+        KAFKA_EOS_CHECKPOINT_MODE=mode,
+        KAFKA_EOS_MAX_CONCURRENT_CHECKPOINTS=4,
+        KAFKA_EOS_CHECKPOINT_INTERVAL="20ms",
+        KAFKA_EOS_TOLERATED_CHECKPOINT_FAILURES=20,
+        TEST_PAUSE=0.001,
+        TEST_PAUSE_AFTER=0.001,
+    )
+    faults = [f"snapshot.upload=enospc@{at}" for at in (5, 4, 7)] + ["manifest.published=kill@2"]
+    for life in (1, 2):
+        with running(job, ";".join(faults * 2)) as run:
+            assert run.ended() == -signal.SIGKILL
+            assert run.count("given-up") >= 1
+        assert len(job.fired) == life * len(faults)
+    job.run()
+
+    check_all(job)
 
 
 def test_a_failed_checkpoint_aborts_its_output_and_the_worker_goes_on(new_job: NewJob) -> None:

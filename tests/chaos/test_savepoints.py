@@ -268,8 +268,24 @@ def test_a_fixed_value_is_what_the_job_goes_on_with(new_job: NewJob) -> None:
 # ---------------------------------------------------------------- of a running job
 
 
-def test_a_running_job_makes_a_savepoint_and_goes_on(new_job: NewJob) -> None:
-    job = new_job(2000, TEST_PAUSE="0.001")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        campaign(
+            {
+                "KAFKA_EOS_PARALLELISM": 3,
+                "KAFKA_EOS_CHECKPOINT_MODE": "unaligned",
+                "KAFKA_EOS_MAX_CONCURRENT_CHECKPOINTS": 4,
+                "KAFKA_EOS_CHECKPOINT_INTERVAL": "20ms",
+                "TEST_PAUSE_AFTER": "0.002",
+            }
+        ),
+    ],
+    ids=["one-worker", "many-epochs"],
+)
+def test_a_running_job_makes_a_savepoint_and_goes_on(new_job: NewJob, settings: dict[str, object]) -> None:
+    job = new_job(2000, **{"TEST_PAUSE": "0.001", **settings})
     target = job.directory / "savepoint"
     with running(job) as run:
         run.until_committed()

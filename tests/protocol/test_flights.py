@@ -84,8 +84,13 @@ def test_late_and_foreign_answers_change_nothing() -> None:
     assert aborted.ack(epoch(2), 7) == aborted
 
 
-def test_a_subtask_that_declines_aborts_the_epoch_and_no_other() -> None:
-    assert [p.id for p in in_flight(1, 2).decline(epoch(1), 0).pending] == [epoch(2)]
+def test_an_epoch_that_was_declined_is_aborted_when_it_is_the_oldest() -> None:
+    """Writers seal an aborted epoch at once, and those that still owe an older one must not seal that."""
+    assert in_flight(1, 2).decline(epoch(1), 0).hopeless() == epoch(1)
+    newer = in_flight(1, 2).decline(epoch(2), 0)
+    assert newer.hopeless() is None
+    assert newer.abort(epoch(1)).hopeless() == epoch(2)
+    assert answered(newer, 1).decided(epoch(1)).hopeless() == epoch(2)
     assert in_flight(1).decline(epoch(1), 7) == in_flight(1)
 
 

@@ -166,7 +166,9 @@ class Coordinator:
         assert epoch is not None
         if kind == "decline":
             self._job.seen["an epoch declined"] += 1
-            self._failed(epoch, self._flights.decline(epoch, worker))
+            self._flights = self._flights.decline(epoch, worker)
+            while (hopeless := self._flights.hopeless()) is not None:
+                self._failed(hopeless, self._flights.abort(hopeless))
         elif answer is not None:
             self._answered(epoch, worker, answer)
 
@@ -181,7 +183,7 @@ class Coordinator:
             self._failed(epoch, self._flights.abort(epoch))
         if self.spurious and self._flights.pending:
             self.spurious -= 1
-            victim = self._flights.pending[int(self._chance.random() * len(self._flights.pending))].id
+            victim = self._flights.pending[0].id  # as when it is late: the oldest first
             self._failed(victim, self._flights.abort(victim))
 
     def _failed(self, epoch: EpochId, without: Flights) -> None:
