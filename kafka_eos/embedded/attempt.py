@@ -30,12 +30,9 @@ from kafka_eos.embedded.control import (
     Ack,
     Assign,
     Complete,
-    Count,
     Counted,
     Decline,
     Failed,
-    GoOn,
-    Halt,
     Message,
     Progress,
     Reached,
@@ -56,13 +53,13 @@ from kafka_eos.embedded.events import (
     WorkerEnded,
 )
 from kafka_eos.embedded.process import WorkerDied, WorkerProcess
+from kafka_eos.embedded.standstill import Standstill
 from kafka_eos.errors import Fatal, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId
 from kafka_eos.interfaces import Positions, StateHandle, total_lag
 from kafka_eos.protocol.assignment import share
 from kafka_eos.protocol.checkpoint import Failures
-from kafka_eos.protocol.quiescence import Counts, Round
 
 
 class Phase(enum.Enum):
@@ -122,9 +119,7 @@ class Attempt:
         """When a worker last said anything."""
         self._ready: set[int] = set()
         self._reached: set[int] = set()
-        self._draining: Round | None = None
-        self._drained = False
-        """The sources are at a halt and nothing is under way."""
+        self._standstill = Standstill(self._session, frozenset(w.subtask for w in workers), self._tell_all)
         self._progress: dict[int, Progress] = {}
         self._known = {name: dict(positions) for name, positions in resumed.positions.items()}
         self._began = self._last_discovery = time.monotonic()
@@ -305,31 +300,15 @@ class Attempt:
         alone = ends or self._stops_the_world or self._phase is Phase.STOPPING or self._desk.wants_savepoint
         if alone and not self._epochs.none:
             return  # what must leave nothing under way shares its barriers with no other
-        if self._drained or not (self._stops_the_world or ends):
+        if self._standstill.quiet or not (self._stops_the_world or ends):
             self._trigger(now)
-        elif self._draining is None:
-            self._tell_all(Halt(session=self._session))
-            self._ask(Round(0, frozenset(worker.subtask for worker in self._workers)))
-
-    def _ask(self, round_: Round) -> None:
-        self._draining = round_
-        self._tell_all(Count(session=self._session, round=round_.number))
-
-    def _counted(self, counted: Counted, subtask: int) -> None:
-        if self._draining is None:
-            return
-        counts = Counts(counted.idle, counted.sent, counted.processed)
-        self._draining = self._draining.answer(counted.round, subtask, counts)
-        if self._draining.quiet:
-            self._draining, self._drained = None, True
-        elif self._draining.complete:
-            self._ask(self._draining.following())
+        else:
+            self._standstill.begin()
 
     def _go_on(self) -> None:
         """After an epoch for which the world was stopped."""
-        if self._drained and self._epochs.none:
-            self._drained = False
-            self._tell_all(GoOn(session=self._session))
+        if self._epochs.none:
+            self._standstill.end()
 
     def _trigger(self, now: float) -> None:
         last = self._phase is Phase.STOPPING
@@ -415,7 +394,7 @@ class Attempt:
                 self._progress[subtask] = message
                 self._tell_progress()
             case Counted():
-                self._counted(message, subtask)
+                self._standstill.counted(message, subtask)
             case Reached():
                 self._reached.add(subtask)
                 if len(self._reached) == len(self._workers):
