@@ -22,6 +22,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tests.chaos.harness import Invalid, Job, check, feed
+from tests.chaos.running import frozen
 
 ROOT = Path(__file__).parents[2]
 Scenario = Callable[[Job], None]
@@ -172,7 +173,8 @@ def _stopped(job: Job, name: str, failpoints: str) -> Iterator[subprocess.Popen[
     log = job.directory / f"{name}.failpoints"
     own = {"KAFKA_EOS_FAILPOINT_LOG": str(log), "KAFKA_EOS_STATE_DIR": str(job.directory / name)}
     with _running(replace(job, environment={**job.environment, **own}), failpoints) as process:
-        _until(lambda: log.exists() or process.poll() is not None)
+        # The log is there before anything is in it, and something is in it before the process stops.
+        _until(lambda: process.poll() is not None or (log.exists() and log.stat().st_size > 0 and frozen(process.pid)))
         if process.poll() is not None:
             raise Invalid(f"{name} ended before {failpoints}; log:\n{job.tail()}")
         yield process
