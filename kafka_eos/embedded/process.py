@@ -22,6 +22,9 @@ from kafka_eos.ids import AppRef
 _OPEN_FILES, _LEAST_FILES = 512, 128
 """Beside sockets: what a supervisor, and a worker with its state, like to have, and what they cannot do without."""
 
+_ENDING = 2.0
+"""Seconds between the end of a process's socket and its own, at most."""
+
 
 def allow_open_files(parallelism: int) -> None:
     """Let this process, and its workers after it, hold the sockets between all pairs. ConfigError if it may not."""
@@ -84,7 +87,15 @@ class WorkerProcess:
         try:
             send(self._sock, message, sockets)
         except OSError as error:
-            raise WorkerDied(f"worker {self.pid} is gone: {error}", [self.pid]) from error
+            raise WorkerDied(f"worker {self.pid} {self._how(error)}", [self.pid]) from error
+
+    def _how(self, error: OSError) -> str:
+        """Why it hears nothing. It has ended as a rule, and how is a moment away."""
+        try:
+            self._process.wait(_ENDING)
+        except subprocess.TimeoutExpired:
+            return f"cannot be reached: {error}"
+        return self.exit
 
     def kill(self) -> None:
         """SIGKILL and reap. Its socket ends with it."""

@@ -52,8 +52,10 @@ not tell of every kill is INVALID.
 """
 PLANS = ("totals", "sums", "rounds", "once", "stages", "fan-out", "letters", "spread", "everywhere", "straight")
 """Apps of the chaos tests, and routes of ``routes.py``."""
-WHOLE = {"totals": "json.amount > 0", "rounds": "json.amount > 0", "stages": None, "spread": None, "straight": None}
+WHOLE = {"totals": "json.amount > 0", "rounds": "json.amount > 0", "stages": None, "straight": None}
 """Plans of which each input has one output, and of which inputs that holds."""
+SPREAD = ("spread", "everywhere", "rounds")
+"""Plans whose rows of a key take several ways, so that no order holds between them: each row is a key of its own."""
 MODES = ("aligned", "unaligned")
 OWN = frozenset({"TEST_JOB", "TEST_CHECKPOINTS", "TEST_INPUT", "TEST_OUTPUT", "TEST_FILES"})
 ALONE = """import os
@@ -122,16 +124,17 @@ def clean_run(bootstrap: str, directory: Path, spark: Any, plan: Plan) -> Result
     if verdict.outcome is Outcome.PASS:
         of_topics = audit_topics(_question(job, plan), spark=spark, report_dir=job.directory / "audit-topics")
         if of_topics.outcome is not Outcome.PASS:
-            verdict = of_topics
+            verdict = replace(verdict, outcome=of_topics.outcome, reasons=of_topics.reasons)
     return Result(plan, verdict, verdict.facts.committed_epochs or 0, time.monotonic() - began)
 
 
 def _question(job: Job, plan: Plan) -> Question:
     """Of the job's topics: nothing twice or out of order; nothing lost, where that can be told."""
+    key = "offset" if plan.name in SPREAD else None
     if plan.name not in WHOLE:
-        return Question(job.bootstrap, outputs=(job.output,), id="provenance")
+        return Question(job.bootstrap, outputs=(job.output,), id="provenance", key=key)
     where, schema = (None, None) if WHOLE[plan.name] is None else (WHOLE[plan.name], "amount INT")
-    return Question(job.bootstrap, (job.input,), (job.output,), id="provenance", where=where, schema=schema)
+    return Question(job.bootstrap, (job.input,), (job.output,), id="provenance", where=where, schema=schema, key=key)
 
 
 def _job(bootstrap: str, directory: Path, plan: Plan) -> Job:
