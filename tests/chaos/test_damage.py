@@ -112,6 +112,7 @@ def test_a_damaged_object_is_named_and_nothing_starts(stopped: Job, kind: str, d
     assert [event["event"] for event in events(stopped)[before:]] == ["started", "failed"]
 
 
+@pytest.mark.campaign
 def test_a_damaged_receipt_costs_nothing(new_job: NewJob) -> None:
     """Whether everything is committed is asked again, and the answer is the same."""
     job = new_job(200)

@@ -51,7 +51,7 @@ def make(new_job: NewJob, mode: str, **environment: object) -> Job:
     ("faults", "mode"),
     [
         campaign(CAPTURE, "unaligned", named="capture-unaligned"),
-        pytest.param(DECISION, "aligned", id="decision-aligned"),
+        campaign(DECISION, "aligned", named="decision-aligned"),
         campaign(CAPTURE, "aligned", named="capture-aligned"),
         campaign(DECISION, "unaligned", named="decision-unaligned"),
     ],
@@ -78,7 +78,7 @@ CELLS = [
     *((mode, name, faults) for mode in MODES for name, faults in (*plans(), *ALIGNMENT.items())),
     *(("unaligned", name, faults) for name, faults in UNDER_WAY.items()),
 ]
-USUAL = {("aligned", "barrier-2"), ("unaligned", "replayed-again")}
+USUAL = {("unaligned", "replayed-again")}
 
 
 def _cell(mode: str, name: str, faults: str) -> Any:

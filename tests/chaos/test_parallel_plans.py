@@ -74,6 +74,7 @@ def test_rows_under_way_through_two_exchanges_keep_their_order_in_a_single_worke
     _in_order(rows, payments, lambda row: account[row["id"]])
 
 
+@pytest.mark.campaign
 def test_rows_under_way_in_parts_apart_are_taken_up_by_a_single_worker(new_job: NewJob) -> None:
     """Each part is a piece of its own there, and its rows belong to it."""
     job = new_job(PAYMENTS, "routes.py", TEST_ROUTE="apart", TEST_PAUSE_AFTER=0.004)

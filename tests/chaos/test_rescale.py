@@ -16,7 +16,7 @@ from tests.marks import campaign
 NewJob = Callable[..., Job]
 
 PAYMENTS = 300
-BACKLOG = 900
+BACKLOG = 2000
 """Payments that arrive together, so that there are rows under way for some checkpoints."""
 MANY = 60_000
 """Bytes of rows under way that take one worker longer than it may take to be ready."""
@@ -47,6 +47,7 @@ def test_rescale_in_a_storm(new_job: NewJob, tmp_path: Path, mode: str) -> None:
         assert stored[-1].parallelism == workers
         assert mode == "unaligned" or not any(manifest.in_flight for manifest in stored)
 
+    job.environment["TEST_PAUSE_AFTER"] = "0"
     job.run()
 
     check_all(job)

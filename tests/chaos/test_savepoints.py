@@ -92,6 +92,7 @@ def test_a_job_goes_on_with_another_number_of_workers(new_job: NewJob, before: i
     assert manifests(life)[-1].parallelism == after
 
 
+@pytest.mark.campaign
 def test_rows_under_way_are_part_of_a_savepoint(new_job: NewJob) -> None:
     job = new_job(2000, KAFKA_EOS_PARALLELISM=3, KAFKA_EOS_CHECKPOINT_MODE="unaligned", TEST_PAUSE="0.001")
     with running(job) as run:
@@ -148,6 +149,7 @@ def test_epochs_and_terms_go_on(new_job: NewJob) -> None:
     assert (first["epoch"], first["term"]) == (last.epoch + 1, last.term + 1)
 
 
+@pytest.mark.campaign
 def test_a_job_with_a_history_of_its_own_is_refused(new_job: NewJob) -> None:
     job = new_job(200)
     job.run()
@@ -161,6 +163,7 @@ def test_a_job_with_a_history_of_its_own_is_refused(new_job: NewJob) -> None:
     assert [path.name for path in sorted((job.checkpoints / job.name / "manifests").iterdir())] == before
 
 
+@pytest.mark.campaign
 def test_another_savepoint_is_refused_later(new_job: NewJob) -> None:
     job = new_job(200)
     job.run()
@@ -174,6 +177,7 @@ def test_another_savepoint_is_refused_later(new_job: NewJob) -> None:
     assert f"with savepoint {savepoints.read(life.savepoint).id}" in shown and savepoints.read(other).id in shown
 
 
+@pytest.mark.campaign
 def test_a_damaged_savepoint_begins_nothing(new_job: NewJob) -> None:
     job = new_job(200)
     job.run()
@@ -326,7 +330,9 @@ def test_stopped_with_a_savepoint_nothing_is_open_and_all_of_it_is_committed(new
 MAKING = ("savepoint.pinned", "savepoint.staged", "savepoint.written")
 
 
-@pytest.mark.parametrize("ask", [["savepoint", "trigger"], ["stop", "--savepoint"]], ids=["trigger", "stop"])
+@pytest.mark.parametrize(
+    "ask", [pytest.param(["savepoint", "trigger"], id="trigger"), campaign(["stop", "--savepoint"], named="stop")]
+)
 @pytest.mark.parametrize("point", [campaign(MAKING[0]), MAKING[1], campaign(MAKING[2])])
 def test_a_job_that_dies_over_a_savepoint_leaves_all_of_it_or_nothing(
     new_job: NewJob, point: str, ask: list[str]

@@ -25,11 +25,12 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 @dataclass(frozen=True, slots=True)
 class PlantedBug:
-    """``within``: the first seed that finds it is smaller."""
+    """``within``: the first seed that finds it is smaller, and not below ``since``."""
 
     name: str
     plant: Plant
     within: int
+    since: int = 0
 
 
 # ---------------------------------------------------------------- barriers
@@ -247,7 +248,7 @@ BUGS = [
     PlantedBug("an epoch is decided before the last is committed", _decided_before_the_last_is_committed, 400),
     PlantedBug("output is committed before the manifest", _committed_before_the_manifest, 50),
     PlantedBug("a replaced coordinator goes on", _no_fencing, 400),
-    PlantedBug("manifests of replaced terms count", _every_manifest_counts, 700),
+    PlantedBug("manifests of replaced terms count", _every_manifest_counts, 700, since=550),
     PlantedBug("an unfinished epoch is skipped", _unfinished_epoch_is_skipped, 400),
     PlantedBug("an epoch is committed in part", _what_can_be_committed_is, 50),
 ]

@@ -104,6 +104,7 @@ def read_records(savepoint: Path) -> int:
     return sum(int(str(at["offset"])) for at in positions)
 
 
+@pytest.mark.campaign
 def test_a_running_job_serves_what_it_is_asked(new_job: NewJob) -> None:
     """With an hour between epochs: whatever is read after the first epoch was read because somebody asked."""
     job = new_job(SHUFFLED, input=2, output=1)

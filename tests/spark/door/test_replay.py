@@ -46,6 +46,7 @@ def test_a_replay_that_differs_stops_before_it_is_decided(totals: Totals, spark:
     totals.exact()
 
 
+@pytest.mark.campaign
 def test_two_forgotten_decisions(totals: Totals, spark: Any) -> None:
     """Spark replays only the newest batch, with the state before it."""
     totals.kind = "certain"
