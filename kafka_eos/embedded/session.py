@@ -173,7 +173,7 @@ class Session:
             return Ack(
                 session=self._start.session,
                 epoch=name,
-                positions={name: at for part in captured for name, at in part.positions.items()},
+                positions={source: at for part in captured for source, at in part.positions.items()},
                 sealed=tuple(
                     Sealed(of, tuple(kept)) for of, kept in sorted(self._undecided.items()) if of <= name.epoch
                 ),
