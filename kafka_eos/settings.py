@@ -160,8 +160,10 @@ class Settings(BaseSettings):
     """Unaligned: how long barriers wait for each other before they overtake."""
     buffer_timeout: Duration = 0.005
     """How long rows for another worker wait for others to go with; 0 sends each batch at once."""
-    exchange_memory: int = Field(16 << 20, ge=1 << 20)
+    exchange_memory: ByteCount = Field(16 << 20, ge=1 << 20)
     """Bytes of rows that may be on their way to and from one worker."""
+    alignment_spill: ByteCount = 0
+    """Aligned: bytes of blocked input that one worker takes over, on its local disk beyond memory; 0: senders wait."""
 
     _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
 
@@ -180,6 +182,13 @@ class Settings(BaseSettings):
                 "a barrier that overtakes after a while would overtake the one before it: it takes "
                 "max_concurrent_checkpoints=1, or 0 here"
             )
+        return value
+
+    @field_validator("alignment_spill")
+    @classmethod
+    def _only_aligned(cls, value: int, info: ValidationInfo) -> int:
+        if value and info.data.get("checkpoint_mode") != "aligned":
+            raise ValueError("only aligned barriers block input: it takes checkpoint_mode=aligned, or 0 here")
         return value
 
     @field_validator("state_write_buffer")

@@ -168,6 +168,9 @@ class Session:
                 return acknowledged()
             except OSError as error:
                 return Decline(session=self._start.session, epoch=name, reason=str(error) or type(error).__name__)
+            finally:
+                for part in captured:
+                    part.drop()
 
         def acknowledged() -> Ack:
             return Ack(

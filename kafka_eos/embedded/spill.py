@@ -1,6 +1,7 @@
 """A queue that keeps its head in memory and the rest on the local disk.
 
-For the way back of a loop, the one queue without credits: what circulates may be more than memory holds.
+For what no sender can be asked to keep: the way back of a loop, rows that a restart takes up, and what a blocked
+channel brings if its sender is not to wait.
 Rule: first in, first out, whatever is where. An entry that was on disk comes back as the bytes that ``encode`` made;
 what ``encode`` leaves alone (None) stays in memory. The file is private to the session and means nothing after it.
 """
@@ -16,19 +17,30 @@ E = TypeVar("E")
 
 
 class SpillingQueue(Generic[E]):
-    """Holds at most ``limit`` entries in memory, and those that are never spilled. Not thread-safe."""
+    """Holds entries that weigh ``limit`` together in memory, and those that are never spilled. Not thread-safe.
 
-    def __init__(self, path: Path, limit: int, encode: Callable[[E], bytes | None]) -> None:
-        self._path, self._limit, self._encode = path, limit, encode
+    ``weigh`` is what an entry counts, the same before and after it was on disk; without it, one.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        limit: int,
+        encode: Callable[[E], bytes | None],
+        weigh: Callable[[E | bytes], int] = lambda entry: 1,
+    ) -> None:
+        self._path, self._limit, self._encode, self._weigh = path, limit, encode, weigh
         self._head: deque[E | bytes] = deque()
+        self._weight = 0
+        """Of the head."""
         self._rest: deque[E | int] = deque()
         """What comes after the head, in order: entries, and lengths of those in the file."""
         self._file: Any = None
         self._read_at = self._end = 0
 
     def append(self, entry: E) -> None:
-        if not self._rest and len(self._head) < self._limit:
-            self._head.append(entry)
+        if not self._rest and self._weight < self._limit:
+            self._keep(entry)
             return
         data = self._encode(entry)
         if data is None:
@@ -44,6 +56,7 @@ class SpillingQueue(Generic[E]):
     def popleft(self) -> E | bytes:
         """IndexError if the queue is empty."""
         entry = self._head.popleft()
+        self._weight -= self._weigh(entry)
         if not self._head:
             self._refill()
         return entry
@@ -70,14 +83,18 @@ class SpillingQueue(Generic[E]):
             self._file.close()
             self._path.unlink(missing_ok=True)
 
+    def _keep(self, entry: E | bytes) -> None:
+        self._head.append(entry)
+        self._weight += self._weigh(entry)
+
     def _refill(self) -> None:
-        while self._rest and len(self._head) < self._limit:
+        while self._rest and self._weight < self._limit:
             entry = self._rest.popleft()
             if isinstance(entry, int):
-                self._head.append(self._read(self._read_at, entry))
+                self._keep(self._read(self._read_at, entry))
                 self._read_at += entry
             else:
-                self._head.append(entry)
+                self._keep(entry)
         if not self._rest and self._file is not None:
             self._file.truncate(0)
             self._read_at = self._end = 0
