@@ -22,6 +22,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, Valid
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from kafka_eos.addresses import expect_no_secret
+from kafka_eos.cores import usable_cores
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Json
@@ -97,6 +98,13 @@ LOCAL = Path(".kafka-eos")
 _OWN = ("audit", "broker", "demo")
 """What the commands of these names keep there."""
 
+_MOST_WORKERS = 128
+"""The number of key groups: one worker more would own none."""
+
+
+def _one_a_core() -> int:
+    return min(usable_cores(), _MOST_WORKERS)
+
 
 class Settings(BaseSettings):
     """All settings of one job, frozen. Build them with ``resolve``; durations are in seconds."""
@@ -152,8 +160,11 @@ class Settings(BaseSettings):
     """Start even if a checkpoint or savepoint holds state of operators that the pipeline does not have."""
     max_concurrent_checkpoints: int = Field(1, ge=1)
     """Checkpoints that may be on their way at once."""
-    parallelism: int = Field(1, ge=1, le=128)
-    """Worker processes; a checkpoint can be continued with another number."""
+    parallelism: int = Field(default_factory=_one_a_core, ge=1, le=_MOST_WORKERS)
+    """Worker processes, by default one for each core; a checkpoint can be continued with another number.
+
+    The Spark engine has a default of its own: one task for each core of the cluster.
+    """
     checkpoint_mode: Literal["aligned", "unaligned", "at-least-once", "synchronous"] = "aligned"
     """What barriers do to rows between workers; see docs/barriers.md. ``synchronous`` is for comparison only."""
     aligned_timeout: Duration = 0.0

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kafka_eos import ConfigError
+from kafka_eos.cores import usable_cores
 from kafka_eos.settings import Settings
 
 
@@ -26,7 +27,7 @@ def test_code_wins_over_cli_over_environment_over_default(monkeypatch: pytest.Mo
         (1, "code"),
         (2, "cli"),
         (3, "environment"),
-        (1, "default"),
+        (min(usable_cores(), 128), "default"),
     ]
 
 
@@ -121,6 +122,28 @@ def test_a_job_is_not_kept_where_a_command_keeps_its_own(job: str, tmp_path: Pat
         Settings.resolve().checkpoints_of(job)
 
     assert Settings.resolve(code={"checkpoint_dir": tmp_path}).checkpoints_of(job) == tmp_path / job
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (7, 7), (192, 128)])
+def test_without_a_parallelism_there_is_one_worker_a_core(
+    monkeypatch: pytest.MonkeyPatch, cores: int, workers: int
+) -> None:
+    """At most as many as there are key groups; and it is a default, which the Spark engine replaces by its own."""
+    monkeypatch.setattr("kafka_eos.settings.usable_cores", lambda: cores)
+    settings = Settings.resolve()
+
+    assert (settings.parallelism, settings.origin_of("parallelism")) == (workers, "default")
+
+
+def test_a_worker_has_the_parallelism_of_its_supervisor_whatever_it_could_use_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kafka_eos.settings.usable_cores", lambda: 6)
+    text = json.dumps(Settings.resolve().as_json())
+    monkeypatch.setattr("kafka_eos.settings.usable_cores", lambda: 1)
+    read = Settings.from_json(text)
+
+    assert (read.parallelism, read.origin_of("parallelism")) == (6, "default")
 
 
 def test_settings_are_frozen() -> None:
