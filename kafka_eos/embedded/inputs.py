@@ -25,6 +25,8 @@ class Marker:
     epoch: int
     at: float
     """When it arrived, on the worker's monotonic clock."""
+    aligned: bool = False
+    """Its epoch must leave nothing under way."""
 
 
 Entry = TypeVar("Entry")

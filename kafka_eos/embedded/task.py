@@ -118,7 +118,6 @@ class Task:
         self.inputs = {entry.channel: entry for entry in inputs}
         self._back = [entry for entry in inputs if entry.feedback]
         channels = frozenset([*self.inputs, *(("source", name) for name in parts.readers)])
-        self._mode = mode
         self._gate = Gate(channels, mode, aligned_timeout, frozenset(entry.channel for entry in self._back))
         self.replay: dict[int, Queue[Rows]] = {}
         """Rows that were under way in the epoch that this session continues, by exchange: processed before all others,
@@ -146,16 +145,15 @@ class Task:
         """A barrier has arrived behind rows that may still wait here."""
         entry = self.inputs[edge, sender]
         now = time.monotonic()
-        entry.put(Marker(epoch, now))
-        self._align(aligned)
-        if self._at_once or epoch in self._open:
-            self._report(entry.channel, epoch, now)
+        marker = Marker(epoch, now, aligned)
+        entry.put(marker)
+        if self._gate.on_receipt(epoch, aligned):
+            self._report(entry.channel, marker)
 
     def trigger(self, epoch: int, aligned: bool) -> None:
         """The barrier of the sources: their positions are the cut. ``aligned``: nothing may be left under way."""
         for name in self.parts.readers:
-            self._align(aligned)
-            self._report(("source", name), epoch, time.monotonic())
+            self._report(("source", name), Marker(epoch, time.monotonic(), aligned))
 
     def abort(self, epoch: int) -> list[PreCommit]:
         """The epoch is given up: forget what was captured of it. Returns what is to be prepared of its output.
@@ -231,7 +229,7 @@ class Task:
         first = entry.queue[0]
         if isinstance(first, Marker):
             entry.take()
-            self._report(entry.channel, first.epoch, time.monotonic())
+            self._report(entry.channel, replace(first, at=time.monotonic()))
             if self._is_held(entry):
                 self._hold(entry)
             return True
@@ -258,27 +256,21 @@ class Task:
 
     def _tick(self) -> None:
         """Alignment that takes too long becomes unaligned, also where barriers wait behind rows."""
-        if self._gate.mode is not Mode.UNALIGNED or self._at_once:
-            return
         now, patience = time.monotonic(), self._gate.aligned_timeout
+        if self._gate.mode is not Mode.UNALIGNED or not patience:
+            return
         for entry in self.inputs.values():
             marker = entry.oldest_marker()
-            if marker is not None and now >= marker.at + patience and entry.channel not in self._gate.blocked:
-                self._report(entry.channel, marker.epoch, marker.at)
+            if marker is None or marker.aligned or entry.channel in self._gate.blocked:
+                continue
+            if now >= marker.at + patience:
+                self._report(entry.channel, marker)
         gate, actions = self._gate.tick(now)
         self._carry_out(gate, actions)
 
-    @property
-    def _at_once(self) -> bool:
-        return self._gate.mode is Mode.UNALIGNED and self._gate.aligned_timeout == 0
-
-    def _align(self, aligned: bool) -> None:
-        """Keep to the job's mode, but for an epoch that must leave nothing under way."""
-        self._gate = replace(self._gate, mode=Mode.ALIGNED if aligned else self._mode)
-
-    def _report(self, channel: object, epoch: int, now: float) -> None:
+    def _report(self, channel: object, marker: Marker) -> None:
         hit("align.barrier")
-        gate, actions = self._gate.barrier(channel, epoch, now)
+        gate, actions = self._gate.barrier(channel, marker.epoch, marker.at, marker.aligned)
         self._carry_out(gate, actions)
 
     def _carry_out(self, gate: Gate, actions: Sequence[Action]) -> None:
@@ -286,8 +278,8 @@ class Task:
         self._gate = gate
         for action in actions:
             match action:
-                case Snapshot(epoch=epoch, unaligned=unaligned):
-                    self._snapshot(epoch, unaligned, first.get(epoch, math.inf))
+                case Snapshot() as snapshot:
+                    self._snapshot(snapshot, first.get(snapshot.epoch, math.inf))
                 case Complete(epoch=epoch):
                     captured, since = self._open.pop(epoch)
                     captured.aligning = time.monotonic() - since
@@ -301,7 +293,7 @@ class Task:
                 for entry in self.inputs.values():
                     marker = entry.marker(epoch)
                     if marker is not None and epoch in self._gate.logged_by(entry.channel):
-                        self._report(entry.channel, epoch, marker.at)
+                        self._report(entry.channel, marker)
 
     def _abandon(self, epoch: int) -> None:
         """The epoch's output belongs to the next one: to one that is captured already, if there is one."""
@@ -312,9 +304,9 @@ class Task:
             into = self._carried if newer is None else self._open[newer][0].precommits
             into[:0] = left.precommits
 
-    def _snapshot(self, epoch: int, unaligned: bool, since: float) -> None:
+    def _snapshot(self, snapshot: Snapshot, since: float) -> None:
         """Capture the segment. ``since``: when the first barrier came, if that was before now."""
-        began = time.monotonic()
+        epoch, began = snapshot.epoch, time.monotonic()
         self._around.flush(self.segment)
         hit("source.capture.before")
         positions = {source: reader.positions() for source, reader in self.parts.readers.items()}
@@ -325,14 +317,13 @@ class Task:
         for edge, queue in self.replay.items():
             self._log(epoch, edge, queue)
         self._log_waiting(epoch)
-        aligned = self._gate.mode is Mode.ALIGNED
         for edge in self._tails:
-            for frame in self._around.forward(edge, epoch, unaligned, aligned):
+            for frame in self._around.forward(edge, epoch, snapshot.unaligned, snapshot.aligned):
                 self._log_of(epoch, edge, captured.overtaken, "overtaken").add(frame)
         captured.blocked = time.monotonic() - began
         # Last, and when all is captured: here the next segment's snapshot may follow at once.
         for edge in self._tails:
-            self._around.forward_here(edge, epoch, aligned)
+            self._around.forward_here(edge, epoch, snapshot.aligned)
 
     def _log_waiting(self, epoch: int) -> None:
         """Rows in the input queues that stand before the barrier: overtaken by it, or on their way round a loop."""

@@ -405,6 +405,46 @@ def test_output_of_an_epoch_that_a_channel_has_skipped_goes_into_the_one_that_is
     assert sorted(subtask.prepared_at[2]) == subtask.at_snapshot[2] == [(0, 1), (0, 2)]
 
 
+@pytest.mark.parametrize(
+    ("mode", "aligned_timeout"),
+    [(Mode.UNALIGNED, 0.0), (Mode.UNALIGNED, 1e-6), (Mode.AT_LEAST_ONCE, math.inf)],
+    ids=["unaligned", "switches over", "at least once"],
+)
+@pytest.mark.parametrize("seed", range(60))
+def test_an_aligned_epoch_leaves_nothing_under_way_whatever_comes_late(
+    mode: Mode, aligned_timeout: float, seed: int
+) -> None:
+    """Barriers of an epoch that was given up may come between its own: they say nothing of how it is to be taken."""
+    cluster = Cluster(mode, aligned_timeout, seed)
+    control: dict[int, deque[tuple[Any, int]]] = {n: deque() for n in range(SUBTASKS)}
+    aligned, epoch, due, steps = set[int](), 0, False, 0
+    while epoch < 8 or due or any(control.values()):
+        steps += 1
+        assert steps < 60_000, f"epoch {epoch} is never complete"
+        if due and _whole(cluster, epoch):
+            due = False
+        elif due and epoch not in aligned and cluster.random.random() < 0.02:
+            _tell(control, _abort, epoch)
+            due = False
+        elif not due and epoch < 8 and cluster.random.random() < 0.1:
+            epoch, due = epoch + 1, True
+            if cluster.random.random() < 0.5:
+                aligned.add(epoch)
+            _tell(control, _trigger_aligned if epoch in aligned else _trigger, epoch)
+        number = cluster.random.randrange(SUBTASKS)
+        if control[number] and cluster.random.random() < 0.2:
+            errand, of = control[number].popleft()
+            errand(cluster.subtasks[number], of)
+        cluster.step()
+    cluster.drain()
+
+    for epoch in aligned:
+        parts = [subtask.done[segment, epoch] for subtask in cluster.subtasks for segment in (0, 1)]
+        assert not any(part.received or part.overtaken for part in parts)
+        for target in range(SUBTASKS):
+            assert sorted(stored(cluster, epoch)[target]) == sorted(below(cluster, epoch)[target])
+
+
 def _whole(cluster: Cluster, epoch: int) -> bool:
     """Has everybody answered?"""
     return all((segment, epoch) in subtask.done for subtask in cluster.subtasks for segment in (0, 1))
@@ -417,6 +457,10 @@ def _tell(control: dict[int, deque[tuple[Any, int]]], errand: Any, epoch: int) -
 
 def _trigger(subtask: Subtask, epoch: int) -> None:
     subtask.tasks[0].trigger(epoch, aligned=False)
+
+
+def _trigger_aligned(subtask: Subtask, epoch: int) -> None:
+    subtask.tasks[0].trigger(epoch, aligned=True)
 
 
 def _abort(subtask: Subtask, epoch: int) -> None:
