@@ -150,13 +150,34 @@ def listed(directory: Path) -> Sequence[Listed]:
     """The savepoints right below ``directory``, oldest name first; [] if it does not exist."""
     names = sorted(os.listdir(directory)) if directory.is_dir() else []
     found = (directory / name for name in names if not name.startswith(files.TEMPORARY))
-    return [_look(path) for path in found if (path / paths.SAVEPOINT).exists()]
+    return [look(path) for path in found if (path / paths.SAVEPOINT).exists()]
 
 
-def _look(path: Path) -> Listed:
+def below(directory: Path) -> Sequence[Listed]:
+    """The savepoints at or anywhere below ``directory``, by name; links are not followed. ConfigError if it is none.
+
+    A directory that cannot be looked into is listed with the reason: there may be some in it.
+    """
+    if not directory.is_dir():
+        raise ConfigError(f"{directory} is not a directory")
+    found: list[Listed] = []
+
+    def shut(error: OSError) -> None:
+        found.append(Listed(Path(error.filename), None, str(error)))
+
+    for name, names, inside in os.walk(directory, onerror=shut):
+        if paths.SAVEPOINT in inside:
+            found.append(look(Path(name)))
+            names.clear()
+        names[:] = [name for name in names if not name.startswith(files.TEMPORARY)]
+    return sorted(found, key=lambda listed: listed.path)
+
+
+def look(path: Path) -> Listed:
+    """What is at ``path``, whatever it is."""
     try:
         return Listed(path, read(path))
-    except (ConfigError, CorruptCheckpoint) as error:
+    except (ConfigError, CorruptCheckpoint, OSError) as error:
         return Listed(path, None, str(error))
 
 
@@ -257,8 +278,9 @@ def drop(path: Path) -> None:
     strange = [entry for entry in path.iterdir() if entry.name not in (paths.SAVEPOINT, paths.SAVEPOINT_FILES)]
     if strange:
         raise ConfigError(f"{path} holds {strange[0].name}, which is no part of a savepoint: nothing was removed")
-    # Renamed first: half a savepoint is never seen under its name.
-    gone = path.absolute().parent / f"{_STAGE}{secrets.token_hex(8)}"
+    # Renamed first: half a savepoint is never seen under its name. By its own name, which "." is not.
+    path = path.resolve()
+    gone = path.parent / f"{_STAGE}{secrets.token_hex(8)}"
     os.rename(path, gone)
     shutil.rmtree(gone)
 

@@ -247,6 +247,29 @@ def test_those_of_a_job_are_listed_and_a_damaged_one_hides_no_other(
     assert savepoints.listed(made.parent / "nowhere") == []
 
 
+def test_those_below_a_directory_are_found(made: Path, job: tuple[LocalStorage, Manifest], tmp_path: Path) -> None:
+    deep = tmp_path / "backup" / "2026" / "01"
+    making.write(*job, deep)
+    (made / paths.SAVEPOINT).write_bytes(b"")
+    shutil.copytree(deep, tmp_path / "backup" / ".tmp-savepoint-1" / "content")
+    (tmp_path / "backup" / "link").symlink_to(deep)
+
+    assert [(found.path, found.savepoint is not None) for found in savepoints.below(tmp_path / "backup")] == [
+        (deep, True),
+        (made, False),
+    ]
+    assert [found.path for found in savepoints.below(deep)] == [deep]
+    with pytest.raises(ConfigError, match="is not a directory"):
+        savepoints.below(tmp_path / "nowhere")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
+def test_a_directory_that_may_hide_some_is_told(made: Path) -> None:
+    made.parent.joinpath("shut").mkdir(mode=0)
+
+    assert [found.problem[:10] for found in savepoints.below(made.parent)] == ["", "[Errno 13]"]
+
+
 def test_no_job_can_have_the_name_of_the_place_of_savepoints(tmp_path: Path) -> None:
     target = savepoints.default_target(tmp_path / "orders")
 
@@ -260,6 +283,14 @@ def test_drop_removes_a_savepoint_even_if_it_is_damaged(made: Path) -> None:
     shutil.rmtree(made / "gone")
 
     savepoints.drop(made)
+
+    assert list(made.parent.iterdir()) == []
+
+
+def test_drop_knows_a_savepoint_by_whatever_name(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(made)
+
+    savepoints.drop(Path("."))
 
     assert list(made.parent.iterdir()) == []
 
