@@ -203,6 +203,38 @@ def newest_committed(storage: CheckpointStorage, job: str, *, settled: bool = Tr
     return manifest.load(storage, Manifest, paths.manifest_name(committed[0]), job)
 
 
+def committed(storage: CheckpointStorage, job: str, epoch: int) -> Manifest:
+    """The stored epoch of that number. ConfigError if there is none, or none whose output is committed.
+
+    The job may run meanwhile, and go on: what it drops is missed, never mistaken. So receipts are listed first, and
+    manifests, which are dropped before them, later.
+    """
+    try:
+        receipts = frozenset(paths.parse_receipt_name(name) for name in storage.list(paths.RECEIPTS))
+        stored = [paths.parse_manifest_name(name) for name in storage.list(paths.MANIFESTS)]
+        counted = retention.history(stored, retention.bases(storage, job))
+        for found in counted:
+            if found.epoch.n == epoch and found in receipts:
+                return manifest.load(storage, Manifest, paths.manifest_name(found), job)
+    except FileNotFoundError as error:
+        raise dropped(job, epoch) from error
+    if any(found.epoch.n == epoch for found in counted):
+        raise ConfigError(
+            f"epoch {epoch} of job {job!r} is decided, and its output not committed yet: wait for it, or finish "
+            "it, with kafka-eos doctor APP --end or by starting the job"
+        )
+    known = ", ".join(str(found.epoch) for found in sorted(counted) if found in receipts) or "none"
+    raise ConfigError(f"job {job!r} stores no epoch {epoch} that counts; committed and still stored: {known}")
+
+
+def dropped(job: str, epoch: int) -> ConfigError:
+    """The running job was faster than whoever wanted to keep an epoch of it."""
+    return ConfigError(
+        f"job {job!r} has dropped checkpoints while epoch {epoch} was to be kept: see kafka-eos checkpoints list {job} "
+        "for those that are left; the setting retained_checkpoints says how many are kept"
+    )
+
+
 # ---------------------------------------------------------------- making
 
 

@@ -24,7 +24,7 @@ from kafka_eos.coordinator.lock import job_lock
 from kafka_eos.coordinator.savepointing import Noted, note, noted
 from kafka_eos.errors import ConfigError
 from kafka_eos.settings import Settings, seconds
-from kafka_eos.state.savepoints import pin
+from kafka_eos.state.savepoints import pin, write_epoch
 
 app = typer.Typer(help="Make, list and drop savepoints: copies of a job's progress that it can begin with.",
                   no_args_is_help=True)  # fmt: skip
@@ -42,6 +42,10 @@ _NAP = 0.05
 def trigger(
     app: App,
     path: Target = None,
+    epoch: Annotated[
+        int | None,
+        typer.Option(help="Of this checkpoint, one that is still stored; the job may run, and is asked nothing."),
+    ] = None,
     timeout: Timeout = "10m",
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
@@ -49,14 +53,20 @@ def trigger(
     """Make a savepoint of a job, and print its directory.
 
     A running job takes a checkpoint for it and goes on. Of a job that does not run it is made of the newest
-    committed checkpoint, here and now.
+    committed checkpoint, here and now. With --epoch it is made of an older one: what the job has put out after that
+    epoch stays, and whoever begins with the savepoint makes it again.
 
     Example: `kafka-eos savepoint trigger orders.py --path /backup/orders-before-upgrade`
+
+    Example: `kafka-eos savepoint trigger orders.py --epoch 42`
     """
     pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
     target = _target(settings, pipeline.name, path)
     directory = settings.job_dir(pipeline.name)
-    if requests.is_running(directory):
+    if epoch is not None:
+        storage = open_job(settings, pipeline.name)
+        note(storage, write_epoch(storage, pipeline.name, epoch, target), target)
+    elif requests.is_running(directory):
         _ask(directory, requests.TakeSavepoint(path=str(target)), timeout)
     else:
         make_offline(settings, pipeline.name, target)

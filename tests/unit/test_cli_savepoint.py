@@ -113,6 +113,18 @@ def test_list_is_told_whose_or_where(arguments: tuple[str, ...]) -> None:
     assert isinstance(done.exception, ConfigError) and "say which savepoints" in str(done.exception)
 
 
+def test_a_savepoint_of_an_older_checkpoint_asks_nothing_of_the_running_job(home: Path) -> None:
+    with supervisor(job_dir(home), {}) as served:
+        code, out, shown = kafka_eos(home, "savepoint", "trigger", "app.py", "--epoch", "1", "--path", "one")
+
+    assert (code, out.strip(), served) == (0, str(home / "one"), []), shown
+    assert (savepoints.read(home / "one").epoch, savepoints.verify(home / "one")) == (1, [])
+    assert [(row["path"], row["epoch"]) for row in listed(home, "app.py")] == [("one", 1)]
+
+    code, _, shown = kafka_eos(home, "savepoint", "trigger", "app.py", "--epoch", "7")
+    assert code == 2 and "stores no epoch 7 that counts; committed and still stored: 1, 2" in shown
+
+
 def test_verify_finds_damage(home: Path) -> None:
     shutil.copytree(GOLDEN / "savepoint-1", home / "copy")
     victim = next((home / "copy" / "files").iterdir())
