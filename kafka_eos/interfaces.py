@@ -388,6 +388,9 @@ class ValueState(Protocol[T]):
         the state's places have one part only.
         """
 
+    def places(self, *parts: Any) -> Iterable[Any]:
+        """As ``within`` without the values, which a ``Ttl`` does not count as read."""
+
     def items(self) -> Iterable[tuple[Any, T]]:
         """All places and values, in no order; for audits and tests, not for the hot path."""
 

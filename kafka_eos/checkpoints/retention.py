@@ -84,14 +84,19 @@ def gather(storage: CheckpointStorage, job: str) -> Facts:
     """Read the facts. CorruptCheckpoint names an object that is not what was written."""
     manifests = [paths.parse_manifest_name(name) for name in storage.list(paths.MANIFESTS)]
     terms = [paths.parse_term_name(name) for name in storage.list(paths.TERMS)]
-    bases = [term for term, kind in terms if kind == "base"]
     return Facts(
         manifests={m: manifest.load(storage, manifest.Manifest, paths.manifest_name(m), job).files for m in manifests},
         receipts=frozenset(paths.parse_receipt_name(name) for name in storage.list(paths.RECEIPTS)),
-        bases={t: manifest.load(storage, manifest.Base, paths.base_name(t), job).resumed_id for t in bases},
+        bases=bases(storage, job),
         claims=frozenset(term for term, kind in terms if kind == "claim"),
         stored=frozenset(paths.parse_shared_name(name) for name in storage.list(paths.SHARED)),
     )
+
+
+def bases(storage: CheckpointStorage, job: str) -> dict[Term, EpochId | None]:
+    """What each term resumed from, as far as it is stored."""
+    terms = [term for term, kind in map(paths.parse_term_name, storage.list(paths.TERMS)) if kind == "base"]
+    return {t: manifest.load(storage, manifest.Base, paths.base_name(t), job).resumed_id for t in terms}
 
 
 def apply(storage: CheckpointStorage, names: Sequence[str], ensure_owner: Callable[[], None]) -> None:

@@ -150,13 +150,34 @@ def listed(directory: Path) -> Sequence[Listed]:
     """The savepoints right below ``directory``, oldest name first; [] if it does not exist."""
     names = sorted(os.listdir(directory)) if directory.is_dir() else []
     found = (directory / name for name in names if not name.startswith(files.TEMPORARY))
-    return [_look(path) for path in found if (path / paths.SAVEPOINT).exists()]
+    return [look(path) for path in found if (path / paths.SAVEPOINT).exists()]
 
 
-def _look(path: Path) -> Listed:
+def below(directory: Path) -> Sequence[Listed]:
+    """The savepoints at or anywhere below ``directory``, by name; links are not followed. ConfigError if it is none.
+
+    A directory that cannot be looked into is listed with the reason: there may be some in it.
+    """
+    if not directory.is_dir():
+        raise ConfigError(f"{directory} is not a directory")
+    found: list[Listed] = []
+
+    def shut(error: OSError) -> None:
+        found.append(Listed(Path(error.filename), None, str(error)))
+
+    for name, names, inside in os.walk(directory, onerror=shut):
+        if paths.SAVEPOINT in inside:
+            found.append(look(Path(name)))
+            names.clear()
+        names[:] = [name for name in names if not name.startswith(files.TEMPORARY)]
+    return sorted(found, key=lambda listed: listed.path)
+
+
+def look(path: Path) -> Listed:
+    """What is at ``path``, whatever it is."""
     try:
         return Listed(path, read(path))
-    except (ConfigError, CorruptCheckpoint) as error:
+    except (ConfigError, CorruptCheckpoint, OSError) as error:
         return Listed(path, None, str(error))
 
 
@@ -180,6 +201,38 @@ def newest_committed(storage: CheckpointStorage, job: str, *, settled: bool = Tr
             "kafka-eos doctor APP --end or by starting the job"
         )
     return manifest.load(storage, Manifest, paths.manifest_name(committed[0]), job)
+
+
+def committed(storage: CheckpointStorage, job: str, epoch: int) -> Manifest:
+    """The stored epoch of that number. ConfigError if there is none, or none whose output is committed.
+
+    The job may run meanwhile, and go on: what it drops is missed, never mistaken. So receipts are listed first, and
+    manifests, which are dropped before them, later.
+    """
+    try:
+        receipts = frozenset(paths.parse_receipt_name(name) for name in storage.list(paths.RECEIPTS))
+        stored = [paths.parse_manifest_name(name) for name in storage.list(paths.MANIFESTS)]
+        counted = retention.history(stored, retention.bases(storage, job))
+        for found in counted:
+            if found.epoch.n == epoch and found in receipts:
+                return manifest.load(storage, Manifest, paths.manifest_name(found), job)
+    except FileNotFoundError as error:
+        raise dropped(job, epoch) from error
+    if any(found.epoch.n == epoch for found in counted):
+        raise ConfigError(
+            f"epoch {epoch} of job {job!r} is decided, and its output not committed yet: wait for it, or finish "
+            "it, with kafka-eos doctor APP --end or by starting the job"
+        )
+    known = ", ".join(str(found.epoch) for found in sorted(counted) if found in receipts) or "none"
+    raise ConfigError(f"job {job!r} stores no epoch {epoch} that counts; committed and still stored: {known}")
+
+
+def dropped(job: str, epoch: int) -> ConfigError:
+    """The running job was faster than whoever wanted to keep an epoch of it."""
+    return ConfigError(
+        f"job {job!r} has dropped checkpoints while epoch {epoch} was to be kept: see kafka-eos checkpoints list {job} "
+        "for those that are left; the setting retained_checkpoints says how many are kept"
+    )
 
 
 # ---------------------------------------------------------------- making
@@ -257,8 +310,9 @@ def drop(path: Path) -> None:
     strange = [entry for entry in path.iterdir() if entry.name not in (paths.SAVEPOINT, paths.SAVEPOINT_FILES)]
     if strange:
         raise ConfigError(f"{path} holds {strange[0].name}, which is no part of a savepoint: nothing was removed")
-    # Renamed first: half a savepoint is never seen under its name.
-    gone = path.absolute().parent / f"{_STAGE}{secrets.token_hex(8)}"
+    # Renamed first: half a savepoint is never seen under its name. By its own name, which "." is not.
+    path = path.resolve()
+    gone = path.parent / f"{_STAGE}{secrets.token_hex(8)}"
     os.rename(path, gone)
     shutil.rmtree(gone)
 

@@ -5,6 +5,7 @@ Rule: a command that asks waits for the answer; when it returns, what it says ha
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import datetime
 from pathlib import Path
@@ -16,13 +17,14 @@ from rich.table import Table
 
 from kafka_eos.checkpoints import paths, savepoints
 from kafka_eos.checkpoints.savepoints import Listed
-from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app, open_job
+from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job, open_app, open_job
 from kafka_eos.cli.output import say, show
 from kafka_eos.coordinator import requests
 from kafka_eos.coordinator.lock import job_lock
+from kafka_eos.coordinator.savepointing import Noted, note, noted
 from kafka_eos.errors import ConfigError
 from kafka_eos.settings import Settings, seconds
-from kafka_eos.state.savepoints import pin
+from kafka_eos.state.savepoints import pin, write_epoch
 
 app = typer.Typer(help="Make, list and drop savepoints: copies of a job's progress that it can begin with.",
                   no_args_is_help=True)  # fmt: skip
@@ -40,6 +42,10 @@ _NAP = 0.05
 def trigger(
     app: App,
     path: Target = None,
+    epoch: Annotated[
+        int | None,
+        typer.Option(help="Of this checkpoint, one that is still stored; the job may run, and is asked nothing."),
+    ] = None,
     timeout: Timeout = "10m",
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
@@ -47,14 +53,20 @@ def trigger(
     """Make a savepoint of a job, and print its directory.
 
     A running job takes a checkpoint for it and goes on. Of a job that does not run it is made of the newest
-    committed checkpoint, here and now.
+    committed checkpoint, here and now. With --epoch it is made of an older one: what the job has put out after that
+    epoch stays, and whoever begins with the savepoint makes it again.
 
     Example: `kafka-eos savepoint trigger orders.py --path /backup/orders-before-upgrade`
+
+    Example: `kafka-eos savepoint trigger orders.py --epoch 42`
     """
     pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
     target = _target(settings, pipeline.name, path)
     directory = settings.job_dir(pipeline.name)
-    if requests.is_running(directory):
+    if epoch is not None:
+        storage = open_job(settings, pipeline.name)
+        note(storage, write_epoch(storage, pipeline.name, epoch, target), target)
+    elif requests.is_running(directory):
         _ask(directory, requests.TakeSavepoint(path=str(target)), timeout)
     else:
         make_offline(settings, pipeline.name, target)
@@ -66,47 +78,94 @@ def make_offline(settings: Settings, job: str, target: Path) -> None:
     storage = open_job(settings, job)
     with job_lock(settings.job_dir(job) / paths.LOCK, job):
         pinned = pin(storage, savepoints.newest_committed(storage, job), target)
-    pinned.write()
+    note(storage, pinned.write(), target)
 
 
 @app.command("list")
 def list_(
-    app: App,
+    app: Annotated[str | None, typer.Argument(help="As for `trigger`; or none, and --path.")] = None,
+    path: Annotated[
+        Path | None, typer.Option("--path", help="Those at and below this directory, of whatever job.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
-    """List the savepoints in the job's own directory of them, oldest first.
+    """List savepoints: of a job, or those at and below a directory.
+
+    Of a job: those in its own directory of them, oldest first, then those that were put elsewhere, as the job's history
+    tells; the last column says of which nothing is there any more.
 
     Example: `kafka-eos savepoint list orders.py`
+
+    Example: `kafka-eos savepoint list --path /backup`
     """
-    pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
-    where = paths.savepoints_of(settings.job_dir(pipeline.name))
-    found = [_described(listed) for listed in savepoints.listed(where)]
+    if path is not None and app is None:
+        found, where = [_described(listed) for listed in savepoints.below(path.absolute())], f"at or below {path}"
+    elif app is not None and path is None:
+        pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
+        found, where = _of_job(settings, pipeline.name)
+    else:
+        raise ConfigError("say which savepoints: those of a job (its file), or those below a directory (--path)")
     if as_json:
         for described in found:
             typer.echo(msgspec.json.encode(described).decode())
     elif found:
-        table = Table("path", "id", "epoch", "made", "state", "problem")
+        table = Table("path", "job", "id", "epoch", "made", "state", "problem")
         for described in found:
-            table.add_row(*(str(described[column]) for column in ("path", "id", "epoch", "made", "bytes", "problem")))
+            table.add_row(*map(str, described.values()))
         show(table)
     else:
-        typer.echo(f"no savepoints in {where}")
+        typer.echo(f"no savepoints {where}")
+
+
+def _of_job(settings: Settings, job: str) -> tuple[list[dict[str, object]], str]:
+    """What is known of the job's savepoints, and where they were looked for.
+
+    What has gone from the job's own directory was dropped: it is not missed there.
+    """
+    own, storage = paths.savepoints_of(settings.job_dir(job)), find_job(settings, job)
+    here = savepoints.listed(own)
+    ids = {listed.savepoint.id for listed in here if listed.savepoint is not None}
+    there = [] if storage is None else [known for known in noted(storage) if known.path.parent != own]
+    found = [_described(listed) for listed in here]
+    found += [_elsewhere(job, known) for known in there if known.id not in ids]
+    return found, f"in {own}, nor elsewhere as far as the job's history tells"
+
+
+def _elsewhere(job: str, known: Noted) -> dict[str, object]:
+    """A savepoint that the job's history tells of, and whether it is still there."""
+    listed = savepoints.look(known.path)
+    if listed.savepoint is not None and listed.savepoint.id == known.id:
+        return _described(listed)
+    if listed.savepoint is not None:
+        problem = f"gone: another savepoint, {listed.savepoint.id}, is there now"
+    elif not os.path.lexists(known.path):
+        problem = "gone: dropped, moved, or on a disk that is not mounted"
+    else:
+        problem = listed.problem
+    described = {"path": str(known.path), "job": job, "id": known.id, "epoch": known.epoch, "made": _when(known.at)}
+    return {**described, "bytes": "?", "problem": problem}
 
 
 def _described(found: Listed) -> dict[str, object]:
     savepoint = found.savepoint
     if savepoint is None:
-        return {"path": str(found.path), "id": "?", "epoch": "?", "made": "?", "bytes": "?", "problem": found.problem}
+        unknown = dict.fromkeys(("job", "id", "epoch", "made", "bytes"), "?")
+        return {"path": str(found.path), **unknown, "problem": found.problem}
     return {
         "path": str(found.path),
+        "job": savepoint.job,
         "id": savepoint.id,
         "epoch": savepoint.epoch,
-        "made": datetime.fromtimestamp(savepoint.created_at / 1000).isoformat(sep=" ", timespec="seconds"),
+        "made": _when(savepoint.created_at),
         "bytes": sum(file.size for file in savepoint.files),
         "problem": "",
     }
+
+
+def _when(at: int) -> str:
+    return datetime.fromtimestamp(at / 1000).isoformat(sep=" ", timespec="seconds")
 
 
 @app.command()

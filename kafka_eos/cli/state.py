@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import runpy
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ from rich.table import Table
 from kafka_eos.cli.output import show
 from kafka_eos.errors import ConfigError, KafkaEosError
 from kafka_eos.state.reader import Snapshot
+from kafka_eos.state.snapshot import EVERY
 
 app = typer.Typer(help="List and read the state of a savepoint or checkpoint; the job need not run.",
                   no_args_is_help=True)  # fmt: skip
@@ -65,6 +67,9 @@ def read(
     key: Annotated[
         str | None, typer.Option(help='Only this key: text, or JSON (`42`, `["a", 7]`; `"42"` for the text).')
     ] = None,
+    namespace: Annotated[
+        str | None, typer.Option(help="Only this namespace of the key, written like it; `null` is the state itself.")
+    ] = None,
     form: Annotated[Literal["json", "parquet"], typer.Option("--format", help="Parquet needs pyarrow.")] = "json",
     output: Annotated[
         Path | None, typer.Option(help="File to write, which must not exist. Default: the screen.")
@@ -75,6 +80,8 @@ def read(
 
     Example: `kafka-eos state read .kafka-eos/orders --operator total --key a7`
     """
+    if namespace is not None and key is None:
+        raise ConfigError("--namespace is one of a key: give --key too")
     if codecs is not None:
         _run(codecs)
     snapshot = open_snapshot(where)
@@ -82,7 +89,7 @@ def read(
         _parquet(snapshot, operator, state, key, output)
         return
     with _target(output) as target:
-        for found in _rows(snapshot, operator, state, key):
+        for found in _rows(snapshot, operator, state, key, namespace):
             target.write(msgspec.json.encode({"key": found[0], "value": found[1]}, enc_hook=str) + b"\n")
 
 
@@ -104,13 +111,23 @@ def open_snapshot(where: str) -> Snapshot:
     return Snapshot.open(where)
 
 
-def _rows(snapshot: Snapshot, operator: str, state: str | None, key: str | None) -> Iterable[tuple[Any, Any]]:
+def _rows(
+    snapshot: Snapshot, operator: str, state: str | None, key: str | None, namespace: str | None
+) -> Iterable[tuple[Any, Any]]:
     if key is None:
         return snapshot.read(operator, state)
-    for candidate in _keys(key):
-        if found := snapshot.find(operator, state, candidate):
+    for candidate, within in itertools.product(_keys(key), _namespaces(namespace)):
+        if found := snapshot.find(operator, state, candidate, within):
             return found
-    raise ConfigError(f"operator {operator!r} has nothing for key {key!r} in {snapshot.path}")
+    where = "" if namespace is None else f" in namespace {namespace!r}"
+    raise ConfigError(f"operator {operator!r} has nothing for key {key!r}{where} in {snapshot.path}")
+
+
+def _namespaces(text: str | None) -> list[Any]:
+    """What the text may stand for, as of a key; all of them if there is none."""
+    if text is None:
+        return [EVERY]
+    return [None, text] if text == "null" else _keys(text)
 
 
 def _keys(text: str) -> list[Any]:

@@ -8,13 +8,45 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.savepoints import Savepoint
 from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.coordinator import requests
+from kafka_eos.coordinator import history, requests
+from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.requests import Answer
 from kafka_eos.state import savepoints
+
+SAVEPOINT = "savepoint"
+"""The event of the history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A savepoint of a job, as the job's history knows it: where it was put, not whether it is there still."""
+
+    path: Path
+    id: str
+    epoch: int
+    at: int
+    """Milliseconds since the Unix epoch."""
+
+
+def note(storage: JobStorage, savepoint: Savepoint, target: Path) -> None:
+    """Tell the job's history where a savepoint was put, so that it can be listed."""
+    with suppress(OSError):  # it is made, all the same: the history is a diary, and a backup of a job may be read-only
+        History(storage).write(SAVEPOINT, path=str(target), id=savepoint.id, epoch=savepoint.epoch)
+
+
+def noted(storage: JobStorage) -> list[Noted]:
+    """The savepoints that a job's history knows, oldest first; of those put into one place the last."""
+    events = [event for event in history.read(storage) if event.get("event") == SAVEPOINT]
+    found = {str(event["path"]): event for event in events}
+    last = sorted(found.values(), key=events.index)
+    return [Noted(Path(str(e["path"])), str(e["id"]), int(str(e["epoch"])), int(str(e["at"]))) for e in last]
 
 
 class SavepointWriter:
@@ -52,7 +84,7 @@ class SavepointWriter:
             pinned = savepoints.pin(self._storage, manifest, target)
             with self._lock:
                 self._held[token] = frozenset()
-            pinned.write()
+            note(self._storage, pinned.write(), target)
             answer = Answer(epoch=manifest.epoch, path=str(target))
         except Exception as error:  # noqa: BLE001 - the answer says what was wrong; the job goes on
             answer = requests.failed(error)

@@ -33,6 +33,13 @@ class _Keyed(Protocol):
         PlanError if the state was not declared with ``namespaced=True``.
         """
 
+    def namespaces(self) -> list[Any]:
+        """The namespaces in which the key has something, in the order of their encoded bytes: the same in every run.
+
+        None among them is the namespace of the state itself. Reads a row for each value (entry, element) of the key; a
+        ``Ttl`` counts none of them as read. PlanError if the state was not declared with ``namespaced=True``.
+        """
+
 
 class KeyState(_Keyed, Protocol[T]):
     """One value."""

@@ -58,6 +58,19 @@ class Writes:
         places = sorted(merged, key=lambda place: encode(place[-1]))
         return ((place, merged[place]) for place in places if merged[place] is not None)
 
+    def namespaces(self) -> list[Any]:
+        """Namespaces of the key at hand in which some place has a value, in the order of their encoded bytes.
+
+        By place, not by namespace: a record that removes the last entry of a map leaves none of the namespace.
+        """
+        places = set(self.state.places(self.key))
+        for place, value in self._written.items():
+            if value is None:
+                places.discard(place)
+            else:
+                places.add(place)
+        return sorted({place[1] for place in places}, key=NAMESPACE_CODEC.encode)
+
 
 class _Handle:
     """A state with the key at hand, and with a namespace if it has them."""
@@ -68,13 +81,21 @@ class _Handle:
 
     def of(self, namespace: Any) -> Self:
         """The same state in a namespace of the key at hand. None is where the state itself reads and writes."""
-        if not self._namespaced:
-            raise PlanError("this state has no namespaces: declare it with namespaced=True")
+        self._expect_namespaces()
         if namespace is not None:
             NAMESPACE_CODEC.check(namespace)
         other = copy.copy(self)
         other._namespace = namespace
         return other
+
+    def namespaces(self) -> list[Any]:
+        """Those of the key at hand that have a value, whatever namespace this handle is in."""
+        self._expect_namespaces()
+        return self._writes.namespaces()
+
+    def _expect_namespaces(self) -> None:
+        if not self._namespaced:
+            raise PlanError("this state has no namespaces: declare it with namespaced=True")
 
     def _parts(self) -> tuple[Any, ...]:
         return (self._writes.key, self._namespace) if self._namespaced else (self._writes.key,)

@@ -52,15 +52,26 @@ class CachedEntryState(CachedValueState[T]):
         self._changed.clear()
 
     def within(self, *parts: Any) -> Iterator[tuple[Any, T]]:
-        changed = [place for place in self._changed.get(parts[0], ()) if place[: len(parts)] == parts]
-        here = sorted(zip(self._row_keys(changed), changed, strict=True))
-        prefix = self._layout.prefix(parts)
-        self._own(prefix, prefix)
-        for row_key, found in _overlaid(_pages(self._rows, prefix, after(prefix)), here):
+        for row_key, found in self._range(parts):
             if isinstance(found, bytes):
                 yield self._layout.place(row_key), self._decoded(found)
             elif (value := self._cache.get(found, ABSENT)) is not ABSENT:
                 yield found, value
+
+    def places(self, *parts: Any) -> Iterator[Any]:
+        for row_key, found in self._range(parts):
+            if isinstance(found, bytes):
+                yield self._layout.place(row_key)
+            elif found in self._cache:
+                yield found
+
+    def _range(self, parts: tuple[Any, ...]) -> Iterator[tuple[bytes, Any]]:
+        """Row keys that begin with ``parts``, with the row's data, or with its place if that has changed."""
+        changed = [place for place in self._changed.get(parts[0], ()) if place[: len(parts)] == parts]
+        here = sorted(zip(self._row_keys(changed), changed, strict=True))
+        prefix = self._layout.prefix(parts)
+        self._own(prefix, prefix)
+        return _overlaid(_pages(self._rows, prefix, after(prefix)), here)
 
 
 class CachedListState(CachedEntryState[T]):

@@ -20,6 +20,7 @@ from kafka_eos.checkpoints import files, paths, savepoints
 from kafka_eos.checkpoints.manifest import Manifest, named_files
 from kafka_eos.checkpoints.savepoints import Savepoint, SavepointFiles, Stage
 from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import KeyGroup
 from kafka_eos.interfaces import CheckpointStorage, FileRef, InFlight, Json, StateHandle
 from kafka_eos.state import memory
@@ -36,6 +37,22 @@ PART_BYTES = 256 << 20
 def write(storage: CheckpointStorage, manifest: Manifest, target: Path) -> Savepoint:
     """Make the savepoint ``target`` of a committed epoch of a job. ConfigError if ``target`` is taken."""
     return pin(storage, manifest, target).write()
+
+
+def write_epoch(storage: CheckpointStorage, job: str, epoch: int, target: Path) -> Savepoint:
+    """As ``write``, of the stored epoch of that number, whether the job runs or not; nothing is asked of it.
+
+    ConfigError if there is no such epoch, or the job dropped it before it could be pinned; then there is no savepoint.
+    """
+    manifest = savepoints.committed(storage, job, epoch)
+    try:
+        pinned = pin(storage, manifest, target)
+    except CorruptCheckpoint as error:
+        # Retention drops a manifest before its files: one that is there has lost a file in another way.
+        if manifest.name in storage.list(paths.MANIFESTS):
+            raise
+        raise savepoints.dropped(job, epoch) from error
+    return pinned.write()
 
 
 @dataclass(frozen=True)

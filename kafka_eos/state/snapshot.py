@@ -35,6 +35,9 @@ from kafka_eos.state.local import is_local
 from kafka_eos.state.rows import Row
 from kafka_eos.state.ttl import TIME, UNKNOWN, Timed, expired
 
+EVERY: Any = object()
+"""In place of a namespace: all of them."""
+
 _BATCH = 8192
 """Rows of a table that are converted at once."""
 
@@ -137,9 +140,14 @@ class Snapshot:
             return found.get(key)
         return {place[1] if len(place) == 2 else place[1:]: value for place, value in found.items()}
 
-    def find(self, operator: str, state: str | None, key: Any) -> list[tuple[Any, Any]]:
-        """What ``read`` gives for one key. ValueError if the state cannot have such a key."""
+    def find(self, operator: str, state: str | None, key: Any, namespace: Any = EVERY) -> list[tuple[Any, Any]]:
+        """What ``read`` gives for one key, and for one namespace of it if one is given (None is one too).
+
+        ValueError if the state cannot have such a key or namespace, ConfigError if it has no namespaces.
+        """
         info = self._info(operator, state)
+        if namespace is not EVERY:
+            return self._in_namespace(info, key, namespace)
         decode = _Decoder(info, self.max_key_groups)
         layout = decode.layout
         group = key_group(layout.codecs[0].encode(key), self.max_key_groups)
@@ -153,6 +161,13 @@ class Snapshot:
                 mine = (row for row in near if row[0] == first or not layout.plain)
                 found += (decoded for row in mine if (decoded := decode(row)) is not None)
         return found
+
+    def _in_namespace(self, info: StateInfo, key: Any, namespace: Any) -> list[tuple[Any, Any]]:
+        codec = descriptor_of(info.description).namespace
+        if codec is None:
+            raise ConfigError(f"state {info.name!r} of operator {info.operator!r} of {self.path} has no namespaces")
+        codec.encode(namespace)
+        return [found for found in self.find(info.operator, info.name, key) if found[0][1] == namespace]
 
     def to_arrow(self, operator: str, state: str | None = None) -> Any:
         """A pyarrow Table with the columns ``key`` and ``value``. ImportError without pyarrow."""

@@ -118,6 +118,10 @@ class ExpiringState(Generic[T]):
             alive.append((place, value))
         return iter(alive)
 
+    def places(self, *parts: Any) -> Iterator[Any]:
+        now = self._now()
+        return (place for place, (stamp, _) in self._inner.within(*parts) if not self._gone(stamp, now))
+
     def items(self) -> Iterator[tuple[Any, T]]:
         now = self._now()
         return ((place, value) for place, (stamp, value) in self._inner.items() if not self._gone(stamp, now))

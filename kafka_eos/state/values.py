@@ -79,6 +79,9 @@ class CachedValueState(Generic[T]):
     def within(self, *parts: Any) -> Iterator[tuple[Any, T]]:
         raise Bug(f"{self._where}: a key has one place")
 
+    def places(self, *parts: Any) -> Iterator[Any]:
+        raise Bug(f"{self._where}: a key has one place")
+
     def next_entry(self) -> int:
         raise Bug(f"{self._where}: it is not a list")
 

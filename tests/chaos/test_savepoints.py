@@ -20,7 +20,7 @@ import pytest
 from kafka_eos.checkpoints import savepoints
 from kafka_eos.ids import SplitId
 from kafka_eos.state.reader import SavepointBuilder, Snapshot
-from tests.chaos.harness import APPS, Job, check, expected, feed, open_transactions, read
+from tests.chaos.harness import APPS, Job, check, create_topic, expected, feed, open_transactions, read
 from tests.chaos.running import check_all, manifests, running
 from tests.marks import campaign
 
@@ -105,6 +105,43 @@ def test_rows_under_way_are_part_of_a_savepoint(new_job: NewJob) -> None:
     life.run()
 
     check_all(life)
+
+
+def test_any_stored_checkpoint_of_a_running_job_can_be_begun_with(new_job: NewJob) -> None:
+    """By a job of another name, with other sinks and other workers; rows that were under way then are not lost."""
+    job = new_job(
+        3000, KAFKA_EOS_PARALLELISM=3, KAFKA_EOS_CHECKPOINT_MODE="unaligned", TEST_PAUSE="0.002",
+        KAFKA_EOS_RETAINED_CHECKPOINTS=50,
+    )  # fmt: skip
+    savepoint = job.directory / "older"
+    with running(job) as run:
+        run.until_committed(4)
+        older = [manifest for manifest in manifests(job)[:-2] if manifest.in_flight]
+        assert older, "nothing was under way"
+        epoch = older[-1].epoch
+        asked = kafka_eos(job, "savepoint", "trigger", str(job.app), "--epoch", str(epoch), "--path", str(savepoint))
+        run.until_all_committed()
+        run.drain()
+    check_all(job)
+    assert asked[:2] == (0, f"{savepoint}\n"), asked
+    before = [part for part in sorted(job.files.glob("part-*")) if int(part.name.split("-")[1]) <= epoch]
+    life = second_life(job, savepoint, KAFKA_EOS_PARALLELISM="2", TEST_PAUSE="0")
+    life.name, life.output = f"{job.name}-again", f"{job.output}-again"
+    life.environment["TEST_FILES"] = str(life.directory / "files")
+    create_topic(job.bootstrap, life.output, 3)
+
+    life.run()
+
+    rows = [
+        json.loads(line)
+        for part in (*before, *sorted(life.directory.glob("files/part-*")))
+        for line in part.read_bytes().splitlines()
+    ]
+    wanted = expected(read(job.bootstrap, job.input))
+    assert sorted((row["account"], row["total"], row["id"]) for row in rows) == sorted(wanted)
+    assert len(read(job.bootstrap, life.output)) == len(wanted) - sum(
+        len(part.read_bytes().splitlines()) for part in before
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,16 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
+from typer.testing import CliRunner
 
 from kafka_eos.checkpoints import paths, savepoints
+from kafka_eos.cli import app as cli
+from kafka_eos.cli.savepoint import make_offline
 from kafka_eos.coordinator import requests
 from kafka_eos.coordinator.lock import is_held, job_lock
 from kafka_eos.coordinator.requests import Answer, Request, Stop, TakeCheckpoint, TakeSavepoint, Unanswered
 from kafka_eos.errors import ConfigError, Fatal, JobLocked
+from kafka_eos.settings import Settings
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 JOB = "golden-rocksdb"
@@ -70,6 +74,55 @@ def test_a_savepoint_is_made_listed_verified_and_dropped(home: Path) -> None:
     assert kafka_eos(home, "savepoint", "drop", str(path))[0] == 0
     assert not path.exists()
     assert kafka_eos(home, "savepoint", "list", "app.py")[1].startswith("no savepoints in ")
+
+
+def listed(home: Path, *arguments: str) -> list[dict[str, str]]:
+    """What ``savepoint list`` shows, as path below ``home``, epoch and problem."""
+    code, out, shown = kafka_eos(home, "savepoint", "list", *arguments, "--json")
+    assert code == 0, shown
+    rows = map(json.loads, filter(lambda line: line.startswith("{"), out.splitlines()))
+    return [{**row, "path": os.path.relpath(row["path"], home)} for row in rows]
+
+
+def test_savepoints_elsewhere_are_listed_until_they_are_gone_and_then_as_gone(home: Path) -> None:
+    settings = Settings.resolve(cli={"checkpoint_dir": home / ".kafka-eos"})
+    own = f".kafka-eos/{JOB}.savepoints/own"
+    for path in ("backup/one", "backup/two", "backup/three", own):
+        make_offline(settings, JOB, home / path)
+    shutil.rmtree(home / "backup/two")
+    shutil.rmtree(home / "backup/three")
+    shutil.copytree(GOLDEN / "savepoint-1", home / "backup/three")
+
+    rows = listed(home, "app.py")
+
+    assert [row["path"] for row in rows] == [own, "backup/one", "backup/two", "backup/three"]
+    problems = [row["problem"].split(",")[0] for row in rows]
+    assert problems == ["", "", "gone: dropped", "gone: another savepoint"]
+    assert {(row["job"], row["epoch"]) for row in rows} == {(JOB, 2)}
+
+    moved = shutil.move(home / ".kafka-eos", home / "moved")
+    found = listed(home, "app.py", "--checkpoint-dir", str(moved))
+    assert [row["id"] for row in found] == [row["id"] for row in rows], "known by its id, and not twice"
+    assert [row["path"] for row in listed(home, "--path", "backup")] == ["backup/one", "backup/three"]
+
+
+@pytest.mark.parametrize("arguments", [(), ("app.py", "--path", ".")])
+def test_list_is_told_whose_or_where(arguments: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(cli, ["savepoint", "list", *arguments])
+
+    assert isinstance(done.exception, ConfigError) and "say which savepoints" in str(done.exception)
+
+
+def test_a_savepoint_of_an_older_checkpoint_asks_nothing_of_the_running_job(home: Path) -> None:
+    with supervisor(job_dir(home), {}) as served:
+        code, out, shown = kafka_eos(home, "savepoint", "trigger", "app.py", "--epoch", "1", "--path", "one")
+
+    assert (code, out.strip(), served) == (0, str(home / "one"), []), shown
+    assert (savepoints.read(home / "one").epoch, savepoints.verify(home / "one")) == (1, [])
+    assert [(row["path"], row["epoch"]) for row in listed(home, "app.py")] == [("one", 1)]
+
+    code, _, shown = kafka_eos(home, "savepoint", "trigger", "app.py", "--epoch", "7")
+    assert code == 2 and "stores no epoch 7 that counts; committed and still stored: 1, 2" in shown
 
 
 def test_verify_finds_damage(home: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoint_samples import JOB, MANIFEST
+from checkpoint_samples import JOB, MANIFEST, SAVEPOINT
 
 from kafka_eos.checkpoints import paths, retention, savepoints
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, publish
@@ -16,7 +17,7 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import requests
 from kafka_eos.coordinator.desk import Desk
 from kafka_eos.coordinator.requests import TakeCheckpoint, TakeSavepoint
-from kafka_eos.coordinator.savepointing import SavepointWriter
+from kafka_eos.coordinator.savepointing import SavepointWriter, note, noted
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import FileRef, InFlight, Outcome
 
@@ -100,6 +101,8 @@ def test_retention_waits_for_a_savepoint_and_the_job_does_not(
     writer.close()
 
     assert (savepoints.read(target).epoch, savepoints.verify(target)) == (7, [])
+    (known,) = noted(storage)
+    assert (known.path, known.id, known.epoch) == (target, savepoints.read(target).id, 7)
     assert requests.pending(home) == []
     assert (token in writer, writer.held) == (False, frozenset())
     retention.retain(storage, JOB, 1, _ours, writer.held)
@@ -123,3 +126,14 @@ def test_what_a_checkpoint_that_is_given_up_was_to_serve_waits_again(
 
     assert desk.wants_savepoint, "the next one must leave nothing under way, too"
     writer.close()
+
+
+def test_a_savepoint_is_made_though_the_diary_cannot_be_written(home: Path, storage: LocalStorage) -> None:
+    def full(name: str, line: str) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    storage.append = full  # type: ignore[method-assign]
+
+    note(storage, SAVEPOINT, home)
+
+    assert noted(storage) == []

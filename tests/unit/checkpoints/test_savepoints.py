@@ -14,13 +14,13 @@ import pytest
 from checkpoint_samples import JOB, MANIFEST
 
 import kafka_eos
-from kafka_eos.checkpoints import paths, savepoints
+from kafka_eos.checkpoints import paths, retention, savepoints
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, publish
 from kafka_eos.checkpoints.savepoints import Savepoint, SavepointFiles
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch, token
-from kafka_eos.interfaces import InFlight, Outcome, StateDescriptor
+from kafka_eos.interfaces import FileRef, InFlight, Outcome, StateDescriptor
 from kafka_eos.schemas import KeyCodec, MsgpackCodec
 from kafka_eos.state import savepoints as making
 from kafka_eos.state.backends import open_backend
@@ -247,6 +247,29 @@ def test_those_of_a_job_are_listed_and_a_damaged_one_hides_no_other(
     assert savepoints.listed(made.parent / "nowhere") == []
 
 
+def test_those_below_a_directory_are_found(made: Path, job: tuple[LocalStorage, Manifest], tmp_path: Path) -> None:
+    deep = tmp_path / "backup" / "2026" / "01"
+    making.write(*job, deep)
+    (made / paths.SAVEPOINT).write_bytes(b"")
+    shutil.copytree(deep, tmp_path / "backup" / ".tmp-savepoint-1" / "content")
+    (tmp_path / "backup" / "link").symlink_to(deep)
+
+    assert [(found.path, found.savepoint is not None) for found in savepoints.below(tmp_path / "backup")] == [
+        (deep, True),
+        (made, False),
+    ]
+    assert [found.path for found in savepoints.below(deep)] == [deep]
+    with pytest.raises(ConfigError, match="is not a directory"):
+        savepoints.below(tmp_path / "nowhere")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
+def test_a_directory_that_may_hide_some_is_told(made: Path) -> None:
+    made.parent.joinpath("shut").mkdir(mode=0)
+
+    assert [found.problem[:10] for found in savepoints.below(made.parent)] == ["", "[Errno 13]"]
+
+
 def test_no_job_can_have_the_name_of_the_place_of_savepoints(tmp_path: Path) -> None:
     target = savepoints.default_target(tmp_path / "orders")
 
@@ -260,6 +283,14 @@ def test_drop_removes_a_savepoint_even_if_it_is_damaged(made: Path) -> None:
     shutil.rmtree(made / "gone")
 
     savepoints.drop(made)
+
+    assert list(made.parent.iterdir()) == []
+
+
+def test_drop_knows_a_savepoint_by_whatever_name(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(made)
+
+    savepoints.drop(Path("."))
 
     assert list(made.parent.iterdir()) == []
 
@@ -307,6 +338,83 @@ def test_a_job_without_a_committed_epoch_has_none(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="no committed checkpoint"):
         savepoints.newest_committed(storage, JOB)
+
+
+def later(job: tuple[LocalStorage, Manifest], epoch: int, *, committed: bool = True, term: int = 3) -> None:
+    """One more epoch of the job, without files."""
+    values = {name: getattr(job[1], name) for name in job[1].__struct_fields__}
+    publish(job[0], Manifest(**{**values, "epoch": epoch, "term": term, "states": (), "in_flight": ()}))
+    if committed:
+        publish(job[0], Receipt(job=JOB, epoch=epoch, term=term, created_at=0, outcomes=(Outcome.COMMITTED,)))
+
+
+def test_an_older_epoch_becomes_a_savepoint_with_its_rows_under_way(
+    job: tuple[LocalStorage, Manifest], tmp_path: Path
+) -> None:
+    later(job, 8)
+    later(job, 9, committed=False)
+
+    made = making.write_epoch(job[0], JOB, 7, tmp_path / "seven")
+
+    assert (made.epoch, made.term, made.in_flight) == (7, 3, job[1].in_flight)
+    assert savepoints.verify(tmp_path / "seven") == []
+    assert restored(tmp_path / "seven", tmp_path / "scratch") == ROWS
+
+
+def test_only_a_committed_epoch_that_counts_becomes_one(job: tuple[LocalStorage, Manifest], tmp_path: Path) -> None:
+    later(job, 8, committed=False)
+    later(job, 9, committed=False, term=2)
+    target = tmp_path / "never"
+
+    with pytest.raises(ConfigError, match="epoch 8 of job 'totals' is decided, and its output not committed yet"):
+        making.write_epoch(job[0], JOB, 8, target)
+    for epoch in (6, 9):
+        with pytest.raises(ConfigError, match=f"stores no epoch {epoch} that counts; committed and still stored: 7"):
+            making.write_epoch(job[0], JOB, epoch, target)
+    assert not target.exists()
+
+
+class Dropping(LocalStorage):
+    """Of a running job that drops all epochs but the newest when the first ``what`` of an object is tried."""
+
+    def __init__(self, storage: LocalStorage, what: str) -> None:
+        super().__init__(storage.root)
+        self.what = what
+
+    def read(self, name: str) -> bytes:
+        self._drop(f"read {name.split('/')[0]}")
+        return super().read(name)
+
+    def fetch(self, ref: FileRef, target: Path) -> None:
+        self._drop("fetch")
+        super().fetch(ref, target)
+
+    def _drop(self, doing: str) -> None:
+        if doing == self.what:
+            self.what = ""
+            retention.retain(self, JOB, 1, lambda: None)
+
+
+@pytest.mark.parametrize("what", ["read terms", "read manifests", "fetch"])
+def test_retention_that_is_faster_leaves_nothing_half(
+    job: tuple[LocalStorage, Manifest], tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later(job, 8)
+    (tmp_path / "backup").mkdir()
+    monkeypatch.setattr("kafka_eos.checkpoints.files.link", lambda source, target: False)
+
+    with pytest.raises(ConfigError, match="has dropped checkpoints while epoch 7 was to be kept"):
+        making.write_epoch(Dropping(job[0], what), JOB, 7, tmp_path / "backup" / "seven")
+
+    assert list((tmp_path / "backup").iterdir()) == []
+
+
+def test_a_file_that_was_lost_otherwise_is_named(job: tuple[LocalStorage, Manifest], tmp_path: Path) -> None:
+    lost = job[0].root / paths.SHARED / job[1].states[0].files[0].sha256
+    lost.unlink()
+
+    with pytest.raises(CorruptCheckpoint, match=lost.name):
+        making.write_epoch(job[0], JOB, 7, tmp_path / "never")
 
 
 # ---------------------------------------------------------------- crashes

@@ -240,9 +240,47 @@ def test_a_state_with_namespaces_is_its_own_namespace_none(bench: Any) -> None:
     assert bench.run(verbs(function(declare_spaces, step)), ["a1"]).values == [5, 5, 0]
 
 
-def test_namespaces_must_be_declared(bench: Any) -> None:
+@pytest.mark.parametrize("use", [lambda seen: seen.of("x").get(), lambda seen: seen.namespaces()])
+def test_namespaces_must_be_declared(bench: Any, use: Callable[[Any], Any]) -> None:
     with pytest.raises(PlanError, match="namespaced=True"):
-        bench.run(verbs(function(declare_list, lambda self, key, value: [self.seen.of("x").get()])), ["a1"])
+        bench.run(verbs(function(declare_list, lambda self, key, value: [use(self.seen)])), ["a1"])
+
+
+def test_the_namespaces_of_a_key_are_those_that_have_something(bench: Any) -> None:
+    """Before and after a checkpoint, with what the record itself has written, and without what it refused."""
+
+    def step(self: Any, key: str, value: str) -> list[Any]:
+        into_spaces(self, key, value)
+        listed = [state.namespaces() for state in (self.value, self.list, self.map, self.sum)]
+        assert listed == [listed[0]] * 4
+        assert self.value.of("z").namespaces() == listed[0]
+        return [listed[0]]
+
+    line = bench.line(verbs(function(declare_spaces, step)))
+
+    out = bench.push(line, ["ay1", "bz1", "ax1", "az9", "a-3", "ay0"])
+    assert out.values == [["y"], ["z"], ["x", "y"], ["x", "y", None], ["x", None]]
+
+    restored = bench.line(verbs(function(declare_spaces, step)), [bench.snapshot("op")])
+
+    assert bench.push(restored, ["aw1", "ax0", "bz0"]).values == [["w", "x", None], ["w", None], []]
+
+
+def test_a_namespace_is_there_until_its_last_entry_is_gone(bench: Any) -> None:
+    def step(self: Any, key: str, value: str) -> list[Any]:
+        if value == "a1":
+            for window in (200, -1, 7, ("x", 1), b"b", "text"):
+                self.map.of(window).put("one", 1)
+                self.map.of(window).put("two", 2)
+        else:
+            for entry in ("one", "two")[: int(value[1]) - 1]:
+                self.map.of(7).remove(entry)
+        return [self.map.namespaces()]
+
+    line = bench.line(verbs(function(declare_spaces, step)))
+    every = [7, ("x", 1), "text", b"b", 200, -1]
+
+    assert bench.push(line, ["a1", "a2", "a3"]).values == [every, every, [n for n in every if n != 7]]
 
 
 # ---------------------------------------------------------------- time to live

@@ -79,6 +79,24 @@ def test_namespaces_of_a_key(world: World) -> None:
     assert maps.get(("k", 3, "a")) == "3a"
 
 
+def test_places_are_those_that_have_a_value(world: World) -> None:
+    backend = world.open()
+    maps = backend.value(MAPS)
+    for place in (("k", 2, "a"), ("k", 1, "b"), ("k", 1, "a"), ("other", 1, "a")):
+        maps.put(place, place)
+    snapshot(world, backend)
+    maps.delete(("k", 2, "a"))
+    maps.put(("k", 3, "a"), 0)
+    maps.view([("k", 4, "a")])
+
+    assert list(maps.places("k")) == [("k", 1, "a"), ("k", 1, "b"), ("k", 3, "a")]
+    assert list(maps.places("k", 1)) == [("k", 1, "a"), ("k", 1, "b")]
+
+    plain = backend.value(StateDescriptor("plain", KEY, JsonText("number")))
+    with pytest.raises(Bug, match="a key has one place"):
+        plain.places("k")
+
+
 def test_many_entries_come_in_pages(world: World) -> None:
     backend = world.open(cache_entries=100)
     state = backend.value(StateDescriptor("map", KEY, JsonText("number"), "map", entry=NumberCodec()))

@@ -147,10 +147,12 @@ class KindsModel(RuleBasedStateMachine):
     @rule(name=st.sampled_from(["map", "list", "windows", "maps", "events"]), key=keys)
     def go_through(self, name: str, key: Any) -> None:
         """In the order of encoded bytes; that of a list is the order in which its elements were added."""
+        places = list(self.state(name, key).places(key))
         found = list(self.state(name, key).within(key))
         expected = {place: value for place, value in self.model.alive(name, self.now).items() if place[0] == key}
 
         assert dict(found) == expected
+        assert places == [p for p, _ in found]
         assert [p for p, _ in found] == (sorted(expected) if name in ("list", "events") else [p for p, _ in found])
         if name in ("map", "windows"):
             assert [p for p, _ in found] == sorted(expected, key=lambda place: KEY.encode(place[1]))

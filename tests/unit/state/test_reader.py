@@ -274,6 +274,33 @@ def test_a_registered_codec_gives_its_values(job: Job, tmp_path: Path) -> None:
         register_codec("avro", lambda schema: own("avro"))
 
 
+@pytest.mark.parametrize("kind", ["memory", "rocksdb"])
+def test_one_namespace_of_a_key_is_read(job: Job, kind: Kind) -> None:
+    windows = {("a", 10): 1, ("a", "10"): 2, ("a", ("x", 1)): 3, ("a", None): 4, ("a", "null"): 5, ("b", 7): 6}
+    both = {("a", 10, "x"): 1, ("a", 10, "y"): 2, ("a", 20, "x"): 3}
+    snapshot = job.savepoint(kind, 2, {"op": {WINDOWS: windows, BOTH: both, SUM: {"a": 1}}})
+
+    def read(state: str, namespace: str, key: str = "a") -> Any:
+        ask = ["--operator", "op", "--state", state, "--key", key, "--namespace", namespace]
+        done = CliRunner().invoke(cli, ["state", "read", str(snapshot.path), *ask])
+        return done.exception or [json.loads(line)["value"] for line in done.stdout.splitlines()]
+
+    texts = ("10", '"10"', '["x", 1]', "null", '"null"')
+    assert [read("windows", text) for text in texts] == [[1], [2], [3], [4], [5]]
+    assert read("both", "10") == [1, 2]
+    assert snapshot.find("op", "windows", "a", None) == [(("a", None), 4)]
+    assert "nothing for key 'a' in namespace '7'" in str(read("windows", "7"))
+    assert "'sum' of operator 'op'" in str(read("sum", "7")) and "has no namespaces" in str(read("sum", "7"))
+
+
+def test_a_namespace_is_one_of_a_key(job: Job) -> None:
+    path = str(job.savepoint("memory", 1, {"op": {WINDOWS: {("a", 10): 1}}}).path)
+
+    done = CliRunner().invoke(cli, ["state", "read", path, "--operator", "op", "--namespace", "10"])
+
+    assert isinstance(done.exception, ConfigError) and "give --key too" in str(done.exception)
+
+
 def test_a_field_that_is_null_in_the_first_rows_and_not_in_later_ones_goes_to_parquet(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,6 +171,21 @@ def test_reads_that_count_renew_what_an_iteration_returns(world: World, clock: C
     assert list(state.within("k")) == [(("k", "a"), 1)]
 
 
+def test_places_have_not_expired_and_listing_them_renews_nothing(world: World, clock: Clock) -> None:
+    ttl = Ttl(10, refresh="read-write")
+    state = world.open(clock=clock).value(StateDescriptor("map", KEY, NUMBER, "map", entry=KEY, ttl=ttl))
+    state.put(("k", "a"), 1)
+    clock.now += 6_000
+    state.put(("k", "b"), 2)
+
+    assert list(state.places("k")) == [("k", "a"), ("k", "b")]
+
+    clock.now += 4_000
+
+    assert list(state.places("k")) == [("k", "b")]
+    assert state.get(("k", "a")) is None
+
+
 def test_a_view_hides_what_has_expired_and_stamps_what_is_written(world: World, clock: Clock) -> None:
     state = world.open(clock=clock).value(value(Ttl(10)))
     state.put("old", 1)
