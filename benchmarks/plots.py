@@ -58,6 +58,22 @@ def _checkpoint_cost(figure: Any, rows: Sequence[Row]) -> None:
     _dress(axes, "per cent of the rate lost, each pair of windows and their mean", "", legend=False, from_zero=False)
 
 
+def _alignment(figure: Any, rows: Sequence[Row]) -> None:
+    rate, checkpoint = figure.subplots(1, 2)
+    _bars(rate, rows, "spill", "rate", 1e-3)
+    _dress(rate, "thousand rows a second", "", legend=False, from_zero=False)
+    _bars(checkpoint, rows, "spill", "checkpoint", 1.0)
+    _dress(checkpoint, "seconds a checkpoint", "", legend=False, from_zero=False)
+
+
+def _backpressure(figure: Any, rows: Sequence[Row]) -> None:
+    memory, under_way = figure.subplots(1, 2)
+    slow = [{**row, "under_way": row["in"] - row["out"]} for row in rows if row["part"] == "slow"]
+    for axes, of, what in ((memory, "memory", "MB, all processes"), (under_way, "under_way", "rows under way")):
+        _lines(axes, slow, "at", of, "mode", 1.0)
+        _dress(axes, "seconds", what)
+
+
 def _exchange(figure: Any, rows: Sequence[Row]) -> None:
     hops, delay, rate = figure.subplots(1, 3)
     _bars(hops, [row for row in rows if row["part"] in ("hops", "kafka")], "what", "rate", 1e-3)
@@ -132,6 +148,8 @@ def _spark(figure: Any, rows: Sequence[Row]) -> None:
 
 _DRAWINGS: Mapping[str, tuple[Callable[[Any, Sequence[Row]], None], tuple[float, float]]] = {
     "abs_paper": (_abs_paper, (7.5, 4.2)),
+    "alignment": (_alignment, (9.0, 3.0)),
+    "backpressure": (_backpressure, (9.0, 3.4)),
     "checkpoint_cost": (_checkpoint_cost, (8.5, 3.6)),
     "exchange": (_exchange, (13.0, 4.0)),
     "skew": (_skew, (10.5, 4.0)),

@@ -54,6 +54,7 @@ class Job:
             **os.environ,
             "PYTHONPATH": str(_ROOT),
             "KAFKA_EOS_BOOTSTRAP_SERVERS": bootstrap,
+            "KAFKA_EOS_PARALLELISM": "1",  # the one that is killed has all of the state
             "BENCH_INPUT": _INPUT,
             "BENCH_OUTPUT": _OUTPUT,
             "BENCH_DIRECTORY": str(home),

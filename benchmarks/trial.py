@@ -68,6 +68,7 @@ def run(contender: Contender, source: str, records: int, wanted: Expected, broke
         **os.environ,
         "PYTHONPATH": str(_ROOT),
         "KAFKA_EOS_BOOTSTRAP_SERVERS": broker.bootstrap,
+        "KAFKA_EOS_PARALLELISM": "1",  # all contenders work in one process, unless they say otherwise
         "BENCH_BOOTSTRAP": broker.bootstrap,
         "BENCH_INPUT": source,
         "BENCH_OUTPUT": output,

@@ -86,7 +86,7 @@ def _vouched(plan: Plan) -> Iterator[str]:
             yield (
                 f"{node.kind} {node.name!r} is local=True: you vouch that all records of a key are in one partition of "
                 "every source, and that partitions of the same number hold the same keys; state behind it can be "
-                "restored with the same parallelism, or with 1"
+                "restored with the same parallelism, or with 1, so set it: by default it is the number of cores"
             )
 
 

@@ -22,6 +22,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, Valid
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from kafka_eos.addresses import expect_no_secret
+from kafka_eos.cores import usable_cores
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Json
@@ -97,6 +98,13 @@ LOCAL = Path(".kafka-eos")
 _OWN = ("audit", "broker", "demo")
 """What the commands of these names keep there."""
 
+_MOST_WORKERS = 128
+"""The number of key groups: one worker more would own none."""
+
+
+def _one_a_core() -> int:
+    return min(usable_cores(), _MOST_WORKERS)
+
 
 class Settings(BaseSettings):
     """All settings of one job, frozen. Build them with ``resolve``; durations are in seconds."""
@@ -152,16 +160,21 @@ class Settings(BaseSettings):
     """Start even if a checkpoint or savepoint holds state of operators that the pipeline does not have."""
     max_concurrent_checkpoints: int = Field(1, ge=1)
     """Checkpoints that may be on their way at once."""
-    parallelism: int = Field(1, ge=1, le=128)
-    """Worker processes; a checkpoint can be continued with another number."""
+    parallelism: int = Field(default_factory=_one_a_core, ge=1, le=_MOST_WORKERS)
+    """Worker processes, by default one for each core; a checkpoint can be continued with another number.
+
+    The Spark engine has a default of its own: one task for each core of the cluster.
+    """
     checkpoint_mode: Literal["aligned", "unaligned", "at-least-once", "synchronous"] = "aligned"
     """What barriers do to rows between workers; see docs/barriers.md. ``synchronous`` is for comparison only."""
     aligned_timeout: Duration = 0.0
     """Unaligned: how long barriers wait for each other before they overtake."""
     buffer_timeout: Duration = 0.005
     """How long rows for another worker wait for others to go with; 0 sends each batch at once."""
-    exchange_memory: int = Field(16 << 20, ge=1 << 20)
+    exchange_memory: ByteCount = Field(16 << 20, ge=1 << 20)
     """Bytes of rows that may be on their way to and from one worker."""
+    alignment_spill: ByteCount = 0
+    """Aligned: bytes of blocked input that one worker takes over, on its local disk beyond memory; 0: senders wait."""
 
     _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
 
@@ -180,6 +193,13 @@ class Settings(BaseSettings):
                 "a barrier that overtakes after a while would overtake the one before it: it takes "
                 "max_concurrent_checkpoints=1, or 0 here"
             )
+        return value
+
+    @field_validator("alignment_spill")
+    @classmethod
+    def _only_aligned(cls, value: int, info: ValidationInfo) -> int:
+        if value and info.data.get("checkpoint_mode") != "aligned":
+            raise ValueError("only aligned barriers block input: it takes checkpoint_mode=aligned, or 0 here")
         return value
 
     @field_validator("state_write_buffer")

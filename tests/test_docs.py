@@ -152,6 +152,8 @@ def test_the_settings_table_has_every_setting_with_its_default() -> None:
 
 
 def _default(name: str) -> str:
+    if name == "parallelism":
+        return "cores"
     default = Settings.model_fields[name].get_default(call_default_factory=True)
     return "–" if default is None else str(default)
 

@@ -21,13 +21,14 @@ ENGINES = JOB | {"embedded", "spark"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "addresses": set(),
+    "cores": set(),
     "records": set(),
     "ids": {"errors"},
     "interfaces": {"ids", "records"},
     "failpoints": {"errors"},
     "provenance": BASE,
     "protocol": BASE,
-    "settings": BASE,
+    "settings": BASE | {"cores"},
     "schemas": BASE,
     "plan": BASE,
     # checkpoints: the one namer of files, and savepoints; schemas: the offline reader decodes what they encoded

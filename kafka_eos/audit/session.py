@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_eos.devbroker.jars import fetch_jars
 from kafka_eos.devbroker.java import find_java
 from kafka_eos.errors import ConfigError
+from kafka_eos.spark.live import is_live, is_submitted, submitted_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +38,7 @@ def session(
     long: bool = False,
 ) -> Iterator[SparkSession]:
     """The session ``given``; under spark-submit the one that the program has; else one of its own, which it stops."""
-    found = given or _submitted_session()
+    found = given or submitted_session()
     if found is not None:
         _require_connector(found)
         yield found
@@ -65,12 +66,13 @@ def open_session(
     for minutes of work; ``partitions`` of shuffles are the least. ConfigError if Java or pyspark is missing, or if
     the program has a session: the audit would take its settings, and end it.
     """
-    if _is_live():
+    _require_pyspark()
+    if is_live():
         raise ConfigError(
             "this program has a live Spark session: pass it to the audit (spark=…; it needs the jars that `kafka-eos "
             "jars` prints), or stop it first"
         )
-    submitted = _is_submitted()
+    submitted = is_submitted()
     jars = () if submitted else fetch_jars("spark")
     if not submitted:
         os.environ.setdefault("JAVA_HOME", str(Path(find_java()).resolve().parents[1]))
@@ -95,25 +97,9 @@ def open_session(
     return spark
 
 
-def _is_submitted() -> bool:
-    return "PYSPARK_GATEWAY_PORT" in os.environ
-
-
-def _is_live() -> bool:
-    """Whether the program has a session, or a context that one would be made on."""
+def _require_pyspark() -> None:
     if find_spec("pyspark") is None:
         raise ConfigError("the audit runs on PySpark, which is not installed: pip install 'kafka-eos[spark]'")
-    from pyspark import SparkContext
-
-    return SparkContext._active_spark_context is not None
-
-
-def _submitted_session() -> SparkSession | None:
-    if not _is_submitted() or not _is_live():
-        return None
-    from pyspark.sql import SparkSession
-
-    return SparkSession.builder.getOrCreate()
 
 
 def _require_connector(spark: SparkSession) -> None:

@@ -73,8 +73,10 @@ class LiveView:
     def _measure(self, facts: Mapping[str, object]) -> None:
         now = time.monotonic()
         done = int(str(facts["records_in"]))
-        if done >= self._facts["records_in"] and now > self._since:
-            self._rate = (done - self._facts["records_in"]) / (now - self._since)
+        before = self._facts["records_in"]
+        more = done - before if done >= before else done  # a restart counts from 0
+        if now > self._since:
+            self._rate = more / (now - self._since)
         self._since = now
         self._facts.update(facts)
 

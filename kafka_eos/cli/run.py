@@ -31,7 +31,10 @@ def run(
     ] = None,
     state_backend: Annotated[str | None, typer.Option(help="`rocksdb` or `memory`.")] = None,
     parallelism: Annotated[
-        int | None, typer.Option("--parallelism", "-p", help="Worker processes. May differ from the last run's.")
+        int | None,
+        typer.Option(
+            "--parallelism", "-p", help="Worker processes; default: one a core. May differ from the last run's."
+        ),
     ] = None,
     checkpoint_mode: Annotated[
         str | None,
@@ -99,12 +102,19 @@ def _engine(name: str, master: str | None) -> Callable[..., None]:
 
 def _run(pipeline: Pipeline, settings: Settings, runs: Callable[..., None], until_caught_up: bool = False) -> None:
     plan = pipeline.plan()
-    say("running ", (plan.name, "bold"), f", checkpoints in {settings.checkpoints_of(plan.name)}")
+    workers = _workers(settings) if runs is run_embedded else ""
+    say("running ", (plan.name, "bold"), f"{workers}, checkpoints in {settings.checkpoints_of(plan.name)}")
     if brokers := _brokers(plan, settings):
         say(f"asking Kafka at {', '.join(brokers)} …")
     with LiveView(plan.name) as view:
         runs(plan, pipeline.app, settings, observers=(view,), until_caught_up=until_caught_up)
     say("drained and committed")
+
+
+def _workers(settings: Settings) -> str:
+    """How many there will be, and whether anybody has said so."""
+    count, given = settings.parallelism, settings.origin_of("parallelism") != "default"
+    return f" with {count} worker{'s' if count > 1 else ''}{'' if given else ' (by default one a core)'}"
 
 
 def _brokers(plan: Plan, settings: Settings) -> list[str]:

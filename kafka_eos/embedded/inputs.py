@@ -1,7 +1,8 @@
 """The queues in front of a segment: rows and barriers that have arrived and are not processed yet.
 
-Rule: a barrier keeps its place among the rows of its channel even when it was reported early, because what stands
-before it belongs to its epoch.
+Rules: a barrier keeps its place among the rows of its channel even when it was reported early, because what stands
+before it belongs to its epoch. A sender gets credit for each row once: when it is processed, or, while its channel is
+blocked, when it is held here (``hold``). So what is paid for stands before what is not.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from kafka_eos.records import Batch
 
@@ -24,16 +25,21 @@ class Marker:
     epoch: int
     at: float
     """When it arrived, on the worker's monotonic clock."""
+    aligned: bool = False
+    """Its epoch must leave nothing under way."""
 
 
-class Queue(Protocol):
+Entry = TypeVar("Entry")
+
+
+class Queue(Protocol[Entry]):
     """First in, first out; ``queue[0]`` is the next entry."""
 
-    def append(self, entry: Rows | Marker, /) -> None: ...
-    def popleft(self) -> Rows | Marker: ...
-    def __getitem__(self, index: int, /) -> Rows | Marker: ...
+    def append(self, entry: Entry, /) -> None: ...
+    def popleft(self) -> Entry: ...
+    def __getitem__(self, index: int, /) -> Entry: ...
     def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[Rows | Marker]: ...
+    def __iter__(self) -> Iterator[Entry]: ...
 
 
 @dataclass(slots=True)
@@ -44,8 +50,14 @@ class Input:
     sender: int
     feedback: bool = False
     """The way back of a loop: it has no credits, because the loop would wait for itself."""
-    queue: Queue = field(default_factory=lambda: deque[Any]())
+    queue: Queue[Rows | Marker] = field(default_factory=lambda: deque[Any]())
+    may_hold: int = 0
+    """Bytes that may be held here while the channel is blocked; 0: its sender waits."""
     _markers: deque[Marker] = field(default_factory=deque)
+    _unpaid: deque[int] = field(default_factory=deque)
+    """Sizes of the last entries of the queue, in bytes: those whose sender has no credit back."""
+    _held: int = 0
+    """Bytes of the entries before them."""
 
     @property
     def channel(self) -> tuple[int, int]:
@@ -54,14 +66,37 @@ class Input:
 
     def put(self, entry: Rows | Marker) -> None:
         self.queue.append(entry)
+        self._unpaid.append(size_of(entry))
         if isinstance(entry, Marker):
             self._markers.append(entry)
 
     def take(self) -> Rows | Marker:
+        held = len(self._unpaid) < len(self.queue)
         entry = self.queue.popleft()
+        if held:
+            self._held -= size_of(entry)
+        else:
+            self._unpaid.popleft()
         if isinstance(entry, Marker):
             self._markers.popleft()
         return entry
+
+    def hold(self) -> int:
+        """Hold what waits here, as far as it may be held; returns bytes of credit that the sender gets for it."""
+        before = self._held
+        while self._unpaid and self._held < self.may_hold:
+            self._held += self._unpaid.popleft()
+        return self._held - before
+
+    @property
+    def owed(self) -> int:
+        """Bytes of credit that the sender gets when the next entry is processed."""
+        return self._unpaid[0] if len(self._unpaid) == len(self.queue) else 0
+
+    @property
+    def unpaid(self) -> int:
+        """Entries whose sender waits."""
+        return len(self._unpaid)
 
     def before(self, epoch: int) -> Iterator[Rows]:
         """Rows that stand before the barrier of ``epoch``; all if it has not arrived."""
@@ -82,3 +117,8 @@ class Input:
     def waiting(self) -> int:
         """Entries that are not processed."""
         return len(self.queue)
+
+
+def size_of(entry: Rows | Marker) -> int:
+    """In bytes, as far as it is known: rows of the same worker have no size until they are encoded."""
+    return len(entry) if isinstance(entry, bytes) else 0

@@ -1,8 +1,9 @@
 """The channels between workers: one Unix socket a pair of workers, all exchanges on it, credits for each channel.
 
 A channel is one exchange from one sender to one receiver. A sender may have ``window`` bytes on the way; what is
-more waits in its own queue, and ``room`` says so, until the receiver has *processed* rows and gives credit back. So a
-slow operator slows down those who feed it, back to the sources, and memory is bounded by windows.
+more waits in its own queue, and ``room`` says so, until the receiver has *processed* rows and gives credit back (or
+holds them on its disk, ``Input.hold``). So a slow operator slows down those who feed it, back to the sources, and
+memory is bounded by windows.
 
 Rule: channels are FIFO, except for a barrier that is told to overtake; what it overtakes is returned by ``overtake``,
 to become part of the snapshot. Nothing here blocks: the worker's one thread pumps. Sockets belong to one session, so
@@ -137,7 +138,7 @@ class Network:
     def __init__(self, peers: Mapping[int, socket.socket], edges: int, window: int) -> None:
         self._peers = {subtask: _Peer(subtask, sock) for subtask, sock in peers.items()}
         self._channels = {(edge, target): _Channel() for edge in range(edges) for target in peers}
-        self._window = window
+        self.window = window
         self._selector = selectors.DefaultSelector()
         for peer in self._peers.values():
             self._selector.register(peer.sock, selectors.EVENT_READ, peer)
@@ -163,7 +164,7 @@ class Network:
         peer.urgent.append(_HEAD.pack(0, Kind.BARRIER, edge, epoch))
         return overtaken + [body for _, _, body in channel.waiting]
 
-    def processed(self, edge: int, sender: int, size: int) -> None:
+    def credit(self, edge: int, sender: int, size: int) -> None:
         """Give credit back for rows of ``size`` bytes."""
         peer = self._peers[sender]
         if not peer.gone:
@@ -202,7 +203,7 @@ class Network:
         peer, channel = self._peers[target], self._channels[edge, target]
         while channel.waiting and not peer.gone:
             kind, number, body = channel.waiting[0]
-            if kind is Kind.ROWS and channel.on_the_way and channel.on_the_way + len(body) > self._window:
+            if kind is Kind.ROWS and channel.on_the_way and channel.on_the_way + len(body) > self.window:
                 return
             channel.waiting.popleft()
             if kind is Kind.ROWS:

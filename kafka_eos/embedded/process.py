@@ -36,7 +36,7 @@ def allow_open_files(parallelism: int) -> None:
     if most < sockets + _LEAST_FILES:
         raise ConfigError(
             f"parallelism={parallelism} takes {sockets + _LEAST_FILES} open files, and the system allows {hard} "
-            "(ulimit -Hn): raise that limit, or run fewer workers"
+            "(ulimit -Hn): raise that limit, or set a lower parallelism"
         )
 
 

@@ -168,12 +168,15 @@ class Session:
                 return acknowledged()
             except OSError as error:
                 return Decline(session=self._start.session, epoch=name, reason=str(error) or type(error).__name__)
+            finally:
+                for part in captured:
+                    part.drop()
 
         def acknowledged() -> Ack:
             return Ack(
                 session=self._start.session,
                 epoch=name,
-                positions={name: at for part in captured for name, at in part.positions.items()},
+                positions={source: at for part in captured for source, at in part.positions.items()},
                 sealed=tuple(
                     Sealed(of, tuple(kept)) for of, kept in sorted(self._undecided.items()) if of <= name.epoch
                 ),

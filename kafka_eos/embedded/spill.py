@@ -1,8 +1,10 @@
 """A queue that keeps its head in memory and the rest on the local disk.
 
-For the way back of a loop, the one queue without credits: what circulates may be more than memory holds.
+For what no sender can be asked to keep: the way back of a loop, rows that a restart takes up, and what a blocked
+channel brings if its sender is not to wait.
 Rule: first in, first out, whatever is where. An entry that was on disk comes back as the bytes that ``encode`` made;
-what ``encode`` leaves alone (None) stays in memory. The file is private to the session and means nothing after it.
+what ``encode`` leaves alone (None) stays in memory. The files are private to the session and mean nothing after it;
+each goes when it has been read, so that a queue that is never empty does not fill the disk.
 """
 
 from __future__ import annotations
@@ -10,40 +12,75 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import IO, Generic, TypeVar
 
 E = TypeVar("E")
+PART = 64 << 20
+"""Bytes after which a new file is begun."""
+
+
+class _File:
+    """A part of what is on the disk. An entry is in one of them as a whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.end = path, 0
+        self._file: IO[bytes] = path.open("w+b")
+
+    def append(self, data: bytes) -> None:
+        self._file.seek(self.end)
+        self._file.write(data)
+        self.end += len(data)
+
+    def read(self, at: int, size: int) -> bytes:
+        self._file.seek(at)
+        return self._file.read(size)
+
+    def drop(self) -> None:
+        self._file.close()
+        self._path.unlink(missing_ok=True)
 
 
 class SpillingQueue(Generic[E]):
-    """Holds at most ``limit`` entries in memory, and those that are never spilled. Not thread-safe."""
+    """Holds entries that weigh ``limit`` together in memory, and those that are never spilled. Not thread-safe.
 
-    def __init__(self, path: Path, limit: int, encode: Callable[[E], bytes | None]) -> None:
-        self._path, self._limit, self._encode = path, limit, encode
+    ``weigh`` is what an entry counts, the same before and after it was on disk; without it, one.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        limit: int,
+        encode: Callable[[E], bytes | None],
+        weigh: Callable[[E | bytes], int] = lambda entry: 1,
+    ) -> None:
+        self._path, self._limit, self._encode, self._weigh = path, limit, encode, weigh
         self._head: deque[E | bytes] = deque()
+        self._weight = 0
+        """Of the head."""
         self._rest: deque[E | int] = deque()
-        """What comes after the head, in order: entries, and lengths of those in the file."""
-        self._file: Any = None
-        self._read_at = self._end = 0
+        """What comes after the head, in order: entries, and lengths of those on the disk."""
+        self._files: deque[_File] = deque()
+        self._begun = self._read_at = 0
+        """How many files there have been, and where the next entry is in the oldest that is left."""
 
     def append(self, entry: E) -> None:
-        if not self._rest and len(self._head) < self._limit:
-            self._head.append(entry)
+        if not self._rest and self._weight < self._limit:
+            self._keep(entry)
             return
         data = self._encode(entry)
-        if data is None:
+        if not data:  # None, or nothing that would take room
             self._rest.append(entry)
             return
-        if self._file is None:
-            self._file = self._path.open("w+b")
-        self._file.seek(self._end)
-        self._file.write(data)
-        self._end += len(data)
+        if not self._files or self._files[-1].end >= PART:
+            self._files.append(_File(self._path.with_name(f"{self._path.name}.{self._begun}")))
+            self._begun += 1
+        self._files[-1].append(data)
         self._rest.append(len(data))
 
     def popleft(self) -> E | bytes:
         """IndexError if the queue is empty."""
         entry = self._head.popleft()
+        self._weight -= self._weigh(entry)
         if not self._head:
             self._refill()
         return entry
@@ -57,32 +94,33 @@ class SpillingQueue(Generic[E]):
 
     def __iter__(self) -> Iterator[E | bytes]:
         yield from self._head
-        at = self._read_at
+        number, at = 0, self._read_at
         for entry in self._rest:
-            if isinstance(entry, int):
-                yield self._read(at, entry)
-                at += entry
-            else:
+            if not isinstance(entry, int):
                 yield entry
+                continue
+            if at == self._files[number].end:
+                number, at = number + 1, 0
+            yield self._files[number].read(at, entry)
+            at += entry
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._path.unlink(missing_ok=True)
+        for file in self._files:
+            file.drop()
+        self._files.clear()
+
+    def _keep(self, entry: E | bytes) -> None:
+        self._head.append(entry)
+        self._weight += self._weigh(entry)
 
     def _refill(self) -> None:
-        while self._rest and len(self._head) < self._limit:
+        while self._rest and self._weight < self._limit:
             entry = self._rest.popleft()
-            if isinstance(entry, int):
-                self._head.append(self._read(self._read_at, entry))
-                self._read_at += entry
-            else:
-                self._head.append(entry)
-        if not self._rest and self._file is not None:
-            self._file.truncate(0)
-            self._read_at = self._end = 0
-
-    def _read(self, at: int, size: int) -> bytes:
-        self._file.seek(at)
-        data: bytes = self._file.read(size)
-        return data
+            if not isinstance(entry, int):
+                self._keep(entry)
+                continue
+            self._keep(self._files[0].read(self._read_at, entry))
+            self._read_at += entry
+            if self._read_at == self._files[0].end:
+                self._files.popleft().drop()
+                self._read_at = 0

@@ -19,7 +19,7 @@ from typing import Any
 
 from kafka_eos.embedded.checks import check_rows
 from kafka_eos.embedded.control import Start
-from kafka_eos.embedded.inputs import Input, Marker, Rows
+from kafka_eos.embedded.inputs import Input, Marker, Rows, size_of
 from kafka_eos.embedded.network import BarrierArrived, Network
 from kafka_eos.embedded.outgoing import Outgoing
 from kafka_eos.embedded.spill import SpillingQueue
@@ -53,8 +53,8 @@ from kafka_eos.state.scratch import Scratch
 
 _LOCAL_ROOM = 8
 """Batches that may wait for another segment of the same worker."""
-_LOOP_IN_MEMORY = 256
-"""Batches on the way back of a loop that stay in memory; more are spilled to the local disk."""
+_IN_MEMORY = 256
+"""Batches of a spilling queue that stay in memory; more go to the local disk."""
 _WORK = 16
 """Entries that are processed between two looks at the network and at the supervisor."""
 
@@ -176,15 +176,25 @@ class Stage:
 
     def _input(self, exchange: str, sender: int) -> Input:
         edge = self._edges[exchange]
-        if not isinstance(self._plan.node(exchange), Feedback):
+        if isinstance(self._plan.node(exchange), Feedback):
+            return Input(edge, sender, feedback=True, queue=self._spilling(f"loop-{edge}", edge))
+        held = self._settings.alignment_spill // (len(self._edges) * self._parallelism)
+        if not held:
             return Input(edge, sender)
-        queue = SpillingQueue[Any](
-            self._local / f"loop-{edge}",
-            _LOOP_IN_MEMORY,
-            lambda entry: None if isinstance(entry, Marker) else self.as_now(edge, entry),
-        )
+        queue = self._spilling(f"held-{edge}-{sender}", edge, self._network.window, size_of)
+        return Input(edge, sender, queue=queue, may_hold=held)
+
+    def _spilling(
+        self, file: str, edge: int, limit: int = _IN_MEMORY, weigh: Callable[[Any], int] = lambda entry: 1
+    ) -> SpillingQueue[Any]:
+        """A queue for what nobody can be asked to send later."""
+
+        def encode(entry: Rows | Marker) -> bytes | None:
+            return None if isinstance(entry, Marker) else self.as_now(edge, entry)
+
+        queue = SpillingQueue[Any](self._local / file, limit, encode, weigh)
         self._closing.callback(queue.close)
-        return Input(edge, sender, feedback=True, queue=queue)
+        return queue
 
     def _senders(self, exchange: str) -> Sequence[int]:
         """Who sends to this subtask; rows of a loop come back to where they were, and forwarded ones stay there."""
@@ -203,7 +213,10 @@ class Stage:
         return write
 
     def _replay(self) -> None:
-        """Take the rows that were under way in the epoch before, as far as they are routed to this worker."""
+        """Take the rows that were under way in the epoch before, as far as they are routed to this worker.
+
+        They may be more than memory holds: those of a slow loop are.
+        """
         wires = {node.name: node.wire for node in self._plan.exchanges if node.wire is not None}
         for part in self._start.in_flight:
             check_rows(part, wires)
@@ -214,8 +227,12 @@ class Stage:
         for number, (name, frame) in enumerate(in_flight.load(self._storage, self._local / "in-flight", kept)):
             batch = wire.decode(frame, wires[name])
             edge = self._edges[name]
-            own = (part for target, part in split[name](number, batch) if target == self._subtask)
-            self._by_edge[edge].replay.extend((edge, part) for part in own)
+            replay = self._by_edge[edge].replay
+            if edge not in replay:
+                replay[edge] = self._spilling(f"replay-{edge}", edge)
+            for target, own in split[name](number, batch):
+                if target == self._subtask:
+                    replay[edge].append(own)
         if kept:
             hit("in-flight.replayed")
 
@@ -271,6 +288,8 @@ class Stage:
     def abort(self, epoch: EpochId) -> list[PreCommit]:
         """The epoch is given up. Returns what must still be prepared of its output."""
         captured = self._parts.pop(epoch.epoch.n, [])
+        for part in captured:
+            part.drop()
         left = [prepare for part in captured for prepare in part.precommits]
         return left + [prepare for task in self.tasks for prepare in task.abort(epoch.epoch.n)]
 
@@ -286,16 +305,13 @@ class Stage:
         return total_lag(reader.lag() for reader in self.readers.values())
 
     def store(self, captured: Captured) -> tuple[InFlight, ...]:
-        """Upload rows under way. Called on the background thread."""
-        groups = [(False, edge, rows) for edge, rows in sorted(captured.received.items())]
-        groups += [(True, edge, rows) for edge, rows in sorted(captured.overtaken.items())]
-        return tuple(self._store(overtaken, edge, rows) for overtaken, edge, rows in groups if rows)
+        """Upload rows under way. Called on the background thread. OSError if they cannot be stored."""
+        groups = [(False, edge, log) for edge, log in sorted(captured.received.items())]
+        groups += [(True, edge, log) for edge, log in sorted(captured.overtaken.items())]
+        return tuple(self._store(overtaken, edge, log) for overtaken, edge, log in groups)
 
-    def _store(self, overtaken: bool, edge: int, rows: Sequence[Rows]) -> InFlight:
-        scratch = self._local / f"frames-{edge}-{'overtaken' if overtaken else 'received'}"
-        frames = (part if isinstance(part, bytes) else self._frame(edge, [part]) for part in rows)
-        exchange, codec = self._exchanges[edge].name, self._codecs[edge]
-        stored = in_flight.store(self._storage, scratch, exchange, codec, frames, overtaken)
+    def _store(self, overtaken: bool, edge: int, log: in_flight.Log) -> InFlight:
+        stored = log.store(self._storage, self._exchanges[edge].name, self._codecs[edge], overtaken)
         hit("in-flight.stored")
         return stored
 
@@ -323,18 +339,24 @@ class Stage:
 
     def processed(self, edge: int, sender: int, rows: Rows) -> None:
         if isinstance(rows, bytes) and sender != self._subtask:
-            self._network.processed(edge, sender, len(rows))
             self.received += 1
+
+    def credit(self, edge: int, sender: int, size: int) -> None:
+        if size and sender != self._subtask:
+            self._network.credit(edge, sender, size)
 
     def room(self, edge: int) -> bool:
         local = self._by_edge[edge].inputs[edge, self._subtask]
         if local.feedback:
             return True  # a loop that waited for itself would never go on
-        return local.waiting < _LOCAL_ROOM and self._network.room(edge)
+        return local.unpaid < _LOCAL_ROOM and self._network.room(edge)
 
-    def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> list[Rows]:
+    def log(self, segment: Segment, edge: int, epoch: int, name: str) -> in_flight.Log:
+        return in_flight.Log(self._local / f"frames-{segment.index}-{edge}-{epoch}-{name}")
+
+    def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> Sequence[bytes]:
         self._outgoing[edge].flush()
-        overtaken: list[Rows] = []
+        overtaken: list[bytes] = []
         for target in self._senders(self._exchanges[edge].name):
             if target == self._subtask:
                 continue
@@ -353,7 +375,9 @@ class Stage:
         if len(parts) == len(self.tasks):
             # Older ones that are not complete never will be: somewhere they were given up. Their output is due now.
             for older in sorted((number for number in self._parts if number < epoch), reverse=True):
-                parts[0].precommits[:0] = [prepare for part in self._parts.pop(older) for prepare in part.precommits]
+                for left in reversed(self._parts.pop(older)):
+                    left.drop()
+                    parts[0].precommits[:0] = left.precommits
             self._done(epoch, self._parts.pop(epoch))
 
     def _sender(self, edge: int) -> Callable[[Batch[Any]], None]:

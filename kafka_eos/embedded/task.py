@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from kafka_eos.embedded.inputs import Input, Marker, Rows
+from kafka_eos.embedded.inputs import Input, Marker, Queue, Rows
+from kafka_eos.exchange.in_flight import Log
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Positions, PreCommit, Reader, StateBackend, Upload, Writer
@@ -37,14 +37,19 @@ class Captured:
     positions: dict[str, Positions]
     uploads: list[Upload]
     precommits: list[PreCommit]
-    received: dict[int, list[Rows]] = field(default_factory=dict)
+    received: dict[int, Log] = field(default_factory=dict)
     """Rows that had arrived here, or arrived before the barrier of their channel."""
-    overtaken: dict[int, list[Rows]] = field(default_factory=dict)
+    overtaken: dict[int, Log] = field(default_factory=dict)
     """Rows that had not left yet: they come after those that the receivers had."""
     blocked: float = 0.0
     """Seconds that the snapshot kept the worker from processing."""
     aligning: float = 0.0
     """Seconds from the first barrier to the last."""
+
+    def drop(self) -> None:
+        """Its rows under way are stored, or nobody wants them."""
+        for log in (*self.received.values(), *self.overtaken.values()):
+            log.drop()
 
 
 class Surroundings(Protocol):
@@ -62,16 +67,22 @@ class Surroundings(Protocol):
         """The rows for a log, whatever the user's code will do to their values when they are processed."""
 
     def processed(self, edge: int, sender: int, rows: Rows) -> None:
-        """The rows are processed: who sent them may send more."""
+        """The rows are processed."""
+
+    def credit(self, edge: int, sender: int, size: int) -> None:
+        """The sender may send so many bytes more."""
 
     def room(self, edge: int) -> bool:
         """May more rows be made for this exchange?"""
 
-    def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> list[Rows]:
+    def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> Sequence[bytes]:
         """Send the barrier to all other subtasks; returns the rows that it overtakes."""
 
     def forward_here(self, edge: int, epoch: int, aligned: bool) -> None:
         """Pass the barrier on in this subtask."""
+
+    def log(self, segment: Segment, edge: int, epoch: int, name: str) -> Log:
+        """A new log of the epoch, by that name, for rows that are under way on the exchange."""
 
     def captured(self, segment: Segment, epoch: int, captured: Captured) -> None:
         """The segment's part of the epoch is complete."""
@@ -107,10 +118,10 @@ class Task:
         self.inputs = {entry.channel: entry for entry in inputs}
         self._back = [entry for entry in inputs if entry.feedback]
         channels = frozenset([*self.inputs, *(("source", name) for name in parts.readers)])
-        self._mode = mode
         self._gate = Gate(channels, mode, aligned_timeout, frozenset(entry.channel for entry in self._back))
-        self.replay: deque[tuple[int, Batch[Any]]] = deque()
-        """Rows that were under way in the epoch that this session continues: processed before all others."""
+        self.replay: dict[int, Queue[Rows]] = {}
+        """Rows that were under way in the epoch that this session continues, by exchange: processed before all others,
+        one exchange after the other."""
         self._sealed = first_epoch - 1
         """The newest epoch that the writers have sealed. They seal each, whatever becomes of it, in turn."""
         self._carried: list[PreCommit] = []
@@ -123,7 +134,10 @@ class Task:
     def rows(self, edge: int, sender: int, rows: Rows) -> None:
         """Rows have arrived."""
         entry = self.inputs[edge, sender]
-        entry.put(rows)
+        held = self._is_held(entry)
+        entry.put(self._around.as_now(edge, rows) if held else rows)
+        if held:
+            self._hold(entry)
         for epoch in self._gate.logged_by(entry.channel):
             self._log(epoch, edge, [rows])
 
@@ -131,16 +145,15 @@ class Task:
         """A barrier has arrived behind rows that may still wait here."""
         entry = self.inputs[edge, sender]
         now = time.monotonic()
-        entry.put(Marker(epoch, now))
-        self._align(aligned)
-        if self._at_once or epoch in self._open:
-            self._report(entry.channel, epoch, now)
+        marker = Marker(epoch, now, aligned)
+        entry.put(marker)
+        if self._gate.on_receipt(epoch, aligned):
+            self._report(entry.channel, marker)
 
     def trigger(self, epoch: int, aligned: bool) -> None:
         """The barrier of the sources: their positions are the cut. ``aligned``: nothing may be left under way."""
         for name in self.parts.readers:
-            self._align(aligned)
-            self._report(("source", name), epoch, time.monotonic())
+            self._report(("source", name), Marker(epoch, time.monotonic(), aligned))
 
     def abort(self, epoch: int) -> list[PreCommit]:
         """The epoch is given up: forget what was captured of it. Returns what is to be prepared of its output.
@@ -149,7 +162,9 @@ class Task:
         """
         self._gate, _ = self._gate.abort(epoch)
         if epoch in self._open:
-            self._carried += self._open.pop(epoch)[0].precommits
+            captured, _ = self._open.pop(epoch)
+            captured.drop()
+            self._carried += captured.precommits
         return self._seal(epoch)
 
     def _seal(self, epoch: int) -> list[PreCommit]:
@@ -176,7 +191,8 @@ class Task:
 
     def read(self, batch_size: int, wait: float) -> int:
         """Read from every source of the segment once; returns the number of records. ``wait`` seconds at most."""
-        if self.replay or not self.parts.readers or not self._room() or any(e.waiting > _ROUND for e in self._back):
+        behind = any(self.replay.values()) or any(entry.waiting > _ROUND for entry in self._back)
+        if behind or not self.parts.readers or not self._room():
             return 0
         records = 0
         for name, reader in self.parts.readers.items():
@@ -190,18 +206,18 @@ class Task:
     @property
     def idle(self) -> bool:
         """Nothing is waiting here."""
-        return not self.replay and not any(entry.queue for entry in self.inputs.values())
+        return not any(self.replay.values()) and not any(entry.queue for entry in self.inputs.values())
 
     def _room(self) -> bool:
         return all(map(self._around.room, self._tails))
 
     def _step(self) -> bool:
-        if self.replay:
-            if not self._room():
-                return False
-            edge, batch = self.replay.popleft()
-            self._around.push(self.segment, self._heads[edge], batch)
-            return True
+        for edge, queue in self.replay.items():
+            if queue:
+                if not self._room():
+                    return False
+                self._process(edge, queue.popleft())
+                return True
         blocked = self._gate.blocked
         return any(self._take(entry) for entry in self._fairly() if entry.channel not in blocked)
 
@@ -213,40 +229,48 @@ class Task:
         first = entry.queue[0]
         if isinstance(first, Marker):
             entry.take()
-            self._report(entry.channel, first.epoch, time.monotonic())
+            self._report(entry.channel, replace(first, at=time.monotonic()))
+            if self._is_held(entry):
+                self._hold(entry)
             return True
         if not self._room():
             return False
+        owed = entry.owed
         entry.take()
-        self._around.push(self.segment, self._heads[entry.edge], self._around.decode(entry.edge, first))
+        self._process(entry.edge, first)
         self._around.processed(entry.edge, entry.sender, first)
+        self._around.credit(entry.edge, entry.sender, owed)
         return True
+
+    def _is_held(self, entry: Input) -> bool:
+        """Is the channel blocked, and its sender not to wait for that?"""
+        return entry.may_hold > 0 and entry.channel in self._gate.blocked
+
+    def _hold(self, entry: Input) -> None:
+        self._around.credit(entry.edge, entry.sender, entry.hold())
+
+    def _process(self, edge: int, rows: Rows) -> None:
+        self._around.push(self.segment, self._heads[edge], self._around.decode(edge, rows))
 
     # ------------------------------------------------------------ barriers
 
     def _tick(self) -> None:
         """Alignment that takes too long becomes unaligned, also where barriers wait behind rows."""
-        if self._gate.mode is not Mode.UNALIGNED or self._at_once:
-            return
         now, patience = time.monotonic(), self._gate.aligned_timeout
+        if self._gate.mode is not Mode.UNALIGNED or not patience:
+            return
         for entry in self.inputs.values():
             marker = entry.oldest_marker()
-            if marker is not None and now >= marker.at + patience and entry.channel not in self._gate.blocked:
-                self._report(entry.channel, marker.epoch, marker.at)
+            if marker is None or marker.aligned or entry.channel in self._gate.blocked:
+                continue
+            if now >= marker.at + patience:
+                self._report(entry.channel, marker)
         gate, actions = self._gate.tick(now)
         self._carry_out(gate, actions)
 
-    @property
-    def _at_once(self) -> bool:
-        return self._gate.mode is Mode.UNALIGNED and self._gate.aligned_timeout == 0
-
-    def _align(self, aligned: bool) -> None:
-        """Keep to the job's mode, but for an epoch that must leave nothing under way."""
-        self._gate = replace(self._gate, mode=Mode.ALIGNED if aligned else self._mode)
-
-    def _report(self, channel: object, epoch: int, now: float) -> None:
+    def _report(self, channel: object, marker: Marker) -> None:
         hit("align.barrier")
-        gate, actions = self._gate.barrier(channel, epoch, now)
+        gate, actions = self._gate.barrier(channel, marker.epoch, marker.at, marker.aligned)
         self._carry_out(gate, actions)
 
     def _carry_out(self, gate: Gate, actions: Sequence[Action]) -> None:
@@ -254,8 +278,8 @@ class Task:
         self._gate = gate
         for action in actions:
             match action:
-                case Snapshot(epoch=epoch, unaligned=unaligned):
-                    self._snapshot(epoch, unaligned, first.get(epoch, math.inf))
+                case Snapshot() as snapshot:
+                    self._snapshot(snapshot, first.get(snapshot.epoch, math.inf))
                 case Complete(epoch=epoch):
                     captured, since = self._open.pop(epoch)
                     captured.aligning = time.monotonic() - since
@@ -269,19 +293,20 @@ class Task:
                 for entry in self.inputs.values():
                     marker = entry.marker(epoch)
                     if marker is not None and epoch in self._gate.logged_by(entry.channel):
-                        self._report(entry.channel, epoch, marker.at)
+                        self._report(entry.channel, marker)
 
     def _abandon(self, epoch: int) -> None:
         """The epoch's output belongs to the next one: to one that is captured already, if there is one."""
         if epoch in self._open:
-            left = self._open.pop(epoch)[0].precommits
+            left, _ = self._open.pop(epoch)
+            left.drop()
             newer = min((other for other in self._open if other > epoch), default=None)
             into = self._carried if newer is None else self._open[newer][0].precommits
-            into[:0] = left
+            into[:0] = left.precommits
 
-    def _snapshot(self, epoch: int, unaligned: bool, since: float) -> None:
+    def _snapshot(self, snapshot: Snapshot, since: float) -> None:
         """Capture the segment. ``since``: when the first barrier came, if that was before now."""
-        began = time.monotonic()
+        epoch, began = snapshot.epoch, time.monotonic()
         self._around.flush(self.segment)
         hit("source.capture.before")
         positions = {source: reader.positions() for source, reader in self.parts.readers.items()}
@@ -289,16 +314,16 @@ class Task:
         uploads = [backend.snapshot(Epoch(epoch)) for backend in self.parts.backends.values()]
         captured = Captured(positions, uploads, self._seal(epoch))
         self._open[epoch] = captured, min(since, began)
-        for edge, batch in self.replay:
-            self._log(epoch, edge, [batch])
+        for edge, queue in self.replay.items():
+            self._log(epoch, edge, queue)
         self._log_waiting(epoch)
-        aligned = self._gate.mode is Mode.ALIGNED
         for edge in self._tails:
-            captured.overtaken[edge] = self._around.forward(edge, epoch, unaligned, aligned)
+            for frame in self._around.forward(edge, epoch, snapshot.unaligned, snapshot.aligned):
+                self._log_of(epoch, edge, captured.overtaken, "overtaken").add(frame)
         captured.blocked = time.monotonic() - began
         # Last, and when all is captured: here the next segment's snapshot may follow at once.
         for edge in self._tails:
-            self._around.forward_here(edge, epoch, aligned)
+            self._around.forward_here(edge, epoch, snapshot.aligned)
 
     def _log_waiting(self, epoch: int) -> None:
         """Rows in the input queues that stand before the barrier: overtaken by it, or on their way round a loop."""
@@ -307,8 +332,12 @@ class Task:
                 self._log(epoch, entry.edge, entry.before(epoch))
 
     def _log(self, epoch: int, edge: int, rows: Iterable[Rows]) -> None:
-        log = self._open[epoch][0].received.setdefault(edge, [])
-        before = len(log)
-        log.extend(self._around.as_now(edge, part) for part in rows)
-        if len(log) > before:
+        logs = self._open[epoch][0].received
+        for part in rows:
+            self._log_of(epoch, edge, logs, "received").add(self._around.as_now(edge, part))
             hit("in-flight.logged")
+
+    def _log_of(self, epoch: int, edge: int, logs: dict[int, Log], name: str) -> Log:
+        if edge not in logs:
+            logs[edge] = self._around.log(self.segment, edge, epoch, name)
+        return logs[edge]

@@ -50,11 +50,12 @@ class Snapshot:
     """Capture now, before any other row: state, positions, writers' output; then forward the barrier on every tail.
 
     With ``unaligned`` the barrier goes before the rows in the output queues, and these are part of the snapshot, as
-    are the rows in the input queues that stand before the epoch's barrier.
+    are the rows in the input queues that stand before the epoch's barrier. ``aligned`` goes on with the barrier.
     """
 
     epoch: int
     unaligned: bool
+    aligned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +77,14 @@ Action: TypeAlias = Snapshot | Complete | Abandon
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """An epoch whose first barrier has come, and whose last has not. ``since`` is when the first one came."""
+    """An epoch whose first barrier has come, and whose last has not. ``since`` is when the first one came.
+
+    ``aligned``: it waits for all of them, whatever the mode of the job, because it must leave nothing under way.
+    """
 
     epoch: int
     since: float
+    aligned: bool = False
     arrived: frozenset[Channel] = frozenset()
     captured: bool = False
 
@@ -111,14 +116,17 @@ class Gate:
 
     # ------------------------------------------------------------ events
 
-    def barrier(self, channel: Channel, epoch: int, now: float) -> tuple[Gate, tuple[Action, ...]]:
+    def barrier(
+        self, channel: Channel, epoch: int, now: float, aligned: bool = False
+    ) -> tuple[Gate, tuple[Action, ...]]:
         """The barrier of ``epoch`` has come on ``channel``. Late and repeated ones change nothing.
 
+        ``aligned`` is the epoch's, as it began: the same in all of its barriers.
         An ended channel may bring barriers, too: so the engine begins an epoch where every input has ended.
         Raises Bug for a newer barrier on a channel that is blocked: somebody has read on.
         """
         self._check(channel)
-        current = self._alignment(epoch) or Alignment(epoch, now)
+        current = self._alignment(epoch) or Alignment(epoch, now, aligned)
         if self._over(epoch) or channel in current.arrived:
             return self, ()
         waits = not self._overtakes(current, now)
@@ -160,10 +168,8 @@ class Gate:
     @property
     def blocked(self) -> frozenset[Channel]:
         """Channels that must not be processed now."""
-        if self.mode is Mode.AT_LEAST_ONCE:
-            return frozenset()
-        early = frozenset(c for a in self.pending if not a.captured for c in a.arrived)
-        return early - self.finished
+        waiting = (a for a in self.pending if not a.captured and (a.aligned or self.mode is not Mode.AT_LEAST_ONCE))
+        return frozenset(c for a in waiting for c in a.arrived) - self.finished
 
     @property
     def logging(self) -> frozenset[Channel]:
@@ -174,10 +180,10 @@ class Gate:
         """The epochs whose logs a row that arrives on ``channel`` now belongs to, oldest first."""
         return tuple(a.epoch for a in self.pending if a.captured and channel in self._missing(a))
 
-    def on_receipt(self, epoch: int) -> bool:
+    def on_receipt(self, epoch: int, aligned: bool = False) -> bool:
         """Is a barrier of ``epoch`` to be reported when it is received, rather than when it is next to process?"""
         alignment = self._alignment(epoch)
-        at_once = self.mode is Mode.UNALIGNED and self.aligned_timeout == 0
+        at_once = self.mode is Mode.UNALIGNED and self.aligned_timeout == 0 and not aligned
         return at_once or (alignment is not None and alignment.captured)
 
     @property
@@ -185,7 +191,8 @@ class Gate:
         """When ``tick`` will next have something to do; None if never."""
         if self.mode is not Mode.UNALIGNED or self.aligned_timeout == math.inf:
             return None
-        return min((a.since + self.aligned_timeout for a in self.pending if not a.captured), default=None)
+        dragging = (a.since for a in self.pending if not (a.captured or a.aligned))
+        return min((since + self.aligned_timeout for since in dragging), default=None)
 
     # ------------------------------------------------------------ inside
 
@@ -195,7 +202,7 @@ class Gate:
         pending: list[Alignment] = []
         for alignment in self.pending:
             if not alignment.captured and self._due(alignment, now):
-                actions.append(Snapshot(alignment.epoch, self._overtakes(alignment, now)))
+                actions.append(Snapshot(alignment.epoch, self._overtakes(alignment, now), alignment.aligned))
                 alignment = replace(alignment, captured=True)
             if alignment.captured and not self._missing(alignment):
                 actions.append(Complete(alignment.epoch))
@@ -208,7 +215,9 @@ class Gate:
         return self._missing(alignment) <= self.feedback or self._overtakes(alignment, now)
 
     def _overtakes(self, alignment: Alignment, now: float) -> bool:
-        return self.mode is Mode.UNALIGNED and now >= alignment.since + self.aligned_timeout
+        if alignment.aligned or self.mode is not Mode.UNALIGNED:
+            return False
+        return now >= alignment.since + self.aligned_timeout
 
     def _missing(self, alignment: Alignment) -> frozenset[Channel]:
         return self.channels - alignment.arrived - self.finished

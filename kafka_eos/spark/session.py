@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafka_eos.errors import ConfigError
+from kafka_eos.spark.live import is_live, is_submitted, submitted_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,22 +50,14 @@ def session_for(given: SparkSession | None, master: str | None, name: str) -> It
 def _running(master: str | None) -> SparkSession | None:
     """The session that a submitted program has opened itself; None if there is none in this process."""
     _require_pyspark()
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    if SparkContext._active_spark_context is None:
+    if not is_live():
         return None
-    if _submitted() and master is None:
-        return SparkSession.builder.getOrCreate()
+    if master is None and (theirs := submitted_session()) is not None:
+        return theirs
     raise ConfigError(
         "this program has a Spark session already, and Spark has one a process. Pass it: SparkEngine(session) works in "
         "it and leaves it open. Or end it before with session.stop()."
     )
-
-
-def _submitted() -> bool:
-    """Was this program started by spark-submit, which says where Spark is?"""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _opened(master: str | None, name: str) -> SparkSession:
@@ -73,7 +66,7 @@ def _opened(master: str | None, name: str) -> SparkSession:
     from kafka_eos.spark import failures
 
     builder = SparkSession.builder.appName(f"kafka-eos {name}")
-    if not _submitted():
+    if not is_submitted():
         _require_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -88,7 +81,7 @@ def _opened(master: str | None, name: str) -> SparkSession:
 
 
 def _default_master() -> str:
-    return "what was submitted" if _submitted() else DEFAULT_MASTER
+    return "what was submitted" if is_submitted() else DEFAULT_MASTER
 
 
 def _defaults(master: str) -> dict[str, str]:

@@ -85,7 +85,7 @@ class EditedState:
                 f"{self._where} is behind key_by(local=True) and was stored by {len(self._parts)} workers, none of "
                 f"which has the key of {place!r}: which of them reads its records follows from the input's partitions. "
                 "Change keys that are there; or read the state, drop the operator and bootstrap it with all its keys: "
-                "then the job starts with parallelism 1, or without local=True"
+                "then the job starts with parallelism=1, or without local=True"
             )
         return home
 

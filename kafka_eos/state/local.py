@@ -36,11 +36,13 @@ def of_same_subtask(
         return own
     count, before = 1, "without local=True"
     if all(map(is_local, handles)):
-        count, before = len(handles), f"by {len(handles)} workers"
+        count = len(handles)
+        before = f"by {count} worker{'s' if count > 1 else ''}"
     raise ConfigError(
         f"state of operator {operator!r} is behind key_by(local=True) and was stored {before}: which worker needs "
-        "which key now follows from the partitions of the input, of which the state knows nothing. Start with "
-        f"parallelism {count}, or leave local=True out: then keys go to their owners"
+        "which key now follows from the partitions of the input, of which the state knows nothing. Set "
+        f"parallelism={count} (by default it is the number of cores), or leave local=True out: then keys go to their "
+        "owners"
     )
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -211,9 +211,12 @@ def storage(job: Job) -> LocalStorage:
 
 
 def manifests(job: Job) -> list[Manifest]:
-    """The stored manifests, oldest first."""
-    found = storage(job)
-    return [records.load(found, Manifest, name, job.name) for name in found.list(paths.MANIFESTS)]
+    """The stored manifests, oldest first; those that the job drops meanwhile are left out."""
+    found, kept = storage(job), []
+    for name in found.list(paths.MANIFESTS):
+        with suppress(FileNotFoundError):
+            kept.append(records.load(found, Manifest, name, job.name))
+    return kept
 
 
 def outputs(job: Job) -> list[tuple[str, bytes]]:

@@ -56,11 +56,12 @@ def plans() -> list[tuple[str, str]]:
             out.append((f"{point}-killed-again", f"{DECIDED};{point}=kill;{between}{point}=kill"))
         else:
             out.append((f"{point}-killed", f"{point}=kill@2"))
-            out.append((f"{point}-killed-again", f"{point}=kill@2;{_second(point, family)}=kill"))
+            out.append((f"{point}-killed-again", f"{point}=kill@2;{second_death(point, family)}=kill"))
     return out
 
 
-def _second(point: str, family: str) -> str:
+def second_death(point: str, family: str) -> str:
+    """Where the successor of a job that died at ``point`` dies."""
     before_the_decision = point in ("manifest.staged", "manifest.synced")
     return "recovery.aborted" if before_the_decision else SECOND_DEATH[family]
 

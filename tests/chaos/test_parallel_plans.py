@@ -175,6 +175,25 @@ def test_a_way_with_an_exchange_meets_one_without(stormy: Callable[..., Job], mo
 
 
 @pytest.mark.campaign
+def test_blocked_input_that_exceeds_memory_is_on_the_disk(new_job: NewJob) -> None:
+    """Killed meanwhile, too: what was there is read again."""
+    job = new_job(PAYMENTS, "routes.py", TEST_ROUTE="diamond", TEST_PAUSE_OF_ONE=0.05, TEST_FILLER=20_000)
+    storm = Storm(job, PAYMENTS)
+    spill = {"KAFKA_EOS_ALIGNMENT_SPILL": "100MB", "KAFKA_EOS_EXCHANGE_MEMORY": "1MB"}
+    with storm.through(*FEW_KILLS, KAFKA_EOS_PARALLELISM=WORKERS, **spill) as running:
+        storm.feed(900)
+        running.until(lambda: any(file.stat().st_size for file in job.checkpoints.rglob("held-*")), "spill")
+    job.run()
+    nothing_left(job)
+
+    rows, payments = _output(job), _input(job)
+    assert Counter((row["number"], row["id"]) for row in rows) == _both_ways(payments)
+    name = {p["id"]: p["account"] for p in payments}
+    _in_order((row for row in rows if row["number"] > 0), payments, lambda row: name[row["id"]])
+    _provenance_is_unique(job)
+
+
+@pytest.mark.campaign
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("route", ["diamond", "keyed-diamond"])
 def test_forwarded_rows_under_way_keep_their_order_at_another_parallelism(

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -162,20 +162,26 @@ class Run:
         if output == "files":
             parts = sorted((self.directory / "files").glob("part-*"))
             return [Row("", json.loads(line), "") for part in parts for line in part.read_bytes().splitlines()]
-        messages = harness.read(self.bootstrap, self.topics[output])
-        return [self._row(m) for m in sorted(messages, key=lambda m: (m.partition(), m.offset()))]
-
-    def _row(self, message: Any) -> Row:
-        headers = {name: value.decode() for name, value in message.headers()}
         roles = {topic: name for name, topic in self.topics.items()}
-        origin = parse(headers.pop(HEADER))
-        origin = replace(origin, topic=roles[origin.topic])
-        if "dead_letter.topic" in headers:
-            headers["dead_letter.topic"] = roles[headers["dead_letter.topic"]]
-            value = {"raw": message.value().decode()}
-        else:
-            value = json.loads(message.value())
-        return Row((message.key() or b"").decode(), value, origin.identity, tuple(sorted(headers.items())))
+        messages = harness.read(self.bootstrap, self.topics[output])
+        return [row_of(message, roles) for message in in_log_order(messages)]
+
+
+def row_of(message: Any, roles: Mapping[str, str]) -> Row:
+    """A message of an output; ``roles`` of the topics that its provenance and headers may name."""
+    headers = {name: value.decode() for name, value in message.headers()}
+    origin = parse(headers.pop(HEADER))
+    origin = replace(origin, topic=roles[origin.topic])
+    if "dead_letter.topic" in headers:
+        headers["dead_letter.topic"] = roles[headers["dead_letter.topic"]]
+        value = {"raw": message.value().decode()}
+    else:
+        value = json.loads(message.value())
+    return Row((message.key() or b"").decode(), value, origin.identity, tuple(sorted(headers.items())))
+
+
+def in_log_order(messages: Sequence[Any]) -> list[Any]:
+    return sorted(messages, key=lambda m: (m.partition(), m.offset()))
 
 
 class Runs:

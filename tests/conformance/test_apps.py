@@ -6,70 +6,34 @@ the same input, until it has caught up. The gaps are those of ``gaps``: what lea
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kafka_eos.cli.ending import EXIT_USER
-from kafka_eos.provenance import HEADER, parse
 from tests.chaos.harness import APPS, Job, create_topic, feed, open_transactions, read
 from tests.chaos.running import make_job
+from tests.conformance.cases import Claim, Facts, Row, distinct, field, final, in_order, same
 from tests.conformance.gaps import GAPS
+from tests.conformance.runs import REFERENCE, in_log_order, row_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(600)]
 
 PAYMENTS = 400
 PATIENCE = 240.0
-REFERENCE = "embedded-1"
 ENGINES: Mapping[str, tuple[str, ...]] = {
     REFERENCE: ("-p", "1"),
     "embedded-3": ("-p", "3"),
     "spark": ("--engine", "spark", "--master", "local[2,3]", "-p", "2"),
 }
 
-Row = Mapping[str, Any]
-Rows = list[tuple[str, Row]]
-"""(origin, value) in the order of the log."""
-Facts = Counter[Any]
 
-
-def _frozen(row: Row) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted(row.items()))
-
-
-def in_order(per: str) -> Callable[[Rows], Facts]:
-    """Equal with their origins, and the rows of each key in the same order."""
-
-    def facts(rows: Rows) -> Facts:
-        of_key: dict[Any, list[Any]] = defaultdict(list)
-        for origin, row in rows:
-            of_key[row[per]].append((origin, _frozen(row)))
-        return Counter((key, place, row) for key, found in of_key.items() for place, row in enumerate(found))
-
-    return facts
-
-
-def same(*fields: str) -> Callable[[Rows], Facts]:
-    """Equal as multisets, as far as chance has no say: in these fields, or in all of them, with their origins."""
-    if not fields:
-        return lambda rows: Counter((origin, _frozen(row)) for origin, row in rows)
-    return lambda rows: Counter(tuple(row[field] for field in fields) for _, row in rows)
-
-
-def last(per: str, *fields: str) -> Callable[[Rows], Facts]:
-    """The last row of each key is the same."""
-    return lambda rows: Counter({row[per]: tuple(row[field] for field in fields) for _, row in rows}.items())
-
-
-def copied(rows: Rows) -> Facts:
-    """The same rows, however many workers there were to copy them to."""
-    return Counter({_frozen(row) for _, row in rows})
+def _value(row: Row) -> object:
+    return tuple(sorted(row.value.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,34 +41,34 @@ class App:
     """A file of ``tests/chaos/apps``, how it is told what to be, and in which senses its output is the same."""
 
     file: str
-    claims: tuple[Callable[[Rows], Facts], ...]
+    claims: tuple[Claim, ...]
     told: Mapping[str, str] | None = None
 
 
-def route(name: str, *claims: Callable[[Rows], Facts]) -> App:
+def route(name: str, *claims: Claim) -> App:
     return App("routes.py", claims, {"TEST_ROUTE": name})
 
 
 CASES: Mapping[str, App] = {
-    "totals": App("totals.py", (in_order("account"),)),
-    "payments": App("payments.py", (in_order("account"),), {"TEST_BAD": "map,step,emit"}),
+    "totals": App("totals.py", (in_order(),)),
+    "payments": App("payments.py", (in_order(),), {"TEST_BAD": "map,step,emit"}),
     # Which of two sources comes first is chance, and so is what is in a basket with what.
-    "baskets": App("baskets.py", (same("origin", "account", "id", "number"),)),
-    "rounds": App("rounds.py", (same("account", "id"),)),
-    "sums": App("sums.py", (last("account", "count", "total"),)),
-    "straight": App("straight.py", (in_order("account"),)),
+    "baskets": App("baskets.py", (same(field("origin", "account", "id", "number")),)),
+    "rounds": App("rounds.py", (same(field("account", "id")),)),
+    "sums": App("sums.py", (final(field("count", "total")),)),
+    "straight": App("straight.py", (in_order(),)),
     "grown": App("grown.py", (same(),)),
-    "fan-out": route("fan-out", in_order("account")),
-    "once": route("once", in_order("account")),
+    "fan-out": route("fan-out", in_order()),
+    "once": route("once", in_order()),
     # Totals of several accounts meet in a branch.
-    "stages": route("stages", same("branch", "id"), same("branch", "count"), last("branch", "count")),
-    "letters": route("letters", in_order("account")),
+    "stages": route("stages", same(field("branch", "id")), same(field("branch", "count")), final(field("count"))),
+    "letters": route("letters", in_order()),
     "spread": route("spread", same()),
-    "everywhere": route("everywhere", copied),
+    "everywhere": route("everywhere", distinct(_value)),
     "diamond": route("diamond", same()),
     "keyed-diamond": route("keyed-diamond", same()),
     "apart": route("apart", same()),
-    "routed-straight": route("straight", in_order("account")),
+    "routed-straight": route("straight", in_order()),
 }
 LETTERS = ("payments", "letters")
 GAP = GAPS["loop", "spark"]
@@ -135,8 +99,9 @@ def test_committed_outputs_are_the_same(name: str, bootstrap: str, tmp_path: Pat
             continue
         assert code == 0, said
         assert open_transactions(job) == []
-        rows = _rows(job, {first.input: "input", second: "second"})
-        assert len({row.get("account", row.get("branch")) for _, row in rows}) >= 4
+        messages = in_log_order(read(bootstrap, job.output))
+        rows = [row_of(message, {first.input: "input", second: "second"}) for message in messages]
+        assert len({row.value.get("account", row.value.get("branch")) for row in rows}) >= 4
         found[engine] = [claim(rows) for claim in CASES[name].claims]
         if name in LETTERS:
             refused = Counter((m.key(), m.value()) for m in read(bootstrap, job.environment["TEST_LETTERS"]))
@@ -169,11 +134,3 @@ def _run(job: Job, *options: str) -> tuple[int, str]:
         process.kill()
         process.wait()
     return code, job.tail()
-
-
-def _rows(job: Job, names: Mapping[str, str]) -> Rows:
-    rows: Rows = []
-    for message in sorted(read(job.bootstrap, job.output), key=lambda m: (m.partition(), m.offset())):
-        origin = parse(dict(message.headers())[HEADER].decode())
-        rows.append((replace(origin, topic=names[origin.topic]).identity, json.loads(message.value())))
-    return rows

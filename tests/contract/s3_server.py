@@ -22,6 +22,10 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "kafka-eos-test", "AWS_SECRET_ACCESS_KEY": "
 BUCKET = "checkpoints"
 
 
+MISSING = "no versitygw: requirements/s3-server.sh builds it, with Go"
+"""Why a test is skipped."""
+
+
 def binary() -> str | None:
     """Where versitygw is, if it was built or installed."""
     found = [*sorted(cache_dir().glob("versitygw-*/versitygw")), *filter(None, [shutil.which("versitygw")])]

@@ -62,6 +62,34 @@ class TestAligned:
             waiting.barrier(A, 2, 0.0)
 
 
+class TestAlignedEpochsOfOtherJobs:
+    """An epoch that must leave nothing under way is aligned in every mode, and says so in each of its barriers."""
+
+    @pytest.mark.parametrize("mode", [Mode.UNALIGNED, Mode.AT_LEAST_ONCE])
+    def test_it_waits_for_the_last_barrier(self, mode: Mode) -> None:
+        first, nothing = gate(mode).barrier(A, 1, 0.0, aligned=True)
+        second, still_nothing = first.barrier(C, 1, 0.0, aligned=True)
+        last, actions = second.barrier(B, 1, 0.0, aligned=True)
+
+        assert (nothing, still_nothing) == ((), ())
+        assert [g.blocked for g in (first, second, last)] == [{A}, {A, C}, frozenset()]
+        assert actions == (Snapshot(1, unaligned=False, aligned=True), Complete(1))
+        assert not first.on_receipt(1, aligned=True)
+
+    def test_time_does_not_switch_it_over(self) -> None:
+        waiting, _ = gate(Mode.UNALIGNED, timeout=1.0).barrier(A, 1, 0.0, aligned=True)
+
+        assert waiting.deadline is None
+        assert waiting.tick(1e9) == (waiting, ())
+
+    def test_a_late_barrier_of_an_epoch_that_was_given_up_changes_nothing(self) -> None:
+        begun, _ = play(gate(Mode.UNALIGNED), (A, 1))
+        waiting, _ = begun.abort(1)[0].barrier(A, 2, 0.0, aligned=True)
+
+        assert waiting.barrier(B, 1, 0.0) == (waiting, ())
+        assert waiting.blocked == {A}
+
+
 class TestUnaligned:
     def test_the_first_barrier_takes_the_snapshot_and_the_others_end_the_logs(self) -> None:
         first, captured = play(gate(Mode.UNALIGNED), (B, 1))

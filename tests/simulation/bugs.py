@@ -67,11 +67,22 @@ def _skipped_epoch_completes(patch: pytest.MonkeyPatch) -> None:
     """A channel that has brought a newer barrier counts as having brought the older one."""
     barrier = Gate.barrier
 
-    def lenient(gate: Gate, channel: Channel, epoch: int, now: float) -> tuple[Gate, tuple[Action, ...]]:
+    def lenient(gate: Gate, channel: Channel, epoch: int, now: float, aligned: bool) -> tuple[Gate, tuple[Action, ...]]:
         pending = tuple(replace(a, arrived=a.arrived | {channel}) if a.epoch < epoch else a for a in gate.pending)
-        return barrier(replace(gate, pending=pending), channel, epoch, now)
+        return barrier(replace(gate, pending=pending), channel, epoch, now, aligned)
 
     patch.setattr(Gate, "barrier", lenient)
+
+
+def _late_barrier_decides_how(patch: pytest.MonkeyPatch) -> None:
+    """Whether an epoch may leave rows under way is asked of the barrier that came last, whatever its epoch."""
+    barrier = Gate.barrier
+
+    def fickle(gate: Gate, channel: Channel, epoch: int, now: float, aligned: bool) -> tuple[Gate, tuple[Action, ...]]:
+        pending = tuple(a if a.captured else replace(a, aligned=aligned) for a in gate.pending)
+        return barrier(replace(gate, pending=pending), channel, epoch, now, aligned)
+
+    patch.setattr(Gate, "barrier", fickle)
 
 
 # ---------------------------------------------------------------- snapshots
@@ -235,6 +246,7 @@ BUGS = [
     PlantedBug("the end of a channel does not count as a barrier", _end_is_forgotten, 50),
     PlantedBug("an aborted epoch goes on in the workers", _aborted_epoch_goes_on, 400),
     PlantedBug("a skipped barrier counts as delivered", _skipped_epoch_completes, 400),
+    PlantedBug("a late barrier decides how an epoch is taken", _late_barrier_decides_how, 400),
     PlantedBug("overtaken rows are not stored", _overtaken_rows_are_not_stored, 50),
     PlantedBug("rows in flight are not replayed", _nothing_is_replayed, 400),
     PlantedBug("the log of a loop is not replayed", _loops_are_not_replayed, 400),

@@ -47,16 +47,20 @@ class Crew(Protocol):
 
 
 class Coordinator:
-    """One term's attempt to run the job. So many ``spurious`` epochs are given up as if they had timed out."""
+    """One term's attempt to run the job. So many ``spurious`` epochs are given up as if they had timed out.
+
+    A share of epochs (``saves``) is aligned and travels alone.
+    """
 
     def __init__(
-        self, job: Job, sink: Sink, crew: Crew, cadence: Cadence, concurrent: int, chance: random.Random
+        self, job: Job, sink: Sink, crew: Crew, cadence: Cadence, concurrent: int, saves: float, chance: random.Random
     ) -> None:
         self._job, self._sink, self._crew, self._cadence, self._chance = job, sink, crew, cadence, chance
         self.now = 0.0
         self.spurious = 0
         self.term = Term(0)
-        self._concurrent = concurrent
+        self._concurrent, self._saves = concurrent, saves
+        self._alone: EpochId | None = None
         self._answers: dict[EpochId, dict[int, Answer]] = {}
         self._failures = Failures(3)
         self._finishing: deque[Program] = deque()
@@ -198,12 +202,15 @@ class Coordinator:
 
     def _trigger(self) -> None:
         due = self._cadence.next_trigger(self._triggered_at, self._completed_at)
-        if self.now >= due and not self._flights.full:
+        travels_alone = any(pending.id == self._alone for pending in self._flights.pending)
+        if self.now >= due and not self._flights.full and not travels_alone:
             epoch = self._new_epoch()
+            save = bool(self._saves) and not self._flights.pending and self._chance.random() < self._saves
+            self._alone = epoch if save else None
             self._flights = self._flights.trigger(epoch, self._workers, self.now)
             self._triggered_at = self.now
             self._job.seen["epochs that overlap"] += len(self._flights.pending) > 1
-            self._crew.send("trigger", epoch)
+            self._crew.send("save" if save else "trigger", epoch)
 
     def _new_epoch(self) -> EpochId:
         epoch = EpochId(self._next, self.term)
@@ -242,6 +249,7 @@ class Coordinator:
         unsent = [copy for answer in answers for copy in answer.unsent]
         sealed = sorted((tag, t) for answer in answers for tag, t in answer.sealed)
         self._job.seen["an epoch decided"] += 1
+        self._job.seen["an epoch that left nothing under way decided"] += epoch == self._alone
         self._job.seen["output of an aborted epoch decided"] += any(
             tag != epoch and self._flights.takes(tag) for tag, _ in sealed
         )
@@ -253,6 +261,7 @@ class Coordinator:
             state=state,
             in_flight=tuple((row.id, at) for row, at in [*received, *unsent]),
             committables=tuple(t for tag, t in sealed if self._flights.takes(tag)),
+            aligned=epoch == self._alone,
         )
 
     def _probe(self, manifest: Manifest) -> list[Probe]:

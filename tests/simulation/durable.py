@@ -34,6 +34,8 @@ class Manifest:
     state: State
     in_flight: tuple[tuple[tuple[int, int], int], ...]
     committables: tuple[int, ...]
+    aligned: bool = False
+    """It was to leave nothing under way."""
 
 
 @dataclass(slots=True)

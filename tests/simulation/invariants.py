@@ -60,6 +60,8 @@ class Invariants:
             if row.offset < manifest.offsets.get(row.split, 0):
                 reached = min(waiting.get(row.id, [len(path)]))
                 expected.update((path[at], row.keys[path[at]], row.id, at) for at in range(1, reached))
+        if manifest.aligned and manifest.in_flight and not self._scenario.loop:
+            raise Violation(f"epoch {manifest.id} was to leave nothing under way, and left {manifest.in_flight}")
         if lost := expected - visits:
             raise Violation(f"epoch {manifest.id} has lost {list(lost)}")
         if self._scenario.exact:

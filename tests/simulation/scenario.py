@@ -71,7 +71,7 @@ class Scenario:
     ``loop`` is (tail, head): segments of a feedback edge. ``shortcut`` is the segment to which a forward exchange leads
     from the first, beside the other way there. ``interval`` is in steps. A channel is slow
     with the probability ``slow``: barriers then come at very different times. ``pace`` is how eagerly sources read: the
-    input lasts for many epochs.
+    input lasts for many epochs. ``saves`` is the share of epochs that must leave nothing under way, as a savepoint's.
     """
 
     seed: int
@@ -87,6 +87,7 @@ class Scenario:
     rows: int
     slow: float
     pace: float
+    saves: float
     faults: tuple[Fault, ...]
 
     @property
@@ -156,6 +157,7 @@ def generate(seed: int) -> Scenario:
         rows=chance.randint(5, 16),
         slow=chance.choice([0.0, 0.3]),
         pace=chance.choice([0.1, 0.3, 1.0]),
+        saves=random.Random(f"{seed} saves").choice([0.0, 0.0, 0.4]),
         faults=_faults(chance, chance.randint(0, 7)),
     )
 

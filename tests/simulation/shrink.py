@@ -51,6 +51,8 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, slow=0.0)
     if scenario.concurrent > 1:
         yield replace(scenario, concurrent=1)
+    if scenario.saves:
+        yield replace(scenario, saves=0.0)
     if scenario.ends:
         yield replace(scenario, ends=False)
     if scenario.mode is Mode.UNALIGNED:

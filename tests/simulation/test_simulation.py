@@ -26,6 +26,7 @@ HAPPENS = {
     "an epoch declined",
     "an epoch finished by recovery",
     "an epoch revoked",
+    "an epoch that left nothing under way decided",
     "epochs that overlap",
     "output of an aborted epoch decided",
     "overtaken rows in a snapshot",

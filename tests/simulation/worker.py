@@ -29,6 +29,7 @@ Copy = tuple[Row, int]
 @dataclass(frozen=True, slots=True)
 class Barrier:
     epoch: int
+    aligned: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ class Worker:
         self.lose_triggers = 0
         self._offsets = {split: 0 for split in range(SPLITS) if split % parallelism == index}
         self._captures: dict[int, dict[int, Capture]] = {}
-        self._triggered: dict[int, EpochId] = {}
+        self._triggered: dict[int, Barrier] = {}
         self._sealed: list[tuple[EpochId, int]] = []
         self._tasks: deque[tuple[str, EpochId, int]] = deque()
         self._writing: int | None = None
@@ -212,8 +213,8 @@ class Worker:
             for epoch in segment.gate.logged_by(channel.name):
                 if epoch in self._captures:
                     self._captures[epoch][segment.index].received.append(item)
-        elif isinstance(item, Barrier) and segment.gate.on_receipt(item.epoch):
-            self._barrier(segment, channel.name, item.epoch)
+        elif isinstance(item, Barrier) and segment.gate.on_receipt(item.epoch, item.aligned):
+            self._barrier(segment, channel.name, item)
 
     def _process(self, chance: random.Random) -> None:
         segment = self.segments[int(chance.random() * len(self.segments))]
@@ -229,7 +230,7 @@ class Worker:
             if isinstance(item, tuple):
                 self._visit(*item)
             elif isinstance(item, Barrier):
-                self._barrier(segment, channel.name, item.epoch)
+                self._barrier(segment, channel.name, item)
             else:
                 self._apply(segment, segment.gate.ended(channel.name, self._now))
                 self._starve(segment)
@@ -282,8 +283,8 @@ class Worker:
         if segment.starved:
             if not segment.over:
                 self._end(segment)
-            for epoch in list(self._triggered):
-                self._barrier(segment, next(iter(segment.inputs)), epoch)
+            for barrier in list(self._triggered.values()):
+                self._barrier(segment, next(iter(segment.inputs)), barrier)
 
     # ------------------------------------------------------------ barriers
 
@@ -292,11 +293,11 @@ class Worker:
         if not self.control:
             return
         kind, epoch = self.control.popleft()
-        if kind == "trigger" and self.lose_triggers:
+        if kind in ("trigger", "save") and self.lose_triggers:
             self.lose_triggers -= 1
-        elif kind == "trigger":
-            self._triggered[epoch.epoch.n] = epoch
-            self._barrier(self.segments[0], SOURCE, epoch.epoch.n)
+        elif kind in ("trigger", "save"):
+            barrier = self._triggered[epoch.epoch.n] = Barrier(epoch.epoch.n, kind == "save")
+            self._barrier(self.segments[0], SOURCE, barrier)
             for segment in self.segments[1:]:
                 self._starve(segment)
         elif kind == "abort":
@@ -310,22 +311,23 @@ class Worker:
         for segment in self.segments:
             self._apply(segment, segment.gate.abort(epoch))
 
-    def _barrier(self, segment: Segment, channel: object, epoch: int) -> None:
-        self._apply(segment, segment.gate.barrier(channel, epoch, self._now))
+    def _barrier(self, segment: Segment, channel: object, barrier: Barrier) -> None:
+        self._apply(segment, segment.gate.barrier(channel, barrier.epoch, self._now, barrier.aligned))
 
     def _apply(self, segment: Segment, answer: tuple[Gate, tuple[Action, ...]]) -> None:
         segment.gate, actions = answer
         for action in actions:
             match action:
-                case Snapshot(epoch, unaligned):
-                    self._capture(segment, epoch, unaligned)
+                case Snapshot() as snapshot:
+                    self._capture(segment, snapshot)
                 case Complete(epoch):
                     self._complete(segment, epoch)
                 case Abandon(epoch):
                     self._forget(epoch)
                     self._tell("decline", EpochId(Epoch(epoch), self.term), self.index, None)
 
-    def _capture(self, segment: Segment, epoch: int, unaligned: bool) -> None:
+    def _capture(self, segment: Segment, snapshot: Snapshot) -> None:
+        epoch, barrier = snapshot.epoch, Barrier(snapshot.epoch, snapshot.aligned)
         capture = Capture(
             state={place: list(visits) for place, visits in segment.state.items()},
             offsets=dict(self._offsets) if segment.index == 0 else {},
@@ -334,13 +336,13 @@ class Worker:
             missing = epoch in segment.gate.logged_by(channel.name)
             capture.received += channel.before(epoch, missing)
         if not segment.over:
-            capture.unsent += self._forward(segment, Barrier(epoch), unaligned)
+            capture.unsent += self._forward(segment, barrier, snapshot.unaligned)
         if segment.index == self._scenario.segments - 1:
             self._seal(EpochId(Epoch(epoch), self.term))
         self._captures.setdefault(epoch, {})[segment.index] = capture
         for channel in segment.inputs.values():
-            if Barrier(epoch) in channel.queue:
-                self._barrier(segment, channel.name, epoch)
+            if barrier in channel.queue:
+                self._barrier(segment, channel.name, barrier)
 
     def _forward(self, segment: Segment, barrier: Barrier, unaligned: bool) -> list[Copy]:
         overtaken: list[Copy] = []

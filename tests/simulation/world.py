@@ -40,7 +40,7 @@ class Session:
         size = parallelism**2 * (scenario.exchanges + (scenario.shortcut is not None)) * (2 if scenario.loop else 1)
         cadence = Cadence(scenario.interval, 5.0, timeout=500.0 + 100.0 * size)
         self.coordinator: Coordinator | None = Coordinator(
-            world.job, world.sink, self, cadence, scenario.concurrent, world.chance
+            world.job, world.sink, self, cadence, scenario.concurrent, scenario.saves, world.chance
         )
         self._program: Program = self.coordinator.run()
 

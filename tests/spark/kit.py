@@ -111,10 +111,9 @@ class Job:
             self.plan(), AppRef(self.app), self.settings(**settings), observers=(self.observe,), until_caught_up=True
         )
 
-    def embedded(self, **settings: object) -> None:
-        run_embedded(
-            self.plan(), AppRef(self.app), self.settings(**settings), observers=(self.observe,), until_caught_up=True
-        )
+    def embedded(self, parallelism: int = 1, **settings: object) -> None:
+        given = self.settings(parallelism=parallelism, **settings)
+        run_embedded(self.plan(), AppRef(self.app), given, observers=(self.observe,), until_caught_up=True)
 
     def observe(self, event: str, facts: Mapping[str, object]) -> None:
         self.events.append((event, facts))

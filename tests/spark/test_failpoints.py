@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kafka_eos.failpoints import POINTS
+from tests.chaos.test_failpoints import second_death
 from tests.marks import campaign
 from tests.spark.drivers import Run, fired
 from tests.spark.kit import SUMS, TOTALS, Job, feed, payment, rows, same, totals
@@ -41,13 +42,6 @@ ELSEWHERE = {
 }
 """Points that the Spark engine does not pass, and why."""
 DECIDED = "commit.before"
-SECOND_DEATH = {
-    "coordinator": "recovery.aborted",
-    "manifest": "recovery.verified",
-    "commit": "recovery.probed",
-    "receipt": "recovery.based",
-    "retention": "recovery.resolved",
-}
 EPOCH, ACCOUNTS = 40, 200
 SETTINGS = {
     "KAFKA_EOS_MAX_RECORDS_PER_EPOCH": str(EPOCH),
@@ -68,10 +62,8 @@ def _deaths(point: str, family: str, *, again: bool = False) -> Iterator[str]:
     elif family == "recovery":
         # Only what was decided is verified, probed and committed; finished once, it is not finished again.
         yield from (DECIDED, point, DECIDED, point) if again else (DECIDED, point)
-    elif point in ("manifest.staged", "manifest.synced"):
-        yield from (point, "recovery.aborted") if again else (point,)
     else:
-        yield from (point, SECOND_DEATH[family]) if again else (point,)
+        yield from (point, second_death(point, family)) if again else (point,)
 
 
 FAMILIES = sorted({p.split(".")[0] for p in POINTS if p not in ELSEWHERE} - {"savepoint", "door"})

@@ -144,7 +144,7 @@ def checkpoint_dir(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: 
         yield str(tmp_path / "checkpoints")
         return
     if s3_server.binary() is None:
-        pytest.skip("versitygw is not installed")
+        pytest.skip(s3_server.MISSING)
     for name, value in s3_server.CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     with s3_server.serving(tmp_path / "s3") as port:

@@ -39,8 +39,12 @@ def under_way(
 ) -> InFlight:
     node = plan().node(exchange)
     assert node.wire is not None
-    frames = [wire.encode_at(plan(), node, [batch]) for batch in batches]
-    return in_flight.store(storage, path / "scratch", exchange, node.wire, frames, overtaken)
+    log = in_flight.Log(path / "scratch")
+    for batch in batches:
+        log.add(wire.encode_at(plan(), node, [batch]))
+    stored = log.store(storage, exchange, node.wire, overtaken)
+    log.drop()
+    return stored
 
 
 def taken_up(storage: MemoryStorage, path: Path, kept: tuple[InFlight, ...]) -> dict[tuple[str, int], list[Batch[Any]]]:

@@ -15,7 +15,18 @@ from typing import Any
 
 import pytest
 
-from benchmarks import abs_paper, checkpoint_cost, exchange, plots, serializers, skew, spark, state_sizes
+from benchmarks import (
+    abs_paper,
+    alignment,
+    backpressure,
+    checkpoint_cost,
+    exchange,
+    plots,
+    serializers,
+    skew,
+    spark,
+    state_sizes,
+)
 from benchmarks.apps.generated import Counter, CountingSink, GeneratedSource, latencies
 from benchmarks.command import Benchmark, write_page
 from benchmarks.jobs import Unusable, measure, started
@@ -162,6 +173,25 @@ POINTS: Mapping[str, tuple[Benchmark, list[Row]]] = {
             for pair in range(3)
         ],
     ),
+    "alignment": (
+        alignment.BENCHMARK,
+        [
+            {"spill": spill, "rate": 1e6, "checkpoint": 1.5, "cpu": 1.0, "memory": 200.0, "load": 0.1}
+            for spill in alignment.SPILLS
+        ],
+    ),
+    "backpressure": (
+        backpressure.BENCHMARK,
+        [
+            {"part": "free", "rate": 1e6, "memory": 200.0},
+            *(
+                {"part": "slow", "mode": mode, "at": at, "in": 900 * at, "out": 800 * at, "memory": 200.0}
+                | {"checkpoints": at}
+                for mode in backpressure.MODES
+                for at in (1, 2, 3)
+            ),
+        ],
+    ),
     "skew": (
         skew.BENCHMARK,
         [
@@ -245,6 +275,26 @@ def test_a_small_run_of_checkpoint_cost(tmp_path: Path) -> None:
     rows = json.loads(out.read_text())["rows"]
     assert Counts(row["mode"] for row in rows) == dict.fromkeys(abs_paper.MODES, 2)
     assert all(row["checkpoints"] for row in rows)
+
+
+@pytest.mark.slow
+def test_a_small_run_of_backpressure(tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+
+    assert backpressure.BENCHMARK.main(["--quick", "--directory", str(tmp_path), "--out", str(out)]) == 0
+
+    rows = json.loads(out.read_text())["rows"]
+    assert {row.get("mode") for row in rows} == {None, *backpressure.MODES}
+    assert all(row["in"] - row["out"] < 1_000_000 for row in rows if row["part"] == "slow")
+
+
+@pytest.mark.slow
+def test_a_small_run_of_alignment(tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+
+    assert alignment.BENCHMARK.main(["--quick", "--directory", str(tmp_path), "--out", str(out)]) == 0
+
+    assert [row["spill"] for row in json.loads(out.read_text())["rows"]] == list(alignment.SPILLS)
 
 
 @pytest.mark.slow

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from kafka_eos.checkpoints.manifest import Base, Claim, Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import history
 from kafka_eos.coordinator.history import History
+from kafka_eos.cores import usable_cores
 
 JOB = "copy"
 NOWHERE = "127.0.0.1:1"
@@ -156,15 +159,23 @@ def test_doctor_says_what_to_do_if_it_cannot_end(home: Path) -> None:
     assert staged.exists()
 
 
-def test_a_run_says_whom_it_asks(home: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "count", "why"),
+    [((), min(usable_cores(), 128), " (by default one a core)"), (("-p", "1"), 1, "")],
+)
+def test_a_run_says_how_many_workers_it_has_and_whom_it_asks(
+    home: Path, options: Sequence[str], count: int, why: str
+) -> None:
     text = APP.replace("connectors.files", "connectors.kafka").replace("FileSink", "KafkaSink")
     (home / "app.py").write_text(text)
-    command = [sys.executable, "-m", "kafka_eos", "run", "app.py", "-b", NOWHERE]
-    with subprocess.Popen(command, cwd=home, stderr=subprocess.PIPE, text=True) as run:
+    command = [sys.executable, "-m", "kafka_eos", "run", "app.py", "-b", NOWHERE, *options]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_EOS_")}
+    with subprocess.Popen(command, cwd=home, env={**env, "COLUMNS": "500"}, stderr=subprocess.PIPE, text=True) as run:
         assert run.stderr is not None
         first = [run.stderr.readline() for _ in range(2)]
         run.kill()
 
+    assert re.match(rf"running {JOB} with {count} workers?{re.escape(why)}, checkpoints in ", first[0])
     assert first[1] == f"asking Kafka at {NOWHERE} …\n"
 
 

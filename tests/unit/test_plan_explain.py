@@ -3,6 +3,7 @@
 import pytest
 
 from kafka_eos import DerivedNameWarning, Pipeline
+from kafka_eos.cores import usable_cores
 from kafka_eos.explain import explain
 from kafka_eos.interfaces import DeadLetters
 from kafka_eos.settings import Settings
@@ -52,7 +53,7 @@ def test_every_setting_is_shown_with_its_origin() -> None:
 
     assert [row[0] for row in rows] == list(Settings.model_fields)
     assert ["batch_size", "10", "code"] in rows
-    assert ["parallelism", "1", "default"] in rows
+    assert ["parallelism", str(min(usable_cores(), 128)), "default"] in rows
 
 
 def test_a_derived_name_of_state_is_a_notice() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kafka_eos import ConfigError
+from kafka_eos.cores import usable_cores
 from kafka_eos.settings import Settings
 
 
@@ -26,7 +27,7 @@ def test_code_wins_over_cli_over_environment_over_default(monkeypatch: pytest.Mo
         (1, "code"),
         (2, "cli"),
         (3, "environment"),
-        (1, "default"),
+        (min(usable_cores(), 128), "default"),
     ]
 
 
@@ -52,7 +53,8 @@ def test_anything_else_is_no_duration(given: object) -> None:
             r"'checkpoint_intervall' \(given in code\); did you mean 'checkpoint_interval'",
         ),
         ({}, {"max_concurrent_checkpoints": 2, "aligned_timeout": "1s"}, "would overtake the one before it"),
-        ({}, {"zzz": 1}, "known are aligned_timeout, allow_dropped_state"),
+        ({}, {"checkpoint_mode": "unaligned", "alignment_spill": "1MB"}, "only aligned barriers block input"),
+        ({}, {"zzz": 1}, "known are aligned_timeout, alignment_spill"),
         ({"parallelism": 129}, {}, "less than or equal to 128"),
         ({"batch_size": 0}, {}, "batch_size"),
         ({"state_backend": "redis"}, {}, "rocksdb"),
@@ -120,6 +122,28 @@ def test_a_job_is_not_kept_where_a_command_keeps_its_own(job: str, tmp_path: Pat
         Settings.resolve().checkpoints_of(job)
 
     assert Settings.resolve(code={"checkpoint_dir": tmp_path}).checkpoints_of(job) == tmp_path / job
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (7, 7), (192, 128)])
+def test_without_a_parallelism_there_is_one_worker_a_core(
+    monkeypatch: pytest.MonkeyPatch, cores: int, workers: int
+) -> None:
+    """At most as many as there are key groups; and it is a default, which the Spark engine replaces by its own."""
+    monkeypatch.setattr("kafka_eos.settings.usable_cores", lambda: cores)
+    settings = Settings.resolve()
+
+    assert (settings.parallelism, settings.origin_of("parallelism")) == (workers, "default")
+
+
+def test_a_worker_has_the_parallelism_of_its_supervisor_whatever_it_could_use_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kafka_eos.settings.usable_cores", lambda: 6)
+    text = json.dumps(Settings.resolve().as_json())
+    monkeypatch.setattr("kafka_eos.settings.usable_cores", lambda: 1)
+    read = Settings.from_json(text)
+
+    assert (read.parallelism, read.origin_of("parallelism")) == (6, "default")
 
 
 def test_settings_are_frozen() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ def window(question: Question, cluster: Cluster | None, ranges: Ranges, done: Of
     """
     resumed = _resumed(question)
     _check_offsets(question, ranges)
-    start, end = _edge(question, cluster, question.start, -1), _edge(question, cluster, question.end, 1)
+    meant = partial(_offsets, question, cluster)
+    start, end = meant(question.start, 0.0), meant(question.end, 0.0)
+    wide_start, wide_end = meant(question.start, -question.slack), meant(question.end, question.slack)
     read: dict[str, Bounds] = {}
     judged: dict[str, Bounds] = {}
     for topic, parts in ranges.items():
@@ -36,8 +39,8 @@ def window(question: Question, cluster: Cluster | None, ranges: Ranges, done: Of
         for p, at in parts.items():
             last = at.end if reach is None else min(at.end, reach.get(p, at.begin))
             low = resumed.get(topic, {}).get(p, 0)
-            wide[p] = _clip(low, at.end, start[1].get(topic, {}).get(p), end[1].get(topic, {}).get(p))
-            narrow[p] = _clip(low, last, start[0].get(topic, {}).get(p), end[0].get(topic, {}).get(p))
+            wide[p] = _clip(low, at.end, wide_start.get(topic, {}).get(p), wide_end.get(topic, {}).get(p))
+            narrow[p] = _clip(low, last, start.get(topic, {}).get(p), end.get(topic, {}).get(p))
             if low > at.end:
                 raise ConfigError(
                     f"{topic}/{p} ends at offset {at.end}, before {low}, where the earlier audit ended: it was emptied "
@@ -51,7 +54,7 @@ def window(question: Question, cluster: Cluster | None, ranges: Ranges, done: Of
 
 def reading_ends(question: Question, cluster: Cluster) -> Offsets:
     """Where the question ends before the topics do."""
-    return _edge(question, cluster, question.end, 1)[1]
+    return _offsets(question, cluster, question.end, question.slack)
 
 
 def _check_offsets(question: Question, ranges: Ranges) -> None:
@@ -104,16 +107,13 @@ def _clip(low: int, high: int, start: int | None, end: int | None) -> tuple[int,
     return first, max(first, high if end is None else min(high, end))
 
 
-def _edge(
-    question: Question, cluster: Cluster | None, at: datetime | Offsets | None, side: int
-) -> tuple[Offsets, Offsets]:
-    """Where judging starts (or ends), and where reading does."""
+def _offsets(question: Question, cluster: Cluster | None, at: datetime | Offsets | None, slack: float) -> Offsets:
+    """What is meant by ``at``, if that is a time: ``slack`` seconds after it; {} if nothing is."""
     if isinstance(at, Mapping):
-        return at, at
+        return at
     if at is None or cluster is None:
-        return {}, {}
-    wide = at + side * timedelta(seconds=question.slack)
-    return cluster.offsets_at(question.topics, at), cluster.offsets_at(question.topics, wide)
+        return {}
+    return cluster.offsets_at(question.topics, at + timedelta(seconds=slack))
 
 
 def _resumed(question: Question) -> dict[str, dict[int, int]]:

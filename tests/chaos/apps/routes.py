@@ -40,15 +40,19 @@ class Branch(msgspec.Struct):
 
 
 PAUSE = float(os.environ.get("TEST_PAUSE", "0"))
+SLOW = float(os.environ.get("TEST_PAUSE_OF_ONE", "0"))
+"""Seconds a row of one account, so that the worker of its partition is behind the others."""
 LETTERS = os.environ.get("TEST_LETTERS")
 AFTER = float(os.environ.get("TEST_PAUSE_AFTER", "0"))
 """Seconds a row behind the last exchange."""
 BRANCHES = 4
+FILLER = "-" + "x" * int(os.environ["TEST_FILLER"]) if "TEST_FILLER" in os.environ else ""
+"""Makes rows so large that few of them are more than memory may hold."""
 
 
 def slowly(payment: Payment) -> Payment:
-    time.sleep(PAUSE)
-    return payment
+    time.sleep(PAUSE + SLOW * (payment.account == "a0"))
+    return msgspec.structs.replace(payment, account=payment.account + FILLER)
 
 
 def items(payment: Payment) -> Iterable[Item]:

@@ -40,7 +40,7 @@ def arrivals(network: Network, sender: Network, wanted: int, process: bool = Tru
         for arrival in network.pump(0):
             found.append(arrival)
             if process and isinstance(arrival, Rows):
-                network.processed(arrival.edge, arrival.sender, len(arrival.frame))
+                network.credit(arrival.edge, arrival.sender, len(arrival.frame))
         if len(found) >= wanted:
             return found
     raise AssertionError(f"{len(found)} of {wanted} arrived")
@@ -106,11 +106,11 @@ def test_what_is_not_processed_bounds_what_is_on_the_way(connected: Callable[...
 
     assert len(arrived) * 1000 == WINDOW
     assert not sender.room(0)
-    receiver.processed(0, 0, 1000)
+    receiver.credit(0, 0, 1000)
     assert len(settle(sender, receiver)) == 1
     arrived += arrivals(receiver, sender, 0)
     for _ in range(11):
-        receiver.processed(0, 0, 1000)
+        receiver.credit(0, 0, 1000)
     assert 0 < len(settle(sender, receiver)) <= 11
 
 
@@ -120,9 +120,9 @@ def test_a_frame_larger_than_the_window_passes_alone(connected: Callable[..., Pa
         sender.send(0, 1, bytes(WINDOW * 3))
 
     assert len(settle(sender, receiver)) == 1
-    receiver.processed(0, 0, WINDOW * 3)
+    receiver.credit(0, 0, WINDOW * 3)
     assert len(settle(sender, receiver)) == 1
-    receiver.processed(0, 0, WINDOW * 3)
+    receiver.credit(0, 0, WINDOW * 3)
     settle(receiver, sender)
     assert sender.room(0)
 
@@ -158,7 +158,7 @@ def test_overtaking_returns_exactly_what_had_not_left(sizes: list[int], pumps: i
             sender.send(0, 1, frame)
         for arrival in early:
             assert isinstance(arrival, Rows)
-            receiver.processed(arrival.edge, 0, len(arrival.frame))
+            receiver.credit(arrival.edge, 0, len(arrival.frame))
         everything = early + arrivals(receiver, sender, 2 * len(before) + 1 + after - len(early))
 
         channel = [a for a in everything if a.edge == 0]
@@ -201,7 +201,7 @@ def test_the_death_of_a_peer_is_silent(connected: Callable[..., Pair], sent: int
         sender.send(0, 1, bytes(5000))
         sender.send_barrier(0, 1, 1, aligned=True)
         assert sender.pump(0) == []
-    sender.processed(0, 1, 100)
+    sender.credit(0, 1, 100)
     sender.overtake(0, 1, 2)
     assert sender.pump(0.001) == []
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafka_eos.embedded import spill
 from kafka_eos.embedded.spill import SpillingQueue
 
 Entry = str | float | bytes
@@ -25,7 +26,8 @@ def plain(entry: Entry) -> Entry:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.one_of(st.none(), st.text(max_size=5), st.floats(0, 9))), st.integers(1, 4))
 def test_entries_come_out_as_they_went_in(tmp_path_factory: pytest.TempPathFactory, script: list, limit: int) -> None:
-    queue: SpillingQueue[Entry] = SpillingQueue(tmp_path_factory.mktemp("spill") / "file", limit, encode)
+    directory = tmp_path_factory.mktemp("spill")
+    queue: SpillingQueue[Entry] = SpillingQueue(directory / "file", limit, encode)
     model: list[Entry] = []
     for step in script:
         if step is None and model:
@@ -36,15 +38,30 @@ def test_entries_come_out_as_they_went_in(tmp_path_factory: pytest.TempPathFacto
             model.append(step)
         assert len(queue) == len(model)
         assert list(map(plain, queue)) == list(map(plain, model))
+        assert bool(list(directory.iterdir())) == any(isinstance(entry, int) and entry for entry in queue._rest)
     queue.close()
+
+
+def test_a_queue_that_is_never_empty_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spill, "PART", 1000)
+    queue: SpillingQueue[Entry] = SpillingQueue(tmp_path / "file", 2, encode)
+    for n in range(50):
+        queue.append(f"{n:04}" * 25)
+    for n in range(50, 5000):
+        queue.append(f"{n:04}" * 25)
+        assert plain(queue.popleft()) == f"{n - 50:04}".encode() * 25
+        assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 7000
+    assert [plain(entry)[:4] for entry in queue] == [f"{n:04}".encode() for n in range(4950, 5000)]
+    queue.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_file_goes_with_the_queue(tmp_path: Path) -> None:
     queue: SpillingQueue[Entry] = SpillingQueue(tmp_path / "file", 1, encode)
     for text in "abc":
         queue.append(text)
-    assert (tmp_path / "file").exists()
+    assert list(tmp_path.iterdir()) != []
 
     queue.close()
 
-    assert not (tmp_path / "file").exists()
+    assert list(tmp_path.iterdir()) == []

@@ -12,11 +12,13 @@ import random
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from itertools import chain, product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafka_eos.embedded.inputs import Input, Marker, Rows
+from kafka_eos.embedded.inputs import Input, Marker, Rows, size_of
+from kafka_eos.embedded.spill import SpillingQueue
 from kafka_eos.embedded.task import Captured, Parts, Task
 from kafka_eos.ids import Term
 from kafka_eos.plan import Segment
@@ -26,6 +28,8 @@ from kafka_eos.testing.sources import ListOrigin
 
 SUBTASKS = 3
 ROWS = 40
+WINDOW = 40
+"""Bytes that may be on their way from one subtask to another: some five rows."""
 SOURCE = Segment(0, ("in",), ("key", "stay"), ("in", "key", "stay"))
 TARGET = Segment(1, ("key", "stay"), (), ("out",))
 KEY, STAY = 0, 1
@@ -79,11 +83,26 @@ class Writing:
         return lambda: rows
 
 
-class Cluster:
-    """All subtasks, and what is between them."""
+class Logged(list[bytes]):
+    """A log that can be read."""
 
-    def __init__(self, mode: Mode, aligned_timeout: float, seed: int) -> None:
+    add = list.append
+    dropped = False
+
+    def drop(self) -> None:
+        self.dropped = True
+
+
+class Cluster:
+    """All subtasks, and what is between them. With a ``disk``, blocked channels hold up to ``may_hold`` bytes there."""
+
+    def __init__(
+        self, mode: Mode, aligned_timeout: float, seed: int, may_hold: int = 0, disk: Path | None = None
+    ) -> None:
         self.random = random.Random(seed)
+        self.may_hold, self.disk = may_hold, disk
+        self.on_the_way: dict[tuple[int, int], int] = defaultdict(int)
+        """Bytes that a sender has no credit back for, by sender and receiver."""
         self.unsent: dict[tuple[int, int], deque[Any]] = defaultdict(deque)
         self.urgent: dict[tuple[int, int], deque[Any]] = defaultdict(deque)
         """Barriers that overtake what is unsent."""
@@ -103,16 +122,30 @@ class Cluster:
             case 1:
                 subtask.tasks[1].work(self.random.randint(1, 3))
             case 2:
-                if queue := self.urgent[subtask.number, peer] or self.unsent[subtask.number, peer]:
-                    self.sent[subtask.number, peer].append(queue.popleft())
+                channel = subtask.number, peer
+                if (queue := self.urgent[channel] or self.unsent[channel]) and self.may_leave(channel, queue[0]):
+                    self.sent[channel].append(queue.popleft())
             case _:
                 self.arrive(peer, subtask)
+
+    def may_leave(self, channel: tuple[int, int], entry: Any) -> bool:
+        """Take credit for rows, if there is any. One frame may pass at any time."""
+        size = len(entry[1]) if entry[0] == "rows" else 0
+        if size and self.on_the_way[channel] and self.on_the_way[channel] + size > WINDOW:
+            return False
+        self.on_the_way[channel] += size
+        return True
 
     def arrive(self, sender: int, receiver: Subtask) -> None:
         if queue := self.sent[sender, receiver.number]:
             kind, what, aligned = queue.popleft()
             task = receiver.tasks[1]
             task.rows(KEY, sender, what) if kind == "rows" else task.barrier(KEY, sender, what, aligned)
+
+    def work(self, task: Task) -> None:
+        """All that the task can do alone, though its exits have no room now and then."""
+        for _ in range(1000):
+            task.work(5)
 
     def drain(self) -> None:
         for _ in range(10_000):
@@ -137,11 +170,12 @@ class Subtask:
     prepared: list[Row] = field(default_factory=list)
     """Output that the answers so far name."""
     prepared_at: dict[int, list[Row]] = field(default_factory=dict)
+    logs: list[tuple[int, int, Logged]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.reader = Counting(self.number)
         rest = (Term(1), 1, self.mode, self.aligned_timeout, self)
-        inputs = [*(Input(KEY, sender) for sender in range(SUBTASKS)), Input(STAY, self.number)]
+        inputs = [*(self.input(KEY, sender) for sender in range(SUBTASKS)), self.input(STAY, self.number)]
         backends: Any = {"state": self}
         self.writer = Writing()
         writers: Any = {"out": self.writer}
@@ -149,6 +183,17 @@ class Subtask:
             Task(SOURCE, Parts({"in": self.reader}, {}, {}), [], EDGES, *rest),
             Task(TARGET, Parts({}, backends, writers), inputs, EDGES, *rest),
         ]
+
+    def input(self, edge: int, sender: int) -> Input:
+        if self.cluster.disk is None:
+            return Input(edge, sender)
+
+        def encode(entry: Any) -> bytes | None:
+            return None if isinstance(entry, Marker) else self.as_now(edge, entry)
+
+        file = self.cluster.disk / f"{self.number}-{edge}-{sender}"
+        queue = SpillingQueue[Any](file, 2 * WINDOW, encode, size_of)
+        return Input(edge, sender, queue=queue, may_hold=self.cluster.may_hold)
 
     def snapshot(self, epoch: Any) -> Any:
         """The state of the target segment is what it has processed."""
@@ -182,11 +227,20 @@ class Subtask:
     def processed(self, edge: int, sender: int, rows: Rows) -> None:
         return None
 
+    def credit(self, edge: int, sender: int, size: int) -> None:
+        if sender != self.number:
+            self.cluster.on_the_way[sender, self.number] -= size
+            assert self.cluster.on_the_way[sender, self.number] >= 0, "credit was given twice"
+
     def room(self, edge: int) -> bool:
         return self.cluster.random.random() < 0.8
 
-    def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> list[Rows]:
-        overtaken: list[Rows] = []
+    def log(self, segment: Segment, edge: int, epoch: int, name: str) -> Any:
+        self.logs.append((segment.index, epoch, Logged()))
+        return self.logs[-1][-1]
+
+    def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> list[bytes]:
+        overtaken: list[bytes] = []
         for target in range(SUBTASKS):
             queue = self.cluster.unsent[self.number, target]
             if target == self.number or edge == STAY:
@@ -221,9 +275,11 @@ class Subtask:
             self.prepare(task.abort(epoch))
 
 
-def run(mode: Mode, aligned_timeout: float, seed: int, last_aligned: bool) -> tuple[Cluster, list[int]]:
+def run(
+    mode: Mode, aligned_timeout: float, seed: int, last_aligned: bool, may_hold: int = 0, disk: Path | None = None
+) -> tuple[Cluster, list[int]]:
     """Some epochs one after the other, as the supervisor begins them, then the rest of the input."""
-    cluster = Cluster(mode, aligned_timeout, seed)
+    cluster = Cluster(mode, aligned_timeout, seed, may_hold, disk)
     epochs = list(range(1, 5))
     for epoch in epochs:
         for _ in range(cluster.random.randint(0, 60)):
@@ -239,6 +295,7 @@ def run(mode: Mode, aligned_timeout: float, seed: int, last_aligned: bool) -> tu
         else:
             raise AssertionError(f"epoch {epoch} is never complete")
     cluster.drain()
+    assert not any(cluster.on_the_way.values()), "a sender did not get its credit back"
     return cluster, epochs
 
 
@@ -326,6 +383,8 @@ def test_epochs_that_are_on_their_way_together_and_given_up(mode: Mode, aligned_
     for epoch in set(range(1, 9)) - given_up:
         for subtask in cluster.subtasks:
             assert subtask.prepared_at[epoch] == subtask.at_snapshot[epoch], (epoch, subtask.number)
+            left = [log for segment, of, log in subtask.logs if log.dropped != ((segment, of) not in subtask.done)]
+            assert left == [], "logs of an epoch that was given up are kept, or others are not"
         for target in range(SUBTASKS):
             assert sorted(stored(cluster, epoch)[target]) == sorted(below(cluster, epoch)[target])
 
@@ -346,6 +405,46 @@ def test_output_of_an_epoch_that_a_channel_has_skipped_goes_into_the_one_that_is
     assert sorted(subtask.prepared_at[2]) == subtask.at_snapshot[2] == [(0, 1), (0, 2)]
 
 
+@pytest.mark.parametrize(
+    ("mode", "aligned_timeout"),
+    [(Mode.UNALIGNED, 0.0), (Mode.UNALIGNED, 1e-6), (Mode.AT_LEAST_ONCE, math.inf)],
+    ids=["unaligned", "switches over", "at least once"],
+)
+@pytest.mark.parametrize("seed", range(60))
+def test_an_aligned_epoch_leaves_nothing_under_way_whatever_comes_late(
+    mode: Mode, aligned_timeout: float, seed: int
+) -> None:
+    """Barriers of an epoch that was given up may come between its own: they say nothing of how it is to be taken."""
+    cluster = Cluster(mode, aligned_timeout, seed)
+    control: dict[int, deque[tuple[Any, int]]] = {n: deque() for n in range(SUBTASKS)}
+    aligned, epoch, due, steps = set[int](), 0, False, 0
+    while epoch < 8 or due or any(control.values()):
+        steps += 1
+        assert steps < 60_000, f"epoch {epoch} is never complete"
+        if due and _whole(cluster, epoch):
+            due = False
+        elif due and epoch not in aligned and cluster.random.random() < 0.02:
+            _tell(control, _abort, epoch)
+            due = False
+        elif not due and epoch < 8 and cluster.random.random() < 0.1:
+            epoch, due = epoch + 1, True
+            if cluster.random.random() < 0.5:
+                aligned.add(epoch)
+            _tell(control, _trigger_aligned if epoch in aligned else _trigger, epoch)
+        number = cluster.random.randrange(SUBTASKS)
+        if control[number] and cluster.random.random() < 0.2:
+            errand, of = control[number].popleft()
+            errand(cluster.subtasks[number], of)
+        cluster.step()
+    cluster.drain()
+
+    for epoch in aligned:
+        parts = [subtask.done[segment, epoch] for subtask in cluster.subtasks for segment in (0, 1)]
+        assert not any(part.received or part.overtaken for part in parts)
+        for target in range(SUBTASKS):
+            assert sorted(stored(cluster, epoch)[target]) == sorted(below(cluster, epoch)[target])
+
+
 def _whole(cluster: Cluster, epoch: int) -> bool:
     """Has everybody answered?"""
     return all((segment, epoch) in subtask.done for subtask in cluster.subtasks for segment in (0, 1))
@@ -358,6 +457,10 @@ def _tell(control: dict[int, deque[tuple[Any, int]]], errand: Any, epoch: int) -
 
 def _trigger(subtask: Subtask, epoch: int) -> None:
     subtask.tasks[0].trigger(epoch, aligned=False)
+
+
+def _trigger_aligned(subtask: Subtask, epoch: int) -> None:
+    subtask.tasks[0].trigger(epoch, aligned=True)
 
 
 def _abort(subtask: Subtask, epoch: int) -> None:
@@ -379,7 +482,7 @@ def test_rows_under_way_of_the_epoch_before_are_processed_first_and_stored_again
     cluster = Cluster(Mode.UNALIGNED, 0.0, seed)
     old = [[(100 + s.number, n) for n in range(6)] for s in cluster.subtasks]
     for subtask, rows in zip(cluster.subtasks, old, strict=True):
-        subtask.tasks[1].replay.extend((0, batch_of([row])) for row in rows)
+        subtask.tasks[1].replay[0] = deque(batch_of([row]) for row in rows)
     for _ in range(cluster.random.randint(0, 40)):
         cluster.step()
     for subtask in cluster.subtasks:
@@ -446,6 +549,48 @@ def test_a_barrier_that_overtakes_frees_what_waits_for_an_aligned_epoch_that_was
     assert sorted(subtask.prepared_at[2]) == subtask.at_snapshot[2] == [(0, 1), (0, 2)]
 
 
+# ---------------------------------------------------------------- blocked input on the disk
+
+
+@pytest.mark.parametrize("may_hold", [30, 100_000])
+@pytest.mark.parametrize("seed", range(40))
+def test_a_snapshot_is_a_consistent_cut_when_blocked_channels_hold_their_rows(
+    tmp_path: Path, seed: int, may_hold: int
+) -> None:
+    cluster, epochs = run(Mode.ALIGNED, math.inf, seed, False, may_hold, tmp_path)
+
+    for epoch in epochs:
+        for target in range(SUBTASKS):
+            assert sorted(stored(cluster, epoch)[target]) == sorted(below(cluster, epoch)[target]), (epoch, target)
+    for subtask in cluster.subtasks:
+        for way in product(range(SUBTASKS), (True, False)):
+            rows = [row for row in subtask.processed_rows if _way(row) == way]
+            assert rows == sorted(set(rows)), "rows of one channel changed their order, or came twice"
+    assert sum(len(s.processed_rows) for s in cluster.subtasks) == 2 * SUBTASKS * ROWS
+
+
+def test_a_blocked_channel_lets_its_sender_go_on_as_far_as_it_may_hold(tmp_path: Path) -> None:
+    cluster = Cluster(Mode.ALIGNED, math.inf, 1, may_hold=5 * WINDOW, disk=tmp_path)
+    task = cluster.subtasks[0].tasks[1]
+    rows = deque(("rows", frame_of([(1, n)])) for n in range(100))
+    while cluster.may_leave((1, 0), rows[0]):
+        task.rows(KEY, 1, rows.popleft()[1])
+    task.barrier(KEY, 1, 1, aligned=True)
+    cluster.work(task)
+    before = len(rows)
+    while cluster.may_leave((1, 0), rows[0]):
+        task.rows(KEY, 1, rows.popleft()[1])
+    held = before - len(rows)
+
+    assert 5 * WINDOW <= held * 8 <= 7 * WINDOW, "what it may hold, and what may be on its way"
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) >= 2 * WINDOW, "beyond memory is the disk"
+    task.abort(1)
+    cluster.work(task)
+    assert cluster.on_the_way[1, 0] == 0
+    assert cluster.subtasks[0].processed_rows == [(1, n) for n in range(100 - len(rows))]
+    assert list(tmp_path.iterdir()) == [], "what was read is gone"
+
+
 # ---------------------------------------------------------------- inputs
 
 
@@ -460,3 +605,19 @@ def test_rows_before_a_barrier() -> None:
     assert (entry.marker(2), entry.marker(3)) == (Marker(2, 0.7), None)
     assert [entry.take() for _ in range(3)] == [b"a", b"b", Marker(1, 0.5)]
     assert (entry.oldest_marker(), entry.marker(1)) == (Marker(2, 0.7), None)
+
+
+def test_credit_is_given_once_for_what_is_held_or_else_when_it_is_processed() -> None:
+    entry = Input(0, 1, may_hold=5)
+    for each in (b"aaa", b"bb", b"c", b"dddd"):
+        entry.put(each)
+
+    assert (entry.owed, entry.unpaid) == (3, 4)
+    assert entry.hold() == 5, "two of them"
+    assert (entry.hold(), entry.owed, entry.unpaid) == (0, 0, 2)
+    assert [entry.take(), entry.hold(), entry.take(), entry.owed] == [b"aaa", 5, b"bb", 0]
+    for more in (b"ee", Marker(1, 0.5)):
+        entry.put(more)
+    taken = [(entry.owed, entry.take()) for _ in range(4)]
+    assert taken == [(0, b"c"), (0, b"dddd"), (2, b"ee"), (0, Marker(1, 0.5))]
+    assert (entry.unpaid, entry.waiting) == (0, 0)

@@ -471,7 +471,7 @@ def test_local_state_continues_where_it_was_or_in_one_place(parallelism: int) ->
 def test_local_state_is_refused_at_another_parallelism() -> None:
     plan, handles = parted()
     with (
-        pytest.raises(ConfigError, match="stored by 2 workers.*parallelism 2, or leave local=True out"),
+        pytest.raises(ConfigError, match="stored by 2 workers.*parallelism=2 .*or leave local=True out"),
         job(plan, 3, handles),
     ):
         pass
@@ -483,7 +483,7 @@ def test_state_by_key_group_cannot_become_local_but_in_one_place() -> None:
         running.end_epoch()
         handles = running.handles()
     with (
-        pytest.raises(ConfigError, match="stored without local=True.*parallelism 1"),
+        pytest.raises(ConfigError, match="stored without local=True.*parallelism=1 "),
         job(made(local=True), 2, handles),
     ):
         pass

@@ -1,0 +1,82 @@
+"""How many cores this process may use: those that it may be scheduled on, or fewer if a quota of its cgroup says so.
+
+A container that was given two CPUs of a host with 64 still sees 64. What holds it back is a quota of CPU time, of its
+own cgroup or of one above it: so all of them are looked at, in version 2 and in version 1, and rounded up.
+
+Rule: a number from 1 on, whatever the system tells; what cannot be read limits nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+_MEMBERSHIP = Path("proc/self/cgroup")
+_HIERARCHY = Path("sys/fs/cgroup")
+
+
+def usable_cores(scheduled: int | None = None, root: Path = Path("/")) -> int:
+    """Cores that this process can keep busy.
+
+    The two facts are those of this machine unless they are given: on how many cores the scheduler may put the
+    process, and the directory in which /proc and /sys are.
+    """
+    cores = _scheduled() if scheduled is None else scheduled
+    return max(1, min([cores, *(_rounded_up(*quota) for quota in _quotas(root))]))
+
+
+def _scheduled() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _rounded_up(time: int, period: int) -> int:
+    return -(-time // period)
+
+
+def _quotas(root: Path) -> Iterator[tuple[int, int]]:
+    """(CPU time, in so much time) of each cgroup that the process is in and that has a quota."""
+    for line in _text(root / _MEMBERSHIP).splitlines():
+        _, controllers, path = line.split(":", 2) if line.count(":") >= 2 else ("", "none", "")
+        if not controllers:
+            yield from (quota for group in _upwards(path) for quota in _version_2(root / _HIERARCHY / group))
+        elif "cpu" in controllers.split(","):
+            yield from (quota for group in _upwards(path) for quota in _version_1(root / _HIERARCHY / "cpu" / group))
+
+
+def _upwards(path: str) -> Iterator[PurePosixPath]:
+    """A cgroup and all above it, as paths below the top.
+
+    A container may be told a path of its host: of that only the top is there, and it is the container's own.
+    """
+    own = PurePosixPath(path.lstrip("/"))
+    if ".." in own.parts:
+        own = PurePosixPath()
+    yield own
+    yield from own.parents
+
+
+def _version_2(group: Path) -> Iterator[tuple[int, int]]:
+    """``cpu.max``: two numbers, or ``max`` and one."""
+    yield from _valid(_text(group / "cpu.max").split())
+
+
+def _version_1(group: Path) -> Iterator[tuple[int, int]]:
+    """Two files with a number each; without a quota the first one is -1."""
+    yield from _valid([_text(group / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")])
+
+
+def _valid(words: list[str]) -> Iterator[tuple[int, int]]:
+    if len(words) == 2 and all(word.isdecimal() for word in words):
+        time, period = map(int, words)
+        if time and period:
+            yield time, period
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,22 @@
+"""What ``kafka-eos run`` shows of a running job."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_eos.cli import output
+from kafka_eos.cli.output import LiveView
+
+
+def test_the_rate_begins_anew_with_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(output.time, "monotonic", lambda: clock[0])
+    view = LiveView("job")
+
+    rates = []
+    for records in (1000, 3000, 0, 500):
+        clock[0] += 1.0
+        view("progress", {"records_in": records, "records_out": 0, "lag": None})
+        rates.append(dict(view._cells())["records/s"])
+
+    assert rates == ["1,000", "2,000", "0", "500"]
