@@ -347,19 +347,17 @@ class KeyedStream(_Upstream, Generic[K, T]):
             node = self._grow(plan.Fold, name, init=init, step=step, emit=emit, key_codec=_KEY, entry_codec=codec)
             return Stream(self._pipeline, node, out)
         fold, derived = self._pipeline._name(name, plan.Fold.kind)
-        self._partly(f"{fold}-partial", init, step, wire_codec(tp))
-        given: dict[str, Any] = {"init": init, "step": step, "emit": emit, "merge": merge, "key_codec": _KEY}
+        given: dict[str, Any] = {"init": init, "step": step, "merge": merge}
+        self._partly(f"{fold}-partial", values=wire_codec(tp), **given)
         place: dict[str, Any] = {"where": _where(_user_frame()), "inputs": (f"{fold}-partial",), "derived": derived}
-        self._pipeline._add(plan.Fold(name=fold, entry_codec=codec, **place, **given))
+        self._pipeline._add(plan.Fold(name=fold, emit=emit, key_codec=_KEY, entry_codec=codec, **place, **given))
         return Stream(self._pipeline, fold, out)
 
-    def _partly(
-        self, name: str, init: Callable[[], Any], step: Callable[[Any, Any], Any], values: interfaces.ListCodec[Any]
-    ) -> None:
+    def _partly(self, name: str, **given: Any) -> None:
         """Add the first phase of a fold. It does the work of the ``key_by``, left out if nobody else reads that."""
         key_by = self._pipeline._combined(self._node)
         key: dict[str, Any] = {"fn": key_by.fn, "key_codec": key_by.key_codec, "local": key_by.local}
-        self._grow(plan.PartialFold, name, inputs=key_by.inputs, init=init, step=step, values=values, **key)
+        self._grow(plan.PartialFold, name, inputs=key_by.inputs, **key, **given)
 
     def reduce(self, name: str | None, fn: Callable[[T, T], T], *, state: Any = None) -> Stream[T]:
         """The key's values reduced so far, for every input. ``state`` is the type of the values; see ``fold``."""

@@ -43,6 +43,9 @@ POINTS: tuple[str, ...] = (
     "in-flight.logged",
     "in-flight.stored",
     "in-flight.replayed",
+    # what an operator sets aside within an epoch
+    "scratch.put",
+    "scratch.taken",
     "sink.flush.before",
     "sink.flush.after",
     "sink.prepare.before",

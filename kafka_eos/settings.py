@@ -133,7 +133,7 @@ class Settings(BaseSettings):
     restart_backoff_max: Duration = 60.0
     state_backend: Literal["rocksdb", "memory"] = "rocksdb"
     state_cache_entries: int = Field(1_000_000, ge=1)
-    """Most objects of each state that are kept decoded, in Python."""
+    """Most objects of each state that are kept decoded, in Python; a tenth of it for what folds with merge= gather."""
     state_memory: ByteCount = Field(256 << 20, ge=8 << 20)
     """Bytes, a worker: RocksDB's block cache, filters and write buffers of all operators together."""
     state_profile: Literal["default", "read-heavy", "write-heavy", "spinning-disk"] = "default"

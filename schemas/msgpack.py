@@ -100,7 +100,7 @@ class KeyCodec:
             raise ValueError(f"key {value!r}: {reason(error)}") from error
 
     def decode(self, data: bytes) -> Any:
-        return _tuples(self._decode(data))
+        return as_key(self._decode(data))
 
     def reader_of(self, schema: Json) -> KeyCodec:
         return self
@@ -117,5 +117,6 @@ class KeyCodec:
         self.encode(key)
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def as_key(decoded: Any) -> Any:
+    """MessagePack has no tuples; a key that comes back as a list was one."""
+    return tuple(map(as_key, decoded)) if isinstance(decoded, list) else decoded

@@ -42,13 +42,14 @@ from kafka_eos.interfaces import (
     total_lag,
 )
 from kafka_eos.operators.chain import Chain
-from kafka_eos.plan import Feedback, Forward, Plan, Segment, Sink
+from kafka_eos.plan import Feedback, Forward, PartialFold, Plan, Segment, Sink
 from kafka_eos.protocol.alignment import Mode
 from kafka_eos.records import Batch
 from kafka_eos.settings import Settings
-from kafka_eos.state.backends import open_backend
+from kafka_eos.state.backends import open_backend, open_scratch
 from kafka_eos.state.keygroups import key_group_range
 from kafka_eos.state.options import StateOptions, spread
+from kafka_eos.state.scratch import Scratch
 
 _LOCAL_ROOM = 8
 """Batches that may wait for another segment of the same worker."""
@@ -80,8 +81,9 @@ class Stage:
         self.sent = self.received = 0
         """Frames sent to other workers, and processed of theirs."""
         self._plan, self._settings, self._start, self._storage, self._local = plan, settings, start, storage, local[0]
-        stateful = [node.name for node in plan.nodes if node.stateful]
-        self._places = spread(stateful, local, subtask)
+        # Operators that keep something on the local disk.
+        on_disk = [node.name for node in plan.nodes if node.stateful or isinstance(node, PartialFold)]
+        self._places = spread(on_disk, local, subtask)
         self._subtask, self._parallelism, self._done = subtask, start.parallelism, done
         self._job = JobContext(plan.name, Term(start.term), settings.for_connectors())
         self._shared: dict[str, Any] = {}
@@ -116,7 +118,8 @@ class Stage:
         for segment in self._segments:
             self._open_writers(segment)
         outputs = {sink.name: self._output(sink) for sink in plan.sinks}
-        self._chain = Chain(plan, backends, outputs, {n.name: self._sender(e) for e, n in enumerate(self._exchanges)})
+        senders = {node.name: self._sender(edge) for edge, node in enumerate(self._exchanges)}
+        self._chain = Chain(plan, backends, outputs, senders, scratch=self._scratch)
         self._closing.callback(self._chain.close)
         for source in plan.sources:
             self._shared[f"reject:{source.name}"] = self._chain.rejector(source.name)
@@ -143,6 +146,11 @@ class Stage:
         )
         self._closing.callback(backend.close)
         return backend
+
+    def _scratch(self, operator: str) -> Scratch:
+        settings, directory = self._settings, self._places[operator] / f"{operator}.scratch"
+        options = StateOptions.of(**settings.state_options())
+        return open_scratch(settings.state_backend, directory, settings.state_cache_entries, options)
 
     def _open_writers(self, segment: Segment) -> None:
         """Each segment has writers of its own, because each comes to its barrier at its own time."""

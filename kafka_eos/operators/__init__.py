@@ -28,7 +28,7 @@ def build(node: plan.Node) -> Operator:
         case plan.MapBatches():
             return MapBatches(node.fn)
         case plan.PartialFold():
-            return PartialFold(node.fn, node.key_codec, node.init, node.step)
+            return PartialFold(node.fn, node.key_codec, node.init, node.step, node.merge, node.values)
         case plan.KeyBy():
             return KeyBy(node.fn, node.key_codec)
         case plan.Fold(merge=merge) if merge is not None:

@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from kafka_eos.errors import KafkaEosError
 from kafka_eos.interfaces import StateDescriptor, ValueState
 from kafka_eos.records import Batch
+from kafka_eos.state.scratch import Scratch, unbounded
 
 NOT_THE_RECORDS_FAULT = (KafkaEosError, MemoryError)
 """Errors that pass through an operator: they are about the job, not about the record at hand."""
@@ -37,6 +38,8 @@ class OperatorContext:
     """Number of the operator among those behind which outputs of one record cannot be counted; see ``provenance``."""
     keeps_raw: Callable[[str], bool] = lambda source: False
     """May a record of that source be sent aside undecoded? Then its rows must keep it."""
+    scratch: Callable[[], Scratch] = unbounded
+    """Makes room for what the operator gathers within an epoch and memory does not hold; called once at most."""
 
 
 class Operator(Protocol):
@@ -55,10 +58,6 @@ class Operator(Protocol):
 @runtime_checkable
 class Gathering(Operator, Protocol):
     """An operator that gives its output at the end of an epoch, and keeps nothing but state beyond it."""
-
-    @property
-    def full(self) -> bool:
-        """It holds so much that it should be flushed within the epoch."""
 
     def flush(self) -> Iterable[Batch[Any]]:
         """All that it has gathered. Called at the barrier, before anything of the epoch is captured."""

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -37,6 +38,7 @@ from kafka_eos.plan import (
 )
 from kafka_eos.provenance import branched
 from kafka_eos.records import Batch, RawRecord, Rejected
+from kafka_eos.state.scratch import Scratch, unbounded
 
 Output = Callable[[Batch[Any]], None]
 Reject = Callable[[RawRecord, Exception], None]
@@ -53,10 +55,12 @@ class Chain:
         exchanges: Mapping[str, Output] | None = None,
         nodes: Collection[str] | None = None,
         whole: Plan | None = None,
+        scratch: Callable[[str], Scratch] = lambda operator: unbounded(),
     ) -> None:
         """``nodes``: those that work here, if not all of the plan do; rows may only be pushed to them.
 
         ``whole`` is the plan whose exchanges the outputs are named by, if ``plan`` is cut out of it.
+        ``scratch`` makes room for what the operator of that name gathers; it is closed with the chain.
         """
         self._plan, self._outputs, self._exchanges = plan, outputs, exchanges or {}
         whole = whole or plan
@@ -72,7 +76,7 @@ class Chain:
         for node in plan.nodes:
             here = nodes is None or node.name in nodes
             if here and node.inputs and not isinstance(node, Sink | Union | Exchange | Forward | Loop):
-                self._open(node, backends)
+                self._open(node, backends, partial(scratch, node.name))
 
     def push(self, head: str, batch: Batch[Any]) -> None:
         """Run one batch through everything below ``head``: a source, or an exchange that the rows have passed.
@@ -80,9 +84,6 @@ class Chain:
         Raises PoisonRecord under policy "stop".
         """
         self._forward(head, batch)
-        for name, operator in self._gathering.items():
-            if operator.full:
-                self._flush(name, operator)
         self.flush_rejected(batch.origin.source)
 
     def flush(self, nodes: Collection[str] | None = None) -> None:
@@ -93,13 +94,10 @@ class Chain:
         """
         for name, operator in self._gathering.items():
             if nodes is None or name in nodes:
-                self._flush(name, operator)
+                for batch in operator.flush():
+                    self._leave(self._plan.node(name), batch)
         for source in self._rejected:
             self.flush_rejected(source)
-
-    def _flush(self, name: str, operator: Gathering) -> None:
-        for batch in operator.flush():
-            self._leave(self._plan.node(name), batch)
 
     def rejector(self, source: str) -> Reject:
         """What a reader calls for a record that it cannot decode; same policy as for the operators."""
@@ -136,7 +134,7 @@ class Chain:
     def close(self) -> None:
         self._closing.close()
 
-    def _open(self, node: Node, backends: Mapping[str, StateBackend]) -> None:
+    def _open(self, node: Node, backends: Mapping[str, StateBackend], scratch: Callable[[], Scratch]) -> None:
         def reject(batch: Batch[Any], index: int, error: Exception) -> None:
             raw, mark = batch.origin.raw(batch.rows[index]), self._mark_of(node.name, batch, index)
             self._refuse(batch.origin.source, node.name, raw, mark, error)
@@ -145,7 +143,7 @@ class Chain:
         backend = backends.get(node.name)
         state = backend.value if backend else _stateless
         place, keeps_raw = self._places.get(node.name, 0), self._rejected.__contains__
-        operator.open(OperatorContext(node.name, state, reject, place, keeps_raw))
+        operator.open(OperatorContext(node.name, state, reject, place, keeps_raw, scratch))
         self._operators[node.name] = operator
         if isinstance(operator, Gathering):
             self._gathering[node.name] = operator

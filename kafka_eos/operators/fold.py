@@ -80,10 +80,7 @@ class Fold:
         try:
             self._descriptor.value.encode(entry)
         except ValueError as error:
-            raise PlanError(
-                f"operator {self._ctx.operator!r}: its accumulator cannot be stored: {error}. "
-                "Declare its type with state=..., or change it to one that can."
-            ) from error
+            raise not_storable(self._ctx.operator, error) from error
 
 
 class Reduce(Fold):
@@ -99,6 +96,14 @@ class Reduce(Fold):
 
 
 _NOTHING = object()
+
+
+def not_storable(operator: str, error: ValueError) -> PlanError:
+    """The error for an accumulator that its codec refuses."""
+    return PlanError(
+        f"operator {operator!r}: its accumulator cannot be stored: {error}. "
+        "Declare its type with state=..., or change it to one that can."
+    )
 
 
 def _pair(key: Any, acc: Any) -> tuple[Any, Any]:

@@ -134,6 +134,7 @@ class PartialFold(KeyBy):
 
     init: Callable[[], Any]
     step: Callable[[Any, Any], Any]
+    merge: Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

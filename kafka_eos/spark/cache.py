@@ -7,11 +7,13 @@ Rule: only files that RocksDB never writes again are kept, under their SHA-256, 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import socket
 import time
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from kafka_eos.checkpoints import files, paths
@@ -94,8 +96,38 @@ def own_directory(root: Path, term: int) -> Path:
     return directory
 
 
-def attempt_directory(directory: Path, attempt: int) -> Path:
-    """A new directory of one attempt."""
-    path = directory / f"attempt-{attempt}-{os.getpid()}"
-    path.mkdir(mode=0o700)
-    return path
+@contextmanager
+def attempt_directory(directory: Path, attempt: int) -> Iterator[Path]:
+    """A new directory of one attempt, removed at the end. Removes those that killed attempts of this host have left.
+
+    Whoever works in one has it locked, and the lock ends with the process; where tasks run in containers, a process id
+    would tell nothing. Where nothing can be locked nothing is taken for left, until the next term.
+    """
+    here = f"attempt-{socket.gethostname()}-"
+    for old in directory.glob(f"{here}*"):
+        with _lock(old) as locked:
+            if locked:
+                shutil.rmtree(old, ignore_errors=True)
+    path = directory / f"{here}{attempt}-{os.getpid()}"
+    new = directory / f"new-{path.name}"
+    new.mkdir(mode=0o700)
+    with _lock(new):
+        new.rename(path)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path)
+
+
+@contextmanager
+def _lock(directory: Path) -> Iterator[bool]:
+    """Whether it could be locked: not if somebody else has it, or it is gone, or its file system has no locks."""
+    with ExitStack() as closing:
+        try:
+            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            closing.callback(os.close, fd)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True

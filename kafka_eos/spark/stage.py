@@ -40,10 +40,11 @@ from kafka_eos.spark.levels import destinations, levels
 from kafka_eos.spark.messages import Report, Spec
 from kafka_eos.spark.quota import Meter
 from kafka_eos.spark.rows import Outbox
-from kafka_eos.state.backends import open_backend
+from kafka_eos.state.backends import open_backend, open_scratch
 from kafka_eos.state.keygroups import key_group_range
 from kafka_eos.state.local import is_local
 from kafka_eos.state.options import StateOptions
+from kafka_eos.state.scratch import Scratch
 
 _POLL = 0.05
 """Seconds to wait for input when there is none."""
@@ -106,7 +107,7 @@ class LevelStage:
                 self._closing.callback(self._writers[node.name].discard)
         outputs = {name: self._output(name, writer) for name, writer in self._writers.items()}
         senders = {node.name: self._sender(node) for node in self._plan.exchanges}
-        self._chain = Chain(self._plan, self._backends, outputs, senders, self._level.nodes)
+        self._chain = Chain(self._plan, self._backends, outputs, senders, self._level.nodes, scratch=self._scratch)
         self._closing.callback(self._chain.close)
         hit("recovery.opened")
 
@@ -127,6 +128,11 @@ class LevelStage:
             options=StateOptions.of(**around.settings.state_options()),
             local=local,
         )
+
+    def _scratch(self, operator: str) -> Scratch:
+        settings, directory = self._around.settings, self._around.local / f"{operator}.scratch"
+        options = StateOptions.of(**settings.state_options())
+        return open_scratch(settings.state_backend, directory, settings.state_cache_entries, options)
 
     def _context(self, operator: str) -> TaskContext:
         around, spec = self._around, self._spec

@@ -10,13 +10,12 @@ goes to the driver as a report, at once.
 from __future__ import annotations
 
 import gc
-import shutil
 import socket
 import time
 import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -87,22 +86,20 @@ class _Work:
         self._spec, self._outbox = spec, outbox
         process = _process(spec, attempt)
         disk = disk_of(process.disks, spec.level, subtask)
-        self._directory = attempt_directory(disk.directory, attempt)
-        around = Surroundings(
-            process.plan,
-            process.settings,
-            disk.storage,
-            self._directory,
-            subtask,
-            attempt,
-            process.lasting,
-            process.routers,
-        )
-        try:
+        with ExitStack() as undo:
+            around = Surroundings(
+                process.plan,
+                process.settings,
+                disk.storage,
+                undo.enter_context(attempt_directory(disk.directory, attempt)),
+                subtask,
+                attempt,
+                process.lasting,
+                process.routers,
+            )
             self.stage = LevelStage(spec, around, outbox)
-        except BaseException:
-            shutil.rmtree(self._directory)
-            raise
+            undo.callback(self.stage.close)
+            self._closing = undo.pop_all()
 
     def process(self, inbox: Inbox) -> Iterator[None]:
         """All rows of this level; yields when there may be something to send."""
@@ -119,8 +116,7 @@ class _Work:
             yield
 
     def close(self) -> None:
-        self.stage.close()
-        shutil.rmtree(self._directory)
+        self._closing.close()
 
 
 # ---------------------------------------------------------------- what lasts in the process

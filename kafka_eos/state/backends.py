@@ -32,6 +32,7 @@ from kafka_eos.state.layout import Layout
 from kafka_eos.state.local import LOCAL, check_new, is_local, of_same_subtask
 from kafka_eos.state.options import StateOptions
 from kafka_eos.state.rows import Rows, Store
+from kafka_eos.state.scratch import MemoryScratch, Scratch, most_of
 from kafka_eos.state.ttl import TIME, UNKNOWN, ExpiringState, Timed, wall_clock
 from kafka_eos.state.values import CachedValueState
 
@@ -170,6 +171,17 @@ def open_backend(
     return KeyedStateBackend(
         operator, store, restored, key_groups, cache_entries, max_key_groups, clock, options.ttl_cleanup_rows, local
     )
+
+
+def open_scratch(
+    kind: Literal["memory", "rocksdb"], directory: Path, cache_entries: int, options: StateOptions
+) -> Scratch:
+    """Room for what an operator gathers within an epoch, beside states of that kind, and with their bounds.
+
+    ``directory`` is private to this attempt and wiped.
+    """
+    most = most_of(cache_entries)
+    return rocksdb.RocksScratch(directory, most, options) if kind == rocksdb.KIND else MemoryScratch(most)
 
 
 def _opened(

@@ -14,6 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from rocksdict import (
 
 from kafka_eos.checkpoints.paths import IMMUTABLE_SUFFIX, plain_file_name
 from kafka_eos.errors import Bug, RestartFromCheckpoint
+from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import CheckpointStorage, FileRef, StateHandle
 from kafka_eos.state.options import StateOptions, Tuning
@@ -49,6 +51,13 @@ _COMPACTION = {"level": DBCompactionStyle.level, "universal": DBCompactionStyle.
 _DEFAULT = "default"
 _BATCH = 8192
 """Rows that a reader hands over at once."""
+_SCRATCH_FILES = 256
+"""Files of a scratch before any are merged. Its rows are written once and read once: merging them is work in vain."""
+_SCRATCH_PAGE = 16
+"""Blocks of a scratch that are read at once."""
+_HEAP_BYTES, _NUMBER_BYTES = 2, 6
+_LAST = b"\xff" * (_HEAP_BYTES + _NUMBER_BYTES)
+"""No row of a scratch is greater."""
 
 
 class RocksRows:
@@ -168,6 +177,55 @@ class RocksStore:
             if path.name.endswith(IMMUTABLE_SUFFIX):
                 self._uploaded[path.name] = known
         return known
+
+
+class RocksScratch:
+    """See ``scratch.Scratch``. A row is ``heap | number of the put -> block``."""
+
+    def __init__(self, directory: Path, most: int, options: StateOptions) -> None:
+        """``directory`` is private to the operator; it is there only while something is set aside."""
+        # Two full write buffers make the writer wait, so small ones are a bound. No filters: nobody asks for a row.
+        buffer = min(options.tuning.write_buffer, options.memory // 16)
+        tuning = replace(options.tuning, write_buffer=buffer, bloom_bits=0, level0_files=_SCRATCH_FILES)
+        self.most, self._directory, self._options = most, directory, replace(options, tuning=tuning)
+        self._table: tuple[Rdict, RocksRows] | None = None
+        self._puts = 0
+        self._remove()
+
+    def put(self, heap: int, block: bytes) -> None:
+        if self._table is None:
+            self._directory.mkdir(mode=0o700, parents=True)
+            db = _open(self._directory, _options(self._options), restored=False)
+            self._table = db, RocksRows(db, _DEFAULT)
+        row = heap.to_bytes(_HEAP_BYTES, "big") + self._puts.to_bytes(_NUMBER_BYTES, "big")
+        self._puts += 1
+        self._table[1].write([row], [block], ())
+        hit("scratch.put")
+
+    def take(self) -> Iterator[tuple[int, bytes]]:
+        # No iterator of RocksDB lives between two pages: it would keep the database from closing.
+        first = b""
+        while self._table is not None and (page := self._table[1].page(first, _LAST, _SCRATCH_PAGE)):
+            for row, block in page:
+                yield int.from_bytes(row[:_HEAP_BYTES], "big"), block
+                hit("scratch.taken")
+            first = page[-1][0] + b"\0"
+        self.close()
+
+    def close(self) -> None:
+        table, self._table, self._puts = self._table, None, 0
+        try:
+            if table is not None:
+                db, rows = table
+                rows.close()
+                with _rocksdb("close"):
+                    db.close()
+        finally:
+            self._remove()
+
+    def _remove(self) -> None:
+        if self._directory.exists():
+            shutil.rmtree(self._directory)
 
 
 def read_rows(handle: StateHandle, storage: CheckpointStorage, scratch: Path) -> Iterator[tuple[str, list[Row]]]:

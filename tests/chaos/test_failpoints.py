@@ -47,6 +47,8 @@ def plans() -> list[tuple[str, str]]:
             continue  # not on the way of a running job; see test_savepoints.py and tests/spark/door
         if point in BETWEEN_WORKERS:
             continue  # see test_parallel.py and test_loops.py
+        if family == "scratch":
+            continue  # see test_local_aggregation.py
         if family == "recovery":
             out.append((f"{point}-killed", f"{DECIDED};{point}=kill"))
             # Once finished, an epoch is not finished again: to get there twice takes another decided one.

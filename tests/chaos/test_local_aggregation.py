@@ -48,6 +48,24 @@ def test_sums_in_two_phases_are_exact(new_job: NewJob, tmp_path: Path, workers: 
 
 
 @pytest.mark.chaos
+@pytest.mark.parametrize(("workers", "mode"), [campaign(1, "aligned"), (2, "aligned"), campaign(3, "unaligned")])
+def test_sums_are_exact_when_most_of_them_are_set_aside(
+    new_job: NewJob, tmp_path: Path, workers: int, mode: str
+) -> None:
+    """Memory for one key, so that each batch is set aside; killed then, and while all of it is taken out again."""
+    job = new_job(PAYMENTS, "sums.py", TEST_PAUSE=0.001, KAFKA_EOS_STATE_CACHE_ENTRIES=10)
+    faults = ("scratch.put=kill@20", "scratch.taken=kill@20", "snapshot.uploaded=kill@2", "scratch.taken=error@10")
+    with Storm(job, PAYMENTS).through(*faults, KAFKA_EOS_PARALLELISM=workers, KAFKA_EOS_CHECKPOINT_MODE=mode):
+        pass
+    _check_checkpoints(job, tmp_path)
+
+    job.run()
+
+    _check(job, tmp_path)
+    assert list(job.directory.rglob("*.scratch")) == []
+
+
+@pytest.mark.chaos
 @pytest.mark.campaign
 def test_sums_in_two_phases_move_to_more_workers(new_job: NewJob, tmp_path: Path) -> None:
     job = new_job(PAYMENTS, "sums.py", TEST_PAUSE=0.001, KAFKA_EOS_CHECKPOINT_MODE="unaligned")

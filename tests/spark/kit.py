@@ -69,6 +69,17 @@ pipeline = Pipeline("{name}")
 )
 """
 """The running totals that most tests of an engine's behaviour want, for ``Job``."""
+SUMS = """
+pipeline = Pipeline("{name}")
+(
+    pipeline.source("payments", KafkaSource("{input}", value=Payment))
+    .key_by(lambda payment: payment.account)
+    .fold("sum", init=lambda: 0, step=lambda n, p: n + p.amount, merge=lambda a, b: a + b,
+          emit=lambda account, n: Total(account, n, 0))
+    .sink("out", KafkaSink("{output}", value=Total, key=lambda total: total.account))
+)
+"""
+"""Sums in two phases: one output an account and epoch."""
 
 
 @dataclass

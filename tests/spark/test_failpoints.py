@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from kafka_eos.failpoints import POINTS
 from tests.chaos.test_failpoints import second_death
 from tests.marks import campaign
 from tests.spark.drivers import Run, fired
-from tests.spark.kit import TOTALS, Job, feed, payment, rows, same, totals
+from tests.spark.kit import SUMS, TOTALS, Job, feed, payment, rows, same, totals
 
 pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(2400)]
 NewJob = Callable[..., Job]
@@ -33,6 +34,8 @@ ELSEWHERE = {
     "in-flight.logged": "feedback edges are refused",
     "in-flight.stored": "a checkpoint of Spark holds no rows under way",
     "in-flight.replayed": "rows under way are refused: such a checkpoint is moved by a savepoint",
+    "scratch.put": "a plain fold sets nothing aside; see test_pipelines.py",
+    "scratch.taken": "a plain fold sets nothing aside; see test_pipelines.py",
     "worker.ack.after": "a task ends with its answer",
     "worker.complete": "a task ends before the decision",
     "coordinator.ack": "the answers of all tasks come together",
@@ -87,3 +90,23 @@ def test_nothing_is_lost_or_doubled(family: str, new_job: NewJob) -> None:
     assert codes.count(-signal.SIGKILL) == sum(point not in IN_TASKS for point in deaths)
     same(rows(job.values("output")), totals(fed))
     assert job.left_open() == []
+
+
+def test_sums_that_are_set_aside_survive_kills(new_job: NewJob) -> None:
+    """A task that is killed leaves its scratch; the next one removes it."""
+    job, deaths = new_job(SUMS, input=3, output=2), ["scratch.put", "scratch.taken", "scratch.taken"]
+    fed = [payment(number, ACCOUNTS) for number in range(3 * EPOCH)]
+    feed(job, "input", fed)
+    few = {**SETTINGS, "KAFKA_EOS_STATE_CACHE_ENTRIES": "10"}
+
+    script = ";".join(f"{point}=kill@10" for point in deaths)
+    run = Run(job, "local[2,4]", "--until-caught-up", "-p", "2", failpoints=script, **few)
+
+    assert run.ended() == 0, run.tail()
+    assert fired(job) == deaths
+    wanted: Counter[str] = Counter()
+    for each in fed:
+        wanted[each["account"]] += each["amount"]
+    assert {row["account"]: row["total"] for row in job.values("output")} == dict(wanted)
+    assert job.left_open() == []
+    assert list(job.checkpoints.rglob("*.scratch")) == []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ from kafka_eos.coordinator.supervision import Refused
 from kafka_eos.errors import ConfigError, Fatal, PlanError, RestartFromCheckpoint
 from kafka_eos.ids import Term
 from kafka_eos.interfaces import FileRef
-from kafka_eos.spark.cache import CachedStorage, own_directory
+from kafka_eos.spark.cache import CachedStorage, attempt_directory, own_directory
 from kafka_eos.spark.epochs import fitting
 from kafka_eos.spark.levels import destinations, levels
 from kafka_eos.spark.messages import Failure, Quota, Report, Spec
@@ -215,3 +218,27 @@ def test_a_new_term_removes_what_older_ones_left_and_nothing_newer(tmp_path: Pat
     own_directory(tmp_path, 4)
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["4", "5"]
+
+
+def test_an_attempt_removes_what_killed_ones_left_and_nothing_of_those_at_work(tmp_path: Path) -> None:
+    code = f"""
+import os, signal
+from pathlib import Path
+from kafka_eos.spark.cache import attempt_directory
+with attempt_directory(Path({str(tmp_path)!r}), 1) as directory:
+    (directory / "rows").write_bytes(b"rows")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    assert list(left.iterdir())
+    elsewhere = tmp_path / "attempt-another.host-1-1"
+    elsewhere.mkdir()
+
+    with attempt_directory(tmp_path, 2) as at_work:
+        assert not left.exists()
+        with attempt_directory(tmp_path, 3) as other:
+            assert at_work.exists() and other != at_work
+        assert not other.exists() and at_work.exists()
+
+    assert list(tmp_path.iterdir()) == [elsewhere]

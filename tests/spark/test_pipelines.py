@@ -13,7 +13,7 @@ from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.supervision import Refused
-from tests.spark.kit import Job, feed, payment, rows, same, totals
+from tests.spark.kit import SUMS, Job, feed, payment, rows, same, totals
 
 NewJob = Callable[..., Job]
 
@@ -199,25 +199,13 @@ def test_a_bad_record_stops_the_job_at_once_and_leaves_nothing_open(new_job: New
     assert job.left_open() == []
 
 
-def test_a_fold_in_two_phases_gives_one_output_a_key_and_epoch(new_job: NewJob, spark: Any) -> None:
-    job = new_job(
-        """
-pipeline = Pipeline("{name}")
-(
-    pipeline.source("payments", KafkaSource("{input}", value=Payment))
-    .key_by(lambda payment: payment.account)
-    .fold("sum", init=lambda: 0, step=lambda n, p: n + p.amount, merge=lambda a, b: a + b,
-          emit=lambda account, n: Total(account, n, 0))
-    .sink("out", KafkaSink("{output}", value=Total))
-)
-""",
-        input=3,
-        output=1,
-    )
+@pytest.mark.parametrize("in_memory", [1_000_000, 10])
+def test_a_fold_in_two_phases_gives_one_output_a_key_and_epoch(new_job: NewJob, spark: Any, in_memory: int) -> None:
+    job = new_job(SUMS, input=3, output=1)
     feed(job, "input", map(payment, range(200)))
-    job.on_spark(spark)
+    job.on_spark(spark, state_cache_entries=in_memory)
     feed(job, "input", map(payment, range(200, 300)))
-    job.on_spark(spark)
+    job.on_spark(spark, state_cache_entries=in_memory)
 
     sums: Counter[str] = Counter()
     for each in map(payment, range(300)):

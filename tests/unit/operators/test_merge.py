@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,19 +27,25 @@ from kafka_eos.exchange.routing import router
 from kafka_eos.explain import explain
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import DeadLetters, StateDescriptor, StateHandle
-from kafka_eos.operators import merge
-from kafka_eos.operators.chain import Chain
+from kafka_eos.operators import OperatorContext, build
+from kafka_eos.operators.base import Gathering
+from kafka_eos.operators.chain import Chain, RawOrigin
 from kafka_eos.operators.fold import STATE
 from kafka_eos.plan import Fold, KeyBy, PartialFold, Plan
 from kafka_eos.provenance import column, parse
-from kafka_eos.records import Batch
+from kafka_eos.records import Batch, RawRecord
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS, key_group_range
+from kafka_eos.state.options import StateOptions
+from kafka_eos.state.rocksdb import RocksScratch
 from kafka_eos.state.savepoints import canonical
+from kafka_eos.state.scratch import MemoryScratch, Scratch, unbounded
 from kafka_eos.testing import ListSource, MemorySink, run_local
 from kafka_eos.testing.sources import ListOrigin
 
+OPTIONS = StateOptions()
 Words = list[tuple[str, int]]
+Opened = Callable[[Path], Scratch]
 
 
 def both(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
@@ -51,6 +58,10 @@ def counted(acc: tuple[int, int], word: tuple[str, int]) -> tuple[int, int]:
 
 def nothing() -> tuple[int, int]:
     return 0, 0
+
+
+def rocks(directory: Path, most: int) -> Scratch:
+    return RocksScratch(directory, most, OPTIONS)
 
 
 def made(local: bool = False, **changes: Any) -> Plan:
@@ -66,7 +77,14 @@ def made(local: bool = False, **changes: Any) -> Plan:
 class Job:
     """Subtasks of one plan at work. ``out`` has the outputs of the sink, an epoch a list."""
 
-    def __init__(self, plan: Plan, parallelism: int, closing: ExitStack, handles: Sequence[StateHandle] = ()) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        parallelism: int,
+        closing: ExitStack,
+        handles: Sequence[StateHandle] = (),
+        scratch: Opened = lambda directory: unbounded(),
+    ) -> None:
         self.plan, self.parallelism, self.out = plan, parallelism, list[list[tuple[str, Any]]]()
         self.storage = STORAGE
         self._texts: list[str] = []
@@ -79,7 +97,12 @@ class Job:
         routes = [{n.name: self._sender(n, s) for n in plan.exchanges} for s in range(parallelism)]
         outputs = {"out": self._epoch.append}
         backends = [{"sum": backend} for backend in self.backends]
-        self.chains = [Chain(plan, b, outputs, r) for b, r in zip(backends, routes, strict=True)]
+        self.chains = [
+            Chain(plan, backends[n], outputs, routes[n], scratch=lambda name, n=n: scratch(directory / f"{name}.{n}"))
+            for n in range(parallelism)
+        ]
+        for chain in self.chains:
+            closing.callback(chain.close)
         self._waiting: list[tuple[int, str, bytes]] = []
         self.sent = 0
         """Rows that crossed an exchange."""
@@ -143,26 +166,40 @@ def stored(job: Job) -> dict[str, Any]:
 
 
 @contextmanager
-def job(plan: Plan, parallelism: int, handles: Sequence[StateHandle] = ()) -> Iterator[Job]:
+def job(
+    plan: Plan,
+    parallelism: int,
+    handles: Sequence[StateHandle] = (),
+    scratch: Opened = lambda directory: unbounded(),
+) -> Iterator[Job]:
     with ExitStack() as closing:
-        yield Job(plan, parallelism, closing, handles)
+        yield Job(plan, parallelism, closing, handles, scratch)
 
 
 words = st.tuples(st.sampled_from("abcdé"), st.integers(-9, 9))
 lines = st.lists(words, max_size=3)
 batches = st.tuples(st.integers(0, 4), st.lists(lines, min_size=1, max_size=6))
+SCRATCHES: list[Opened] = [
+    lambda directory: unbounded(),
+    lambda directory: MemoryScratch(1),
+    lambda directory: MemoryScratch(2),
+    lambda directory: rocks(directory, 1),
+]
 epochs = st.lists(st.tuples(st.lists(st.tuples(batches, st.booleans()), max_size=6)), min_size=1, max_size=4)
 
 
 @settings(deadline=None, max_examples=60)
-@given(epochs, st.integers(1, 3), st.sampled_from([1, 2, merge.MOST]))
-def test_at_each_epochs_end_outputs_are_what_the_plain_fold_has_then(epochs: Any, parallelism: int, most: int) -> None:
+@given(epochs, st.integers(1, 3), st.sampled_from(SCRATCHES))
+def test_at_each_epochs_end_outputs_are_what_the_plain_fold_has_then(
+    epochs: Any, parallelism: int, scratch: Opened
+) -> None:
     plain: dict[str, tuple[int, int]] = defaultdict(nothing)
     touched_in: Counter[str] = Counter()
-    with pytest.MonkeyPatch.context() as patch, job(made(), parallelism) as running:
-        patch.setattr(merge, "MOST", most)
+    parts = 0
+    with job(made(), parallelism, scratch=scratch) as running:
         for (reads,) in epochs:
             touched = {word[0] for (_, batch), _ in reads for line in batch for word in line}
+            parts += len({(p % parallelism, word[0]) for (p, batch), _ in reads for line in batch for word in line})
             for (partition, batch), delivered in reads:
                 running.read(partition, batch)
                 for word in (word for line in batch for word in line):
@@ -175,6 +212,7 @@ def test_at_each_epochs_end_outputs_are_what_the_plain_fold_has_then(epochs: Any
             assert sorted(out) == sorted((key, plain[key]) for key in touched), (
                 "one output a key, with the fold's value"
             )
+            assert running.sent == parts, "one accumulator a key, subtask and epoch, however many were set aside"
         entries, identities = stored(running), running.identities()
 
     assert entries == {key: (touched_in[key], acc) for key, acc in plain.items()}
@@ -256,23 +294,31 @@ def test_what_is_behind_a_merge_can_send_its_record_aside() -> None:
     assert [letter.raw.offset for letter in got["numbers-dead-letters"]] == [2]
 
 
-@pytest.mark.parametrize("broken", ["merge", "emit"])
-def test_what_merge_or_emit_raises_stops_the_job_under_any_policy(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("broken", "most", "who"), [("merge", 9, "sum"), ("merge", 0, "sum-partial"), ("emit", 9, "sum")]
+)
+def test_what_merge_or_emit_raises_stops_the_job_under_any_policy(broken: str, most: int, who: str) -> None:
+    """``merge`` puts a key's accumulators together in its owner, and before that those that were set aside."""
+
     def fail(*_: object) -> Any:
         raise ArithmeticError("overflow")
 
     pipeline = Pipeline("broken")
-    numbers = pipeline.source("numbers", ListSource([]), on_error=DeadLetters(MemorySink()))
+    numbers = pipeline.source("words", ListSource([]), on_error=DeadLetters(MemorySink()))
     given: dict[str, Any] = {"merge": int.__add__, broken: fail}
-    summed = numbers.key_by(str).fold("sum", init=int, step=int.__add__, **given)
+    summed = numbers.key_by(lambda n: n % 2).fold("sum", init=int, step=int.__add__, **given)
     summed.sink("out", MemorySink())
-    monkeypatch.setattr(merge, "MOST", 1)  # so that there are several parts
 
-    with pytest.raises(PoisonRecord, match="overflow.*Fix merge or emit"):
-        run_local(pipeline, {"numbers": [7, 7]}, batch_size=1)
+    with job(pipeline.plan(), 2, scratch=lambda directory: MemoryScratch(most)) as running:
+        for partition in (0, 1, 0, 1):
+            running.read(partition, [7])  # type: ignore[list-item]
+        with pytest.raises(PoisonRecord, match=r"words/[01]/[01].*overflow.*Fix merge or emit") as raised:
+            running.end_epoch()
+    assert raised.value.operator == who
 
 
-def test_two_sources_in_a_union_keep_their_names() -> None:
+@pytest.mark.parametrize("scratch", SCRATCHES)
+def test_two_sources_in_a_union_keep_their_names(scratch: Opened) -> None:
     pipeline = Pipeline("union")
     one, two = (pipeline.source(name, ListSource([])) for name in ("one", "two"))
     keyed = one.union(two, name="both").key_by(lambda n: n % 3)
@@ -280,13 +326,116 @@ def test_two_sources_in_a_union_keep_their_names() -> None:
     texts: list[str] = []
     plan = pipeline.plan()
     with ExitStack() as closing:
-        running = Job(plan, 2, closing)
+        running = Job(plan, 2, closing, scratch=scratch)
         running.chains[0].push("one", Batch([3, 4], range(2), ListOrigin("one", "one", 0, 0, [3, 4])))
         running.chains[1].push("two", Batch([6, 5], range(2), ListOrigin("two", "two", 1, 7, [6, 5])))
         assert sorted(running.end_epoch()) == [(0, 9), (1, 4), (2, 5)]
         texts = sorted(running.identities())
 
     assert texts == ["one/one/0/1/0.0/1", "two/two/1/7/1.0/1", "two/two/1/8/1.0/1"]
+
+
+# ---------------------------------------------------------------- set aside
+
+
+@settings(deadline=None, max_examples=30)
+@given(epochs, st.integers(1, 3), st.sampled_from(SCRATCHES[1:]))
+def test_rows_do_not_tell_whether_they_were_set_aside(epochs: Any, parallelism: int, scratch: Opened) -> None:
+    made_of: list[Any] = []
+    for each in (SCRATCHES[0], scratch):
+        with job(made(), parallelism, scratch=each) as running:
+            out = []
+            for (reads,) in epochs:
+                for (partition, batch), _ in reads:
+                    running.read(partition, batch)
+                out.append(sorted(running.end_epoch()))
+            made_of.append((out, sorted(running.identities()), stored(running)))
+
+    assert made_of[0] == made_of[1]
+
+
+KEYS = ["a", "", "é" * 300, 0, -1, 2**63 - 1, -(2**63), b"", b"\xff\xff", ("a", 1), ("a", (b"b", -1)), ()]
+
+
+def sums_of_themselves(pipeline: Pipeline, source: Any, **changes: Any) -> Plan:
+    fold: dict[str, Any] = {"init": int, "step": lambda acc, _: acc + 1, "merge": int.__add__, **changes}
+    source.key_by(lambda value: value).fold("sum", **fold).sink("out", MemorySink())
+    return pipeline.plan()
+
+
+def test_keys_of_all_types_are_themselves_again() -> None:
+    pipeline = Pipeline("keys")
+    plan = sums_of_themselves(pipeline, pipeline.source("words", ListSource([])))
+    with job(plan, 1, scratch=lambda directory: rocks(directory, 3)) as running:
+        for _ in range(2):
+            for key in KEYS:
+                running.read(0, [key])
+        out = running.end_epoch()
+
+    assert len(out) == len(KEYS)
+    assert {(type(key), key): count for key, count in out} == {(type(key), key): 2 for key in KEYS}
+
+
+def partial_fold(scratch: Scratch) -> Gathering:
+    """The first phase of the sums alone, opened."""
+    pipeline = Pipeline("alone")
+    plan = sums_of_themselves(pipeline, pipeline.source("t", ListSource([])))
+    operator = build(plan.node("sum-partial"))
+    assert isinstance(operator, Gathering)
+    operator.open(
+        OperatorContext("sum-partial", no_state, no_reject, keeps_raw=lambda source: True, scratch=lambda: scratch)
+    )
+    return operator
+
+
+def no_state(descriptor: object) -> Any:
+    raise AssertionError("a partial fold asked for state")
+
+
+def no_reject(batch: Batch[Any], index: int, error: Exception) -> None:
+    raise error
+
+
+def test_the_record_of_the_last_row_is_set_aside_with_it(tmp_path: Path) -> None:
+    operator = partial_fold(rocks(tmp_path / "s", 1))
+    last: dict[int, RawRecord] = {}
+    found: dict[int, RawRecord] = {}
+    with closing(operator):
+        for offset in range(40):
+            key = None if offset % 3 else b"k"
+            record = RawRecord("t", 3, offset, offset - 1, key, b"v", (("h", b"1"), ("none", None)))
+            last[offset % 7] = record
+            operator.process(Batch([offset % 7], range(1), RawOrigin("t", [record])))
+        for batch in operator.flush():
+            found.update(zip(batch.keys or (), map(batch.origin.raw, batch.rows), strict=True))
+
+    assert {key: replace(raw, headers=tuple(raw.headers)) for key, raw in found.items()} == last
+
+
+def test_many_keys_come_in_many_batches(tmp_path: Path) -> None:
+    """What is put together at once is bounded."""
+    operator = partial_fold(rocks(tmp_path / "s", 4_000))
+    with closing(operator):
+        for start in range(0, 30_000, 1_000):
+            values = list(range(start, start + 1_000))
+            operator.process(Batch(values, range(1_000), ListOrigin("t", "t", 0, start, values)))
+        sizes = [len(batch) for batch in operator.flush()]
+
+    assert sum(sizes) == 30_000
+    assert max(sizes) <= 10_000
+
+
+@pytest.mark.parametrize("changes", [{"init": object, "step": lambda acc, _: acc}, {"init": lambda: [()]}])
+def test_an_accumulator_that_cannot_be_set_aside_is_named(changes: dict[str, Any]) -> None:
+    """As at a checkpoint: what would come back as something else is refused."""
+    pipeline = Pipeline("objects")
+    fold = {"step": lambda acc, _: acc, "merge": lambda one, _: one, **changes}
+    plan = sums_of_themselves(pipeline, pipeline.source("words", ListSource([])), **fold)
+    with (
+        job(plan, 1, scratch=lambda directory: MemoryScratch(1)) as running,
+        pytest.raises(PlanError, match=r"'sum-partial': its accumulator cannot be stored.*state="),
+    ):
+        running.read(0, ["a", "b"])  # type: ignore[list-item]
 
 
 # ---------------------------------------------------------------- local

@@ -1,0 +1,197 @@
+"""What an operator gathers until the end of an epoch, by key: where its last row came from, and perhaps an accumulator.
+
+The newest keys are in memory. When they are more than ``scratch`` allows, all of them are set aside, in heaps by a hash
+of the key, and what a key gets after that is another part of it: nobody looks for the first one. At the end the parts
+are put together, a heap at a time.
+Rule: ``take`` gives each key once, with the place of its last row, and with its accumulators merged in their order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kafka_eos.errors import PoisonRecord
+from kafka_eos.interfaces import ListCodec
+from kafka_eos.operators.base import NOT_THE_RECORDS_FAULT, OperatorContext
+from kafka_eos.operators.fold import not_storable
+from kafka_eos.records import Batch, RawRecord
+from kafka_eos.schemas.msgpack import as_key
+
+_AT_ONCE = 10_000
+"""Rows that are handed on at once at the end of an epoch."""
+_HEAPS = 256
+"""What is put together at once is one of so many parts of all keys."""
+
+_Stream = tuple[str, str, int]
+"""Source, topic and lane: what all rows of a batch have in common."""
+_Place = tuple[_Stream, int, int, int, str, RawRecord | None]
+"""Partition, offset, timestamp and branch of a row; its record where a dead letter may need it."""
+_Block = tuple[list[Any], list[_Place], bytes]
+"""Keys, their places, and their accumulators in the codec of those (empty if there are none)."""
+_Part = tuple[dict[Any, Any], dict[Any, _Place]]
+"""Accumulators and places of some keys."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Block).decode
+_NOTHING: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Summing:
+    """How accumulators are set aside, and made one again."""
+
+    codec: ListCodec[Any]
+    merge: Callable[[Any, Any], Any]
+
+
+class Gathered:
+    """What one operator has gathered since the last ``take``."""
+
+    def __init__(self, ctx: OperatorContext, summing: Summing | None = None) -> None:
+        """``summing``: there are accumulators, one for each key that is noted."""
+        self.accumulators: dict[Any, Any] = {}
+        """Those in memory, for the operator to change before it calls ``note``; another dict after that."""
+        self._operator, self._keeps_raw, self._summing = ctx.operator, ctx.keeps_raw, summing
+        self._places: dict[Any, _Place] = {}
+        self._scratch, self._aside = ctx.scratch(), False
+
+    def note(self, batch: Batch[Any], last: Mapping[Any, int]) -> None:
+        """``last``: index of the last row of each key in the batch."""
+        if not last:
+            return
+        origin, indices = batch.origin, last.values()
+        rows = [batch.rows[index] for index in indices]
+        branch = itertools.repeat("") if batch.branch is None else map(batch.branch.__getitem__, indices)
+        raws = map(origin.raw, rows) if self._keeps_raw(origin.source) else itertools.repeat(None)
+        columns = (origin.partitions, origin.offsets, origin.timestamps())
+        numbers = (map(column.__getitem__, rows) for column in columns)
+        stream = itertools.repeat((origin.source, origin.topic, batch.lane))
+        self._places.update(zip(last, zip(stream, *numbers, branch, raws, strict=False), strict=False))
+        if len(self._places) > self._scratch.most:
+            self._set_aside()
+
+    def take(self) -> Iterator[tuple[list[Any], list[Any], Batch[Any]]]:
+        """Keys, their accumulators, and a batch without values with a row for each: some thousand of one stream."""
+        for accumulators, places in self._parts():
+            for keys, rows in _by_stream(places):
+                yield keys, [accumulators[key] for key in keys] if self._summing else [], rows
+
+    def close(self) -> None:
+        self._scratch.close()
+
+    def _parts(self) -> Iterator[_Part]:
+        """All keys, in parts that are put together: one part if nothing was set aside."""
+        if self._aside:
+            self._set_aside()
+            self._aside = False
+            yield from self._put_together()
+        else:
+            yield self._drop()
+
+    def _drop(self) -> _Part:
+        accumulators, self.accumulators = self.accumulators, {}
+        places, self._places = self._places, {}
+        return accumulators, places
+
+    # ------------------------------------------------------------ set aside
+
+    def _set_aside(self) -> None:
+        accumulators, places = self._drop()
+        self._aside = True
+        heaps: list[list[Any]] = [[] for _ in range(_HEAPS)]
+        for key in places:
+            heaps[hash((key,)) % _HEAPS].append(key)  # of a tuple: numbers in a row are not alike then
+        for heap, keys in enumerate(heaps):
+            if keys:
+                sums = self._encoded(list(map(accumulators.pop, keys))) if self._summing else b""
+                self._scratch.put(heap, _encode((keys, list(map(places.pop, keys)), sums)))
+
+    def _put_together(self) -> Iterator[_Part]:
+        part: _Part = {}, {}
+        last = 0
+        for heap, block in self._scratch.take():
+            if heap != last and len(part[1]) >= _AT_ONCE:
+                yield part
+                part = {}, {}
+            last = heap
+            self._add(part, *_decode(block))
+        yield part
+
+    def _add(self, part: _Part, keys: list[Any], places: list[_Place], sums: bytes) -> None:
+        if list in set(map(type, keys)):
+            keys = list(map(as_key, keys))
+        accumulators, so_far = part
+        so_far.update(zip(keys, places, strict=True))
+        if self._summing is None:
+            return
+        for key, acc, place in zip(keys, self._decoded(sums), places, strict=True):
+            first = accumulators.get(key, _NOTHING)
+            accumulators[key] = acc if first is _NOTHING else self._merged(first, acc, place)
+
+    def _merged(self, first: Any, second: Any, place: _Place) -> Any:
+        assert self._summing is not None
+        try:
+            return self._summing.merge(first, second)
+        except NOT_THE_RECORDS_FAULT:
+            raise
+        except Exception as error:
+            (_, topic, _), partition, offset, *_ = place
+            raise of_several(f"{topic}/{partition}/{offset}", self._operator, error) from error
+
+    def _encoded(self, accumulators: list[Any]) -> bytes:
+        assert self._summing is not None
+        try:
+            return self._summing.codec.encode(accumulators)
+        except ValueError as error:
+            raise not_storable(self._operator, error) from error
+
+    def _decoded(self, data: bytes) -> list[Any]:
+        assert self._summing is not None
+        try:
+            return self._summing.codec.decode(data)
+        except ValueError as error:
+            raise not_storable(self._operator, error) from error
+
+
+def of_several(where: str, operator: str, error: Exception) -> PoisonRecord:
+    """The error for what is no single record's fault; ``where`` is the last one that went into it."""
+    return PoisonRecord(
+        where,
+        operator,
+        f"{type(error).__name__}: {error}",
+        "It was the last of several that were summed up, so it cannot be sent aside alone. Fix merge or emit",
+    )
+
+
+def _by_stream(places: Mapping[Any, _Place]) -> Iterator[tuple[list[Any], Batch[Any]]]:
+    """Keys, and a batch without values with a row for each: some thousand of one source, topic and lane."""
+    streams: dict[_Stream, list[Any]] = {}
+    for key, place in places.items():
+        streams.setdefault(place[0], []).append(key)
+    for (source, topic, lane), found in streams.items():
+        for start in range(0, len(found), _AT_ONCE):
+            keys = found[start : start + _AT_ONCE]
+            origin = GatheredOrigin(source, topic, [places[key] for key in keys])
+            branch = [places[key][4] for key in keys]
+            yield keys, Batch([], range(len(keys)), origin, lane=lane, branch=branch if any(branch) else None)
+
+
+class GatheredOrigin:
+    """The origin of rows from many batches of one source, topic and lane."""
+
+    def __init__(self, source: str, topic: str, places: Sequence[_Place]) -> None:
+        self.source, self.topic, self._places = source, topic, places
+        self.partitions: Sequence[int] = [place[1] for place in places]
+        self.offsets: Sequence[int] = [place[2] for place in places]
+
+    def timestamps(self) -> Sequence[int]:
+        return [place[3] for place in self._places]
+
+    def raw(self, row: int) -> RawRecord:
+        _, partition, offset, timestamp, _, record = self._places[row]
+        return record or RawRecord(self.topic, partition, offset, timestamp, None, None, ())
