@@ -3,7 +3,7 @@
 A channel is one exchange from one sender to one receiver. A sender may have ``window`` bytes on the way; what is
 more waits in its own queue, and ``room`` says so, until the receiver has *processed* rows and gives credit back (or
 holds them on its disk, ``Input.hold``). So a slow operator slows down those who feed it, back to the sources, and
-memory is bounded by windows.
+memory is bounded by windows. What an operator has gathered and hands on at once may be more: it waits on the disk.
 
 Rule: channels are FIFO, except for a barrier that is told to overtake; what it overtakes is returned by ``overtake``,
 to become part of the snapshot. Nothing here blocks: the worker's one thread pumps. Sockets belong to one session, so
@@ -18,7 +18,12 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TypeAlias
+
+from kafka_eos.embedded.spill import SpillingQueue
 
 _HEAD = struct.Struct("<IBHQ")
 """Length of the body, kind, number of the exchange, epoch (barrier) or bytes (credit)."""
@@ -35,6 +40,16 @@ class Kind(enum.IntEnum):
 
 
 _BARRIERS = (Kind.BARRIER, Kind.ALIGNED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Barrier:
+    kind: Kind
+    epoch: int
+
+
+_Waiting: TypeAlias = bytes | _Barrier
+"""A frame of rows, or what stands between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +76,12 @@ Arrival = Rows | BarrierArrived
 
 @dataclass(slots=True)
 class _Channel:
-    """The sending end of a channel. ``waiting`` is what has no credit yet: (kind, number, body)."""
+    """The sending end of a channel. ``waiting`` is what has no credit yet."""
 
+    waiting: SpillingQueue[_Waiting]
     on_the_way: int = 0
-    waiting: deque[tuple[Kind, int, bytes]] = field(default_factory=deque)
+    void: int = -1
+    """Barriers up to this epoch are not sent any more: a newer one has overtaken them, so they were given up."""
 
 
 class _Peer:
@@ -133,12 +150,19 @@ class _Peer:
 
 
 class Network:
-    """The channels of one worker in one session. ``peers``: sockets to the other subtasks; ``edges``: exchanges."""
+    """The channels of one worker in one session. ``peers``: sockets to the other subtasks; ``edges``: exchanges.
 
-    def __init__(self, peers: Mapping[int, socket.socket], edges: int, window: int) -> None:
+    ``disk`` is a directory of the session.
+    """
+
+    def __init__(self, peers: Mapping[int, socket.socket], edges: int, window: int, disk: Path) -> None:
         self._peers = {subtask: _Peer(subtask, sock) for subtask, sock in peers.items()}
-        self._channels = {(edge, target): _Channel() for edge in range(edges) for target in peers}
         self.window = window
+        self._channels = {
+            (edge, target): _Channel(SpillingQueue(disk / f"unsent-{edge}-{target}", window, _rows_of, _size_of))
+            for edge in range(edges)
+            for target in peers
+        }
         self._selector = selectors.DefaultSelector()
         for peer in self._peers.values():
             self._selector.register(peer.sock, selectors.EVENT_READ, peer)
@@ -146,23 +170,24 @@ class Network:
 
     def send(self, edge: int, target: int, frame: bytes) -> None:
         """Send rows, now or when there is credit for them."""
-        self._offer(edge, target, Kind.ROWS, 0, frame)
+        self._offer(edge, target, frame)
 
     def send_barrier(self, edge: int, target: int, epoch: int, aligned: bool) -> None:
         """Send a barrier behind everything that was sent before; with ``aligned`` the receivers do so, too."""
-        self._offer(edge, target, Kind.ALIGNED if aligned else Kind.BARRIER, epoch, b"")
+        self._offer(edge, target, _Barrier(Kind.ALIGNED if aligned else Kind.BARRIER, epoch))
 
-    def overtake(self, edge: int, target: int, epoch: int) -> list[bytes]:
+    def overtake(self, edge: int, target: int, epoch: int) -> Iterator[bytes]:
         """Send a barrier before everything that has not left yet; returns the frames of rows that it overtakes.
 
-        They are still sent. Older barriers among them are dropped: their epoch was given up.
+        They are still sent, so they are to be looked at now. Older barriers among them are dropped: their epoch was
+        given up.
         """
         peer, channel = self._peers[target], self._channels[edge, target]
         peer.queued = deque(item for item in peer.queued if item[0] != edge or item[1] not in _BARRIERS)
-        channel.waiting = deque(item for item in channel.waiting if item[0] not in _BARRIERS)
-        overtaken = [data[_HEAD.size :] for at, _, data in peer.queued if at == edge]
+        channel.void = epoch
         peer.urgent.append(_HEAD.pack(0, Kind.BARRIER, edge, epoch))
-        return overtaken + [body for _, _, body in channel.waiting]
+        queued = (data[_HEAD.size :] for at, _, data in peer.queued if at == edge)
+        return chain(queued, filter(None, map(_rows_of, channel.waiting)))
 
     def credit(self, edge: int, sender: int, size: int) -> None:
         """Give credit back for rows of ``size`` bytes."""
@@ -190,25 +215,29 @@ class Network:
         self._selector.close()
         for peer in self._peers.values():
             peer.sock.close()
+        for channel in self._channels.values():
+            channel.waiting.close()
 
     # ------------------------------------------------------------ inside
 
-    def _offer(self, edge: int, target: int, kind: Kind, number: int, body: bytes) -> None:
-        channel = self._channels[edge, target]
-        channel.waiting.append((kind, number, body))
+    def _offer(self, edge: int, target: int, item: _Waiting) -> None:
+        self._channels[edge, target].waiting.append(item)
         self._release(edge, target)
 
     def _release(self, edge: int, target: int) -> None:
         """Queue for the socket what has credit. One frame may pass at any time, however large it is."""
         peer, channel = self._peers[target], self._channels[edge, target]
         while channel.waiting and not peer.gone:
-            kind, number, body = channel.waiting[0]
-            if kind is Kind.ROWS and channel.on_the_way and channel.on_the_way + len(body) > self.window:
+            item = channel.waiting[0]
+            if isinstance(item, _Barrier):
+                if item.epoch > channel.void:
+                    peer.queued.append((edge, item.kind, _HEAD.pack(0, item.kind, edge, item.epoch)))
+            elif channel.on_the_way and channel.on_the_way + len(item) > self.window:
                 return
+            else:
+                channel.on_the_way += len(item)
+                peer.queued.append((edge, Kind.ROWS, _HEAD.pack(len(item), Kind.ROWS, edge, 0) + item))
             channel.waiting.popleft()
-            if kind is Kind.ROWS:
-                channel.on_the_way += len(body)
-            peer.queued.append((edge, kind, _HEAD.pack(len(body), kind, edge, number) + body))
 
     def _received(self, peer: _Peer) -> Iterator[Arrival]:
         for edge, kind, number, body in peer.read():
@@ -234,3 +263,11 @@ class Network:
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
             self._selector.modify(peer.sock, events, peer)
             (self._watching_writes.add if wanted else self._watching_writes.discard)(peer.subtask)
+
+
+def _rows_of(item: _Waiting) -> bytes | None:
+    return item if isinstance(item, bytes) else None
+
+
+def _size_of(item: _Waiting) -> int:
+    return len(item) if isinstance(item, bytes) else 0

@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,10 @@ _LOCAL_ROOM = 8
 """Batches that may wait for another segment of the same worker."""
 _IN_MEMORY = 256
 """Batches of a spilling queue that stay in memory; more go to the local disk."""
+_ROWS_IN_MEMORY = 50_000
+"""Accumulators of this worker for itself that stay in memory; at a barrier it makes those of all keys at once."""
+_ROW = 64
+"""Bytes of a row on the disk, about."""
 _WORK = 16
 """Entries that are processed between two looks at the network and at the supervisor."""
 
@@ -107,7 +112,7 @@ class Stage:
         self._edges = {node.name: edge for edge, node in enumerate(self._exchanges)}
         self._segments = plan.segments if cut else plan.loops_only
         window = self._settings.exchange_memory // max(1, 2 * len(self._edges) * len(peers))
-        self._network = Network(peers, len(self._edges), window)
+        self._network = Network(peers, len(self._edges), window, self._local)
         self._closing.callback(self._network.close)
         self._outgoing = [self._outgoing_of(edge) for edge in range(len(self._exchanges))]
         self._routers: list[Router] = [router(n, self._subtask, self._parallelism) for n in self._exchanges]
@@ -179,9 +184,12 @@ class Stage:
         if isinstance(self._plan.node(exchange), Feedback):
             return Input(edge, sender, feedback=True, queue=self._spilling(f"loop-{edge}", edge))
         held = self._settings.alignment_spill // (len(self._edges) * self._parallelism)
-        if not held:
+        if isinstance(self._plan.node(exchange), PartialFold) and sender == self._subtask:
+            queue = self._spilling(f"sums-{edge}", edge, _ROWS_IN_MEMORY, _rows_in)
+        elif held:
+            queue = self._spilling(f"held-{edge}-{sender}", edge, self._network.window, size_of)
+        else:
             return Input(edge, sender)
-        queue = self._spilling(f"held-{edge}-{sender}", edge, self._network.window, size_of)
         return Input(edge, sender, queue=queue, may_hold=held)
 
     def _spilling(
@@ -354,17 +362,17 @@ class Stage:
     def log(self, segment: Segment, edge: int, epoch: int, name: str) -> in_flight.Log:
         return in_flight.Log(self._local / f"frames-{segment.index}-{edge}-{epoch}-{name}")
 
-    def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> Sequence[bytes]:
+    def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> Iterable[bytes]:
         self._outgoing[edge].flush()
-        overtaken: list[bytes] = []
+        overtaken: list[Iterator[bytes]] = []
         for target in self._senders(self._exchanges[edge].name):
             if target == self._subtask:
                 continue
             if overtake:
-                overtaken += self._network.overtake(edge, target, epoch)
+                overtaken.append(self._network.overtake(edge, target, epoch))
             else:
                 self._network.send_barrier(edge, target, epoch, aligned)
-        return overtaken
+        return chain.from_iterable(overtaken)
 
     def forward_here(self, edge: int, epoch: int, aligned: bool) -> None:
         self._by_edge[edge].barrier(edge, self._subtask, epoch, aligned)
@@ -404,6 +412,11 @@ class Stage:
 def owner(generation: int, segment: int, segments: int, subtask: int, parallelism: int) -> int:
     """What writers of one segment in one worker call themselves; see ``TaskContext.owner``. Unique in the term."""
     return (generation * segments + segment) * parallelism + subtask
+
+
+def _rows_in(entry: Rows | Marker) -> int:
+    """Of rows that were on the disk, about."""
+    return 0 if isinstance(entry, Marker) else len(entry) // (_ROW if isinstance(entry, bytes) else 1)
 
 
 def alignment_of(settings: Settings) -> tuple[Mode, float]:

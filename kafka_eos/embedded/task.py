@@ -75,8 +75,8 @@ class Surroundings(Protocol):
     def room(self, edge: int) -> bool:
         """May more rows be made for this exchange?"""
 
-    def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> Sequence[bytes]:
-        """Send the barrier to all other subtasks; returns the rows that it overtakes."""
+    def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> Iterable[bytes]:
+        """Send the barrier to all other subtasks; returns the rows that it overtakes, to be looked at now."""
 
     def forward_here(self, edge: int, epoch: int, aligned: bool) -> None:
         """Pass the barrier on in this subtask."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -17,10 +19,13 @@ WINDOW = 10_000
 Pair = tuple[Network, Network]
 
 
-def pair(closing: ExitStack, edges: int = 1, window: int = WINDOW) -> Pair:
+def pair(closing: ExitStack, edges: int = 1, window: int = WINDOW, disks: Sequence[Path] = ()) -> Pair:
     """Workers 0 and 1, connected."""
     one, other = socket.socketpair()
-    networks = Network({1: one}, edges, window), Network({0: other}, edges, window)
+    disks = disks or [Path(closing.enter_context(TemporaryDirectory())) for _ in range(2)]
+    for disk in disks:
+        disk.mkdir(exist_ok=True)
+    networks = Network({1: one}, edges, window, disks[0]), Network({0: other}, edges, window, disks[1])
     for network in networks:
         closing.callback(network.close)
     return networks
@@ -152,7 +157,7 @@ def test_overtaking_returns_exactly_what_had_not_left(sizes: list[int], pumps: i
                 sender.pump(0)
                 early += receiver.pump(0)
 
-        overtaken = sender.overtake(0, 1, 7)
+        overtaken = list(sender.overtake(0, 1, 7))
         later = [b"later" + bytes([n]) for n in range(after)]
         for frame in later:
             sender.send(0, 1, frame)
@@ -174,7 +179,7 @@ def test_a_barrier_that_overtakes_drops_older_ones(connected: Callable[..., Pair
             sender.send(0, 1, bytes(1000))
         sender.send_barrier(0, 1, epoch, aligned=False)
 
-    assert len(sender.overtake(0, 1, 3)) == 24
+    assert len(list(sender.overtake(0, 1, 3))) == 24
     found = arrivals(receiver, sender, 25)
     settle(sender, receiver)
 
@@ -215,12 +220,30 @@ def test_what_a_peer_said_before_its_death_arrives(connected: Callable[..., Pair
     assert settle(receiver) == [Rows(0, 0, b"last words")]
 
 
+def test_what_waits_for_credit_beyond_a_window_is_on_the_disk(connected: Callable[..., Pair], tmp_path: Path) -> None:
+    """And leaves in its order, with the barriers in their places."""
+    sender, receiver = connected(disks=(tmp_path / "sender", tmp_path / "receiver"))
+    frames = [bytes([n]) * 1000 for n in range(100)]
+    for frame in frames[:50]:
+        sender.send(0, 1, frame)
+    sender.send_barrier(0, 1, 1, aligned=True)
+    for frame in frames[50:]:
+        sender.send(0, 1, frame)
+
+    assert 70_000 < sum(file.stat().st_size for file in (tmp_path / "sender").iterdir()) <= 90_000
+    arrived = arrivals(receiver, sender, 101)
+    assert [item.frame for item in arrived if isinstance(item, Rows)] == frames
+    assert arrived[50] == BarrierArrived(0, 0, 1, aligned=True)
+    assert list((tmp_path / "sender").iterdir()) == []
+
+
 def test_three_workers_hear_each_other_and_know_from_whom() -> None:
     with ExitStack() as closing:
         sockets: dict[int, dict[int, socket.socket]] = {0: {}, 1: {}, 2: {}}
         for a, b in ((0, 1), (0, 2), (1, 2)):
             sockets[a][b], sockets[b][a] = socket.socketpair()
-        networks = [Network(sockets[subtask], 1, WINDOW) for subtask in range(3)]
+        disks = [Path(closing.enter_context(TemporaryDirectory())) for _ in range(3)]
+        networks = [Network(sockets[subtask], 1, WINDOW, disks[subtask]) for subtask in range(3)]
         for network in networks:
             closing.callback(network.close)
         for subtask, network in enumerate(networks):
