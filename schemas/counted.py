@@ -5,9 +5,10 @@ Both are one entry, so that a crash can never separate the number from what it n
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from kafka_eos.interfaces import Codec, Json
+from kafka_eos.schemas.resolution import reader_of
 
 T = TypeVar("T")
 
@@ -34,5 +35,4 @@ class Counted(Generic[T]):
         return int.from_bytes(data[:_WIDTH], "big"), self.inner.decode(data[_WIDTH:])
 
     def reader_of(self, schema: Json) -> Counted[T]:
-        inner: Any = self.inner
-        return Counted(inner.reader_of(schema))
+        return Counted(reader_of(self.inner, schema))

@@ -11,9 +11,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kafka_eos.errors import PlanError
+from kafka_eos.errors import ConfigError, PlanError
 from kafka_eos.interfaces import Codec, Json
 from kafka_eos.schemas.msgpack import unchanged
+from kafka_eos.schemas.resolution import reader_of
 from kafka_eos.schemas.types import checked_class, from_plain, json_schema, reason, to_plain, type_name
 
 T = TypeVar("T")
@@ -59,6 +60,15 @@ class MsgpackList(Generic[T]):
     def decode(self, data: bytes) -> list[T]:
         return self._decode(data)
 
+    def reader_of(self, schema: Json) -> MsgpackList[T]:
+        """As ``MsgpackCodec``: fields go by name; new ones need a default, dropped ones are ignored.
+
+        ConfigError without a declared type: what had one would arrive as a dict or as text.
+        """
+        if self.type is Any:
+            raise ConfigError("no type is declared: values=... says what it is")
+        return self
+
 
 class EachValue(Generic[T]):
     """Values one by one in a codec of single values, e.g. Avro for pydantic models."""
@@ -76,3 +86,6 @@ class EachValue(Generic[T]):
 
     def decode(self, data: bytes) -> list[T]:
         return list(map(self._codec.decode, msgspec.msgpack.decode(data, type=list[bytes])))
+
+    def reader_of(self, schema: Json) -> EachValue[T]:
+        return EachValue(reader_of(self._codec, schema))

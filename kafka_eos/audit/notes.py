@@ -36,8 +36,8 @@ def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mappin
     said += _shape(subject, cut, {*unsure})
     if loose:
         said.append(
-            f"{loose} outputs belong to keys whose input comes from several partitions and whose order the "
-            "outputs do not tell; for them existence was compared, values were not."
+            f"{loose} outputs belong to keys whose input comes from several partitions, or from a loop, and whose "
+            "order the outputs do not tell; for them existence was compared, values were not."
         )
     if cut.serial:
         said.append("The plan keeps state in several places one after the other; it was recomputed in one task.")

@@ -18,7 +18,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.embedded.checks import check_rows
 from kafka_eos.embedded.control import Start
 from kafka_eos.embedded.inputs import Input, Marker, Rows, size_of
 from kafka_eos.embedded.network import BarrierArrived, Network
@@ -225,15 +224,10 @@ class Stage:
 
         They may be more than memory holds: those of a slow loop are.
         """
-        wires = {node.name: node.wire for node in self._plan.exchanges if node.wire is not None}
-        for part in self._start.in_flight:
-            check_rows(part, wires)
-        # Rows further down are older; so is what the receivers had than what the senders still had.
-        places = {name: place for place, name in enumerate(wires)}
+        kept = self._start.in_flight
         split = {n.name: restorer(self._plan, n, self._parallelism, self._start.positions) for n in self._exchanges}
-        kept = sorted(self._start.in_flight, key=lambda part: (-places[part.exchange], part.overtaken))
-        for number, (name, frame) in enumerate(in_flight.load(self._storage, self._local / "in-flight", kept)):
-            batch = wire.decode(frame, wires[name])
+        rows = in_flight.restored(self._plan, self._storage, self._local / "in-flight", kept)
+        for number, name, batch in rows:
             edge = self._edges[name]
             replay = self._by_edge[edge].replay
             if edge not in replay:

@@ -2,17 +2,22 @@
 
 A file is one line ``kafka-eos frames 1``, then frames of ``wire``, each after its length (four bytes, big endian). It
 says nothing about subtasks: whoever restores it, at whatever parallelism, takes the rows that are routed to it.
+Values come back as the plan declares them now, by the rules of state; keys as they were given.
 Rule: frames of one channel stay in order, in one file; one frame at a time is in memory, however many there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from kafka_eos.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.errors import ConfigError, CorruptCheckpoint, PlanError, UserError
+from kafka_eos.exchange import wire
 from kafka_eos.interfaces import CheckpointStorage, InFlight, ListCodec
+from kafka_eos.plan import Feedback, Node, Plan
+from kafka_eos.records import Batch
+from kafka_eos.state.evolution import described, reader
 
 _MAGIC = b"kafka-eos frames 1\n"
 _LENGTH = 4
@@ -46,7 +51,7 @@ class Log:
             raise self._error
         self._path.chmod(0o600)  # a private file is linked, not copied
         file = storage.upload(self._path, self._path.name)
-        return InFlight(exchange, {"name": codec.name, "schema": codec.schema}, (file,), overtaken)
+        return InFlight(exchange, described(codec), (file,), overtaken)
 
     def drop(self) -> None:
         """It is stored, or its epoch was given up."""
@@ -76,14 +81,65 @@ def load(storage: CheckpointStorage, scratch: Path, kept: Sequence[InFlight]) ->
                 scratch.unlink(missing_ok=True)
 
 
-def check_codec(kept: InFlight, codec: ListCodec[Any]) -> None:
-    """ConfigError, with both shown, if rows under way were written by another codec than the plan declares now."""
-    now = {"name": codec.name, "schema": codec.schema}
-    if kept.codec != now:
-        raise ConfigError(
-            f"rows on their way through {kept.exchange!r} were written with {kept.codec}, and the pipeline declares "
-            f"{now} there. Run the old version until it has stopped with a savepoint, which holds no such rows."
+def restored(
+    plan: Plan,
+    storage: CheckpointStorage,
+    scratch: Path,
+    kept: Sequence[InFlight],
+    mine: Callable[[int], bool] = lambda number: True,
+) -> Iterator[tuple[int, str, Batch[Any]]]:
+    """The rows of all frames, in the order in which they are to be processed, as the plan declares them now.
+
+    Each frame comes with its number and the name of its exchange; ``mine`` says by number which are wanted. ConfigError
+    with both schemas if the plan's type cannot read them, PlanError if their exchange is gone: before the first one.
+    """
+    places = {node.name: place for place, node in enumerate(plan.exchanges) if node.wire is not None}
+    for part in kept:
+        if part.exchange not in places:
+            raise PlanError(
+                f"the checkpoint holds rows on their way through {part.exchange!r}, but the pipeline has no exchange "
+                "of that name: give it its name back"
+            )
+    # Rows further down are older; so is what the receivers had than what the senders still had.
+    ordered = sorted(kept, key=lambda part: (-places[part.exchange], part.overtaken))
+    codecs = [_reader(part, plan.node(part.exchange)) for part in ordered]
+    number = 0
+    for part, codec in zip(ordered, codecs, strict=True):
+        for _, frame in load(storage, scratch, [part]):
+            if mine(number):
+                yield number, part.exchange, _decoded(part, frame, codec, plan.node(part.exchange))
+            number += 1
+
+
+def _reader(part: InFlight, node: Node) -> ListCodec[Any]:
+    try:
+        codec: ListCodec[Any] = reader(node.wire, dict(part.codec))
+    except UserError as error:
+        raise _refusal(part, node, error) from error
+    return codec
+
+
+def _decoded(part: InFlight, frame: bytes, codec: ListCodec[Any], node: Node) -> Batch[Any]:
+    try:
+        return wire.decode(frame, codec)
+    except PlanError as error:
+        raise _refusal(part, node, error.__cause__ or error) from error
+
+
+def _refusal(part: InFlight, node: Node, reason: BaseException) -> ConfigError:
+    assert node.wire is not None  # ``restored`` has looked
+    if isinstance(node, Feedback):
+        hint = (
+            "Every savepoint holds what goes round in a loop. Let the new type read the old one (a default for each "
+            "new field, no other type under an old name), or run the old version with --until-caught-up: it ends when "
+            "nothing goes round any more, and leaves no such rows."
         )
+    else:
+        hint = "Run the old version until it has stopped: its last checkpoint holds no such rows."
+    return ConfigError(
+        f"rows on their way through {part.exchange!r} were written with {dict(part.codec)}, and the pipeline declares "
+        f"{described(node.wire)} there ({reason}). {hint}"
+    )
 
 
 def _frames(data: IO[bytes], name: str) -> Iterator[bytes]:

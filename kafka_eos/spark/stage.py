@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.errors import PlanError
 from kafka_eos.exchange import in_flight, wire
 from kafka_eos.exchange.routing import Router, restorer, router
 from kafka_eos.failpoints import hit
@@ -229,20 +228,17 @@ class LevelStage:
     def replay(self) -> None:
         """Send on the rows that the snapshot holds on their way: each task its share, in front of all others."""
         spec, around = self._spec, self._around
-        kept = sorted(spec.in_flight, key=lambda part: part.overtaken)  # what receivers had is older
         nodes = {node.name: node for node in self._plan.exchanges}
-        for part in kept:
-            if part.exchange not in nodes:
-                raise PlanError(f"the checkpoint holds rows on their way through {part.exchange!r}, which is gone")
-            in_flight.check_codec(part, _wire(nodes[part.exchange]))
         split = {name: restorer(self._plan, node, spec.parallelism, spec.positions) for name, node in nodes.items()}
-        frames = in_flight.load(around.storage, around.local / "in-flight", kept)
-        for number, (name, frame) in enumerate(frames):
-            if number % spec.parallelism != around.subtask:
-                continue
-            node, level = nodes[name], self._destinations[name]
-            for target, rows in split[name](number, wire.decode(frame, _wire(node))):
-                self._outbox.earlier(target, level, name, wire.encode_at(self._plan, node, [rows]), number)
+
+        def mine(number: int) -> bool:
+            return number % spec.parallelism == around.subtask
+
+        scratch = around.local / "in-flight"
+        for number, name, batch in in_flight.restored(self._plan, around.storage, scratch, spec.in_flight, mine):
+            for target, rows in split[name](number, batch):
+                frame = wire.encode_at(self._plan, nodes[name], [rows])
+                self._outbox.earlier(target, self._destinations[name], name, frame, number)
 
     def finish(self) -> Report:
         """The barrier: hand on what is summed up, send what waits, snapshot, prepare, report."""
@@ -291,10 +287,6 @@ class LevelStage:
     def _is_mine(self, split: SplitId) -> bool:
         """As on the embedded engine: state behind ``key_by(local=True)`` is where its splits are read."""
         return subtask_of_split(split, self._spec.parallelism) == self._around.subtask
-
-
-def _wire(node: Node) -> Any:
-    return node.wire
 
 
 def _overlaps(handle: StateHandle, groups: range) -> bool:

@@ -5,17 +5,19 @@
     time to live on, off, other clock    rewritten with, or without, the time of the last write
     anything else                refused: ConfigError shows what is stored and what is declared
 
-Rule: rows are rewritten before the state is used, or the job does not start.
+Rule: rows are rewritten before the state is used, or the job does not start. Rows under way are read by the same rules
+(``reader``).
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from kafka_eos.errors import ConfigError, UserError
-from kafka_eos.interfaces import Codec, Json, StateDescriptor
+from kafka_eos.interfaces import Codec, Json, ListCodec, StateDescriptor
+from kafka_eos.schemas.resolution import reader_of
 from kafka_eos.state.rows import Row, Rows
 from kafka_eos.state.ttl import TIME, UNKNOWN, expired, stamped, unstamped
 
@@ -24,26 +26,18 @@ _REWRITE = 8192
 MARKS = "marks"
 
 
-@runtime_checkable
-class ResolvingCodec(Protocol):
-    """A value codec that can read what an older schema wrote, e.g. Avro."""
-
-    def reader_of(self, writer_schema: Json) -> Codec[Any]:
-        """A codec that decodes ``writer_schema`` into today's values. UserError if they are incompatible."""
-
-
 def describe(descriptor: StateDescriptor[Any]) -> dict[str, Json]:
     """What is stored about a state. A value state without more is described as in the first release."""
     stored: dict[str, Json] = {
         "name": descriptor.name,
-        "key": _codec(descriptor.key),
-        "value": _codec(descriptor.value),
+        "key": described(descriptor.key),
+        "value": described(descriptor.value),
     }
     if descriptor.kind != "value":
         stored["kind"] = descriptor.kind
     for part, codec in (("namespace", descriptor.namespace), ("entry", descriptor.entry)):
         if codec is not None:
-            stored[part] = _codec(codec)
+            stored[part] = described(codec)
     if (ttl := descriptor.ttl) is not None:
         stored["ttl"] = {"seconds": ttl.seconds, "clock": ttl.clock, "refresh": ttl.refresh}
     return stored
@@ -112,11 +106,9 @@ class Evolution:
         return value(data) if today is None else stamped(stamp, value(data))
 
     def _value(self) -> Callable[[bytes], bytes]:
-        codec, stored = self._descriptor.value, self._stored["value"]
-        if not (isinstance(stored, dict) and stored["name"] == codec.name and isinstance(codec, ResolvingCodec)):
-            raise self._refusal()
+        codec = self._descriptor.value
         try:
-            decode = codec.reader_of(stored["schema"]).decode
+            decode = reader(codec, self._stored["value"]).decode
         except UserError as error:
             raise self._refusal(f" ({error})") from error
         return lambda data: codec.encode(decode(data))
@@ -128,8 +120,21 @@ class Evolution:
         )
 
 
-def _codec(codec: Codec[Any]) -> dict[str, Json]:
+def described(codec: Codec[Any] | ListCodec[Any]) -> dict[str, Json]:
+    """What is stored about a codec."""
     return {"name": codec.name, "schema": codec.schema}
+
+
+def reader(codec: Any, stored: Json) -> Any:
+    """The codec that reads what the one described by ``stored`` wrote, as values of ``codec``.
+
+    UserError with the reason if there is none. What does not fit after all, its ``decode`` refuses with a ValueError.
+    """
+    if stored == described(codec):
+        return codec
+    if not isinstance(stored, dict) or stored.get("name") != codec.name:
+        raise ConfigError(f"{codec.name!r} reads no other codec's values")
+    return reader_of(codec, stored["schema"])
 
 
 def _clock(stored: Mapping[str, Json]) -> Json:

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from kafka_eos.app import load
 from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.exchange import in_flight, wire
+from kafka_eos.exchange import in_flight
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import StateDescriptor
 from kafka_eos.operators.fold import STATE
@@ -82,11 +82,8 @@ def _state(job: Job, plan: Plan, manifest: Manifest, directory: Path) -> Totals:
 
 def _under_way(job: Job, plan: Plan, manifest: Manifest, scratch: Path) -> Iterator[Any]:
     """Values on their way to the state, in an order that keeps that of every key."""
-    kept = sorted(manifest.in_flight, key=lambda part: part.overtaken)
-    for exchange, frame in in_flight.load(storage(job), scratch, kept):
-        codec = plan.node(exchange).wire
-        assert codec is not None
-        yield from wire.decode(frame, codec).values
+    for _, _, batch in in_flight.restored(plan, storage(job), scratch, manifest.in_flight):
+        yield from batch.values
 
 
 def _groups(manifest: Manifest, operator: str) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.exchange import in_flight, wire
+from kafka_eos.exchange import in_flight
 from kafka_eos.interfaces import StateDescriptor
 from kafka_eos.operators.fold import STATE
 from kafka_eos.plan import Fold, Plan
@@ -165,9 +165,6 @@ def _state(job: Job, plan: Plan, manifest: Manifest, directory: Path) -> Sums:
 
 def _under_way(job: Job, plan: Plan, manifest: Manifest, scratch: Path) -> Iterator[tuple[str, Any]]:
     """Accumulators that had not reached the owner of their key."""
-    codec = plan.node("sum-partial").wire
-    assert codec is not None
-    for exchange, frame in in_flight.load(storage(job), scratch, manifest.in_flight):
+    for _, exchange, batch in in_flight.restored(plan, storage(job), scratch, manifest.in_flight):
         assert exchange == "sum-partial"
-        batch = wire.decode(frame, codec)
         yield from zip(batch.keys or (), batch.values, strict=True)

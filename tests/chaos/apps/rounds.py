@@ -1,6 +1,7 @@
 """A loop with state: each payment goes round until it has been seen three times, and counts what its account saw."""
 
 import os
+import time
 from collections.abc import Iterable
 
 import msgspec
@@ -10,6 +11,7 @@ from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.operators.functions import ProcessContext, ProcessFunction
 
 ROUNDS = 3
+PAUSE = float(os.environ.get("TEST_PAUSE", "0"))
 
 
 class Payment(msgspec.Struct):
@@ -32,6 +34,7 @@ class Count(ProcessFunction[str, Payment, Payment]):
         self.total = ctx.value_state("total", int, 0)
 
     def process(self, key: str, value: Payment) -> Iterable[Payment]:
+        time.sleep(PAUSE)
         self.total.put(self.total.get() + value.amount)
         amount = self.total.get() if value.seen == ROUNDS - 1 else value.amount
         return [Payment(value.id, key, amount, value.seen + 1)]

@@ -15,7 +15,7 @@ from kafka_eos.coordinator.handover import Acked
 from kafka_eos.errors import ConfigError
 from kafka_eos.exchange import in_flight
 from kafka_eos.interfaces import InFlight
-from kafka_eos.schemas import MsgpackCodec
+from kafka_eos.schemas import wire_codec
 from kafka_eos.testing import ListSource, MemorySink
 
 Make = Callable[..., Coordinator]
@@ -33,7 +33,9 @@ def under_way(storage: LocalStorage, coordinator: Make, tmp_path: Path) -> InFli
     """Rows on their way through "by-key" in the newest checkpoint of the job, which is committed."""
     running = coordinator(total())
     resumed = running.recover()
-    kept = in_flight.store(storage, tmp_path / "frames", "by-key", MsgpackCodec[int](int), [b"frame"], False)
+    log = in_flight.Log(tmp_path / "frames")
+    log.add(b"frame")
+    kept = log.store(storage, "by-key", wire_codec(int), False)
     running.finish(running.decide(running.next_epoch(), Acked(resumed.positions, (), (), (kept,))))
     return kept
 

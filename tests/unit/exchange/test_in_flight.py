@@ -1,20 +1,32 @@
-"""Rows under way as files of a checkpoint: in order, and a damaged file is named."""
+"""Rows under way as files of a checkpoint: in order, as the types of today, and a damaged file is named."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
+import msgspec
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_eos import Pipeline, ProcessFunction, Stream
 from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
-from kafka_eos.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.exchange import in_flight
+from kafka_eos.errors import ConfigError, CorruptCheckpoint, PlanError
+from kafka_eos.exchange import in_flight, wire
 from kafka_eos.interfaces import CheckpointStorage, InFlight
-from kafka_eos.schemas import wire_codec
+from kafka_eos.plan import Plan
+from kafka_eos.records import Batch
+from kafka_eos.schemas import Counted, wire_codec
+from kafka_eos.schemas.wire import EachValue
+from kafka_eos.state.evolution import described, reader
+from kafka_eos.testing import ListSource, MemorySink
+from kafka_eos.testing.sources import ListOrigin
 
 CODEC = wire_codec(int)
 
@@ -98,9 +110,197 @@ def test_a_file_of_a_newer_version_asks_for_an_upgrade(tmp_path: Path) -> None:
         list(in_flight.load(storage, tmp_path / "fetched", [kept]))
 
 
-def test_rows_of_another_type_are_refused_with_both_shown(tmp_path: Path) -> None:
-    kept = store(MemoryStorage(), tmp_path / "frames", "first", [])
+# ---------------------------------------------------------------- another type than theirs
 
-    in_flight.check_codec(kept, wire_codec(int))
-    with pytest.raises(ConfigError, match=r"first.*integer.*string.*savepoint"):
-        in_flight.check_codec(kept, wire_codec(str))
+
+class Old(msgspec.Struct):
+    id: int
+    account: str
+
+
+class Wider(msgspec.Struct):
+    id: float
+    account: str
+    note: str = "none"
+
+
+class Narrower(msgspec.Struct):
+    account: str
+
+
+class Other(msgspec.Struct):
+    id: str
+    account: str
+
+
+class Needing(msgspec.Struct):
+    id: int
+    account: str
+    note: str
+
+
+class OldModel(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(title="Row")
+    id: int
+    account: str
+
+
+class WiderModel(pydantic.BaseModel):
+    id: float
+    account: str
+    note: str = "none"
+
+
+class NarrowerModel(pydantic.BaseModel):
+    account: str
+
+
+class OtherModel(pydantic.BaseModel):
+    id: str
+    account: str
+
+
+class NeedingModel(pydantic.BaseModel):
+    id: int
+    account: str
+    note: str
+
+
+for model in (OldModel, WiderModel, NarrowerModel, OtherModel, NeedingModel):
+    model.__name__ = "Row"  # Avro compares the names of records
+
+
+def plan(values: Any) -> Plan:
+    """Two exchanges, the second of them the way back of a loop: ``by`` and ``rounds-feedback``."""
+
+    def body(rows: Stream[Any]) -> tuple[Stream[Any], Stream[Any]]:
+        return rows.filter(lambda row: False), rows
+
+    pipeline = Pipeline("evolves")
+    keyed = pipeline.source("in", ListSource([])).key_by(lambda row: row.account, "by", values=values)
+    seen = keyed.process("seen", Seen)
+    seen.iterate("rounds", body, values=values).sink("out", MemorySink())
+    return pipeline.plan()
+
+
+class Seen(ProcessFunction[str, Any, Any]):
+    def process(self, key: str, value: Any) -> list[Any]:
+        return [value]
+
+
+def under_way(storage: CheckpointStorage, path: Path, exchange: str, values: list[Any], tp: Any) -> InFlight:
+    codec, keys = wire_codec(tp), [("k", n) for n in range(len(values))]
+    batch = Batch(values, range(len(values)), ListOrigin("in", "list", 0, 7, range(len(values))), keys=keys)
+    log = in_flight.Log(path / "scratch")
+    log.add(wire.encode(batch, codec, keep_raw=False))
+    kept = log.store(storage, exchange, codec, False)
+    log.drop()
+    # As a manifest brings it.
+    return replace(kept, codec=json.loads(json.dumps(kept.codec)))
+
+
+EXCHANGES = pytest.mark.parametrize("exchange", ["by", "rounds-feedback"])
+
+
+@EXCHANGES
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [
+        (Old, Old, Old(1, "a")),
+        (Old, Wider, Wider(1.0, "a", "none")),
+        (Old, Narrower, Narrower("a")),
+        (OldModel, OldModel, OldModel(id=1, account="a")),
+        (OldModel, WiderModel, WiderModel(id=1.0, account="a", note="none")),
+        (OldModel, NarrowerModel, NarrowerModel(account="a")),
+    ],
+    ids=["same", "added-promoted", "removed", "same-model", "added-promoted-model", "removed-model"],
+)
+def test_rows_come_as_the_type_that_the_plan_declares_now(
+    tmp_path: Path, exchange: str, old: Any, new: Any, wanted: Any
+) -> None:
+    storage = MemoryStorage()
+    kept = under_way(storage, tmp_path, exchange, [old(id=1, account="a")], old)
+
+    ((number, name, batch),) = in_flight.restored(plan(new), storage, tmp_path / "fetched", [kept])
+
+    assert (number, name) == (0, exchange)
+    assert batch.values == [wanted]
+    assert all(type(getattr(batch.values[0], f)) is type(getattr(wanted, f)) for f in ("id", "note") if hasattr(new, f))
+    assert (batch.keys, list(batch.origin.offsets)) == ([("k", 0)], [7])
+
+
+@EXCHANGES
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(Old, Other), (Old, Needing), (OldModel, OtherModel), (OldModel, NeedingModel), (Old, OldModel), (Old, Any)],
+    ids=["other", "no-default", "other-model", "no-default-model", "other-codec", "no-type"],
+)
+def test_rows_that_the_new_type_cannot_read_are_refused_with_both_shown(
+    tmp_path: Path, exchange: str, old: Any, new: Any
+) -> None:
+    storage = MemoryStorage()
+    kept = under_way(storage, tmp_path, exchange, [old(id=1, account="a")], old)
+
+    with pytest.raises(ConfigError) as refused:
+        list(in_flight.restored(plan(new), storage, tmp_path / "fetched", [kept]))
+
+    said = str(refused.value)
+    assert repr(exchange) in said
+    assert f"were written with {kept.codec}" in said
+    assert f"declares {described(wire_codec(new))} there" in said
+    in_loop = exchange == "rounds-feedback"
+    assert ("--until-caught-up" in said, "its last checkpoint holds no such rows" in said) == (in_loop, not in_loop)
+
+
+def test_another_codec_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    storage = MemoryStorage()
+    kept = [
+        under_way(storage, tmp_path, "rounds-feedback", [Old(1, "a")], Old),
+        under_way(storage, tmp_path, "by", [OldModel(id=1, account="a")], OldModel),
+    ]
+
+    with pytest.raises(ConfigError, match="'by' were written with .*'avro-each'"):
+        next(in_flight.restored(plan(Old), storage, tmp_path / "fetched", kept))
+
+
+def test_rows_to_an_exchange_that_is_gone_are_refused(tmp_path: Path) -> None:
+    storage = MemoryStorage()
+    kept = under_way(storage, tmp_path, "gone", [Old(1, "a")], Old)
+
+    with pytest.raises(PlanError, match="'gone'.*give it its name back"):
+        next(in_flight.restored(plan(Old), storage, tmp_path / "fetched", [kept]))
+
+
+def test_what_is_older_comes_first_and_keeps_its_number_whoever_asks(tmp_path: Path) -> None:
+    """Rows further down are older; of one exchange, those that the receivers had."""
+    storage = MemoryStorage()
+    parts = [(exchange, late) for exchange in ("by", "rounds-feedback") for late in (True, False)]
+    kept = [
+        replace(under_way(storage, tmp_path, exchange, [Old(n, "a")], Old), overtaken=late)
+        for n, (exchange, late) in enumerate(parts)
+    ]
+
+    rows = list(in_flight.restored(plan(Old), storage, tmp_path / "fetched", kept))
+    odd = list(in_flight.restored(plan(Old), storage, tmp_path / "fetched", kept, lambda number: number % 2 == 1))
+
+    assert [(number, batch.values[0].id) for number, _, batch in rows] == [(0, 3), (1, 2), (2, 1), (3, 0)]
+    assert [(number, batch.values[0].id) for number, _, batch in odd] == [(1, 2), (3, 0)]
+
+
+class Plain:
+    """A codec of somebody's own that cannot resolve."""
+
+    name, schema = "plain", 1
+
+    def encode(self, value: Any) -> bytes:
+        return bytes(value)
+
+    def decode(self, data: bytes) -> Any:
+        return data
+
+
+@pytest.mark.parametrize("codec", [EachValue(Plain()), Counted(Plain()), Plain()], ids=["each", "counted", "alone"])
+def test_a_codec_around_one_that_cannot_resolve_cannot_either(codec: Any) -> None:
+    assert reader(codec, described(codec)) is codec
+    with pytest.raises(ConfigError, match="'plain' cannot read what another schema wrote"):
+        reader(codec, {"name": codec.name, "schema": 2})
