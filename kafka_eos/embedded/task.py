@@ -122,6 +122,8 @@ class Task:
         self.replay: dict[int, Queue[Rows]] = {}
         """Rows that were under way in the epoch that this session continues, by exchange: processed before all others,
         one exchange after the other."""
+        self._postponed: Marker | None = None
+        """The barrier of an aligned epoch: the sources' waits until those rows are processed, too."""
         self._sealed = first_epoch - 1
         """The newest epoch that the writers have sealed. They seal each, whatever becomes of it, in turn."""
         self._carried: list[PreCommit] = []
@@ -152,8 +154,11 @@ class Task:
 
     def trigger(self, epoch: int, aligned: bool) -> None:
         """The barrier of the sources: their positions are the cut. ``aligned``: nothing may be left under way."""
-        for name in self.parts.readers:
-            self._report(("source", name), Marker(epoch, time.monotonic(), aligned))
+        marker = Marker(epoch, time.monotonic(), aligned)
+        if aligned and any(self.replay.values()):
+            self._postponed = marker
+        else:
+            self._report_sources(marker)
 
     def abort(self, epoch: int) -> list[PreCommit]:
         """The epoch is given up: forget what was captured of it. Returns what is to be prepared of its output.
@@ -161,6 +166,8 @@ class Task:
         All writers seal it, those too whose barrier has not come: writers of one worker may share a transaction.
         """
         self._gate, _ = self._gate.abort(epoch)
+        if self._postponed is not None and self._postponed.epoch == epoch:
+            self._postponed = None
         if epoch in self._open:
             captured, _ = self._open.pop(epoch)
             captured.drop()
@@ -182,6 +189,9 @@ class Task:
     def work(self, most: int) -> int:
         """Process up to ``most`` waiting entries, fewer if they take long; returns how many."""
         self._tick()
+        if self._postponed is not None and not any(self.replay.values()):
+            marker, self._postponed = self._postponed, None
+            self._report_sources(marker)
         done, until = 0, time.monotonic() + _LONG
         while done < most and self._step():
             done += 1
@@ -267,6 +277,10 @@ class Task:
                 self._report(entry.channel, marker)
         gate, actions = self._gate.tick(now)
         self._carry_out(gate, actions)
+
+    def _report_sources(self, marker: Marker) -> None:
+        for name in self.parts.readers:
+            self._report(("source", name), marker)
 
     def _report(self, channel: object, marker: Marker) -> None:
         hit("align.barrier")

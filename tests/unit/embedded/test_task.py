@@ -499,6 +499,26 @@ def test_rows_under_way_of_the_epoch_before_are_processed_first_and_stored_again
         assert [row for row in subtask.at_snapshot[1] if row[0] >= 100] + logged == rows
 
 
+def test_an_aligned_epoch_waits_for_rows_under_way_in_the_segment_of_a_source() -> None:
+    cluster = Cluster(Mode.UNALIGNED, 0.0, 0)
+    around = cluster.subtasks[0]
+    mixed = Segment(1, ("in", "key"), (), ("in", "key", "out"))
+    readers: Any = {"in": Counting(0)}
+    task = Task(mixed, Parts(readers, {}, {}), [], EDGES, Term(1), 1, Mode.UNALIGNED, 0.0, around)
+    task.replay[KEY] = deque(batch_of([(1, n)]) for n in range(3))
+    task.trigger(1, aligned=True)
+    task.abort(1)
+    task.trigger(2, aligned=True)
+
+    assert (1, 2) not in around.done
+    cluster.work(task)
+    assert (1, 1) not in around.done
+    assert not around.done[1, 2].received
+    task.replay[KEY].append(batch_of([(1, 3)]))
+    task.trigger(3, aligned=False)
+    assert [rows_of(part) for part in around.done[1, 3].received[KEY]] == [[(1, 3)]]
+
+
 def test_what_the_pipeline_does_to_a_value_later_does_not_change_a_snapshot() -> None:
     """Rows of the same worker are not encoded on their way: the log must not share its values with user code."""
     cluster = Cluster(Mode.UNALIGNED, 0.0, 0)
