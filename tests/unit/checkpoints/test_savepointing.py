@@ -19,6 +19,7 @@ from kafka_eos.coordinator.requests import TakeCheckpoint, TakeSavepoint
 from kafka_eos.coordinator.savepointing import SavepointWriter
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import FileRef, InFlight, Outcome
+from kafka_eos.protocol.checkpoint import Kind
 
 SECONDS = 20.0
 
@@ -115,11 +116,13 @@ def test_what_a_checkpoint_that_is_given_up_was_to_serve_waits_again(
         requests.submit(home, request)
     desk.look(1.0)
     desk.begun(EpochId(Epoch(7), Term(3)))
-    assert not desk.wants_savepoint
+    assert desk.wants is None
 
     desk.given_up(EpochId(Epoch(6), Term(3)))
-    assert not desk.wants_savepoint
+    desk.look(2.0)
+    assert desk.wants is None
     desk.given_up(EpochId(Epoch(7), Term(3)))
+    desk.look(2.01)
 
-    assert desk.wants_savepoint, "the next one must leave nothing under way, too"
+    assert desk.wants is Kind.SAVEPOINT, "the next one must leave nothing under way, too"
     writer.close()
