@@ -1,7 +1,8 @@
 """Where a running job, on any engine, serves what other processes ask of it: checkpoints, savepoints, a stop.
 
 Rule: a request is answered when what it asks for is durable, or when the epoch that was to serve it is given up. Only
-the last epoch is tried again. One that an attempt could not serve stays where it is, and the next attempt takes it up.
+the last epoch is tried again. One that an attempt could not serve stays where it is, and the next attempt takes it up;
+one that is withdrawn before its epoch begins is forgotten.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class Desk:
         """See what is asked, a few times a second."""
         if now - self._looked > _EVERY:
             self._looked = now
-            for token, request in requests.pending(self._directory):
-                if token not in self._served and token not in self._savepoints:
-                    self._waiting.setdefault(token, request)
+            # In this order: what is no longer being made when we ask is answered, and so not pending, when we look.
+            taken = self._served.keys() | self._savepoints.making
+            self._waiting = {t: request for t, request in requests.pending(self._directory) if t not in taken}
 
     @property
     def wants_epoch(self) -> bool:
@@ -92,9 +93,10 @@ class Desk:
         self._served = {token: kept for token, kept in self._served.items() if token not in served}
 
     def ended(self) -> None:
-        """The job ends without another epoch: tell those who asked for that."""
-        for token in self._waiting:
-            requests.answer(self._directory, token, Answer())
+        """The job ends without another epoch: tell those who asked for that. The others see it end."""
+        for token, request in self._waiting.items():
+            if isinstance(request, Stop) and not request.drain:
+                requests.answer(self._directory, token, Answer())
         self._waiting = {}
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a request while the job runs: served, or refused."""
+"""What becomes of a request while the job runs: served, refused, taken up again, or forgotten."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import requests
 from kafka_eos.coordinator.desk import Desk
 from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.coordinator.requests import TakeCheckpoint, TakeSavepoint
+from kafka_eos.coordinator.requests import Request, Stop, TakeCheckpoint, TakeSavepoint, Unanswered
 from kafka_eos.coordinator.savepointing import SavepointWriter
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.protocol.checkpoint import Kind
 
 SIX, SEVEN = (EpochId(Epoch(n), Term(3)) for n in (6, 7))
-SAVEPOINT = TakeSavepoint(path="/savepoints/one")
+SAVEPOINT, STOP_WITH = TakeSavepoint(path="/savepoints/one"), TakeSavepoint(path="/savepoints/two", stop=True)
 
 
 @pytest.fixture
@@ -34,6 +34,25 @@ def desk(home: Path, storage: LocalStorage) -> Iterator[Desk]:
     with job_lock(home / paths.LOCK, "orders"):
         yield Desk(home, writer)
     writer.close()
+
+
+def withdraw(home: Path, token: str) -> None:
+    with pytest.raises(Unanswered, match="withdrawn"):
+        requests.wait(home, token, 0.0)
+
+
+@pytest.mark.parametrize("request_", [SAVEPOINT, STOP_WITH, TakeCheckpoint(), Stop(), Stop(drain=False)])
+def test_a_request_that_is_withdrawn_before_its_epoch_begins_is_forgotten(
+    desk: Desk, home: Path, request_: Request
+) -> None:
+    token = requests.submit(home, request_)
+    desk.look(1.0)
+    assert desk.wants_epoch
+
+    withdraw(home, token)
+    desk.look(2.0)
+
+    assert (desk.wants, desk.wants_epoch, desk.wants_stop, desk.wants_end) == (None, False, False, False)
 
 
 @pytest.mark.parametrize("late", [True, False])
@@ -54,3 +73,32 @@ def test_whoever_asked_for_an_epoch_that_is_given_up_is_told(desk: Desk, home: P
         requests.wait(home, checkpoint, 30)
     desk.look(2.0)
     assert not desk.wants_epoch, "it would be tried for ever"
+
+
+def test_a_last_epoch_that_is_given_up_is_tried_again_for_those_who_still_ask(desk: Desk, home: Path) -> None:
+    stop, savepoint = requests.submit(home, STOP_WITH), requests.submit(home, SAVEPOINT)
+    desk.look(1.0)
+    desk.begun(SEVEN)
+    withdraw(home, savepoint)
+
+    desk.given_up(SIX)
+    desk.look(1.01)
+    assert not desk.wants_epoch
+    desk.given_up(SEVEN)
+    desk.look(1.02)
+
+    assert desk.wants_stop
+    withdraw(home, stop)
+    desk.look(2.0)
+    assert not desk.wants_epoch, "the other one had withdrawn before"
+
+
+def test_an_end_at_once_is_no_answer_to_those_who_asked_for_more(desk: Desk, home: Path) -> None:
+    savepoint, end = requests.submit(home, SAVEPOINT), requests.submit(home, Stop(drain=False))
+    desk.look(1.0)
+    assert desk.wants_end
+
+    desk.ended()
+
+    assert requests.wait(home, end, 30).error is None
+    withdraw(home, savepoint)
