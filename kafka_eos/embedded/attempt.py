@@ -70,7 +70,7 @@ class Phase(enum.Enum):
     ENDING = "ending"
     DONE = "done"
     LEFT = "left"
-    """Ended before all workers were ready: some may have begun."""
+    """Ended before all workers were ready for the first time: some may have begun."""
 
 
 _SWEEP_EVERY = 8
@@ -101,6 +101,7 @@ class Attempt:
         ends: Mapping[str, Positions] | None,
         *,
         desk: Desk,
+        may_leave: bool,
         has_loops: bool,
         stops_the_world: bool,
         worker_timeout: float,
@@ -109,7 +110,7 @@ class Attempt:
     ) -> None:
         self._coordinator, self._resumed, self._workers = coordinator, resumed, workers
         self._events, self._epochs, self._observe = events, epochs, observe
-        self._desk, self._worker_timeout = desk, worker_timeout
+        self._desk, self._may_leave, self._worker_timeout = desk, may_leave, worker_timeout
         self._ends, self._has_loops, self._stops_the_world = ends, has_loops, stops_the_world
         self._session = resumed.term.n
         self._phase = Phase.PREPARING
@@ -133,6 +134,11 @@ class Attempt:
         self._looking = self._sweeping = False
         self._unswept = 0
         """Epochs since old ones were dropped."""
+
+    @property
+    def ran(self) -> bool:
+        """Were all workers ready at some time? What was read since is committed, or is to be read again."""
+        return self._phase not in (Phase.PREPARING, Phase.LEFT)
 
     def run(self) -> Phase:
         """Until the job ends; how far it came. Raises what ends the attempt otherwise."""
@@ -226,9 +232,9 @@ class Attempt:
                 # Its end is on the way here; whoever takes its place is told what it owes.
 
     def stop(self) -> None:
-        """Take a last checkpoint, commit it, end."""
+        """Take a last checkpoint, commit it, end. ``may_leave``: end at once if the workers are not ready."""
         self._stopping = True
-        if self._phase is Phase.PREPARING:
+        if self._phase is Phase.PREPARING and self._may_leave:
             self._phase = Phase.LEFT
 
     # ------------------------------------------------------------ time

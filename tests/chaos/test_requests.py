@@ -7,6 +7,7 @@ under way, a barrier that waits for them gets one second, and the job bears one 
 from __future__ import annotations
 
 import json
+import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -114,3 +115,27 @@ def test_a_savepoint_whose_checkpoint_is_declined_is_refused_and_the_job_goes_on
         assert (run.count("given-up"), run.count("restarting")) == (1, 0)
     assert savepoints.verify(job.directory / "one") == []
     check(job)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("fault", ["source.capture.before=kill", "manifest.staged=error@2", "snapshot.upload=enospc"])
+def test_a_stop_whose_last_checkpoint_fails_takes_another_one(new_job: NewJob, fault: str) -> None:
+    job = new_job(**IN_TIME)
+    with running(job, fault) as run:
+        until_reading(run)
+        run.drain()
+        assert job.fired == [fault.partition("=")[0]]
+        assert run.events("committed")[-1]["epoch"] > 0
+    check(job)
+
+
+def test_a_stop_that_could_not_take_its_last_checkpoint_says_so(new_job: NewJob) -> None:
+    """A worker dies over it, and one that is to begin again stands still until stop_timeout."""
+    job = new_job(**IN_TIME, KAFKA_EOS_STOP_TIMEOUT="3s")
+    with running(job, "source.capture.before=kill;recovery.restored=stop") as run:
+        until_reading(run)
+        run.send(signal.SIGTERM)
+        assert run.ended() == 3, run.log
+        assert len(job.fired) == 2
+        assert "stopped before the last checkpoint was committed" in run.log
+    assert manifests(job)[-1].epoch == 0
