@@ -1,11 +1,14 @@
 """Where a running job, on any engine, serves what other processes ask of it: checkpoints, savepoints, a stop.
 
-Rule: a request is answered when what it asks for is durable. One that an attempt could not serve stays where it is, and
-the next attempt takes it up.
+Rule: a request is answered when what it asks for is durable, or when the epoch that was to serve it is given up. Only
+the last epoch is tried again. One that an attempt could not serve stays where it is, and the next attempt takes it up;
+one that is withdrawn before its epoch begins is forgotten.
 """
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from pathlib import Path
 
 from kafka_eos.checkpoints.manifest import Manifest
@@ -13,6 +16,7 @@ from kafka_eos.coordinator import requests
 from kafka_eos.coordinator.requests import Answer, Request, Stop, TakeSavepoint
 from kafka_eos.coordinator.savepointing import SavepointWriter
 from kafka_eos.ids import EpochId
+from kafka_eos.protocol.checkpoint import Kind
 
 _EVERY = 0.2
 
@@ -22,7 +26,7 @@ class Desk:
 
     def __init__(self, directory: Path, savepoints: SavepointWriter) -> None:
         self._directory, self._savepoints = directory, savepoints
-        self._looked = 0.0
+        self._looked = -math.inf
         self._waiting: dict[str, Request] = {}
         self._served: dict[str, tuple[EpochId, Request]] = {}
         """Requests with the epoch that serves them; any later one does, too."""
@@ -31,9 +35,9 @@ class Desk:
         """See what is asked, a few times a second."""
         if now - self._looked > _EVERY:
             self._looked = now
-            for token, request in requests.pending(self._directory):
-                if token not in self._served and token not in self._savepoints:
-                    self._waiting.setdefault(token, request)
+            # In this order: what is no longer being made when we ask is answered, and so not pending, when we look.
+            taken = self._served.keys() | self._savepoints.making
+            self._waiting = {t: request for t, request in requests.pending(self._directory) if t not in taken}
 
     @property
     def wants_epoch(self) -> bool:
@@ -41,14 +45,16 @@ class Desk:
         return bool(self._waiting)
 
     @property
+    def wants(self) -> Kind | None:
+        """What checkpoint somebody waits for, apart from a last one."""
+        if any(isinstance(request, TakeSavepoint) for request in self._waiting.values()):
+            return Kind.SAVEPOINT
+        return Kind.ASKED if self._waiting else None
+
+    @property
     def wants_stop(self) -> bool:
         """Is the next checkpoint to be the last?"""
         return any(isinstance(r, Stop) or (isinstance(r, TakeSavepoint) and r.stop) for r in self._waiting.values())
-
-    @property
-    def wants_savepoint(self) -> bool:
-        """Is the next checkpoint to leave nothing under way?"""
-        return any(isinstance(request, TakeSavepoint) for request in self._waiting.values())
 
     @property
     def wants_end(self) -> bool:
@@ -61,10 +67,20 @@ class Desk:
         self._waiting = {}
 
     def given_up(self, epoch: EpochId) -> None:
-        """An epoch is not to be: those whom it was to serve wait again."""
+        """An epoch is not to be, and another takes its place: those whom it was to serve wait again, if they do."""
+        self._take_back(epoch)
+
+    def failed(self, epoch: EpochId, why: str, *, late: bool) -> None:
+        """An epoch is not to be: tell those whom it was to serve ``why``. It took too long, or was declined."""
+        for token, request in self._take_back(epoch).items():
+            with suppress(OSError):  # a full disk: it is still pending, and so tried again
+                requests.answer(self._directory, token, Answer(error=_refusal(request, why, late)))
+
+    def _take_back(self, epoch: EpochId) -> dict[str, Request]:
         back = {token: request for token, (by, request) in self._served.items() if by == epoch}
-        self._waiting |= back
         self._served = {token: kept for token, kept in self._served.items() if token not in back}
+        self._looked = -math.inf
+        return back
 
     def committed(self, manifest: Manifest) -> None:
         """An epoch is committed: answer, and have savepoints of it made beside the work."""
@@ -77,7 +93,19 @@ class Desk:
         self._served = {token: kept for token, kept in self._served.items() if token not in served}
 
     def ended(self) -> None:
-        """The job ends without another epoch: tell those who asked for that."""
-        for token in self._waiting:
-            requests.answer(self._directory, token, Answer())
+        """The job ends without another epoch: tell those who asked for that. The others see it end."""
+        for token, request in self._waiting.items():
+            if isinstance(request, Stop) and not request.drain:
+                requests.answer(self._directory, token, Answer())
         self._waiting = {}
+
+
+def _refusal(request: Request, why: str, late: bool) -> str:
+    """What was wrong, what became of it, and what to do."""
+    if not isinstance(request, TakeSavepoint):
+        return f"{why}; the job goes on, and its output goes into the next one"
+    advice = (
+        "Its barriers wait for all rows under way: give it a longer checkpoint_timeout, ask when there is less "
+        "back-pressure, or let the job stop with one (kafka-eos stop APP --savepoint): it reads nothing meanwhile"
+    )
+    return f"{why}: there is no savepoint, and the job goes on. {advice if late else 'Repair that, and ask again'}"

@@ -65,9 +65,11 @@ class SavepointWriter:
             self._held[token] = manifest.files
         self._thread.submit(self._make, token, target, manifest)
 
-    def __contains__(self, token: object) -> bool:
-        """Is the request being served, perhaps since an earlier attempt?"""
-        return token in self._held
+    @property
+    def making(self) -> frozenset[str]:
+        """Requests that are being served, some perhaps since an earlier attempt."""
+        with self._lock:
+            return frozenset(self._held)
 
     @property
     def held(self) -> frozenset[str]:

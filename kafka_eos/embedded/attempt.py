@@ -1,13 +1,15 @@
 """One attempt to run a job: one term, one session of each worker, epochs until it stops or fails.
 
-    PREPARING → RUNNING → STOPPING → ENDING → DONE
-        the workers restore; checkpoints by the clock; a stop was asked for; the last epoch is on its way; finished
+    PREPARING → RUNNING → ENDING → DONE
+        the workers restore; checkpoints by the clock and on demand; nothing is read any more, the last epoch is on its
+        way; it is committed
 
 Everything that happens arrives in one queue (worker messages, finished commits, requests to stop) and is
 handled by one thread. Commits run on a second thread and the search for new splits on a third, so that an outage
 makes the supervisor neither deaf nor late.
 
-Rule: an epoch is decided only when the one before it is committed, and the last one is on its way alone.
+Rule: an epoch is decided only when the one before it is committed, and the last one is on its way alone. If that one
+is given up another takes its place, and what is under way becomes less: the sources stay at a halt until the end.
 """
 
 from __future__ import annotations
@@ -59,17 +61,16 @@ from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId
 from kafka_eos.interfaces import Positions, StateHandle, total_lag
 from kafka_eos.protocol.assignment import share
-from kafka_eos.protocol.checkpoint import Failures
+from kafka_eos.protocol.checkpoint import Failures, Kind, kind_of_next
 
 
 class Phase(enum.Enum):
     PREPARING = "preparing"
     RUNNING = "running"
-    STOPPING = "stopping"
     ENDING = "ending"
     DONE = "done"
     LEFT = "left"
-    """Ended before all workers were ready: some may have begun."""
+    """Ended before all workers were ready for the first time: some may have begun."""
 
 
 _SWEEP_EVERY = 8
@@ -100,6 +101,7 @@ class Attempt:
         ends: Mapping[str, Positions] | None,
         *,
         desk: Desk,
+        may_leave: bool,
         has_loops: bool,
         stops_the_world: bool,
         worker_timeout: float,
@@ -108,11 +110,15 @@ class Attempt:
     ) -> None:
         self._coordinator, self._resumed, self._workers = coordinator, resumed, workers
         self._events, self._epochs, self._observe = events, epochs, observe
-        self._desk, self._worker_timeout = desk, worker_timeout
+        self._desk, self._may_leave, self._worker_timeout = desk, may_leave, worker_timeout
         self._ends, self._has_loops, self._stops_the_world = ends, has_loops, stops_the_world
         self._session = resumed.term.n
         self._phase = Phase.PREPARING
+        self._stopping = False
+        """A clean end was asked for, and not by a request."""
         self._aborted = Failures(tolerated)
+        self._in_vain = False
+        """Was the epoch that somebody asked for last given up, with none of the job's own since?"""
         self._respawn, self._alone = respawn, Failures(tolerated)
         self._generations = dict.fromkeys((worker.subtask for worker in workers), 0)
         self._heard: dict[int, float] = {}
@@ -128,6 +134,11 @@ class Attempt:
         self._looking = self._sweeping = False
         self._unswept = 0
         """Epochs since old ones were dropped."""
+
+    @property
+    def ran(self) -> bool:
+        """Were all workers ready at some time? What was read since is committed, or is to be read again."""
+        return self._phase not in (Phase.PREPARING, Phase.LEFT)
 
     def run(self) -> Phase:
         """Until the job ends; how far it came. Raises what ends the attempt otherwise."""
@@ -221,10 +232,9 @@ class Attempt:
                 # Its end is on the way here; whoever takes its place is told what it owes.
 
     def stop(self) -> None:
-        """Take a last checkpoint, commit it, end."""
-        if self._phase is Phase.RUNNING:
-            self._phase = Phase.STOPPING
-        elif self._phase is Phase.PREPARING:
+        """Take a last checkpoint, commit it, end. ``may_leave``: end at once if the workers are not ready."""
+        self._stopping = True
+        if self._phase is Phase.PREPARING and self._may_leave:
             self._phase = Phase.LEFT
 
     # ------------------------------------------------------------ time
@@ -239,11 +249,14 @@ class Attempt:
             self._late(epoch, now)
         while (hopeless := self._epochs.hopeless()) is not None:
             epoch, why = hopeless
-            self._give_up(epoch, f"checkpoint {epoch} was {why}")
+            self._give_up(epoch, f"checkpoint {epoch} was {why}", late=False)
+        self._look(now)
         if not self._epochs.full and not self._sweeping:
-            asked = self._asked(now)
-            if self._phase is Phase.STOPPING or (self._phase is Phase.RUNNING and (asked or now >= self._epochs.due)):
-                self._begin_epoch(now)
+            kind = self._next(now)
+            if kind is not None:
+                self._begin_epoch(kind, now)
+            elif self._phase is Phase.RUNNING:
+                self._go_on()  # who asked for the epoch that the world was stopped for has withdrawn
         if self._phase is Phase.RUNNING and not self._looking and now - self._last_discovery > DISCOVERY_INTERVAL:
             self._looking = True
             known = {source: dict(positions) for source, positions in self._known.items()}
@@ -253,34 +266,57 @@ class Attempt:
         """A checkpoint takes too long."""
         missing = self._epochs.missing(epoch)
         what = f"checkpoint {epoch} was not acknowledged in time (checkpoint_timeout) by subtask {missing}"
-        silent = [w for w in self._workers if w.subtask in missing and now - self._heard[w.subtask] > _SILENCE]
-        if silent:
+        # Before one that drains there may be many batches, and no word comes out of a long one.
+        since = self._epochs.triggered_at(epoch) if self._epochs.kind(epoch).drains else now
+        quiet_since = min(now - _SILENCE, since)
+        if silent := [w for w in self._workers if w.subtask in missing and self._heard[w.subtask] < quiet_since]:
             raise WorkerDied(f"{what}; no sign of life from {_named(silent)}", [worker.pid for worker in silent])
-        self._give_up(epoch, what)
+        self._give_up(epoch, what, late=True)
 
-    def _give_up(self, epoch: EpochId, what: str) -> None:
-        """The job goes on without this checkpoint, unless that was the last or one too many."""
+    def _give_up(self, epoch: EpochId, what: str, *, late: bool) -> None:
+        """The job goes on without this checkpoint, unless that was one too many."""
+        kind = self._epochs.kind(epoch)
         self._epochs.abort(epoch)
-        self._aborted = self._aborted.failed()
-        if self._phase is Phase.ENDING or self._aborted.too_many:
-            raise RestartFromCheckpoint(f"{what}; {self._aborted.seen} in a row")
+        if kind.counts(late=late):
+            self._aborted = self._aborted.failed()
+            if self._aborted.too_many:
+                raise RestartFromCheckpoint(f"{what}; {self._aborted.seen} in a row")
         self._observe("notice", text=f"{what}; its output goes into the next one")
         self._observe("given-up", epoch=epoch.epoch.n, term=self._session)
-        self._desk.given_up(epoch)
         self._tell_all(Abort(session=self._session, epoch=epoch))
+        if kind is Kind.LAST:
+            self._desk.given_up(epoch)
+            return  # another one follows, and nothing is read in between
+        if kind is not Kind.CLOCK:
+            self._in_vain = True
+            self._desk.failed(epoch, what, late=late)
         self._go_on()
 
-    def _asked(self, now: float) -> bool:
-        """Look at the desk: is a checkpoint wanted now?"""
-        if self._phase is not Phase.RUNNING:
-            return False
-        self._desk.look(now)
-        if self._desk.wants_end:
-            self._desk.ended()
-            raise Interrupted("ended on request, without a last checkpoint; the next start continues at the one before")
-        if self._desk.wants_stop:
-            self.stop()
-        return self._desk.wants_epoch
+    def _look(self, now: float) -> None:
+        """See what others ask for. Raises Interrupted if that is to end the job as it is."""
+        if self._phase in (Phase.RUNNING, Phase.ENDING):
+            self._desk.look(now)
+            if self._desk.wants_end:
+                self._desk.ended()
+                raise Interrupted(
+                    "ended on request, without a last checkpoint; the next start continues at the one before"
+                )
+
+    def _next(self, now: float) -> Kind | None:
+        """What to trigger now."""
+        match self._phase:
+            case Phase.ENDING if self._epochs.none:
+                return Kind.LAST  # the one before was given up
+            case Phase.RUNNING:
+                caught_up = len(self._reached) == len(self._workers)
+                return kind_of_next(
+                    ends=self._stopping or caught_up or self._desk.wants_stop,
+                    asked=self._desk.wants,
+                    due=now >= self._epochs.due,
+                    in_vain=self._in_vain,
+                )
+            case _:
+                return None
 
     def _wait(self) -> None:
         try:
@@ -292,16 +328,15 @@ class Attempt:
     def _patience(self, now: float) -> float:
         if self._phase is Phase.RUNNING and not self._epochs.full:
             return min(max(self._epochs.due - now, 0.0005), 0.2)
-        return 0.0005 if self._phase is Phase.STOPPING and self._epochs.none else 0.2
+        return 0.2
 
-    def _begin_epoch(self, now: float) -> None:
+    def _begin_epoch(self, kind: Kind, now: float) -> None:
         """Send the barrier; in synchronous mode, and at the end of bounded input, when nothing is under way."""
-        ends = self._phase is Phase.STOPPING and self._has_loops and bool(self._reached)
-        alone = ends or self._stops_the_world or self._phase is Phase.STOPPING or self._desk.wants_savepoint
-        if alone and not self._epochs.none:
+        ends = kind is Kind.LAST and self._has_loops and bool(self._reached)
+        if (self._stops_the_world or kind.drains) and not self._epochs.none:
             return  # what must leave nothing under way shares its barriers with no other
         if self._standstill.quiet or not (self._stops_the_world or ends):
-            self._trigger(now)
+            self._trigger(kind, now)
         else:
             self._standstill.begin()
 
@@ -310,14 +345,16 @@ class Attempt:
         if self._epochs.none:
             self._standstill.end()
 
-    def _trigger(self, now: float) -> None:
-        last = self._phase is Phase.STOPPING
+    def _trigger(self, kind: Kind, now: float) -> None:
+        epoch, last = self._coordinator.next_epoch(), kind is Kind.LAST
         if last:
             self._phase = Phase.ENDING
-        epoch, aligned = self._coordinator.next_epoch(), last or self._desk.wants_savepoint
-        self._epochs.trigger(epoch, now, alone=aligned)
-        self._desk.begun(epoch)
-        self._tell_all(Trigger(session=self._session, epoch=epoch, last=last, aligned=aligned))
+        self._epochs.trigger(epoch, now, kind)
+        if kind is Kind.CLOCK:
+            self._in_vain = False
+        else:
+            self._desk.begun(epoch)
+        self._tell_all(Trigger(session=self._session, epoch=epoch, last=last, aligned=kind.drains))
 
     def _discover(self, known: Mapping[str, Positions]) -> Event:
         try:
@@ -397,8 +434,6 @@ class Attempt:
                 self._standstill.counted(message, subtask)
             case Reached():
                 self._reached.add(subtask)
-                if len(self._reached) == len(self._workers):
-                    self.stop()
 
     def _tell_progress(self) -> None:
         told = [self._progress.get(worker.subtask) for worker in self._workers]
@@ -431,7 +466,7 @@ class Attempt:
             self._known[source].update(positions)
         manifest = self._coordinator.decide(complete.epoch, complete.acked)
         self._epochs.decided(complete.epoch)
-        self._aborted, self._alone = self._aborted.succeeded(), self._alone.succeeded()
+        self._aborted, self._alone, self._in_vain = self._aborted.succeeded(), self._alone.succeeded(), False
         self._observe("decided", epoch=manifest.epoch, **complete.facts)
         self._unswept += 1
         sweep = self._sweeping = self._may_sweep()

@@ -15,7 +15,7 @@ from kafka_eos.embedded.control import Ack
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Positions, StateHandle
-from kafka_eos.protocol.checkpoint import Cadence, Flights
+from kafka_eos.protocol.checkpoint import Cadence, Flights, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,7 @@ class Epochs:
         self._triggered: dict[EpochId, float] = {}
         self._reasons: dict[EpochId, str] = {}
         """Why epochs were declined."""
-        self._alone: EpochId | None = None
-        """The epoch that was to share its barriers with no other."""
+        self._kinds: dict[EpochId, Kind] = {}
         self._settled: dict[int, Ack] = {}
         """The answers to the epoch that was decided last."""
         self._last_triggered = self._last_completed = time.monotonic()
@@ -51,7 +50,7 @@ class Epochs:
     @property
     def full(self) -> bool:
         """May no other be triggered now?"""
-        return self._flights.full or any(pending.id == self._alone for pending in self._flights.pending)
+        return self._flights.full or any(self._kinds[pending.id].drains for pending in self._flights.pending)
 
     @property
     def others(self) -> bool:
@@ -63,12 +62,11 @@ class Epochs:
         """When the next one should be triggered, room provided."""
         return self._cadence.next_trigger(self._last_triggered, self._last_completed)
 
-    def trigger(self, epoch: EpochId, now: float, *, alone: bool) -> None:
-        """``alone``: no other may be triggered before this one is decided or given up."""
-        self._alone = epoch if alone else None
+    def trigger(self, epoch: EpochId, now: float, kind: Kind) -> None:
+        """One more is on its way. If it drains, no other may be triggered before it is decided or given up."""
         self._flights = self._flights.trigger(epoch, self._subtasks, now)
         self._triggered[epoch] = self._last_triggered = now
-        self._acks[epoch] = {}
+        self._acks[epoch], self._kinds[epoch] = {}, kind
 
     def ack(self, ack: Ack, subtask: int) -> None:
         """A subtask has answered; changes nothing if nobody waits for that."""
@@ -92,6 +90,14 @@ class Epochs:
         """Epochs that have taken too long."""
         return self._flights.expired(self._cadence, now)
 
+    def kind(self, epoch: EpochId) -> Kind:
+        """What an epoch on its way was triggered for."""
+        return self._kinds[epoch]
+
+    def triggered_at(self, epoch: EpochId) -> float:
+        """When an epoch on its way was triggered."""
+        return self._triggered[epoch]
+
     def missing(self, epoch: EpochId) -> list[int]:
         """Who has not answered."""
         return sorted(self._subtasks - self._acks[epoch].keys())
@@ -110,6 +116,7 @@ class Epochs:
         """Give it up; its output goes into the next one."""
         self._flights = self._flights.abort(epoch)
         self._acks.pop(epoch, None)
+        self._kinds.pop(epoch, None)
         self._reasons.pop(epoch, None)
 
     def ready(self) -> Complete | None:
@@ -138,6 +145,7 @@ class Epochs:
         self._last_completed = time.monotonic()
         began = self._triggered[manifest.id]
         self._triggered = {epoch: at for epoch, at in self._triggered.items() if epoch > manifest.id}
+        self._kinds = {epoch: kind for epoch, kind in self._kinds.items() if epoch > manifest.id}
         return self._last_completed - began
 
     def _together(self, acks: Sequence[Ack]) -> Acked:

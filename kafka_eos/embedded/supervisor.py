@@ -44,6 +44,8 @@ class Supervisor:
         self._ends: Mapping[str, Positions] | None = None
         self._session = 0
         """Of the latest attempt; what a worker says of an older one does not count."""
+        self._ran = False
+        """Has this run processed anything? Then a clean end takes a last checkpoint."""
         self._supervision = Supervision(plan, settings, observers, self._attempt, self._release, self._wake)
 
     def run(self) -> None:
@@ -74,6 +76,7 @@ class Supervisor:
             self._supervision.observe,
             self._ends,
             desk=self._supervision.desk,
+            may_leave=not self._ran,
             has_loops=bool(self._plan.feedbacks),
             stops_the_world=settings.checkpoint_mode == "synchronous",
             worker_timeout=settings.worker_timeout,
@@ -81,8 +84,12 @@ class Supervisor:
             respawn=self._respawn(),
         )
         if self._supervision.stopping.is_set():
-            attempt.stop()
-        if attempt.run() is Phase.LEFT:
+            self._wake()  # an attempt before this one has heard it, and could not finish
+        try:
+            phase = attempt.run()
+        finally:
+            self._ran = self._ran or attempt.ran
+        if phase is Phase.LEFT:
             # Nothing counts that was begun since the epoch this attempt came from.
             self._kill_all()
             coordinator.abort_left_over()

@@ -13,10 +13,49 @@ every committable that it has sealed since the epoch it knows to be decided, and
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, replace
 
 from kafka_eos.errors import Bug
 from kafka_eos.ids import EpochId
+
+
+class Kind(enum.Enum):
+    """What an epoch is triggered for."""
+
+    CLOCK = "clock"
+    ASKED = "asked"
+    """Somebody waits for a checkpoint: at once, and otherwise like any other."""
+    SAVEPOINT = "savepoint"
+    """Somebody waits for one that leaves nothing under way."""
+    LAST = "last"
+    """Nothing is read any more, and nothing is left under way."""
+
+    @property
+    def drains(self) -> bool:
+        """Its barriers wait for all rows under way, whatever the job's mode; so it travels alone."""
+        return self in (Kind.SAVEPOINT, Kind.LAST)
+
+    def counts(self, *, late: bool) -> bool:
+        """Is it a failure of the job if one is given up, because it was ``late`` or was declined?
+
+        Not of one that somebody asked for: they are told, and the job's own ones go on. Nor of a last one that is late:
+        what is under way becomes less while nothing is read, so the next one is quicker.
+        """
+        return self is Kind.CLOCK or (self is Kind.LAST and not late)
+
+
+def kind_of_next(*, ends: bool, asked: Kind | None, due: bool, in_vain: bool) -> Kind | None:
+    """What to trigger now, if anything.
+
+    ``due``: by the clock. ``in_vain``: the last one that was asked for was given up. Then one that is due goes before
+    another that is asked for, so that nobody who asks again and again keeps the job from its own.
+    """
+    if ends:
+        return Kind.LAST
+    if due and (asked is None or in_vain):
+        return Kind.CLOCK
+    return asked
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.protocol.checkpoint import Cadence, Failures, Pending
+from kafka_eos.protocol.checkpoint import Cadence, Failures, Kind, Pending, kind_of_next
 
 MINE = EpochId(Epoch(5), Term(2))
 OTHERS = (EpochId(Epoch(4), Term(2)), EpochId(Epoch(5), Term(1)), EpochId(Epoch(6), Term(2)))
@@ -49,3 +52,39 @@ def test_failures_are_counted_in_a_row() -> None:
     assert not failures.too_many
     assert failures.failed().too_many
     assert not failures.failed().succeeded().failed().too_many
+
+
+ASKED = (None, Kind.ASKED, Kind.SAVEPOINT)
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("due", [False, True])
+@pytest.mark.parametrize("in_vain", [False, True])
+def test_what_is_triggered_next(asked: Kind | None, due: bool, in_vain: bool) -> None:
+    assert kind_of_next(ends=True, asked=asked, due=due, in_vain=in_vain) is Kind.LAST
+
+    chosen = kind_of_next(ends=False, asked=asked, due=due, in_vain=in_vain)
+
+    if asked is None:
+        assert chosen is (Kind.CLOCK if due else None)
+    else:
+        assert chosen is (Kind.CLOCK if due and in_vain else asked)
+
+
+@given(st.lists(st.sampled_from(ASKED), min_size=1))
+def test_whoever_asks_the_job_takes_its_own_checkpoints(asked: list[Kind | None]) -> None:
+    """Each epoch takes longer than the interval, and each that is asked for is given up."""
+    in_vain, chosen = False, []
+    for wish in asked:
+        chosen.append(kind_of_next(ends=False, asked=wish, due=True, in_vain=in_vain))
+        in_vain = chosen[-1] is not Kind.CLOCK
+
+    assert all(Kind.CLOCK in pair for pair in pairwise(chosen))
+
+
+@pytest.mark.parametrize(
+    ("kind", "late", "declined"),
+    [(Kind.CLOCK, True, True), (Kind.ASKED, False, False), (Kind.SAVEPOINT, False, False), (Kind.LAST, False, True)],
+)
+def test_which_epochs_that_are_given_up_count_against_the_job(kind: Kind, late: bool, declined: bool) -> None:
+    assert (kind.counts(late=True), kind.counts(late=False)) == (late, declined)

@@ -16,9 +16,8 @@ from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, publi
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import requests
 from kafka_eos.coordinator.desk import Desk
-from kafka_eos.coordinator.requests import TakeCheckpoint, TakeSavepoint
+from kafka_eos.coordinator.requests import TakeSavepoint
 from kafka_eos.coordinator.savepointing import SavepointWriter, note, noted
-from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import FileRef, InFlight, Outcome
 
 SECONDS = 20.0
@@ -83,7 +82,7 @@ def test_retention_waits_for_a_savepoint_and_the_job_does_not(
     target = tmp_path / "savepoint"
     writer: Any = SavepointWriter(home, slow)  # type: ignore[arg-type]
     desk = Desk(home, writer)
-    token = requests.submit(home, TakeSavepoint(path=str(target)))
+    requests.submit(home, TakeSavepoint(path=str(target)))
     desk.look(1.0)
     desk.begun(old.id)
     desk.committed(old)
@@ -104,28 +103,34 @@ def test_retention_waits_for_a_savepoint_and_the_job_does_not(
     (known,) = noted(storage)
     assert (known.path, known.id, known.epoch) == (target, savepoints.read(target).id, 7)
     assert requests.pending(home) == []
-    assert (token in writer, writer.held) == (False, frozenset())
+    assert (writer.making, writer.held) == (frozenset(), frozenset())
     retention.retain(storage, JOB, 1, _ours, writer.held)
     assert name not in storage.list(paths.SHARED)
 
 
-def test_what_a_checkpoint_that_is_given_up_was_to_serve_waits_again(
-    storage: LocalStorage, home: Path, tmp_path: Path
+def test_one_that_is_finished_while_the_desk_looks_is_not_made_again(
+    storage: LocalStorage, slow: Slow, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = SavepointWriter(home, storage)
-    desk = Desk(home, writer)
-    for request in (TakeSavepoint(path=str(tmp_path / "savepoint")), TakeCheckpoint()):
-        requests.submit(home, request)
+    """The request is listed, and answered before anything else is asked."""
+    old = commit(storage, tmp_path, 7)
+    writer: Any = SavepointWriter(home, slow)  # type: ignore[arg-type]
+    desk, listed = Desk(home, writer), requests.pending
+    requests.submit(home, TakeSavepoint(path=str(tmp_path / "savepoint")))
     desk.look(1.0)
-    desk.begun(EpochId(Epoch(7), Term(3)))
-    assert not desk.wants_savepoint
+    desk.begun(old.id)
+    desk.committed(old)
 
-    desk.given_up(EpochId(Epoch(6), Term(3)))
-    assert not desk.wants_savepoint
-    desk.given_up(EpochId(Epoch(7), Term(3)))
+    def and_then_it_is_made(directory: Path) -> Any:
+        found = listed(directory)
+        slow.near.set()
+        writer.close()
+        return found
 
-    assert desk.wants_savepoint, "the next one must leave nothing under way, too"
-    writer.close()
+    monkeypatch.setattr(requests, "pending", and_then_it_is_made)
+    desk.look(2.0)
+
+    assert not desk.wants_epoch
+    assert savepoints.verify(tmp_path / "savepoint") == []
 
 
 def test_a_savepoint_is_made_though_the_diary_cannot_be_written(home: Path, storage: LocalStorage) -> None:
