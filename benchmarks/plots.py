@@ -61,7 +61,7 @@ def _checkpoint_cost(figure: Any, rows: Sequence[Row]) -> None:
 def _alignment(figure: Any, rows: Sequence[Row]) -> None:
     rate, checkpoint = figure.subplots(1, 2)
     _bars(rate, rows, "spill", "rate", 1e-3)
-    _dress(rate, "thousand rows a second", "", legend=False, from_zero=False)
+    _dress(rate, "thousand rows a second", "alignment_spill", legend=False, from_zero=False)
     _bars(checkpoint, rows, "spill", "checkpoint", 1.0)
     _dress(checkpoint, "seconds a checkpoint", "", legend=False, from_zero=False)
 
@@ -72,6 +72,7 @@ def _backpressure(figure: Any, rows: Sequence[Row]) -> None:
     for axes, of, what in ((memory, "memory", "MB, all processes"), (under_way, "under_way", "rows under way")):
         _lines(axes, slow, "at", of, "mode", 1.0)
         _dress(axes, "seconds", what)
+        axes.set_ylim(0, 1.4 * max(row[of] for row in slow))
 
 
 def _exchange(figure: Any, rows: Sequence[Row]) -> None:
