@@ -326,15 +326,20 @@ class Attempt:
         self._handle(event)
 
     def _patience(self, now: float) -> float:
-        if self._phase is Phase.RUNNING and not self._epochs.full:
-            return min(max(self._epochs.due - now, 0.0005), 0.2)
-        return 0.2
+        kind = self._next(now)
+        if self._phase is not Phase.RUNNING or self._epochs.full or (kind is not None and self._waits(kind)):
+            return 0.2
+        return min(max(self._epochs.due - now, 0.0005), 0.2)
+
+    def _waits(self, kind: Kind) -> bool:
+        """What must leave nothing under way shares its barriers with no other, so it waits for those on their way."""
+        return (self._stops_the_world or kind.drains) and not self._epochs.none
 
     def _begin_epoch(self, kind: Kind, now: float) -> None:
         """Send the barrier; in synchronous mode, and at the end of bounded input, when nothing is under way."""
         ends = kind is Kind.LAST and self._has_loops and bool(self._reached)
-        if (self._stops_the_world or kind.drains) and not self._epochs.none:
-            return  # what must leave nothing under way shares its barriers with no other
+        if self._waits(kind):
+            return
         if self._standstill.quiet or not (self._stops_the_world or ends):
             self._trigger(kind, now)
         else:

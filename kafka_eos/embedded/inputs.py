@@ -8,7 +8,7 @@ blocked, when it is held here (``hold``). So what is paid for stands before what
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -55,9 +55,11 @@ class Input:
     """Bytes that may be held here while the channel is blocked; 0: its sender waits."""
     _markers: deque[Marker] = field(default_factory=deque)
     _unpaid: deque[int] = field(default_factory=deque)
-    """Sizes of the last entries of the queue, in bytes: those whose sender has no credit back."""
+    """Sizes of the last entries of the queue, in bytes, as they came: those whose sender has no credit back."""
+    _paid: deque[int] = field(default_factory=deque)
+    """Sizes of those before them."""
     _held: int = 0
-    """Bytes of the entries before them."""
+    """Their sum."""
 
     @property
     def channel(self) -> tuple[int, int]:
@@ -71,10 +73,9 @@ class Input:
             self._markers.append(entry)
 
     def take(self) -> Rows | Marker:
-        held = len(self._unpaid) < len(self.queue)
         entry = self.queue.popleft()
-        if held:
-            self._held -= size_of(entry)
+        if self._paid:
+            self._held -= self._paid.popleft()
         else:
             self._unpaid.popleft()
         if isinstance(entry, Marker):
@@ -85,13 +86,14 @@ class Input:
         """Hold what waits here, as far as it may be held; returns bytes of credit that the sender gets for it."""
         before = self._held
         while self._unpaid and self._held < self.may_hold:
-            self._held += self._unpaid.popleft()
+            self._paid.append(self._unpaid.popleft())
+            self._held += self._paid[-1]
         return self._held - before
 
     @property
     def owed(self) -> int:
         """Bytes of credit that the sender gets when the next entry is processed."""
-        return self._unpaid[0] if len(self._unpaid) == len(self.queue) else 0
+        return 0 if self._paid else self._unpaid[0]
 
     @property
     def unpaid(self) -> int:
@@ -110,8 +112,10 @@ class Input:
     def marker(self, epoch: int) -> Marker | None:
         return next((marker for marker in self._markers if marker.epoch == epoch), None)
 
-    def oldest_marker(self) -> Marker | None:
-        return self._markers[0] if self._markers else None
+    @property
+    def markers(self) -> Sequence[Marker]:
+        """Barriers that have arrived, oldest first. Of some the epoch may be over."""
+        return self._markers
 
     @property
     def waiting(self) -> int:

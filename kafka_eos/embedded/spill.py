@@ -1,7 +1,7 @@
 """A queue that keeps its head in memory and the rest on the local disk.
 
-For what no sender can be asked to keep: the way back of a loop, rows that a restart takes up, and what a blocked
-channel brings if its sender is not to wait.
+For what no sender can be asked to keep: the way back of a loop, rows that a restart takes up, what an operator hands on
+all at once, and what a blocked channel brings if its sender is not to wait.
 Rule: first in, first out, whatever is where. An entry that was on disk comes back as the bytes that ``encode`` made;
 what ``encode`` leaves alone (None) stays in memory. The files are private to the session and mean nothing after it;
 each goes when it has been read, so that a queue that is never empty does not fill the disk.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Generic, TypeVar
 
@@ -36,14 +37,16 @@ class _File:
         return self._file.read(size)
 
     def drop(self) -> None:
-        self._file.close()
+        """Nobody wants what is in it: that it cannot be flushed (a full disk) is no error any more."""
+        with suppress(OSError):
+            self._file.close()
         self._path.unlink(missing_ok=True)
 
 
 class SpillingQueue(Generic[E]):
     """Holds entries that weigh ``limit`` together in memory, and those that are never spilled. Not thread-safe.
 
-    ``weigh`` is what an entry counts, the same before and after it was on disk; without it, one.
+    ``weigh`` is what an entry counts, as it stands there: bytes, if it was on the disk. Without it, one.
     """
 
     def __init__(

@@ -270,10 +270,11 @@ class Task:
         if self._gate.mode is not Mode.UNALIGNED or not patience:
             return
         for entry in self.inputs.values():
-            marker = entry.oldest_marker()
-            if marker is None or marker.aligned or entry.channel in self._gate.blocked:
+            if entry.channel in self._gate.blocked:
                 continue
-            if now >= marker.at + patience:
+            awaited = (m for m in entry.markers if not m.aligned and self._gate.awaits(entry.channel, m.epoch))
+            marker = next(awaited, None)
+            if marker is not None and now >= marker.at + patience:
                 self._report(entry.channel, marker)
         gate, actions = self._gate.tick(now)
         self._carry_out(gate, actions)

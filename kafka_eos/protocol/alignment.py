@@ -15,7 +15,8 @@ received while ``logged_by`` names n. Aligned channels have nothing to log. So b
 (``Gate.on_receipt`` tells)
 
 * of an epoch that is captured already: when they are received, and right after ``Snapshot`` those in the queues;
-* of any other: when they are the next thing to process; with ``aligned_timeout`` 0, when they are received.
+* of any other: when they are the next thing to process; with ``aligned_timeout`` 0, when they are received, but for
+  epochs that are aligned in every mode.
 
 The end of a channel is always reported when it is the next thing to process.
 """
@@ -42,7 +43,8 @@ class Mode(enum.Enum):
     UNALIGNED = "unaligned"
     """Barriers overtake rows, and the overtaken rows are stored: exactly once, nobody waits."""
     AT_LEAST_ONCE = "at-least-once"
-    """Nobody waits and nothing is stored: rows that were early are processed again after a restart."""
+    """Nobody waits and nothing is stored: rows that were early are processed again after a restart. But for epochs
+    that must leave nothing under way, which are aligned in every mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class Gate:
         """
         self._check(channel)
         current = self._alignment(epoch) or Alignment(epoch, now, aligned)
-        if self._over(epoch) or channel in current.arrived:
+        if not self.awaits(channel, epoch):
             return self, ()
         waits = not self._overtakes(current, now)
         if waits and channel in self.blocked:
@@ -185,6 +187,11 @@ class Gate:
         alignment = self._alignment(epoch)
         at_once = self.mode is Mode.UNALIGNED and self.aligned_timeout == 0 and not aligned
         return at_once or (alignment is not None and alignment.captured)
+
+    def awaits(self, channel: Channel, epoch: int) -> bool:
+        """Would a barrier of ``epoch`` on ``channel`` say anything new?"""
+        alignment = self._alignment(epoch)
+        return channel not in alignment.arrived if alignment is not None else not self._over(epoch)
 
     @property
     def deadline(self) -> float | None:

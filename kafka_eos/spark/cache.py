@@ -101,7 +101,8 @@ def attempt_directory(directory: Path, attempt: int) -> Iterator[Path]:
     """A new directory of one attempt, removed at the end. Removes those that killed attempts of this host have left.
 
     Whoever works in one has it locked, and the lock ends with the process; where tasks run in containers, a process id
-    would tell nothing. Where nothing can be locked nothing is taken for left, until the next term.
+    would tell nothing. Where nothing can be locked nothing is taken for left, until the next term; nor is the empty one
+    of a task that was killed before it had locked it.
     """
     here = f"attempt-{socket.gethostname()}-"
     for old in directory.glob(f"{here}*"):

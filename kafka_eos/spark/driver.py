@@ -111,13 +111,12 @@ class Driver:
     @property
     def _ending(self) -> bool:
         """Is no epoch to begin? One with rows under way, of the other engine, must not be the last: they go first."""
-        asked = self._asked_to_stop and not self._in_flight
+        asked = (self._asked_to_stop or self._desk.wants_stop) and not self._in_flight
         return asked or self._watch.stopping() or self._inputs.at_goal
 
     def _look(self) -> None:
         """Notice what was asked for. Raises what ends the attempt at once."""
         self._desk.look(time.monotonic())
-        self._asked_to_stop |= self._desk.wants_stop
         if self._desk.wants_end:
             self._desk.ended()
             raise Interrupted("ended on request, without the epoch at hand; the next start reads it again")
@@ -147,6 +146,7 @@ class Driver:
 
     def _begin(self, ends: Mapping[str, Positions]) -> None:
         epoch = self._coordinator.next_epoch()
+        self._asked_to_stop |= self._desk.wants_stop  # until now it may be withdrawn
         self._desk.begun(epoch)
         spec = msgspec.structs.replace(
             self._template,

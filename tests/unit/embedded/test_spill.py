@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -63,5 +65,25 @@ def test_the_file_goes_with_the_queue(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) != []
 
     queue.close()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_does_not_keep_the_files_of_a_queue_that_nobody_wants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spill, "PART", 10)
+    queue: SpillingQueue[Entry] = SpillingQueue(tmp_path / "file", 1, encode)
+    for text in ("head", "a" * 10, "b" * 10, "c" * 10):
+        queue.append(text)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    for file in queue._files:
+        file._file.write(b"x")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+    try:
+        queue.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
     assert list(tmp_path.iterdir()) == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import time
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from itertools import chain, product
@@ -621,10 +622,10 @@ def test_rows_before_a_barrier() -> None:
         entry.put(each)
 
     assert [list(entry.before(epoch)) for epoch in (1, 2, 3)] == [[b"a", b"b"], [b"a", b"b", b"c"], [b"a", b"b", b"c"]]
-    assert entry.oldest_marker() == Marker(1, 0.5)
+    assert list(entry.markers) == [Marker(1, 0.5), Marker(2, 0.7)]
     assert (entry.marker(2), entry.marker(3)) == (Marker(2, 0.7), None)
     assert [entry.take() for _ in range(3)] == [b"a", b"b", Marker(1, 0.5)]
-    assert (entry.oldest_marker(), entry.marker(1)) == (Marker(2, 0.7), None)
+    assert (list(entry.markers), entry.marker(1)) == ([Marker(2, 0.7)], None)
 
 
 def test_credit_is_given_once_for_what_is_held_or_else_when_it_is_processed() -> None:
@@ -641,3 +642,43 @@ def test_credit_is_given_once_for_what_is_held_or_else_when_it_is_processed() ->
     taken = [(entry.owed, entry.take()) for _ in range(4)]
     assert taken == [(0, b"c"), (0, b"dddd"), (2, b"ee"), (0, Marker(1, 0.5))]
     assert (entry.unpaid, entry.waiting) == (0, 0)
+
+
+def test_what_is_held_is_counted_as_it_came_whatever_the_disk_made_of_it(tmp_path: Path) -> None:
+    """Rows of the same worker have no size, but those that were on the disk come back as bytes."""
+    queue = SpillingQueue[Any](tmp_path / "held", 1, lambda e: e if isinstance(e, bytes) else frame_of(rows_of(e)))
+    entry = Input(0, 0, queue=queue, may_hold=100)
+    for _ in range(3):
+        for n in range(5):
+            entry.put(batch_of([(0, n)]))
+        entry.hold()
+        while entry.waiting:
+            entry.take()
+
+    for _ in range(100):
+        entry.put(bytes(10))
+    assert entry.hold() == 100
+
+
+@pytest.mark.parametrize("given_up", [True, False], ids=["given up", "complete"])
+def test_barriers_of_epochs_that_are_over_do_not_hide_one_that_drags(given_up: bool) -> None:
+    """They keep their places among rows that take long."""
+    cluster = Cluster(Mode.UNALIGNED, 1e-3, 0)
+    subtask = cluster.subtasks[0]
+    task = subtask.tasks[1]
+    for edge, sender in task.inputs:
+        task.rows(edge, sender, batch_of([(sender, 0)]))
+        task.barrier(edge, sender, 1, aligned=given_up)
+    if given_up:
+        task.abort(1)
+    else:
+        time.sleep(0.002)
+        task.work(0)
+        assert (1, 1) in subtask.done
+    for edge, sender in task.inputs:
+        task.barrier(edge, sender, 2, aligned=False)
+    time.sleep(0.002)
+    task.work(0)
+
+    assert (1, 2) in subtask.done
+    assert subtask.processed_rows == []
