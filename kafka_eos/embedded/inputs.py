@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from kafka_eos.embedded.spill import size_of
 from kafka_eos.records import Batch
 
 Rows: TypeAlias = "Batch[Any] | bytes"
@@ -121,8 +122,3 @@ class Input:
     def waiting(self) -> int:
         """Entries that are not processed."""
         return len(self.queue)
-
-
-def size_of(entry: Rows | Marker) -> int:
-    """In bytes, as far as it is known: rows of the same worker have no size until they are encoded."""
-    return len(entry) if isinstance(entry, bytes) else 0

@@ -23,7 +23,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
-from kafka_eos.embedded.spill import SpillingQueue
+from kafka_eos.embedded.spill import SpillingQueue, size_of
 
 _HEAD = struct.Struct("<IBHQ")
 """Length of the body, kind, number of the exchange, epoch (barrier) or bytes (credit)."""
@@ -159,7 +159,7 @@ class Network:
         self._peers = {subtask: _Peer(subtask, sock) for subtask, sock in peers.items()}
         self.window = window
         self._channels = {
-            (edge, target): _Channel(SpillingQueue(disk / f"unsent-{edge}-{target}", window, _rows_of, _size_of))
+            (edge, target): _Channel(SpillingQueue(disk / f"unsent-{edge}-{target}", window, _rows_of, size_of))
             for edge in range(edges)
             for target in peers
         }
@@ -267,7 +267,3 @@ class Network:
 
 def _rows_of(item: _Waiting) -> bytes | None:
     return item if isinstance(item, bytes) else None
-
-
-def _size_of(item: _Waiting) -> int:
-    return len(item) if isinstance(item, bytes) else 0

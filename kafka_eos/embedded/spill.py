@@ -127,3 +127,8 @@ class SpillingQueue(Generic[E]):
             if self._read_at == self._files[0].end:
                 self._files.popleft().drop()
                 self._read_at = 0
+
+
+def size_of(entry: object) -> int:
+    """In bytes, as far as it is known: rows of the same worker have no size until they are encoded, barriers none."""
+    return len(entry) if isinstance(entry, bytes) else 0

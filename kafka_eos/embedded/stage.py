@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos.embedded.control import Start
-from kafka_eos.embedded.inputs import Input, Marker, Rows, size_of
+from kafka_eos.embedded.inputs import Input, Marker, Rows
 from kafka_eos.embedded.network import BarrierArrived, Network
 from kafka_eos.embedded.outgoing import Outgoing
-from kafka_eos.embedded.spill import SpillingQueue
+from kafka_eos.embedded.spill import SpillingQueue, size_of
 from kafka_eos.embedded.task import Captured, Parts, Task
 from kafka_eos.exchange import in_flight, wire
 from kafka_eos.exchange.routing import Router, restorer, router
@@ -180,10 +180,11 @@ class Stage:
 
     def _input(self, exchange: str, sender: int) -> Input:
         edge = self._edges[exchange]
-        if isinstance(self._plan.node(exchange), Feedback):
+        node = self._plan.node(exchange)
+        if isinstance(node, Feedback):
             return Input(edge, sender, feedback=True, queue=self._spilling(f"loop-{edge}", edge))
         held = self._settings.alignment_spill // (len(self._edges) * self._parallelism)
-        if isinstance(self._plan.node(exchange), PartialFold) and sender == self._subtask:
+        if isinstance(node, PartialFold) and sender == self._subtask:
             queue = self._spilling(f"sums-{edge}", edge, _ROWS_IN_MEMORY, _rows_in)
         elif held:
             queue = self._spilling(f"held-{edge}-{sender}", edge, self._network.window, size_of)

@@ -155,7 +155,7 @@ class Task:
     def trigger(self, epoch: int, aligned: bool) -> None:
         """The barrier of the sources: their positions are the cut. ``aligned``: nothing may be left under way."""
         marker = Marker(epoch, time.monotonic(), aligned)
-        if aligned and any(self.replay.values()):
+        if aligned and self._replaying:
             self._postponed = marker
         else:
             self._report_sources(marker)
@@ -189,7 +189,7 @@ class Task:
     def work(self, most: int) -> int:
         """Process up to ``most`` waiting entries, fewer if they take long; returns how many."""
         self._tick()
-        if self._postponed is not None and not any(self.replay.values()):
+        if self._postponed is not None and not self._replaying:
             marker, self._postponed = self._postponed, None
             self._report_sources(marker)
         done, until = 0, time.monotonic() + _LONG
@@ -201,7 +201,7 @@ class Task:
 
     def read(self, batch_size: int, wait: float) -> int:
         """Read from every source of the segment once; returns the number of records. ``wait`` seconds at most."""
-        behind = any(self.replay.values()) or any(entry.waiting > _ROUND for entry in self._back)
+        behind = self._replaying or any(entry.waiting > _ROUND for entry in self._back)
         if behind or not self.parts.readers or not self._room():
             return 0
         records = 0
@@ -216,7 +216,11 @@ class Task:
     @property
     def idle(self) -> bool:
         """Nothing is waiting here."""
-        return not any(self.replay.values()) and not any(entry.queue for entry in self.inputs.values())
+        return not self._replaying and not any(entry.queue for entry in self.inputs.values())
+
+    @property
+    def _replaying(self) -> bool:
+        return any(self.replay.values())
 
     def _room(self) -> bool:
         return all(map(self._around.room, self._tails))

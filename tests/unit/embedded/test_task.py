@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.embedded.inputs import Input, Marker, Rows, size_of
-from kafka_eos.embedded.spill import SpillingQueue
+from kafka_eos.embedded.inputs import Input, Marker, Rows
+from kafka_eos.embedded.spill import SpillingQueue, size_of
 from kafka_eos.embedded.task import Captured, Parts, Task
 from kafka_eos.ids import Term
 from kafka_eos.plan import Segment
@@ -374,10 +374,7 @@ def test_epochs_that_are_on_their_way_together_and_given_up(mode: Mode, aligned_
             begun += 1
             on_their_way.append(begun)
             _tell(control, _trigger, begun)
-        number = cluster.random.randrange(SUBTASKS)
-        if control[number] and cluster.random.random() < 0.2:
-            errand, epoch = control[number].popleft()
-            errand(cluster.subtasks[number], epoch)
+        _obey(cluster, control)
         cluster.step()
     cluster.drain()
 
@@ -432,10 +429,7 @@ def test_an_aligned_epoch_leaves_nothing_under_way_whatever_comes_late(
             if cluster.random.random() < 0.5:
                 aligned.add(epoch)
             _tell(control, _trigger_aligned if epoch in aligned else _trigger, epoch)
-        number = cluster.random.randrange(SUBTASKS)
-        if control[number] and cluster.random.random() < 0.2:
-            errand, of = control[number].popleft()
-            errand(cluster.subtasks[number], of)
+        _obey(cluster, control)
         cluster.step()
     cluster.drain()
 
@@ -454,6 +448,14 @@ def _whole(cluster: Cluster, epoch: int) -> bool:
 def _tell(control: dict[int, deque[tuple[Any, int]]], errand: Any, epoch: int) -> None:
     for queue in control.values():
         queue.append((errand, epoch))
+
+
+def _obey(cluster: Cluster, control: dict[int, deque[tuple[Any, int]]]) -> None:
+    """Now and then some subtask hears the next word of the supervisor."""
+    number = cluster.random.randrange(SUBTASKS)
+    if control[number] and cluster.random.random() < 0.2:
+        errand, epoch = control[number].popleft()
+        errand(cluster.subtasks[number], epoch)
 
 
 def _trigger(subtask: Subtask, epoch: int) -> None:
