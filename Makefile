@@ -10,11 +10,15 @@ BIN        := $(VENV)/bin
 STAMP      := $(VENV)/.installed
 WORKERS    ?= 3
 TESTS      ?= tests
+BROKERS    ?= 1
+RELEASES   ?= 3.9 4.0 4.3
+MATRIX     := tests/broker tests/chaos/test_failpoints.py tests/chaos/test_parallel.py -m "not slow and not campaign"
+UNIT       := tests/unit tests/protocol tests/test_layers.py
 ENGINE     ?= embedded
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env s3-server demo test lint format types campaign chaos planted soak simulation bench docs requirements clean
+.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix planted soak simulation bench docs requirements clean
 
 help: ## This text
 	@echo "kafka-eos: exactly-once Kafka pipelines. New here? Run 'make demo' (needs Python 3.11+ and Java 17+), then"
@@ -34,8 +38,11 @@ demo: env ## Start a Kafka, run a pipeline, kill it on purpose, rescale it, prov
 s3-server:
 	@requirements/s3-server.sh
 
+unit: env ## The inner loop: what needs neither Java nor a broker, in seconds
+	@$(PYTEST) -q $(UNIT)
+
 test: env s3-server ## All tests but the planted bugs and long campaigns; starts a real Kafka and a real Spark itself
-	@$(PYTEST) -m "not planted and not campaign and not slow" $(TESTS)
+	@$(PYTEST) -m "not planted and not campaign and not slow and not cluster" $(TESTS)
 
 lint: env ## Style and common mistakes (ruff)
 	@$(BIN)/ruff check .
@@ -51,10 +58,16 @@ types: env ## Types (mypy --strict), the library and what users write with it
 	@$(BIN)/mypy docs/examples/*.py
 
 campaign: env s3-server ## The tests that `make test` leaves out because together they take an hour or more
-	@$(PYTEST) -m "campaign or slow" $(TESTS)
+	@$(PYTEST) -m "(campaign or slow) and not cluster" $(TESTS)
 
-chaos: env ## Kill real jobs at each named step, and again while they recover: one worker, three in each mode, Spark
-	@$(PYTEST) -m chaos $(TESTS)
+chaos: env ## Kill real jobs at each named step, and again while they recover, on one broker or on BROKERS=3
+	@$(PYTEST) -m chaos --brokers $(BROKERS) $(TESTS)
+
+cluster: env ## A real job on three brokers, while they die, freeze, restart and hand over
+	@$(PYTEST) tests/cluster
+
+matrix: env ## The coordinator's answers and the main job on each release of Kafka that is supported: RELEASES
+	@for release in $(RELEASES); do echo "Kafka $$release"; $(PYTEST) --release $$release $(MATRIX); done
 
 soak: env ## Kill at random under load for MINUTES (15), then check every output and audit; adds a row to docs/soak.md
 	@$(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),15)
@@ -76,6 +89,9 @@ requirements: env ## Resolve and pin the dependencies again (asks the package in
 	@CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/pip-compile --quiet --upgrade --all-extras --generate-hashes \
 	  --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 	  --output-file requirements/dev.txt pyproject.toml
+	@CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/pip-compile --quiet --extra broker --extra spark --extra audit \
+	  --extra object-store --constraint requirements/dev.txt --generate-hashes --allow-unsafe --strip-extras \
+	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements/run.txt pyproject.toml
 
 clean: ## Remove what was built, and caches; the environment and downloaded jars stay
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

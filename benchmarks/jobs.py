@@ -100,6 +100,7 @@ class Run:
             "PYTHONPATH": str(_ROOT),
             "KAFKA_EOS_CHECKPOINT_DIR": str(directory),
             "BENCH_DIRECTORY": str(directory),
+            "KAFKA_EOS_TAKE_OVER": "true",  # from the job that was measured before, whose directory is gone
             **named,
         }
         command = [sys.executable, "-m", "kafka_eos", "run", str(APPS / f"{app}.py"), *options]

@@ -7,16 +7,17 @@ Rule: a row is left out only after the policy has taken it; all its neighbours a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
+from kafka_eos.attribution import Attribution
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import TaskContext
 from kafka_eos.records import Batch
 
 T = TypeVar("T")
 RejectRow: TypeAlias = Callable[[Batch[Any], int, str, Exception], None]
-"""``reject(batch, index, operator, error)``: raises PoisonRecord, or takes the row as a dead letter and returns."""
+"""``reject(batch, index, operator, error)``: takes the row as a dead letter and returns; or raises PoisonRecord, or
+EnvironmentFailed if the row is not to blame."""
 REJECT_ROW: Final = "reject-row"
 
 
@@ -29,8 +30,9 @@ class BadRows(Exception):
 
 
 def stop(batch: Batch[Any], index: int, operator: str, error: Exception) -> None:
-    """The policy where none is given. Raises PoisonRecord that names the input record."""
+    """The policy where none is given. Raises PoisonRecord or EnvironmentFailed; both name the input record."""
     where = batch.origin.raw(batch.rows[index]).where
+    Attribution().expect_record(error, operator, where)
     raise PoisonRecord(where, operator, f"{type(error).__name__}: {error}") from error
 
 
@@ -49,15 +51,4 @@ def encoded(
         except BadRows as bad:
             for index, error in bad.errors.items():
                 reject(batch, index, operator, error)
-            batch = _without(batch, bad.errors)
-
-
-def _without(batch: Batch[T], gone: Mapping[int, object]) -> Batch[T]:
-    kept = [index for index in range(len(batch)) if index not in gone]
-    return replace(
-        batch,
-        values=[batch.values[i] for i in kept],
-        rows=[batch.rows[i] for i in kept],
-        keys=None if batch.keys is None else [batch.keys[i] for i in kept],
-        updates=None if batch.updates is None else [batch.updates[i] for i in kept],
-    )
+            batch = batch.without(bad.errors)

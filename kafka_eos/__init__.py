@@ -1,33 +1,44 @@
-"""Exactly-once Kafka pipelines in a few lines of typed Python, and the audit that proves it."""
+"""Exactly-once Kafka pipelines in a few lines of typed Python, and the audit that proves it.
 
-from kafka_eos.dsl import KeyedStream, Pipeline, Stream
-from kafka_eos.errors import (
-    Bug,
-    CommittableLost,
-    ConfigError,
-    CorruptCheckpoint,
-    Fatal,
-    Fenced,
-    InputLost,
-    JobLocked,
-    KafkaEosError,
-    PlanError,
-    PoisonRecord,
-    RestartFromCheckpoint,
-    Retryable,
-    UserError,
-)
-from kafka_eos.interfaces import Ttl
-from kafka_eos.operators.functions import (
-    AggregatingState,
-    KeyState,
-    ListState,
-    MapState,
-    ProcessContext,
-    ProcessFunction,
-    ReducingState,
-)
-from kafka_eos.plan import DerivedNameWarning
+Rule: a name is imported when it is asked for, so that ``kafka-eos --help`` need not wait for what it does not use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kafka_eos.dsl import KeyedStream, Pipeline, Stream
+    from kafka_eos.errors import (
+        Bug,
+        CommittableLost,
+        ConfigError,
+        CorruptCheckpoint,
+        EnvironmentFailed,
+        Fatal,
+        Fenced,
+        InputLost,
+        JobLocked,
+        KafkaEosError,
+        PlanError,
+        PoisonRecord,
+        RestartFromCheckpoint,
+        Retryable,
+        TooManyDeadLetters,
+        UserError,
+    )
+    from kafka_eos.interfaces import Ttl
+    from kafka_eos.operators.functions import (
+        AggregatingState,
+        KeyState,
+        ListState,
+        MapState,
+        ProcessContext,
+        ProcessFunction,
+        ReducingState,
+    )
+    from kafka_eos.plan import DerivedNameWarning
 
 __version__ = "0.1.0"
 
@@ -38,6 +49,7 @@ __all__ = [
     "ConfigError",
     "CorruptCheckpoint",
     "DerivedNameWarning",
+    "EnvironmentFailed",
     "Fatal",
     "Fenced",
     "InputLost",
@@ -56,7 +68,31 @@ __all__ = [
     "RestartFromCheckpoint",
     "Retryable",
     "Stream",
+    "TooManyDeadLetters",
     "Ttl",
     "UserError",
     "__version__",
 ]
+
+_HOMES = {
+    "dsl": ("KeyedStream", "Pipeline", "Stream"),
+    "errors": (
+        "Bug", "CommittableLost", "ConfigError", "CorruptCheckpoint", "EnvironmentFailed", "Fatal", "Fenced",
+        "InputLost", "JobLocked",
+        "KafkaEosError", "PlanError", "PoisonRecord", "RestartFromCheckpoint", "Retryable",
+        "TooManyDeadLetters", "UserError",
+    ),
+    "interfaces": ("Ttl",),
+    "operators.functions": (
+        "AggregatingState", "KeyState", "ListState", "MapState", "ProcessContext", "ProcessFunction", "ReducingState",
+    ),
+    "plan": ("DerivedNameWarning",),
+}  # fmt: skip
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    return value

@@ -20,11 +20,13 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from kafka_eos import interfaces, plan
+from kafka_eos.attribution import Attribution
 from kafka_eos.errors import PlanError
 from kafka_eos.ids import AppRef
-from kafka_eos.interfaces import DeadLetters
+from kafka_eos.interfaces import DeadLetters, Ttl
 from kafka_eos.operators.functions import ProcessFunction
 from kafka_eos.plan import DerivedNameWarning, KeyBy, Node, OnError, Plan, Where
+from kafka_eos.plan.callables import expect_no_coroutines
 from kafka_eos.schemas import Counted, KeyCodec, state_codec, wire_codec
 from kafka_eos.schemas.types import checked_class, element, returned
 
@@ -75,13 +77,29 @@ class Pipeline:
         """The file that made the pipeline, and its name; other processes of the job load it from there."""
         return AppRef(Path(self._where.file).absolute(), self.name)
 
-    def source(self, name: str, source: interfaces.Source[T], *, on_error: OnError = "stop") -> Stream[T]:
+    def source(
+        self,
+        source: interfaces.Source[T],
+        *,
+        name: str,
+        on_error: OnError = "stop",
+        environment_errors: type[Exception] | tuple[type[Exception], ...] = (),
+        record_errors: type[Exception] | tuple[type[Exception], ...] = (),
+    ) -> Stream[T]:
         """Read ``source``. ``on_error``: what happens to a record that cannot be decoded or processed.
 
         ``"stop"`` stops the job at the record; ``dead_letter("topic")`` writes it aside in the same epoch.
+
+        A record is to blame for what user code and codecs raise on it, unless that is, or was caused by, an OSError, a
+        MemoryError, a Retryable or one of ``environment_errors``: then the job goes back to its last checkpoint and
+        tries again. ``record_errors`` are the record's all the same, for example a FileNotFoundError.
         """
         where = _where(_user_frame())
-        self._add(plan.Source(name=name, where=where, source=source, on_error=on_error))
+        said = Attribution(_errors(environment_errors, name, where), _errors(record_errors, name, where))
+        if both := set(said.environment) & set(said.record):
+            raise PlanError(f"source {name!r}: {both.pop().__name__} is both in environment_errors and in "
+                            f"record_errors.\n  {where}")  # fmt: skip
+        self._add(plan.Source(name=name, where=where, source=source, on_error=on_error, attribution=said))
         if isinstance(on_error, DeadLetters):
             letters = f"{name}-dead-letters"
             self._add(plan.Sink(name=letters, where=where, inputs=(name,), sink=on_error.sink, dead_letters=True))
@@ -175,10 +193,18 @@ class _Upstream:
 
     def _grow(self, kind: type[Node], name: str | None, **parts: Any) -> str:
         """Add a node below this one; returns its name."""
+        self._expect_functions(kind.kind, fn=parts.get("fn"))
         given, derived = self._pipeline._name(name, kind.kind)
         parts.setdefault("inputs", (self._node,))
         self._pipeline._add(kind(name=given, where=_where(_user_frame()), derived=derived, **parts))
         return given
+
+    def _expect_functions(self, verb: str, **functions: object) -> None:
+        """PlanError with the user's line if one of them is asynchronous."""
+        try:
+            expect_no_coroutines(verb, **functions)
+        except PlanError as error:
+            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
 
     def _wire(self, values: Any) -> interfaces.ListCodec[Any]:
         """The codec in which this stream's values change subtasks."""
@@ -190,6 +216,9 @@ class _Upstream:
 
 class Stream(_Upstream, Generic[T]):
     """Values of type ``T`` on their way. Verbs return new streams.
+
+    Every verb takes what it works with first, and the ``name`` of its node as a keyword. Functions are ordinary ones: a
+    verb raises PlanError for a coroutine function.
 
     After a failure records are processed again from the last checkpoint, and what the failed attempt made is thrown
     away; so a function need not be deterministic, but what it does outside (a call, a file) happens again. A function
@@ -222,7 +251,7 @@ class Stream(_Upstream, Generic[T]):
         return Stream(self._pipeline, self._grow(plan.MapBatches, name, fn=fn), element(returned(fn)))
 
     def key_by(
-        self, fn: Callable[[T], K], name: str | None = None, *, values: Any = None, local: bool = False
+        self, fn: Callable[[T], K], *, name: str | None = None, values: Any = None, local: bool = False
     ) -> KeyedStream[K, T]:
         """Give each value a key: str, int of 64 bits, bytes, or a tuple of these. Other keys refuse the record.
 
@@ -233,15 +262,15 @@ class Stream(_Upstream, Generic[T]):
         node = self._grow(plan.KeyBy, name, fn=fn, key_codec=_KEY, values=self._wire(values), local=local)
         return KeyedStream(self._pipeline, node, self._type if values is None else values)
 
-    def rebalance(self, name: str | None = None, *, values: Any = None) -> Stream[T]:
+    def rebalance(self, *, name: str | None = None, values: Any = None) -> Stream[T]:
         """Spread the values evenly over all workers; order is kept only between those that take the same way."""
         return self._exchange(plan.Exchange, name, values, how=plan.Partitioning.REBALANCE)
 
-    def broadcast(self, name: str | None = None, *, values: Any = None) -> Stream[T]:
+    def broadcast(self, *, name: str | None = None, values: Any = None) -> Stream[T]:
         """Give every value to all workers: what follows happens once in each of them."""
         return self._exchange(plan.Exchange, name, values, how=plan.Partitioning.BROADCAST)
 
-    def forward(self, name: str | None = None, *, values: Any = None) -> Stream[T]:
+    def forward(self, *, name: str | None = None, values: Any = None) -> Stream[T]:
         """Keep the values in their worker and in their order: what follows waits for its barriers behind a queue.
 
         Where a stream with an exchange and one without come together in a ``union``, the plan has one by itself. Write
@@ -254,7 +283,7 @@ class Stream(_Upstream, Generic[T]):
         return Stream(self._pipeline, node, self._type if values is None else values)
 
     def iterate(
-        self, name: str, body: Callable[[Stream[T]], tuple[Stream[T], Stream[U]]], *, values: Any = None
+        self, body: Callable[[Stream[T]], tuple[Stream[T], Stream[U]]], *, name: str, values: Any = None
     ) -> Stream[U]:
         """A loop: ``body`` gets the stream of new and returning values, and gives back two: those that go round
         again, and those that leave.
@@ -277,7 +306,7 @@ class Stream(_Upstream, Generic[T]):
         tp = self._type if all(other._type == self._type for other in others) else None
         return Stream(self._pipeline, self._grow(plan.Union, name, inputs=inputs), tp)
 
-    def sink(self, name: str, sink: interfaces.Sink[T]) -> None:
+    def sink(self, sink: interfaces.Sink[T], *, name: str) -> None:
         """Write the stream to ``sink``. The stream may have other readers too."""
         self._grow(plan.Sink, name, sink=sink)
 
@@ -299,35 +328,38 @@ class KeyedStream(_Upstream, Generic[K, T]):
     @overload
     def fold(
         self,
-        name: str | None = None,
         *,
+        name: str | None = None,
         init: Callable[[], A],
         step: Callable[[A, T], A],
         merge: Callable[[A, A], A] | None = None,
         state: Any = None,
+        ttl: Ttl | None = None,
     ) -> Stream[tuple[K, A]]: ...
 
     @overload
     def fold(
         self,
-        name: str | None = None,
         *,
+        name: str | None = None,
         init: Callable[[], A],
         step: Callable[[A, T], A],
         emit: Callable[[K, A], U],
         merge: Callable[[A, A], A] | None = None,
         state: Any = None,
+        ttl: Ttl | None = None,
     ) -> Stream[U]: ...
 
     def fold(
         self,
-        name: str | None = None,
         *,
+        name: str | None = None,
         init: Callable[[], Any],
         step: Callable[[Any, T], Any],
         emit: Callable[[Any, Any], Any] | None = None,
         merge: Callable[[Any, Any], Any] | None = None,
         state: Any = None,
+        ttl: Ttl | None = None,
     ) -> Stream[Any]:
         """An accumulator a key; one output for every input: ``emit(key, accumulator)``, or that pair.
 
@@ -340,17 +372,23 @@ class KeyedStream(_Upstream, Generic[K, T]):
         epoch: for skewed keys, and wherever there are fewer keys than records. Then there is one output for every key
         and *epoch* in which it had input, with the value at the epoch's end. You vouch that records may be summed up
         in parts, in any order: ``merge(fold(a), fold(b))`` equals ``fold(a + b)``, each part begun with ``init``.
+
+        With ``ttl`` a key's accumulator is gone that time after its last input, and the next one begins with ``init``.
         """
+        self._expect_functions("fold", init=init, step=step, emit=emit, merge=merge)
         tp = checked_class(type(init())) if state is None else state
         codec, out = Counted(state_codec(tp)), None if emit is None else returned(emit)
         if merge is None:
-            node = self._grow(plan.Fold, name, init=init, step=step, emit=emit, key_codec=_KEY, entry_codec=codec)
+            node = self._grow(
+                plan.Fold, name, init=init, step=step, emit=emit, key_codec=_KEY, entry_codec=codec, ttl=ttl
+            )
             return Stream(self._pipeline, node, out)
         fold, derived = self._pipeline._name(name, plan.Fold.kind)
         given: dict[str, Any] = {"init": init, "step": step, "merge": merge}
         self._partly(f"{fold}-partial", values=wire_codec(tp), **given)
         place: dict[str, Any] = {"where": _where(_user_frame()), "inputs": (f"{fold}-partial",), "derived": derived}
-        self._pipeline._add(plan.Fold(name=fold, emit=emit, key_codec=_KEY, entry_codec=codec, **place, **given))
+        stored: dict[str, Any] = {"key_codec": _KEY, "entry_codec": codec, "ttl": ttl}
+        self._pipeline._add(plan.Fold(name=fold, emit=emit, **stored, **place, **given))
         return Stream(self._pipeline, fold, out)
 
     def _partly(self, name: str, **given: Any) -> None:
@@ -359,17 +397,30 @@ class KeyedStream(_Upstream, Generic[K, T]):
         key: dict[str, Any] = {"fn": key_by.fn, "key_codec": key_by.key_codec, "local": key_by.local}
         self._grow(plan.PartialFold, name, inputs=key_by.inputs, **key, **given)
 
-    def reduce(self, name: str | None, fn: Callable[[T, T], T], *, state: Any = None) -> Stream[T]:
-        """The key's values reduced so far, for every input. ``state`` is the type of the values; see ``fold``."""
-        codec = Counted(state_codec(state))
-        return Stream(
-            self._pipeline, self._grow(plan.Reduce, name, fn=fn, key_codec=_KEY, entry_codec=codec), self._type
-        )
+    def reduce(
+        self,
+        fn: Callable[[T, T], T],
+        *,
+        name: str | None = None,
+        state: Any = None,
+        ttl: Ttl | None = None,
+    ) -> Stream[T]:
+        """The key's values reduced so far, for every input.
+
+        ``state`` is the type of the values, if the stream does not know it or it is to be stored as another one; see
+        ``fold``. The trap is that of ``fold``: ``fn`` must return a new value and leave its two arguments as they are.
+        With ``ttl`` what a key has is gone that time after its last input, and the next value is a first one again.
+        """
+        tp = self._type if state is None else state
+        codec = Counted(state_codec(tp))
+        node = self._grow(plan.Reduce, name, fn=fn, key_codec=_KEY, entry_codec=codec, ttl=ttl)
+        return Stream(self._pipeline, node, tp)
 
     def process(
-        self, name: str | None, function: ProcessFunction[K, T, U] | type[ProcessFunction[K, T, U]]
+        self, function: ProcessFunction[K, T, U] | type[ProcessFunction[K, T, U]], *, name: str | None = None
     ) -> Stream[U]:
         """Run your own ``ProcessFunction``: a class, or an object of which each session gets a copy."""
+        self._expect_functions("process", process=function.process, open=getattr(function, "open", None))
         factory = function if isinstance(function, type) else lambda: copy.deepcopy(function)
         return Stream(
             self._pipeline,
@@ -411,3 +462,12 @@ def _user_frame() -> FrameType:
 def _where(frame: FrameType) -> Where:
     file, line = frame.f_code.co_filename, frame.f_lineno
     return Where(file, line, linecache.getline(file, line, frame.f_globals).strip())
+
+
+def _errors(given: object, source: str, where: Where) -> tuple[type[Exception], ...]:
+    """Exception classes, one or several. PlanError if something else is among them."""
+    classes = given if isinstance(given, tuple | list) else (given,)
+    for each in classes:
+        if not (isinstance(each, type) and issubclass(each, Exception)):
+            raise PlanError(f"source {source!r}: errors are classes of exceptions, not {each!r}.\n  {where}")
+    return tuple(classes)

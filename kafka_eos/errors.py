@@ -5,13 +5,15 @@
     │   ├── PlanError            the pipeline cannot be built as written
     │   ├── ConfigError          a setting, a broker option or the environment is wrong
     │   ├── PoisonRecord         one record cannot be processed
+    │   ├── TooManyDeadLetters   more records are refused than the job may send aside
     │   ├── InputLost            records that the job still needed are gone from the source
     │   └── JobLocked            another supervisor runs this job
     ├── Retryable              call the same thing again, later
     ├── RestartFromCheckpoint  throw this attempt away; go back to the last decided epoch
-    ├── Fenced                 a newer term owns the job; stop without touching anything
+    │   └── EnvironmentFailed    user code or a codec failed, and its record is not to blame
+    ├── Fenced                 a newer term or another life owns the job; stop without touching anything
     ├── Fatal                  stop the job; only a person can decide
-    │   ├── CommittableLost      output that was promised can no longer be committed
+    │   ├── CommittableLost      output that was promised can no longer be committed, or nobody can tell
     │   └── CorruptCheckpoint    a durable object is not what was written
     └── Bug                    our own mistake; please report it
 
@@ -59,6 +61,10 @@ class PoisonRecord(UserError):
         self.where, self.operator, self.reason = where, operator, reason
 
 
+class TooManyDeadLetters(UserError):
+    """More records of a source were refused than ``max_dead_letters`` allows. Names operators, places and reasons."""
+
+
 class InputLost(UserError):
     """Input that the job still needed is gone: retention passed it, or the topic was cut or recreated."""
 
@@ -79,8 +85,15 @@ class ProcessLost(RestartFromCheckpoint):
     """A process that took part ended by itself, was killed, or does not answer."""
 
 
+class EnvironmentFailed(RestartFromCheckpoint):
+    """A function or codec raised because something else failed: a registry, a database, the network, memory.
+
+    The message names the function, the operator, the record at hand and what was raised; see ``attribution``.
+    """
+
+
 class Fenced(KafkaEosError):
-    """A newer term owns the job. Whatever this process still writes does not count."""
+    """A newer term owns the job, or another life of its name took over. What this process still writes is lost."""
 
 
 class Fatal(KafkaEosError):
@@ -88,7 +101,7 @@ class Fatal(KafkaEosError):
 
 
 class CommittableLost(Fatal):
-    """A committable of a decided epoch is gone while a sibling is committed. Names both."""
+    """A decided epoch cannot be completed: output is gone and a sibling committed, or nobody can tell. Names all."""
 
 
 class CorruptCheckpoint(Fatal):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from kafka_eos.interfaces import Json
-from kafka_eos.plan import Fold, Forward, KeyBy, Node, PartialFold, Plan, Sink, Source
+from kafka_eos.attribution import Attribution
+from kafka_eos.interfaces import Json, Ttl
+from kafka_eos.plan import Fold, Forward, KeyBy, Node, PartialFold, Plan, Reduce, Sink, Source
 from kafka_eos.settings import Settings
 
 
@@ -41,7 +42,7 @@ def _detail(node: Node) -> str:
     match node:
         case Source():
             errors = "stop" if node.on_error == "stop" else "dead letters"
-            return f"{_described(node.source.describe())}; on error: {errors}"
+            return f"{_described(node.source.describe())}; on error: {errors}{_attributed(node.attribution)}"
         case Sink():
             refused = " (refused records)" if node.dead_letters else ""
             return f"{below}{refused}  {_described(node.sink.describe())}"
@@ -52,8 +53,20 @@ def _detail(node: Node) -> str:
         case Forward():
             return f"{below}  stays in its worker, waits for barriers"
         case Fold(merge=merge) if merge is not None:
-            return f"{below}  keeps state; one output a key and epoch"
+            return f"{below}  keeps state{_lifetime(node.ttl)}; one output a key and epoch"
+        case Fold() | Reduce():
+            return f"{below}  keeps state{_lifetime(node.ttl)}"
     return f"{below}  keeps state" if node.stateful else below
+
+
+def _lifetime(ttl: Ttl | None) -> str:
+    return "" if ttl is None else f" for {ttl.seconds:g} s of {ttl.clock} time"
+
+
+def _attributed(said: Attribution) -> str:
+    """What the user has said about exceptions."""
+    lists = {"environment_errors": said.environment, "record_errors": said.record}
+    return "".join(f"; {name}: {', '.join(e.__name__ for e in found)}" for name, found in lists.items() if found)
 
 
 def _described(facts: Mapping[str, Json]) -> str:

@@ -69,14 +69,16 @@ POINTS: tuple[str, ...] = (
     "retention.before",
     "retention.between",
     "worker.complete",
-    # recovery
+    # recovery, first phase: what is decided
     "recovery.claimed",
     "recovery.resolved",
-    "recovery.verified",
+    "recovery.looked",
     "recovery.probed",
     "recovery.committed",
     "recovery.based",
+    # recovery, second phase: what the job goes on with
     "recovery.aborted",
+    "recovery.verified",
     "recovery.restored",
     "recovery.opened",
     # savepoint
@@ -84,7 +86,8 @@ POINTS: tuple[str, ...] = (
     "savepoint.staged",
     "savepoint.written",
     "savepoint.restored",
-    # the door for Structured Streaming queries: in a task, in foreachBatch, in the finaliser
+    # the door for Structured Streaming queries: before Spark starts, in a task, in foreachBatch, in the finaliser
+    "door.recovered",
     "door.prepared",
     "door.collected",
     "door.promised",
@@ -129,7 +132,7 @@ class _Failpoints:
     def hit(self, name: str) -> None:
         with self._lock, self._alone():
             acted = self._acted()
-            if acted == len(self._script) or self._script[acted].name != name:
+            if acted >= len(self._script) or self._script[acted].name != name:
                 return
             self._hits[acted] += 1
             entry = self._script[acted]
@@ -168,7 +171,8 @@ class _Failpoints:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "stop":
-                os.kill(os.getpid(), signal.SIGSTOP)
+                # To this thread: sent to the process, another thread may take it, and this one goes on for a while.
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
             case "error":
                 raise OSError(errno.EIO, f"failpoint {entry.name}")
             case "enospc":

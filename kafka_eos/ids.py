@@ -6,6 +6,7 @@ Rule: every name that ends up in a path, a transactional id or a header passes t
 from __future__ import annotations
 
 import re
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NewType
@@ -13,6 +14,7 @@ from typing import NewType
 from kafka_eos.errors import ConfigError
 
 _TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
+_IDENTITY = re.compile(r"[0-9a-f]{12}")
 
 SplitId = NewType("SplitId", str)
 """One independently readable part of a source, e.g. ``orders/3`` for a Kafka partition."""
@@ -66,6 +68,27 @@ class EpochId:
 
     def __str__(self) -> str:
         return f"{self.epoch}/{self.term}"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class JobIdentity:
+    """Which life of its name a job is: 12 random hex digits, made once for each job directory.
+
+    Two jobs of one name, started in two directories, are two lives: neither touches the output of the other.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if not _IDENTITY.fullmatch(self.text):
+            raise ConfigError(f"{self.text!r} is not the identity of a job: it is 12 hex digits, in lower case")
+
+    @classmethod
+    def new(cls) -> JobIdentity:
+        return cls(secrets.token_hex(6))
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)

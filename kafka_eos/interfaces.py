@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from kafka_eos.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, SplitId, Term
 from kafka_eos.records import Batch
 
 T = TypeVar("T")
@@ -80,7 +80,21 @@ class JobContext:
     job: str
     term: Term
     settings: Mapping[str, Json]
-    """Resolved connector settings that were not given in code, e.g. ``bootstrap_servers``."""
+    """What a connector may need to know of the job's settings, if the engine says it.
+
+    ``bootstrap_servers``, ``kafka_config``  for connectors that were not given their own
+    ``checkpoint_interval``                  seconds
+    ``parallelism``                          subtasks
+    ``commit_margin``                        in ``Sink.check``: seconds that must be left to output when it is committed
+    """
+    identity: JobIdentity | None = None
+    """Which life of the job's name this is; the name of all output holds it, unless it is None."""
+    owns_nameless: bool = False
+    """Output without an identity in its name is this job's too: its directory is older than identities."""
+
+    def owns(self, identity: JobIdentity | None) -> bool:
+        """Whether output of the job's name that carries ``identity`` (None: that carries none) is this life's."""
+        return identity == self.identity or (identity is None and self.owns_nameless)
 
 
 class Lasting(Protocol):
@@ -144,7 +158,7 @@ class Source(Protocol[T]):
     def reader(self, ctx: TaskContext, positions: Positions) -> Reader[T]: ...
 
     def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
-        """Told after an epoch's receipt; for lag tools only. May raise Retryable; nothing depends on it."""
+        """Told after an epoch's receipt; for lag tools only. What it raises becomes a notice: nothing depends on it."""
 
 
 class Reader(Protocol[T]):
@@ -194,11 +208,17 @@ class Committable:
 
 
 class Standing(enum.Enum):
-    """What a probe saw. A probe that cannot tell raises Retryable instead of guessing."""
+    """What a probe saw. A probe that has no answer *yet* raises Retryable instead of guessing.
+
+    The trap: absence proves nothing. What is gone may have been committed and then taken by its readers. LOST needs
+    a fact that only an abort leaves (or damage to what is there); without one, and without a trace of a commit, the
+    answer is UNKNOWN. UNKNOWN is final: asking again does not help, and the job stops for a person.
+    """
 
     PREPARED = "prepared"
     COMMITTED = "committed"
     LOST = "lost"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +240,7 @@ class CommitPermit:
 
 
 class Outcome(enum.Enum):
-    """What a commit did, as far as the server tells. LOST is not an outcome: it is raised as CommittableLost."""
+    """What a commit did, as far as the server tells. LOST and UNKNOWN are no outcomes: CommittableLost is raised."""
 
     COMMITTED = "committed"
     ALREADY = "already"
@@ -256,28 +276,69 @@ class Writer(Protocol[T]):
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Output of a job that is neither visible nor gone. ``age`` in seconds."""
+    """Output of a life of a job that is neither visible nor gone. ``age`` in seconds.
+
+    ``identity`` is None where the output's name has none.
+    """
 
     term: Term
     name: str
     detail: str
     age: float
+    identity: JobIdentity | None = None
+
+
+class LifeState(enum.Enum):
+    """What a sign of a life says about it."""
+
+    OPEN = "open"
+    """Output of it is not ended: it may be running."""
+    ENDED = "ended"
+    """Nothing of it is open here; it may go on all the same."""
+    OVER = "over"
+    """Somebody ended it for good: its mark was taken away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A sign that a life of a job's name has worked with a sink or a source.
+
+    ``identity``  None if what was found has no identity in its name: a version before identities wrote it
+    ``place``     where it was found, such as ``kafka:host:9092``
+    ``detail``    what was found, for people
+    ``term``      the newest term that shows, if one does
+    ``age``       seconds since the newest sign, if that shows
+    """
+
+    identity: JobIdentity | None
+    place: str
+    detail: str
+    term: Term | None = None
+    state: LifeState = LifeState.ENDED
+    age: float | None = None
 
 
 class Committer(Protocol):
-    """Ends what writers prepared. Lives with the coordinator; everything in it may be repeated."""
+    """Ends what writers prepared. Lives with the coordinator; everything in it may be repeated.
+
+    ``probe`` and ``commit`` are called from several threads at once, each time for another committable.
+    """
 
     def probe(self, committable: Committable) -> Probe: ...
 
     def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
-        """Make it visible. Idempotent. Raises Retryable if the answer is unknown, CommittableLost if gone."""
+        """Make it visible. Idempotent.
+
+        Raises Retryable if there is no answer yet, CommittableLost if it is gone or nobody can tell (UNKNOWN).
+        """
 
     def staged(self, ctx: JobContext) -> Sequence[Staged]:
-        """All that any term of this job has staged or prepared and that is not ended, for ``kafka-eos doctor``."""
+        """All that any life of the job's name has staged or prepared and not ended; ``ctx.owns`` tells whose it is."""
 
     def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
-        """Undo and fence all that earlier terms (``< ctx.term``) of this job staged and that is not committed.
+        """Undo and fence all that earlier terms (``< ctx.term``) of this life staged and that is not committed.
 
+        The trap: another life of the same name (``ctx.owns`` is False of its identity) keeps all that it has.
         Called in recovery after everything that must be committed is. Returns names, for the log.
         """
 
@@ -285,14 +346,26 @@ class Committer(Protocol):
 
 
 @runtime_checkable
-class AttemptCommitter(Protocol):
-    """A committer whose sink hides what others write behind output that is left open: it can undo one attempt."""
+class TellsLives(Protocol):
+    """A committer or a source that knows which lives of a job's name worked with the same outside system."""
 
-    def abort_attempt(self, ctx: JobContext, owner: int) -> Sequence[str]:
-        """Undo and fence what ``owner`` (see ``TaskContext``) staged in the term of ``ctx`` and nobody will commit.
+    def lives(self, ctx: JobContext) -> Sequence[Life]:
+        """Every sign of any life of ``ctx.job``, this one's included. Raises Retryable if nobody can tell now."""
 
-        Called when that process is gone and everything of it that was decided is committed. Returns names.
+
+@runtime_checkable
+class HoldsLife(TellsLives, Protocol):
+    """A committer that keeps one mark for each life of a job's name; a life whose mark was taken away stops."""
+
+    def hold(self, ctx: JobContext) -> None:
+        """Leave the mark of this life, if there is none yet. Raises Fenced if another life took it away.
+
+        Called at each recovery, and between each decision and its first commit: whoever takes a mark away looks for
+        open output afterwards, so either that look finds what this life has prepared, or this life finds its mark gone.
         """
+
+    def succeed(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
+        """Take the mark of another life away, *then* undo and fence all that it has open. Returns names."""
 
 
 class Sink(Protocol[T]):
@@ -330,7 +403,7 @@ class Ttl:
 
     ``seconds`` after the last write it is gone; with ``refresh="read-write"`` reads count as well. The clock is the
     machine's (``processing``), or the highest record timestamp that the subtask's operator has seen (``event``);
-    neither ever goes back, not even over a restart. ValueError if ``seconds`` is not more than zero.
+    neither follows a leap (docs/state.md, "clocks that are wrong"). ValueError if ``seconds`` is not more than zero.
     """
 
     seconds: float
@@ -379,6 +452,12 @@ class ValueState(Protocol[T]):
         """A live mapping for the hot path: holds each of ``keys`` that has a value.
 
         The trap: every key of ``keys`` counts as written, and only those may be written, until the next call.
+        """
+
+    def written(self, keys: Sequence[Any]) -> Sequence[T]:
+        """What was last written for each of ``keys``, expired or not. KeyError if one has nothing.
+
+        Of keys that the last ``view`` was asked for.
         """
 
     def within(self, *parts: Any) -> Iterable[tuple[Any, T]]:
@@ -447,6 +526,9 @@ class StateBackend(Protocol):
 
     def value(self, descriptor: StateDescriptor[T]) -> ValueState[T]: ...
 
+    def forget(self, name: str) -> None:
+        """Drop a state that is stored and not opened. Absent is fine."""
+
     def snapshot(self, epoch: Epoch) -> Upload:
         """Freeze the state as it is now (short: it blocks the worker); the returned part uploads it."""
 
@@ -469,7 +551,7 @@ class CheckpointStorage(Protocol):
         """Complete published names below ``prefix`` (a directory name), sorted."""
 
     def delete(self, name: str) -> None:
-        """Absent is fine."""
+        """Absent is fine. Not durable: after a power cut the object may be back."""
 
     def upload(self, path: Path, name: str) -> FileRef:
         """Store a file under its content. Already stored: costs a look, no copy. Durable on return."""

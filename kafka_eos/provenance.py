@@ -2,9 +2,9 @@
 
     <term>.<epoch>/<source>/<topic>/<partition>/<offset>/<lane>.<ordinal>[/<update>]
 
-``term.epoch`` is the attempt that wrote the row; the rest names the input row, which output of it this is, and,
-after a keyed operator, how many outputs the key has had. Everything after the first slash is the same in every
-attempt, so two visible outputs that agree there are a duplicate.
+``term.epoch`` is the attempt that wrote the row; the rest names the input row, which output of it this is, and, after a
+fold or reduce whose state lasts, how many outputs the key has had. Everything after the first slash is the same in
+every attempt, so two visible outputs that agree there are a duplicate.
 
 The ordinal counts the outputs of one input row. Where rows change subtasks they can no longer be counted together,
 so an exchange fixes the number so far as the row's *branch*, with its own number in the plan before it: the second

@@ -2,13 +2,15 @@
 
 Rule: an operator never loses the origin of a row. ``rows[i]`` says which row of ``origin`` made
 ``values[i]``; one origin row may make none, one or many values, and values keep the order of their rows.
+Whoever leaves rows out, repeats or parts them asks the batch, which does the same to all of its columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain, compress, repeat
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -44,6 +46,65 @@ class Rejected:
     message: str
 
 
+_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One record that was sent aside, for people: ``where`` is its topic/partition/offset."""
+
+    where: str
+    operator: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts by source: records that were read, good or bad, and dead letters by the operator that refused them."""
+
+    read: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, dict[str, int]] = field(default_factory=dict)
+    first: dict[str, list[Refusal]] = field(default_factory=dict)
+    """The first few dead letters of each source."""
+
+    def reads(self, source: str, records: int) -> None:
+        self.read[source] = self.read.get(source, 0) + records
+
+    def refuses(self, source: str, refusal: Refusal) -> None:
+        by = self.refused.setdefault(source, {})
+        by[refusal.operator] = by.get(refusal.operator, 0) + 1
+        shown = self.first.setdefault(source, [])
+        if len(shown) < _SHOWN:
+            shown.append(refusal)
+
+    def letters(self, source: str) -> int:
+        """Dead letters of one source."""
+        return sum(self.refused.get(source, {}).values())
+
+    def plus(self, other: Tally) -> Tally:
+        """Both together; neither is changed."""
+        sources = self.first.keys() | other.first.keys()
+        shown = {name: [*self.first.get(name, ()), *other.first.get(name, ())] for name in sources}
+        return self._with(other, 1, {name: list(dict.fromkeys(found))[:_SHOWN] for name, found in shown.items()})
+
+    def since(self, earlier: Tally) -> Tally:
+        """What has come since ``earlier`` was taken of the same counts; the first few are those of all."""
+        return self._with(earlier, -1, self.first)
+
+    def _with(self, other: Tally, sign: int, first: dict[str, list[Refusal]]) -> Tally:
+        sources = self.refused.keys() | other.refused.keys()
+        return Tally(
+            _summed(self.read, other.read, sign),
+            {source: _summed(self.refused.get(source, {}), other.refused.get(source, {}), sign) for source in sources},
+            first,
+        )
+
+
+def _summed(mine: dict[str, int], theirs: dict[str, int], sign: int) -> dict[str, int]:
+    sums = {name: mine.get(name, 0) + sign * theirs.get(name, 0) for name in mine.keys() | theirs.keys()}
+    return {name: count for name, count in sorted(sums.items()) if count}
+
+
 class Origin(Protocol):
     """The rows of one read, kept as columns for as long as batches made from them live."""
 
@@ -68,14 +129,18 @@ class Origin(Protocol):
         """The undecoded record of a row, for error messages and dead letters."""
 
 
+_OF_THE_BATCH: Final = frozenset({"origin", "lane"})
+"""Fields of a batch that are no columns: they say something of all its rows."""
+
+
 @dataclass(slots=True)
 class Batch(Generic[T]):
-    """Rows in columns. All columns that are not None have the same length.
+    """Rows in columns. All columns that are not None have the same length; every field is one but origin and lane.
 
     ``rows``      index into ``origin`` for each value, ascending
     ``keys``      set after ``key_by``
     ``lane``      number of the path from the source; two paths that meet in a union differ
-    ``updates``   set by keyed operators: how many outputs this key has had, this one included
+    ``updates``   set by folds whose state lasts: how many outputs this key has had, this one included
     ``branch``    set by exchanges: which of several outputs of its row each value was; see ``provenance``
     """
 
@@ -89,3 +154,28 @@ class Batch(Generic[T]):
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def take(self, indices: Sequence[int]) -> Batch[T]:
+        """The rows at ``indices``, in that order; an index may come more than once."""
+        return self._of(lambda column: list(map(column.__getitem__, indices)))
+
+    def without(self, gone: Collection[int]) -> Batch[T]:
+        """All rows but those at the indices ``gone``, in their order; the batch itself if there are none."""
+        if not gone:
+            return self
+        left_out = frozenset(gone)
+        return self.take([index for index in range(len(self)) if index not in left_out])
+
+    def where(self, flags: Sequence[object]) -> Batch[T]:
+        """The rows whose flag is true, in their order. ``flags``: one a row."""
+        return self._of(lambda column: list(compress(column, flags)))
+
+    def repeated(self, counts: Sequence[int]) -> Batch[T]:
+        """Each row so many times, one behind the other. ``counts``: one a row; 0 leaves the row out."""
+        return self._of(lambda column: list(chain.from_iterable(map(repeat, column, counts))))
+
+    def _of(self, select: Callable[[Any], Iterable[Any]]) -> Batch[T]:
+        names = (each.name for each in fields(self) if each.name not in _OF_THE_BATCH)
+        columns = ((name, getattr(self, name)) for name in names)
+        selected: dict[str, Any] = {name: select(column) for name, column in columns if column is not None}
+        return replace(self, **selected)

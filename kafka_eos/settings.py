@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from kafka_eos.addresses import expect_no_secret
@@ -26,6 +34,7 @@ from kafka_eos.cores import usable_cores
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Json
+from kafka_eos.secrets import MaskedConfig
 
 Origin: TypeAlias = Literal["code", "cli", "environment", "default"]
 
@@ -35,9 +44,10 @@ _URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _URI_AS_PATH = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|[KMG]I?B)?", re.ASCII)
 _OTHER_VARIABLES = re.compile(
-    r"FAILPOINTS|FAILPOINT_LOG|CACHE_DIR|IVY_SETTINGS"
+    r"FAILPOINTS|FAILPOINT_LOG|CACHE_DIR|MAVEN_REPOSITORY"
     r"|(SERVICE_(HOST|PORT)|PORT)(_.*)?"  # what Kubernetes tells every pod about a service named kafka-eos
 )
+_LIMIT = re.compile(r"\d+|(100|\d{1,2})(\.\d+)?\s*%|none", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -67,6 +77,17 @@ def byte_count(value: object) -> int:
 ByteCount = Annotated[int, BeforeValidator(byte_count)]
 
 
+def dead_letter_limit(value: object) -> str:
+    """Read a limit of dead letters: a number, or text such as ``1000``, ``5%`` or ``none``. ValueError if neither."""
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or not _LIMIT.fullmatch(text.strip()):
+        raise ValueError(f"{value!r} is no limit; write a number (1000), a share of at most 100% (5%), or none")
+    return text.strip()
+
+
+DeadLetterLimit = Annotated[str, BeforeValidator(dead_letter_limit)]
+
+
 def directories(value: object) -> object:
     """Read directories: a sequence, or text with the system's path separator between them."""
     return tuple(part for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
@@ -91,6 +112,43 @@ def place(value: object) -> object:
 Place = Annotated[Path | str, BeforeValidator(place)]
 
 
+def client_settings(value: object) -> object:
+    """Read the settings of a client: a mapping, JSON text of one, or ``@FILE`` with a line ``name=value`` for each.
+
+    ValueError that shows no value: it may be a secret.
+    """
+    if not isinstance(value, str):
+        return value
+    if value.startswith("@"):
+        return _properties(Path(value[1:]))
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError('write a JSON object, {"security.protocol": "SASL_SSL", …}, or @FILE with lines name=value')
+    return found
+
+
+def _properties(path: Path) -> dict[str, str]:
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
+    if any(not equals for _, equals, _ in pairs):
+        raise ValueError(f"{path} has a line that is not name=value")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+KafkaConfig = Annotated[
+    dict[str, str | int | float | bool] | None,
+    NoDecode,
+    BeforeValidator(client_settings),
+    AfterValidator(lambda value: None if value is None else MaskedConfig(value)),
+]
+
+
 LOCAL = Path(".kafka-eos")
 """Where a job keeps what must be local (lock, status, state) if its checkpoints are elsewhere."""
 
@@ -113,6 +171,8 @@ class Settings(BaseSettings):
 
     bootstrap_servers: str = Field("127.0.0.1:9092", min_length=1)
     """Kafka brokers for every connector that names none."""
+    kafka_config: KafkaConfig = None
+    """librdkafka's settings (TLS, SASL) for every Kafka connector of the job; ``config`` of one goes before them."""
     checkpoint_dir: Place = LOCAL
     """Durable: one directory a job below it. A path, or the address of a store, as in docs/storage.md."""
     state_dir: Path | None = None
@@ -129,6 +189,12 @@ class Settings(BaseSettings):
     """Time that workers have to let go of one session and to restore the next; after it they are killed."""
     max_restarts: int = Field(10, ge=0)
     """Consecutive deaths of a worker that are answered by a restart."""
+    max_environment_failures: int = Field(30, ge=0)
+    """Consecutive failures of what user code depends on (EnvironmentFailed) that are answered by a restart."""
+    max_dead_letters: DeadLetterLimit = "50%"
+    """Most dead letters of one source: a number in one run, a share of its newest records, or ``none``."""
+    dead_letter_window: int = Field(1000, ge=1)
+    """A share of dead letters is that of so many records, or of those of one epoch if they are more."""
     restart_backoff_initial: Duration = 1.0
     restart_backoff_max: Duration = 60.0
     state_backend: Literal["rocksdb", "memory"] = "rocksdb"
@@ -158,6 +224,8 @@ class Settings(BaseSettings):
     """Savepoint that a job without checkpoints begins with; one that began with it goes on where it is."""
     allow_dropped_state: bool = False
     """Start even if a checkpoint or savepoint holds state of operators that the pipeline does not have."""
+    take_over: bool = False
+    """A job without checkpoints may end other lives of its name: those that another directory began."""
     max_concurrent_checkpoints: int = Field(1, ge=1)
     """Checkpoints that may be on their way at once."""
     parallelism: int = Field(default_factory=_one_a_core, ge=1, le=_MOST_WORKERS)
@@ -269,7 +337,12 @@ class Settings(BaseSettings):
 
     def for_connectors(self) -> Mapping[str, Json]:
         """What connectors may fall back on; see ``JobContext.settings``."""
-        return {"bootstrap_servers": self.bootstrap_servers}
+        return {
+            "bootstrap_servers": self.bootstrap_servers,
+            "kafka_config": dict(self.kafka_config or {}),
+            "checkpoint_interval": self.checkpoint_interval,
+            "parallelism": self.parallelism,
+        }
 
     def as_json(self) -> dict[str, object]:
         """Everything, for another process of the job; see ``from_json``. Its working directory may be another."""
@@ -317,7 +390,7 @@ def _explain(error: ValidationError, origins: Mapping[str, Origin]) -> str:
         name = str(detail["loc"][0])
         origin = origins.get(name, "default")
         shown = f"{_PREFIX}{name.upper()}" if origin == "environment" else name
-        # An address may be refused because of a secret in it.
-        got = "" if _URI.match(str(detail["input"])) else f", got {detail['input']!r}"
+        # An address may be refused because of a secret in it, and a client's settings are full of them.
+        got = "" if name == "kafka_config" or _URI.match(str(detail["input"])) else f", got {detail['input']!r}"
         lines.append(f"setting {shown} (from {origin}): {detail['msg']}{got}")
     return "; ".join(lines)

@@ -9,6 +9,7 @@ class BytesCodec:
     """Bytes in, the same bytes out."""
 
     name = "raw"
+    type = bytes
     schema: Json = None
 
     def encode(self, value: bytes) -> bytes:
@@ -27,6 +28,7 @@ class StrCodec:
     """Text as UTF-8."""
 
     name = "utf-8"
+    type = str
     schema: Json = None
 
     def encode(self, value: str) -> bytes:

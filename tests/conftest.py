@@ -1,8 +1,10 @@
 """What every test may ask for: a real broker, topics of its own, a broker to break, a Spark session.
 
     --broker=local            (default) Apache Kafka from jars: needs Java 17, no Docker
-    --broker=testcontainers   the official image: needs Docker and `pip install testcontainers`
+    --broker=testcontainers   the official image: needs Docker
     --bootstrap HOST:PORT     a broker that is running already; nothing is started
+    --brokers 3               a cluster of so many instead of one broker
+    --release 3.9             another release of Kafka
 
 Rule: one shared broker a run, whatever the number of workers, and none if no test needs one. The first worker that
 needs it starts it; the process that leads the run stops it. A test shares it politely: topics of its own, no restart.
@@ -14,7 +16,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,7 +24,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_eos.devbroker import Broker, fetch_jars
+from kafka_eos.devbroker.jars import RELEASES
 from tests.shared_broker import SharedBroker
+from tests.waiting import PATIENCE
 
 _SHARED = pytest.StashKey[SharedBroker]()
 
@@ -31,6 +34,8 @@ _SHARED = pytest.StashKey[SharedBroker]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("kafka-eos")
     group.addoption("--broker", choices=("local", "testcontainers"), default="local", help="what starts the broker")
+    group.addoption("--brokers", type=int, choices=(1, 3), default=1, help="how many local brokers there are")
+    group.addoption("--release", choices=tuple(RELEASES), default="", help="the release of Kafka they are of")
     group.addoption("--bootstrap", metavar="HOST:PORT", help="use this running broker instead")
 
 
@@ -65,14 +70,19 @@ def bootstrap(pytestconfig: pytest.Config) -> Iterator[str]:
     if given:
         yield given
     elif pytestconfig.getoption("--broker") == "testcontainers":
-        if find_spec("testcontainers") is None:
-            raise pytest.UsageError("--broker=testcontainers needs Docker and: pip install testcontainers")
         from tests.containers import kafka_container
 
         with kafka_container() as address:  # one a worker: the container ends with the process that started it
             yield address
     else:
-        yield pytestconfig.stash[_SHARED].bootstrap()
+        wanted = pytestconfig.getoption("--brokers"), pytestconfig.getoption("--release")
+        yield pytestconfig.stash[_SHARED].bootstrap(*wanted)
+
+
+@pytest.fixture(scope="session")
+def release(pytestconfig: pytest.Config) -> str:
+    """The release of Kafka that the brokers of this run are of."""
+    return str(pytestconfig.getoption("--release") or next(iter(RELEASES)))
 
 
 @pytest.fixture(scope="session")
@@ -89,24 +99,25 @@ def topic(admin: AdminClient, request: pytest.FixtureRequest) -> Iterator[Callab
 
     def make(partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         name = f"{stem}-{uuid4().hex[:8]}"
-        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-        admin.create_topics([new])[name].result(30)
+        new = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
+        admin.create_topics([new])[name].result(PATIENCE)
         made.append(name)
         return name
 
     yield make
     if made:
         for deleted in admin.delete_topics(made).values():
-            deleted.result(30)
+            deleted.result(PATIENCE)
 
 
 @pytest.fixture
-def broker_factory(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
+def broker_factory(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[Callable[..., Broker]]:
     """Starts brokers that only this test has, to restart, kill or freeze: ``broker_factory(overrides={...})``."""
     brokers: list[Broker] = []
 
     def start(overrides: Mapping[str, str] | None = None) -> Broker:
-        broker = Broker(tmp_path / f"kafka-{len(brokers)}", overrides=overrides)
+        release = pytestconfig.getoption("--release")
+        broker = Broker(tmp_path / f"kafka-{len(brokers)}", overrides=overrides, release=release)
         brokers.append(broker)
         return broker.start()
 

@@ -3,7 +3,7 @@
     <temporary directory>/kafka-eos-tests-<user>/<run>/
         run.lock     locked by the process that leads the run as long as it lives
         start.lock   held by the worker that starts the broker
-        kafka/       the broker
+        kafka/       the broker, or a cluster
 
 Rule: the leader stops the broker when the run ends. A leader that was killed could not: the next run finds the
 directory with its lock free, stops what runs there and removes it.
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from kafka_eos.devbroker import Broker
+from tests.cluster.brokers import Cluster
 
 
 class SharedBroker:
@@ -46,12 +47,19 @@ class SharedBroker:
         """For a worker of the run."""
         return cls(directory, None)
 
-    def bootstrap(self) -> str:
-        """``host:port`` of the broker; the first one who asks starts it."""
+    def bootstrap(self, brokers: int = 1, release: str = "") -> str:
+        """``host:port`` of the broker, or of each of several; the first one who asks starts them."""
+        home = self.directory / "kafka"
         with (self.directory / "start.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            broker = Broker(self.directory / "kafka", daemon=True)
-            return (broker if broker.running else broker.start()).bootstrap
+            started: Broker | Cluster
+            if brokers == 1:
+                started = Broker(home, daemon=True, release=release)
+            else:
+                started = Cluster(home, brokers, daemon=True, release=release)
+            if not started.running:
+                started.start()
+            return started.bootstrap
 
     def close(self) -> None:
         """The leader's end: stops the broker, removes everything. A worker's end: nothing."""
@@ -70,5 +78,7 @@ def _remove_if_abandoned(directory: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    Broker(directory / "kafka").kill()
+    home = directory / "kafka"
+    for each in (home, *home.glob("broker-*")):
+        Broker(each).kill()
     shutil.rmtree(directory)

@@ -28,12 +28,13 @@ import typer
 from confluent_kafka.admin import AdminClient
 
 from kafka_eos import errors
-from kafka_eos.cli import app
+from kafka_eos.cli import Commands, app
 from kafka_eos.coordinator.status import read_status
 from kafka_eos.devbroker import Broker
 from kafka_eos.failpoints import POINTS
 from kafka_eos.settings import Settings
 from kafka_eos.testing import SINK_CHECKS
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -83,6 +84,8 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     children = getattr(command, "commands", None)
+    if isinstance(command, Commands):
+        children = {child: command.load(child) for child in command.commands}
     if children is None:
         yield name, command
         return
@@ -298,7 +301,9 @@ class Walk:
     def call(self, *arguments: str) -> int:
         """The exit code of ``kafka-eos arguments``."""
         command = [*KAFKA_EOS, *arguments]
-        return subprocess.run(command, cwd=self.directory, env=self._environment(), check=False, timeout=120).returncode
+        return subprocess.run(
+            command, cwd=self.directory, env=self._environment(), check=False, timeout=PATIENCE
+        ).returncode
 
     def committed(self) -> int:
         status = read_status(self.job) or {}
@@ -310,7 +315,7 @@ class Walk:
         topics: Mapping[str, object] = AdminClient({"bootstrap.servers": self.bootstrap}).list_topics(timeout=10).topics
         return topics
 
-    def until(self, condition: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"

@@ -12,7 +12,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "kafka_eos"
 
-BASE = {"errors", "ids", "records", "interfaces", "addresses"}
+BASE = {"errors", "ids", "records", "interfaces", "addresses", "secrets", "extras", "attribution"}
 VALUES = BASE | {"schemas", "provenance", "failpoints"}
 PLAN = VALUES | {"plan", "settings", "state", "operators"}
 JOB = PLAN | {"exchange", "checkpoints", "coordinator", "protocol", "app", "dsl", "explain"}
@@ -20,9 +20,12 @@ ENGINES = JOB | {"embedded", "spark"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "attribution": {"errors"},
     "addresses": set(),
     "cores": set(),
     "records": set(),
+    "secrets": set(),
+    "extras": {"errors"},
     "ids": {"errors"},
     "interfaces": {"ids", "records"},
     "failpoints": {"errors"},
@@ -42,7 +45,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "coordinator": BASE | {"settings"} | {"failpoints", "protocol", "checkpoints", "plan", "state", "settings"},
     # state: number of key groups; settings: its supervision runs whole jobs
     "embedded": JOB,
-    "spark": JOB | {"connectors"},  # its door for Structured Streaming queries is a Kafka sink
+    # connectors: its door for Structured Streaming queries is a Kafka sink; __version__: tasks must have the driver's
+    "spark": JOB | {"connectors", "__version__"},
     "testing": JOB,
     "connectors": VALUES | {"protocol"},  # protocol: committers ask for a CommitPermit
     "devbroker": BASE,

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from kafka_eos.extras import MODULES
+
 ROOT = Path(__file__).parent.parent
 HOSTILE = "raise SystemExit('the file of the user was imported instead of ours')\n"
 
@@ -119,7 +121,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_no_other_package(wheel: P
 def test_the_wheel_holds_the_data_that_the_code_reads(wheel: Path) -> None:
     shipped = contents(wheel)
 
-    assert {"kafka_eos/py.typed", "kafka_eos/devbroker/jars.sha256", "kafka_eos/devbroker/ivy.xml"} <= shipped.keys()
+    assert {"kafka_eos/py.typed", "kafka_eos/devbroker/jars.sha256"} <= shipped.keys()
     assert [name for name in shipped if name.startswith("kafka_eos/schemas/") and name.endswith(".avsc")]
     assert [name for name in shipped if name.endswith(".dist-info/licenses/LICENSE")]
 
@@ -186,8 +188,79 @@ def test_nothing_of_ours_is_a_top_level_package_but_kafka_eos(installed: Path, t
     assert run(tmp_path, installed / "python", "-c", code).strip() == "[]"
 
 
-def test_the_pinned_requirements_name_no_package_index() -> None:
-    text = (ROOT / "requirements" / "dev.txt").read_text()
+def pinned(name: str) -> dict[str, tuple[str, ...]]:
+    """Version and hashes of each package in a file of requirements."""
+    text = (ROOT / "requirements" / name).read_text().replace("\\\n", " ")
+    return {line.split("==")[0]: tuple(line.partition("==")[2].split()) for line in text.splitlines() if "==" in line}
+
+
+def test_what_runs_is_pinned_as_it_was_tested_and_holds_no_tools_of_tests() -> None:
+    run, dev = pinned("run.txt"), pinned("dev.txt")
+
+    assert run.items() < dev.items()
+    assert {"pyspark", "obstore", "matplotlib", "confluent-kafka"} <= run.keys()
+    assert {"pytest", "hypothesis", "mypy", "ruff", "pip-tools", "build"} & run.keys() == set()
+
+
+def test_the_image_holds_what_runs() -> None:
+    _, _, final = (ROOT / "docker" / "Dockerfile").read_text().rpartition("\nFROM ")
+    copied = re.findall(r"^COPY --from=build (\S+) ", final, re.MULTILINE)
+
+    assert copied == ["/opt/kafka-eos"]  # the tools that build the wheel are in /opt/build
+    steps = re.findall(r"/opt/kafka-eos/bin/pip install .*", (ROOT / "docker" / "Dockerfile").read_text())
+    assert len(steps) == 2 and "-r requirements/run.txt" in steps[0] and "--no-deps dist/" in steps[1]
+
+
+def test_the_extras_are_what_their_commands_look_for(wheel: Path) -> None:
+    declared = {
+        extra: {re.split(r"[ <>=!~;]", line)[0] for line in requires(wheel) if re.search(rf"extra == .{extra}.", line)}
+        for extra in ("broker", "spark", "audit")
+    }
+
+    assert declared == {"broker": set(), "spark": set(MODULES["spark"]), "audit": set(MODULES["audit"])}
+
+
+WITHOUT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in {absent!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from kafka_eos.cli import main
+sys.argv = ["kafka-eos", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.parametrize("absent", [MODULES["audit"], ("matplotlib",)], ids=["all", "one"])
+def test_the_demo_says_which_extra_is_missing(tmp_path: Path, absent: tuple[str, ...]) -> None:
+    command = [sys.executable, "-c", WITHOUT.format(absent=absent), "demo"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2, done.stderr
+    assert (
+        f"the demo, which ends with an audit, needs {', '.join(absent)}: pip install 'kafka-eos[audit]'" in done.stderr
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broker_starts_without_what_the_audit_needs(tmp_path: Path) -> None:
+    def command(*arguments: str) -> str:
+        code = WITHOUT.format(absent=MODULES["audit"])
+        return run(tmp_path, sys.executable, "-c", code, "broker", *arguments)
+
+    try:
+        assert " is up " in command("start", "--port", "0")
+    finally:
+        assert "stopped" in command("stop")
+
+
+@pytest.mark.parametrize("name", ["dev.txt", "run.txt"])
+def test_the_pinned_requirements_name_no_package_index(name: str) -> None:
+    text = (ROOT / "requirements" / name).read_text()
 
     assert "http" not in text
     assert "--index-url" not in text

@@ -43,16 +43,16 @@ def at_home(split: int) -> list[Event]:
 pipeline = Pipeline("bench")
 if RATE is not None:
     source = GeneratedSource(Timed, ring(), COUNTERS, rate=RATE, stamp=timed)
-    stream = pipeline.source("events", source).rebalance("spread")
-    stream.sink("out", CountingSink(COUNTERS, latency=True))
+    stream = pipeline.source(source, name="events").rebalance(name="spread")
+    stream.sink(CountingSink(COUNTERS, latency=True), name="out")
 else:
     values = at_home if HOPS == "local" else ring()
-    stream = pipeline.source("events", GeneratedSource(Event, values, COUNTERS, count=COUNT)).map(same)
+    stream = pipeline.source(GeneratedSource(Event, values, COUNTERS, count=COUNT), name="events").map(same)
     if HOPS == "rebalance":
-        stream = stream.rebalance("spread")
+        stream = stream.rebalance(name="spread")
     elif HOPS == "three":
-        stream = stream.rebalance("one").rebalance("two").rebalance("three")
+        stream = stream.rebalance(name="one").rebalance(name="two").rebalance(name="three")
     elif HOPS in ("key_by", "local"):
-        keyed = stream.key_by(lambda event: event.key, "by-key", local=HOPS == "local")
-        stream = keyed.reduce("last", lambda old, new: new, state=Event)
-    stream.sink("out", CountingSink(COUNTERS))
+        keyed = stream.key_by(lambda event: event.key, name="by-key", local=HOPS == "local")
+        stream = keyed.reduce(lambda old, new: new, name="last", state=Event)
+    stream.sink(CountingSink(COUNTERS), name="out")

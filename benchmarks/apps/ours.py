@@ -21,13 +21,18 @@ MERGE = operator.add if os.environ.get("BENCH_MERGE") == "on" else None
 INTERVAL = float(os.environ.get("BENCH_INTERVAL", "1.0"))
 
 pipeline = Pipeline("bench", checkpoint_dir=os.environ["BENCH_DIRECTORY"], checkpoint_interval=INTERVAL)
-payments = pipeline.source("payments", KafkaSource(os.environ["BENCH_INPUT"], value=Payment))
+payments = pipeline.source(KafkaSource(os.environ["BENCH_INPUT"], value=Payment), name="payments")
 
 if os.environ["BENCH_WORKLOAD"] == "W1":
     payments.filter(lambda payment: payment.amount % 10 != 7).map(doubled).sink(
-        "doubled", KafkaSink(OUTPUT, value=Doubled, provenance=PROVENANCE)
+        KafkaSink(OUTPUT, value=Doubled, provenance=PROVENANCE), name="doubled"
     )
 else:
     payments.key_by(lambda payment: payment.account).fold(
-        "total", init=lambda: 0, step=lambda sum_, payment: sum_ + payment.amount, emit=total, state=int, merge=MERGE
-    ).sink("totals", KafkaSink(OUTPUT, value=Total, key=lambda total: total.account, provenance=PROVENANCE))
+        name="total",
+        init=lambda: 0,
+        step=lambda sum_, payment: sum_ + payment.amount,
+        emit=total,
+        state=int,
+        merge=MERGE,
+    ).sink(KafkaSink(OUTPUT, value=Total, key=lambda total: total.account, provenance=PROVENANCE), name="totals")

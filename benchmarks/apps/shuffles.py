@@ -31,10 +31,10 @@ class Count(ProcessFunction[int, Event, Event]):
 
 
 pipeline = Pipeline("bench")
-events = pipeline.source("events", GeneratedSource(Event, ring(), COUNTERS, count=COUNT)).map(greater)
-sums = events.key_by(lambda event: event.key, "by-key").fold(
-    "sum", init=lambda: 0, step=lambda total, event: total + event.amount, emit=summed, state=int
+events = pipeline.source(GeneratedSource(Event, ring(), COUNTERS, count=COUNT), name="events").map(greater)
+sums = events.key_by(lambda event: event.key, name="by-key").fold(
+    name="sum", init=lambda: 0, step=lambda total, event: total + event.amount, emit=summed, state=int
 )
-counts = sums.key_by(lambda event: event.key, "by-sum").process("first", Count)
-again = counts.key_by(lambda event: event.key, "by-count").process("second", Count)
-again.sink("out", CountingSink(COUNTERS))
+counts = sums.key_by(lambda event: event.key, name="by-sum").process(Count, name="first")
+again = counts.key_by(lambda event: event.key, name="by-count").process(Count, name="second")
+again.sink(CountingSink(COUNTERS), name="out")

@@ -40,13 +40,13 @@ class Table(ProcessFunction[int, Event, Event]):
 
 pipeline = Pipeline("bench")
 hot = float(os.environ["BENCH_HOT"])
-keyed = pipeline.source("events", GeneratedSource(Event, ring(hot), COUNTERS, count=COUNT)).key_by(
-    lambda event: event.key, "by-key"
+keyed = pipeline.source(GeneratedSource(Event, ring(hot), COUNTERS, count=COUNT), name="events").key_by(
+    lambda event: event.key, name="by-key"
 )
 if MERGE == "shuffle":
-    totals = keyed.fold("sum", init=int, step=add, emit=total_of, state=int)
+    totals = keyed.fold(name="sum", init=int, step=add, emit=total_of, state=int)
 else:
-    totals = keyed.fold("sum", init=int, step=add, emit=total_of, state=int, merge=together)
+    totals = keyed.fold(name="sum", init=int, step=add, emit=total_of, state=int, merge=together)
 if MERGE == "late-global":
-    totals = totals.key_by(lambda total: 0, "gather").process("table", Table)
-totals.sink("out", CountingSink(COUNTERS))
+    totals = totals.key_by(lambda total: 0, name="gather").process(Table, name="table")
+totals.sink(CountingSink(COUNTERS), name="out")

@@ -27,5 +27,5 @@ class SlowWriter(CountingWriter):
 
 
 pipeline = Pipeline("bench")
-rows = pipeline.source("events", GeneratedSource(Event, ring(), COUNTERS)).rebalance("spread")
-rows.sink("out", SlowSink(COUNTERS))
+rows = pipeline.source(GeneratedSource(Event, ring(), COUNTERS), name="events").rebalance(name="spread")
+rows.sink(SlowSink(COUNTERS), name="out")

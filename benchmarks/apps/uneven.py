@@ -35,6 +35,6 @@ def behind(event: Event) -> Event:
 
 
 pipeline = Pipeline("bench")
-read = pipeline.source("events", GeneratedSource(Event, values, COUNTERS)).map(before)
-few = read.filter(lambda event: event.amount == 0, name="few").rebalance("over")
-read.forward("stays").union(few, name="both").map(behind).sink("out", CountingSink(COUNTERS))
+read = pipeline.source(GeneratedSource(Event, values, COUNTERS), name="events").map(before)
+few = read.filter(lambda event: event.amount == 0, name="few").rebalance(name="over")
+read.forward(name="stays").union(few, name="both").map(behind).sink(CountingSink(COUNTERS), name="out")

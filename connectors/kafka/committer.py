@@ -9,10 +9,12 @@ Rule: an answer that cannot be told apart is asked again or refused, never taken
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kafka_eos.connectors.kafka import names
+from kafka_eos.connectors.kafka.names import TransactionalId
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.transactions import (
@@ -24,12 +26,29 @@ from kafka_eos.connectors.kafka.transactions import (
     judged,
     needs_marker,
 )
-from kafka_eos.errors import CommittableLost, Fatal, Fenced, Retryable
-from kafka_eos.ids import Term, token
-from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Probe, Staged, Standing
+from kafka_eos.errors import CommittableLost, Fenced, Retryable
+from kafka_eos.ids import JobIdentity
+from kafka_eos.interfaces import (
+    CommitPermit,
+    Committable,
+    JobContext,
+    Life,
+    LifeState,
+    Outcome,
+    Probe,
+    Staged,
+    Standing,
+)
+from kafka_eos.protocol.lives import taken_over
 
 FENCED_MS: Final = 1_009
 """Transaction timeout that a fence leaves on an id, in milliseconds: an Empty id that has it needs no fence again."""
+
+HELD_MS: Final = 1_010
+"""Transaction timeout of the mark of a life that nobody has taken away."""
+
+_LOOKS: Final = 20
+"""At output of a life that is being ended, before somebody is told that it goes on all the same."""
 
 _UNENDED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
@@ -44,7 +63,7 @@ class KafkaCommitter:
     """The committer of one cluster. Everything may be repeated, by any process that has the manifest."""
 
     def __init__(self, cluster: Cluster, ctx: JobContext, patience: float = 5.0) -> None:
-        self._ctx, self._rpc = ctx, Coordinators(cluster, patience)
+        self._ctx, self._place, self._rpc = ctx, cluster.scope, Coordinators(cluster, patience)
 
     def probe(self, committable: Committable) -> Probe:
         ours = Transaction.from_payload(committable.payload)
@@ -57,8 +76,8 @@ class KafkaCommitter:
                 return Probe(Standing.COMMITTED, detail)
             case Verdict.LOST:
                 return Probe(Standing.LOST, f"{detail}; its marker never became visible, so it was aborted")
-            case Verdict.UNKNOWABLE:
-                raise Fatal(_unknowable(ours))
+            case Verdict.UNKNOWN:
+                return Probe(Standing.UNKNOWN, _forgotten(ours))
         raise Retryable(f"{detail}: the coordinator is still finishing it")
 
     def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
@@ -103,8 +122,8 @@ class KafkaCommitter:
                 f"{facts.seen or 'unknown'}): its transaction timeout of {ours.timeout_ms} ms passed, or another "
                 "process fenced it. Its output is gone while the epoch is decided."
             )
-        if facts.verdict is Verdict.UNKNOWABLE:
-            raise Fatal(_unknowable(ours))
+        if facts.verdict is Verdict.UNKNOWN:
+            raise CommittableLost(f"epoch {permit.epoch}: {_forgotten(ours)}")
         if facts.verdict is Verdict.RETRY:
             raise Retryable(f"{_name(ours)}: the coordinator is still finishing it ({facts.seen})")
 
@@ -118,37 +137,84 @@ class KafkaCommitter:
         return _Facts(judged(ours, seen, marker, age), seen)
 
     def staged(self, ctx: JobContext) -> Sequence[Staged]:
-        """Every open transaction of the job, whatever its term."""
+        """Every open transaction of any life of the job's name, whatever its term."""
         now = _now_ms()
         return [
-            Staged(Term(int(name.split(".")[1])), name, str(seen), max(0.0, (now - seen.started_at) / 1000))
-            for name, seen in sorted(self._rpc.described(_ids_of(ctx), _UNENDED).items())
-            if seen.started_at >= 0 and seen.state not in ("Empty", "CompleteCommit", "CompleteAbort")
+            Staged(of.term, str(of), str(seen), max(0.0, (now - seen.started_at) / 1000), of.identity)
+            for of, seen in self._described(names.ids_of_all(ctx.job), _UNENDED)
+            if _open(seen)
         ]
 
-    def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
-        """Fence every id of the job's earlier terms that still could write: what is open under it is aborted."""
-        done = []
-        for name, seen in sorted(self._rpc.described(_ids_of(ctx)).items()):
-            if int(name.split(".")[1]) < ctx.term.n and (seen.state, seen.timeout_ms) != ("Empty", FENCED_MS):
-                self._fence(name)
-                done.append(f"{name} ({seen.state})")
-        return done
+    def abort_orphans(self, ctx: JobContext, kept: Collection[str] = ()) -> Sequence[str]:
+        """Fence every id of this life's earlier terms that still could write: what is open under it is aborted.
 
-    def abort_attempt(self, ctx: JobContext, owner: int) -> Sequence[str]:
-        """Fence every id of one attempt of this term."""
-        start = f"{ctx.job}.{ctx.term}.{owner}."
-        names = [name for name in self._rpc.described(_ids_of(ctx)) if name.startswith(start)]
-        self.abort(names)
-        return names
+        Not those in ``kept``: somebody may still have to commit what they hold.
+        """
+        return self._fence_all(of for of in self._own(ctx) if of[0].term < ctx.term and str(of[0]) not in kept)
 
     def abort(self, names: Sequence[str]) -> None:
         """Fence these ids, whatever their term: what is open under them is aborted, their producers are refused."""
         for name in names:
             self._fence(name)
 
-    def _fence(self, transactional_id: str) -> None:
-        error = self._rpc.fence(transactional_id, FENCED_MS)
+    # ------------------------------------------------------------ lives of one name
+
+    def lives(self, ctx: JobContext) -> Sequence[Life]:
+        """By what the coordinators list. They forget an id some time after its last use, by default a week."""
+        found: dict[JobIdentity | None, list[tuple[TransactionalId, Description]]] = {}
+        over: set[JobIdentity] = set()
+        listed = self._rpc.described(names.ids_and_marks(ctx.job))
+        for name, seen in sorted(listed.items()):
+            if (of := TransactionalId.parse(name)) is not None:
+                found.setdefault(of.identity, []).append((of, seen))
+            elif (marked := names.marked(name)) is not None:
+                found.setdefault(marked, [])
+                over |= {marked} if seen.timeout_ms == FENCED_MS else set()
+        return [_life(identity, ids, identity in over, self._place) for identity, ids in found.items()]
+
+    def hold(self, ctx: JobContext) -> None:
+        """The mark is an id that has a transaction timeout of its own; another one shows that it was taken away."""
+        if ctx.identity is None:
+            return
+        name = names.mark(ctx.job, ctx.identity)
+        seen = self._rpc.describe(name)
+        if seen is None:
+            self._fence(name, HELD_MS)
+        elif seen.timeout_ms != HELD_MS:
+            raise Fenced(taken_over(ctx, self._place))
+
+    def succeed(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
+        """Until a look finds nothing that could still write: a producer that starts meanwhile is in the next look."""
+        if identity is not None:
+            self._fence(names.mark(ctx.job, identity))
+        ended: list[str] = []
+        for _ in range(_LOOKS):
+            more = self._fence_all(self._described(names.ids(ctx.job, identity)))
+            if not more:
+                return ended
+            ended += more
+        raise Retryable(f"life {identity or 'without identity'} of job {ctx.job!r} still runs: stop it")
+
+    def _own(self, ctx: JobContext) -> list[tuple[TransactionalId, Description]]:
+        """The ids of this life."""
+        mine = [ctx.identity, *([None] if ctx.identity is not None and ctx.owns(None) else [])]
+        return self._described("|".join(names.ids(ctx.job, identity) for identity in mine))
+
+    def _described(self, pattern: str, states: Sequence[str] = ()) -> list[tuple[TransactionalId, Description]]:
+        listed = sorted(self._rpc.described(pattern, states).items())
+        return [(of, seen) for name, seen in listed if (of := TransactionalId.parse(name)) is not None]
+
+    def _fence_all(self, ids: Iterable[tuple[TransactionalId, Description]]) -> list[str]:
+        """Fence those that are not fenced yet; returns them, with the state in which they were."""
+        done = []
+        for of, seen in ids:
+            if (seen.state, seen.timeout_ms) != ("Empty", FENCED_MS):
+                self._fence(str(of))
+                done.append(f"{of} ({seen.state})")
+        return done
+
+    def _fence(self, transactional_id: str, timeout_ms: int = FENCED_MS) -> None:
+        error = self._rpc.fence(transactional_id, timeout_ms)
         if error == "PRODUCER_FENCED":
             raise Fenced(f"{transactional_id} was taken over while this process fenced it")
         if error != "NONE":
@@ -158,9 +224,20 @@ class KafkaCommitter:
         self._rpc.close()
 
 
-def _ids_of(ctx: JobContext) -> str:
-    """Matches the job's transactional ids and no other job's: a job's name holds no dot and nothing special."""
-    return rf"{token(ctx.job, 'the name of the job')}\.[0-9]+\.[0-9]+\.[0-9]+"
+def _open(seen: Description) -> bool:
+    """Whether a transaction is not ended; a listing may be older than what the coordinator then says of the id."""
+    return seen.started_at >= 0 and seen.state in _UNENDED
+
+
+def _life(
+    identity: JobIdentity | None, ids: Sequence[tuple[TransactionalId, Description]], over: bool, place: str
+) -> Life:
+    """What the mark and the ids of one life say together."""
+    since = [seen.started_at for _, seen in ids if _open(seen)]
+    detail = f"{len(ids)} transactional ids, {len(since)} of them with an open transaction" if ids else "its mark"
+    age = max(0.0, (_now_ms() - max(since)) / 1000) if since else None
+    state = LifeState.OPEN if since else LifeState.OVER if over else LifeState.ENDED
+    return Life(identity, place, detail, max((of.term for of, _ in ids), default=None), state, age)
 
 
 def _now_ms() -> int:
@@ -171,9 +248,9 @@ def _name(ours: Transaction) -> str:
     return f"transaction {ours.transactional_id} (producer {ours.producer_id}, epoch {ours.producer_epoch})"
 
 
-def _unknowable(ours: Transaction) -> str:
+def _forgotten(ours: Transaction) -> str:
     return (
         f"{_name(ours)} was prepared so long ago that the cluster may have forgotten whether it was committed "
-        "(offsets.retention.minutes, transactional.id.expiration.ms). Look for its records in the output topics "
-        f"(header kafka_eos, term {ours.term}) before going on."
+        "(offsets.retention.minutes, transactional.id.expiration.ms); look for its records in the output topics "
+        f"(header kafka_eos, term {ours.term})"
     )

@@ -5,11 +5,15 @@ Rule: a limit that would break the guarantee later is an error now, with the set
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.transactions import MARKER_LIFE
 from kafka_eos.errors import ConfigError
+from kafka_eos.interfaces import Json
 
 DEFAULT_MS: Final = 3_600_000
 LONGEST_MS: Final = 2_147_483_547
@@ -28,24 +32,87 @@ def transaction_timeout_ms(rpc: Coordinators, wanted: int | None) -> int:
     return wanted if wanted is not None else min(DEFAULT_MS, broker_maximum_ms(rpc))
 
 
-def check_transactions(rpc: Coordinators, wanted: int | None) -> list[str]:
-    """ConfigError if the broker will not accept the timeout; else a notice that names the outage it survives."""
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What a job asks of its transactions, in milliseconds."""
+
+    interval: int = 0
+    """From one checkpoint to the next: so long, and longer, a transaction is open before it is prepared."""
+    margin: int = 0
+    """What must be left of the timeout when an epoch is committed; 0 where an epoch is one transaction at most."""
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Json]) -> Demands:
+        """As the engine says it to connectors; see ``JobContext.settings``."""
+        seconds = (settings.get("checkpoint_interval"), settings.get("commit_margin"))
+        return cls(*(int(value * 1000) if isinstance(value, int | float) else 0 for value in seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """For how many milliseconds a cluster remembers how a transaction ended; None if the user may not read it."""
+
+    offsets: int | None
+    ids: int | None
+
+
+def check_transactions(rpc: Coordinators, wanted: int | None, demands: Demands) -> list[str]:
+    """ConfigError if the job cannot work with this timeout; else a notice that names the outage it survives."""
     maximum = broker_maximum_ms(rpc)
     timeout = transaction_timeout_ms(rpc, wanted)
-    if timeout > LONGEST_MS:
-        raise ConfigError(f"transaction_timeout of {_span(timeout)}: librdkafka accepts at most {_span(LONGEST_MS)}.")
-    if timeout > maximum:
-        raise ConfigError(
-            f"transaction_timeout of {_span(timeout)} is more than the broker allows "
-            f"(transaction.max.timeout.ms={maximum}): with that the job would survive an outage of {_span(maximum)}. "
-            f"Set transaction.max.timeout.ms={timeout} on every broker, or pass a shorter transaction_timeout."
-        )
+    minutes, ids = rpc.broker_config("offsets.retention.minutes"), rpc.broker_config("transactional.id.expiration.ms")
+    memory = Memory(None if minutes is None else int(minutes) * 60_000, None if ids is None else int(ids))
+    if problem := refusal(timeout, maximum, demands, memory):
+        raise ConfigError(problem)
     notice = (
         f"Prepared output survives an outage of the whole job of up to {_span(timeout)} (transaction timeout). "
         "For longer ones raise transaction_timeout and the brokers' transaction.max.timeout.ms, "
         f"at most {_span(LONGEST_MS)}."
     )
     return [notice]
+
+
+def refusal(timeout: int, maximum: int, demands: Demands, memory: Memory) -> str | None:
+    """Why a job cannot work with a transaction timeout of so many milliseconds, and what to change; None if it can."""
+    given = f"transaction_timeout of {_span(timeout)}"
+    if timeout > LONGEST_MS:
+        return f"{given}: librdkafka accepts at most {_span(LONGEST_MS)}."
+    if timeout > maximum:
+        return (
+            f"{given} is more than the broker allows (transaction.max.timeout.ms={maximum}): with that the job would "
+            f"survive an outage of {_span(maximum)}. Set transaction.max.timeout.ms={timeout} on every broker, or pass "
+            "a shorter transaction_timeout."
+        )
+    if timeout <= demands.interval:
+        return (
+            f"{given} is over before the first checkpoint (checkpoint_interval is {_span(demands.interval)}): the "
+            "broker would abort the output of every epoch. Pass a longer transaction_timeout, or a shorter "
+            "checkpoint_interval."
+        )
+    if timeout <= demands.margin:
+        return (
+            f"{given} is not more than the {_span(demands.margin)} that must be left of it when an epoch of several "
+            "transactions is committed, so that none expires between two commits: no epoch could be. Pass a longer one."
+        )
+    return _forgotten(given, timeout, memory)
+
+
+def _forgotten(given: str, timeout: int, memory: Memory) -> str | None:
+    """A cluster that forgets sooner makes committed output look lost, and it would be made again."""
+    life = int(MARKER_LIFE * 1000)
+    if memory.offsets is not None and memory.offsets < max(timeout, life):
+        return (
+            f"The brokers forget after {_span(memory.offsets)} (offsets.retention.minutes={memory.offsets // 60_000}) "
+            f"whether a transaction was committed; with a {given} the job needs it for {_span(max(timeout, life))}. "
+            f"Set offsets.retention.minutes={-(-max(timeout, life) // 60_000)} or more on every broker."
+        )
+    if memory.ids is not None and memory.ids < timeout:
+        return (
+            f"The brokers forget a transactional id after {_span(memory.ids)} (transactional.id.expiration.ms="
+            f"{memory.ids}), sooner than the outage that a {given} promises to survive. Set "
+            f"transactional.id.expiration.ms={timeout} or more on every broker, or pass a shorter transaction_timeout."
+        )
+    return None
 
 
 def check_topic(rpc: Coordinators, topic: str) -> list[str]:

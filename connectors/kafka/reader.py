@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from kafka_eos.attribution import Attribution
 from kafka_eos.connectors.kafka.client import (
     EOF,
     BrokerWatch,
@@ -205,10 +206,13 @@ class KafkaReader(Generic[T]):
         raws, decode = self._columns(messages)
         values: list[T] = []
         rows: Sequence[int] = range(len(messages))
+        refused: Exception | None = None
         try:
             values.extend(map(decode, raws))
-        except Exception as error:  # noqa: BLE001 - a codec may raise anything; the row is reported, not skipped
-            rows = self._without_bad(raws, decode, values, origin, error)
+        except Exception as error:  # noqa: BLE001 - a codec may raise anything; ``reject`` judges it
+            refused = error
+        if refused is not None:
+            rows = self._without_bad(raws, decode, values, origin, refused)
         # The dict keeps the last offset of each partition: records of one partition arrive in order.
         for partition, offset in dict(zip(origin.partitions, origin.offsets, strict=True)).items():
             self._next[partition] = offset + 1
@@ -253,12 +257,13 @@ class KafkaReader(Generic[T]):
     def _without_bad(
         self, raws: Sequence[Any], decode: Callable[[Any], Any], values: list[T], origin: KafkaOrigin, error: Exception
     ) -> list[int]:
-        """Go on after a bad row: hand it to ``reject``, or raise PoisonRecord. Returns the rows that are good."""
+        """Go on after a bad row: hand it to ``reject``, or raise what that would. Returns the rows that are good."""
         good = list(range(len(values)))
         bad, end = len(values), len(raws)
         while True:
             raw = origin.raw(bad)
             if self._reject is None:
+                Attribution().expect_record(error, self._source, raw.where)
                 raise PoisonRecord(raw.where, self._source, f"{type(error).__name__}: {error}") from error
             self._reject(raw, error)
             before = len(values)

@@ -9,8 +9,6 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from kafka_eos.records import Headers
-
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -24,5 +22,5 @@ class Record(Struct, Generic[K, V], frozen=True):
 
     key: K | None
     value: V | None
-    headers: Headers = ()
+    headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp: int | None = None

@@ -1,4 +1,4 @@
-"""Decodes records that were read by another client, as the reader would have: for the audit.
+"""Decodes records that were read by another client, as the reader would have: for the audit and for tests.
 
 Rule: the decoding is the source's own; only the loop around it is new, because it starts from raw records.
 """
@@ -10,6 +10,8 @@ from typing import Any
 
 from kafka_eos.connectors.kafka.client import Message
 from kafka_eos.connectors.kafka.reader import KafkaOrigin
+from kafka_eos.connectors.kafka.records import Record
+from kafka_eos.interfaces import Codec
 from kafka_eos.records import Batch, RawRecord
 
 
@@ -32,6 +34,24 @@ def replay(
         else:
             rows.append(row)
     return Batch(values, rows, KafkaOrigin(source, raws[0].topic, messages))
+
+
+def unread(
+    topic: str, offset: int, timestamp: int, value: Any, key_codec: Codec[Any] | None, value_codec: Codec[Any]
+) -> RawRecord:
+    """The record in partition 0 of which a reader makes ``value``: a ``Record`` if there is a codec of keys.
+
+    ``timestamp`` is in milliseconds since the Unix epoch, -1 for none; a Record's own goes first. Raises what the
+    codecs raise, TypeError if a Record is wanted and it is none.
+    """
+    if key_codec is None:
+        return RawRecord(topic, 0, offset, timestamp, None, value_codec.encode(value), ())
+    if not isinstance(value, Record):
+        raise TypeError(f"expected a Record, got {type(value).__name__}")
+    key = None if value.key is None else key_codec.encode(value.key)
+    encoded = None if value.value is None else value_codec.encode(value.value)
+    time = timestamp if value.timestamp is None else value.timestamp
+    return RawRecord(topic, 0, offset, time, key, encoded, value.headers)
 
 
 def _message(raw: RawRecord) -> Message:

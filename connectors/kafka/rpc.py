@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -82,6 +83,7 @@ class Coordinators:
         self._cluster, self._patience = cluster, patience
         self._net: Any = None
         self._manager: Any = None
+        self._connecting = threading.Lock()
         self._known: dict[tuple[int, str], int] = {}
         self._end_version: int | None = None
         self._asked_why = False
@@ -183,35 +185,37 @@ class Coordinators:
     def _list_request(self, pattern: str, states: Sequence[str]) -> Callable[[], Any]:
         # Since 4.1 (KIP-1152) the broker filters; before, all ids travel and the caller filters.
         narrow = self._version(ListTransactionsRequest) >= 2
-        extra: dict[str, Any] = {"transactional_id_pattern": f"^{pattern}$", "min_version": 2} if narrow else {}
+        extra: dict[str, Any] = {"transactional_id_pattern": f"^(?:{pattern})$", "min_version": 2} if narrow else {}
         return lambda: ListTransactionsRequest(state_filters=list(states), producer_id_filters=[], **extra)
 
     # ------------------------------------------------------------ facts
 
     def marker(self, group: str, topic: str, partition: int) -> str | None:
         """Metadata of the group's last *committed* offset there; None if there is none."""
+        return self.committed(group, topic, [partition]).get(partition)
+
+    def committed(self, group: str, topic: str, partitions: Sequence[int]) -> dict[int, str]:
+        """Metadata of the group's last committed offset in each of these partitions that has one."""
 
         def request() -> Any:
             asked = OffsetFetchRequest
             topics = asked.OffsetFetchRequestGroup.OffsetFetchRequestTopics
             if self._version(OffsetFetchRequest) >= 8:
                 one = asked.OffsetFetchRequestGroup(
-                    group_id=group, topics=[topics(name=topic, partition_indexes=[partition])]
+                    group_id=group, topics=[topics(name=topic, partition_indexes=list(partitions))]
                 )
                 return asked(groups=[one], require_stable=False, min_version=8, max_version=9)
-            old = asked.OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])
+            old = asked.OffsetFetchRequestTopic(name=topic, partition_indexes=list(partitions))
             return asked(group_id=group, topics=[old], max_version=7)
 
         answer = self._ask(request, _GROUP, group, _offset_error, "OffsetFetch")
         code = _offset_error(answer)
         if code:
             _expect(code, {3, 69, 100}, f"OffsetFetch of group {group}")
-            return None
-        found = _offset_of(answer)
-        if found is None or found.committed_offset < 0:
-            return None
+            return {}
+        found = [part for part in _offsets_of(answer) if part.committed_offset >= 0]
         # confluent-kafka sends the terminating NUL of its C string along with an offset's metadata.
-        return str(found.metadata).rstrip("\0")
+        return {part.partition_index: str(part.metadata).rstrip("\0") for part in found}
 
     def transaction_version(self) -> int:
         """The finalized feature level ``transaction.version``; 0 on brokers without features."""
@@ -367,14 +371,16 @@ class Coordinators:
         return int(manager.broker_version_data.api_version(request))
 
     def _connected(self, deadline: float) -> Any:
-        if self._manager is None:
-            net = NetworkSelector(client_id="kafka-eos-coordinators")
-            net.start()
-            self._net, self._manager = net, KafkaConnectionManager(net, **connection(self._cluster, _REQUEST_MS))
-        if not self._manager.bootstrapped:
-            left = max(1, min(_REQUEST_MS, int((deadline - time.monotonic()) * 1000)))
-            self._manager.bootstrap(timeout_ms=left)
-        return self._manager
+        with self._connecting:
+            if self._manager is None:
+                net = NetworkSelector(client_id="kafka-eos-coordinators")
+                net.start()
+                self._net, self._manager = net, KafkaConnectionManager(net, **connection(self._cluster, _REQUEST_MS))
+            manager = self._manager
+            if not manager.bootstrapped:
+                left = max(1, min(_REQUEST_MS, int((deadline - time.monotonic()) * 1000)))
+                manager.bootstrap(timeout_ms=left)
+            return manager
 
 
 # ---------------------------------------------------------------- errors, one place
@@ -433,13 +439,12 @@ def _soft(code: int) -> int:
 
 def _offset_error(answer: Any) -> int:
     group = answer.groups[0] if answer.API_VERSION >= 8 else answer
-    part = _offset_of(answer)
-    return int(group.error_code or (part.error_code if part is not None else 0))
+    return int(group.error_code or next((part.error_code for part in _offsets_of(answer) if part.error_code), 0))
 
 
-def _offset_of(answer: Any) -> Any:
+def _offsets_of(answer: Any) -> list[Any]:
     group = answer.groups[0] if answer.API_VERSION >= 8 else answer
-    return next((part for topic in group.topics for part in topic.partitions), None)
+    return [part for topic in group.topics for part in topic.partitions]
 
 
 logging.getLogger("kafka").setLevel(logging.CRITICAL)

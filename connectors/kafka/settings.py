@@ -6,18 +6,12 @@ Pure. Rule: a setting that the delivery guarantee depends on cannot be overridde
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import JobContext, Json
-
-MASK = "********"
-_SECRET = re.compile(
-    r"password|passwd|secret|token|credential|jaas|private|\.pem|\.key\b|oauth.*config|_cb$", re.IGNORECASE
-)
+from kafka_eos.interfaces import JobContext
 
 _OURS = {
     "bootstrap.servers": "pass bootstrap_servers=… instead",
@@ -69,24 +63,29 @@ class Cluster:
 
 
 def cluster(servers: str | None, config: Mapping[str, Any], ctx: JobContext) -> Cluster:
-    """Resolve the bootstrap servers: the argument, else the job's setting; ConfigError if there are none."""
+    """Where a connector connects to, and how: its own arguments, else the job's settings, name by name.
+
+    ConfigError if there are no bootstrap servers, or a guarantee depends on a name in the job's ``kafka_config``.
+    """
     found = servers or ctx.settings.get("bootstrap_servers")
     if not isinstance(found, str) or not found.strip():
         raise ConfigError(
             'no Kafka cluster given: pass bootstrap_servers="host:port" to the connector, '
             "or set it for the whole job (KAFKA_EOS_BOOTSTRAP_SERVERS)."
         )
-    return Cluster(",".join(sorted(part.strip() for part in found.split(",") if part.strip())), dict(config))
+    return Cluster(
+        ",".join(sorted(part.strip() for part in found.split(",") if part.strip())), {**_of_job(ctx), **config}
+    )
 
 
-def checked(config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A copy of the user's configuration. ConfigError for a key that a guarantee depends on."""
+def _of_job(ctx: JobContext) -> dict[str, Any]:
+    given = ctx.settings.get("kafka_config")
+    return checked(given, "kafka_config") if isinstance(given, Mapping) else {}
+
+
+def checked(config: Mapping[str, Any] | None, where: str = "config") -> dict[str, Any]:
+    """A copy of the user's configuration, given as ``where``. ConfigError for a key that a guarantee depends on."""
     for key in config or {}:
         if key in _OURS:
-            raise ConfigError(f"config[{key!r}] cannot be set: {_OURS[key]}.")
+            raise ConfigError(f"{where}[{key!r}] cannot be set: {_OURS[key]}.")
     return dict(config or {})
-
-
-def masked(config: Mapping[str, Any]) -> dict[str, Json]:
-    """The configuration for people: secrets and callbacks hidden."""
-    return {key: MASK if _SECRET.search(key) or callable(value) else str(value) for key, value in config.items()}

@@ -10,23 +10,26 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
+from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.encoding import Encoder, RecordEncoder, RejectedEncoder, Timestamp, ValueEncoder
 from kafka_eos.connectors.kafka.lasting import LastingClients
-from kafka_eos.connectors.kafka.limits import check_topic, check_transactions, transaction_timeout_ms
+from kafka_eos.connectors.kafka.limits import Demands, check_topic, check_transactions, transaction_timeout_ms
 from kafka_eos.connectors.kafka.markers import MarkerGroups
+from kafka_eos.connectors.kafka.names import TransactionalId
 from kafka_eos.connectors.kafka.pool import MAX_SLOTS, WarmPool
 from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.connectors.kafka.rpc import Coordinators
-from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster, masked
+from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
 from kafka_eos.connectors.kafka.staging import Stage, Terms
 from kafka_eos.connectors.kafka.writer import PlainWriter, StagedWriter
 from kafka_eos.connectors.rejecting import RejectRow, encoded
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, Committer, Guarantee, JobContext, Json, TaskContext, Writer
-from kafka_eos.records import Batch, Headers, Rejected
+from kafka_eos.records import Batch, Headers, RawRecord, Rejected
 from kafka_eos.schemas import codec_for
+from kafka_eos.secrets import masked
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -118,7 +121,7 @@ class KafkaSink(Generic[T]):
             "bootstrap_servers": self._servers,
             "delivery": self._delivery.value,
             "transaction_timeout_ms": self._timeout_ms,
-            "config": masked(self._config),
+            "config": {**masked(self._config)},
         }
 
     def __repr__(self) -> str:
@@ -135,7 +138,7 @@ class KafkaSink(Generic[T]):
         with Coordinators(self._cluster(ctx)) as rpc:
             notices = check_topic(rpc, self.topic)
             if self._delivery is Guarantee.EXACTLY_ONCE:
-                notices += check_transactions(rpc, self._timeout_ms)
+                notices += check_transactions(rpc, self._timeout_ms, Demands.of(ctx.settings))
         return notices
 
     def writer(self, ctx: TaskContext) -> Writer[T]:
@@ -151,7 +154,8 @@ class KafkaSink(Generic[T]):
 
     def audit_log(self, ctx: JobContext) -> tuple[str, str, Mapping[str, Any]]:
         """For the audit: topic, bootstrap servers and librdkafka settings."""
-        return self.topic, self._cluster(ctx).bootstrap, self._config
+        where = self._cluster(ctx)
+        return self.topic, where.bootstrap, where.config
 
     @property
     def audit_marked(self) -> bool:
@@ -162,10 +166,19 @@ class KafkaSink(Generic[T]):
         self, batch: Batch[T], operator: str, reject: RejectRow
     ) -> tuple[Batch[T], Sequence[tuple[bytes | None, bytes | None, Headers]]]:
         """For the audit: the rows that the writer sends, and key, value and the user's headers of each."""
+        kept, written = self.written(batch, operator, reject)
+        return kept, [(record.key, record.value, record.headers) for record in written]
+
+    def written(self, batch: Batch[T], operator: str, reject: RejectRow) -> tuple[Batch[T], list[RawRecord]]:
+        """For tests: the rows that the writer sends, and the records that it makes of them, without provenance.
+
+        A timestamp of -1 is the time at which the record is sent; partition and offset are -1, only the broker knows.
+        """
         kept, columns = encoded(self._encoder, batch, operator, reject)
         keys = (key.encode() if isinstance(key, str) else key for key in columns.keys)
-        headers = columns.headers or [()] * len(kept)
-        return kept, list(zip(islice(keys, len(kept)), columns.values, headers, strict=True))
+        rows = zip(islice(keys, len(kept)), columns.values, islice(columns.timestamps, len(kept)),
+                   columns.headers or [()] * len(kept), strict=True)  # fmt: skip
+        return kept, [RawRecord(self.topic, -1, -1, time or -1, key, value, more) for key, value, time, more in rows]
 
     def _cluster(self, ctx: JobContext) -> Cluster:
         return cluster(self._servers, self._config, ctx)
@@ -181,7 +194,7 @@ class KafkaSink(Generic[T]):
 
 def _open_stage(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> Stage:
     clients, lasts = _clients(ctx, where, timeout_ms)
-    groups = f"{token(ctx.job.job, 'the job name')}.{ctx.subtask}"
+    groups = names.marker_groups(ctx.job, ctx.subtask)
     deadline = producer_config(where, clients.timeout_ms)["message.timeout.ms"] / 1000
     terms = Terms(where.scope, ctx.job.term.n, clients.timeout_ms, deadline)
     keep = clients.keep if lasts else None
@@ -213,9 +226,9 @@ def _open_clients(
         shared["kafka:slots"] = slot + 1
         return slot
 
-    job, term, owner = token(ctx.job.job, "the job name"), ctx.job.term.n, ctx.owner
+    job = ctx.job
     pool = WarmPool(
-        lambda slot: f"{job}.{term}.{owner}.{slot}",
+        lambda slot: str(TransactionalId(job.job, job.identity, job.term, ctx.owner, slot)),
         new_slot,
         {**producer_config(where, timeout), "transaction.timeout.ms": timeout},
     )

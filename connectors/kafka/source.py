@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
 
+from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.client import (
     AdminClient,
     ConsumerGroupTopicPartitions,
@@ -30,15 +31,16 @@ from kafka_eos.connectors.kafka.reader import (
     value_decoder,
 )
 from kafka_eos.connectors.kafka.records import Record
-from kafka_eos.connectors.kafka.replay import replay
+from kafka_eos.connectors.kafka.replay import replay, unread
 from kafka_eos.connectors.kafka.rpc import Coordinators, TopicFacts
-from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster, masked
+from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
 from kafka_eos.connectors.kafka.sink import topic_name
 from kafka_eos.errors import ConfigError, InputLost, RestartFromCheckpoint, Retryable
-from kafka_eos.ids import EpochId, SplitId
-from kafka_eos.interfaces import Codec, Guarantee, JobContext, Json, Positions, Reader, TaskContext
+from kafka_eos.ids import EpochId, JobIdentity, SplitId, Term
+from kafka_eos.interfaces import Codec, Guarantee, JobContext, Json, Life, Positions, Reader, TaskContext
 from kafka_eos.records import Batch, RawRecord
 from kafka_eos.schemas import codec_for
+from kafka_eos.secrets import masked
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -78,6 +80,30 @@ class KafkaSource(Generic[T]):
     ``config``    librdkafka settings (secrets are masked in all output)
     """
 
+    @overload
+    def __init__(
+        self: KafkaSource[bytes],
+        topic: str,
+        *,
+        value: None = None,
+        start: Start = "earliest",
+        bootstrap_servers: str | None = None,
+        group_id: str | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        topic: str,
+        *,
+        value: type[T] | Codec[T],
+        start: Start = "earliest",
+        bootstrap_servers: str | None = None,
+        group_id: str | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None: ...
+
     def __init__(
         self,
         topic: str,
@@ -94,27 +120,93 @@ class KafkaSource(Generic[T]):
         self._start, self._servers, self._group = start, bootstrap_servers, group_id
         self._config = checked(config)
         codec: Any = codec_for(value)
+        self._codecs: tuple[Codec[Any] | None, Codec[Any]] = None, codec
         self.value_type: Any = getattr(codec, "type", None)
         """What a stream of this source holds, for codecs between workers; None if only the codec knows."""
         self._columns: Callable[..., Any] = value_decoder(codec)
         self._admin: AdminClient | None = None
+
+    @overload
+    @classmethod
+    def records(
+        cls,
+        topic: str,
+        *,
+        key: None = None,
+        value: None = None,
+        start: Start = "earliest",
+        bootstrap_servers: str | None = None,
+        group_id: str | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> KafkaSource[Record[bytes, bytes]]: ...
+
+    @overload
+    @classmethod
+    def records(
+        cls,
+        topic: str,
+        *,
+        key: type[K] | Codec[K],
+        value: None = None,
+        start: Start = "earliest",
+        bootstrap_servers: str | None = None,
+        group_id: str | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> KafkaSource[Record[K, bytes]]: ...
+
+    @overload
+    @classmethod
+    def records(
+        cls,
+        topic: str,
+        *,
+        key: None = None,
+        value: type[V] | Codec[V],
+        start: Start = "earliest",
+        bootstrap_servers: str | None = None,
+        group_id: str | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> KafkaSource[Record[bytes, V]]: ...
+
+    @overload
+    @classmethod
+    def records(
+        cls,
+        topic: str,
+        *,
+        key: type[K] | Codec[K],
+        value: type[V] | Codec[V],
+        start: Start = "earliest",
+        bootstrap_servers: str | None = None,
+        group_id: str | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> KafkaSource[Record[K, V]]: ...
 
     @classmethod
     def records(
         cls,
         topic: str,
         *,
-        key: type[K] | Codec[K] | None = None,
-        value: type[V] | Codec[V] | None = None,
-        **options: Any,
-    ) -> KafkaSource[Record[K, V]]:
+        key: Any = None,
+        value: Any = None,
+        start: Start = "earliest",
+        bootstrap_servers: str | None = None,
+        group_id: str | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> KafkaSource[Record[Any, Any]]:
         """Whole records, with key, headers and timestamp; tombstones have value None.
 
-        ``options`` are the constructor's: start, bootstrap_servers, group_id, config.
+        ``key`` and ``value`` are types or codecs; default raw bytes. The rest is as in the constructor.
         """
-        source: KafkaSource[Record[K, V]] = KafkaSource(topic, **options)
-        source.value_type = None
-        source._columns = record_decoder(codec_for(key), codec_for(value))
+        keys, values = codec_for(key), codec_for(value)
+        source: KafkaSource[Record[Any, Any]] = KafkaSource(
+            topic, value=values, start=start, bootstrap_servers=bootstrap_servers, group_id=group_id, config=config
+        )
+        types = getattr(keys, "type", None), getattr(values, "type", None)
+        whole: Any = Record
+        source.value_type = None if None in types else whole[types]
+        source._codecs = keys, values
+        source._columns = record_decoder(keys, values)
         return source
 
     @property
@@ -128,7 +220,7 @@ class KafkaSource(Generic[T]):
             "bootstrap_servers": self._servers,
             "start": str(self._start),
             "group_id": self._group,
-            "config": masked(self._config),
+            "config": {**masked(self._config)},
         }
 
     def __repr__(self) -> str:
@@ -193,7 +285,8 @@ class KafkaSource(Generic[T]):
 
     def audit_log(self, ctx: JobContext) -> tuple[str, str, Mapping[str, Any]]:
         """For the audit: topic, bootstrap servers and librdkafka settings."""
-        return self.topic, self._cluster(ctx).bootstrap, self._config
+        where = self._cluster(ctx)
+        return self.topic, where.bootstrap, where.config
 
     def decode(
         self, source_name: str, raws: Sequence[RawRecord], reject: Callable[[RawRecord, Exception], None]
@@ -201,11 +294,15 @@ class KafkaSource(Generic[T]):
         """For the audit: what the reader makes of ``raws``; rows that ``reject`` took are left out."""
         return replay(source_name, raws, self._columns, reject)
 
+    def raw(self, value: T, offset: int, timestamp: int) -> RawRecord:
+        """For tests: the record of which the reader makes ``value``. Raises what its codec raises."""
+        return unread(self.topic, offset, timestamp, value, *self._codecs)
+
     def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
-        """Show the group's progress to lag tools; the metadata names the epoch."""
+        """Show the group's progress to lag tools; the metadata names who wrote it, and the epoch."""
+        note = names.offset_metadata(ctx, epoch)
         offsets = [
-            TopicPartition(self.topic, partition_of(split), offset_of(at), f"kafka_eos {epoch}")
-            for split, at in positions.items()
+            TopicPartition(self.topic, partition_of(split), offset_of(at), note) for split, at in positions.items()
         ]
         if not offsets:
             return
@@ -217,6 +314,16 @@ class KafkaSource(Generic[T]):
         except (Retryable, RestartFromCheckpoint, TimeoutError) as error:
             self._admin = None  # a new client finds the brokers anew
             raise Retryable(f"the group's offsets could not be written: {error}") from error
+
+    def lives(self, ctx: JobContext) -> Sequence[Life]:
+        """By the group's offsets; those of a group that others use too count only if this package wrote them."""
+        # By a request of our own: the client was seen to crash on the answer of a cluster without groups.
+        group, where = self._group or ctx.job, self._cluster(ctx)
+        partitions = range(self._facts(where).partitions)
+        with Coordinators(where) as rpc:
+            metadata = rpc.committed(group, self.topic, partitions).values()
+        told = [names.Committed.parse(each) for each in metadata]
+        return lives_of_group(ctx.job, group, [by for by in told if by is not None])
 
     def _cluster(self, ctx: JobContext) -> Cluster:
         return cluster(self._servers, self._config, ctx)
@@ -255,10 +362,31 @@ class KafkaSource(Generic[T]):
             # outage, the new leader epoch for minutes.
             self._admin = None
             raise Retryable(f"the offsets of {self.topic} could not be read: {error}") from error
-        if min(found.values(), default=0) < 0:
-            ends = self._offsets(where, facts, "latest", isolation)
-            found = {p: offset if offset >= 0 else ends[p] for p, offset in found.items()}
-        return found
+        return known_offsets(self.topic, found, at, lambda: self._offsets(where, facts, "latest", isolation))
+
+
+def known_offsets(
+    topic: str, found: Mapping[int, int], at: Start, ends: Callable[[], Mapping[int, int]]
+) -> dict[int, int]:
+    """Offsets by partition from a broker's answers at a start rule; ``ends`` is asked for those after the last record.
+
+    Raises Retryable if the broker names no offset of a beginning or an end: the end taken for the beginning would pass
+    over all that is between them.
+    """
+    unknown = sorted(partition for partition, offset in found.items() if offset < 0)
+    if unknown and not isinstance(at, datetime):
+        raise Retryable(f"the {at} offsets of {topic} are not known now, in partitions {unknown}")
+    last = ends() if unknown else {}
+    return {partition: last[partition] if partition in unknown else offset for partition, offset in found.items()}
+
+
+def lives_of_group(job: str, group: str, told: Sequence[names.Committed]) -> list[Life]:
+    """Lives of ``job`` among those who committed a group's offsets. Before identities nobody said which job it was."""
+    terms: dict[JobIdentity | None, Term] = {}
+    for by in told:
+        if by.job == job or (by.job is None and group == job):
+            terms[by.identity] = max(by.term, terms.get(by.identity, by.term))
+    return [Life(identity, f"consumer group {group!r}", "committed offsets", term) for identity, term in terms.items()]
 
 
 def _spec(at: Start) -> OffsetSpec:

@@ -10,7 +10,7 @@ Pure. One producer instance carries one transaction, so a (producer id, epoch) n
     DescribeTransactions   Ongoing, our id and epoch                     PREPARED
                            Prepare- or CompleteCommit, our epoch*        COMMITTED
                            Prepare*, not ours to read                    RETRY: the marker is still pending
-                           anything else, and the marker is not there    LOST (UNKNOWABLE once the marker may
+                           anything else, and the marker is not there    LOST (UNKNOWN once the marker may
                                                                          have expired)
 
     * with EndTxn v5 the coordinator raises the epoch by one when it ends a transaction.
@@ -74,7 +74,7 @@ class Verdict(enum.Enum):
     PREPARED = "prepared"
     COMMITTED = "committed"
     LOST = "lost"
-    UNKNOWABLE = "unknowable"
+    UNKNOWN = "unknown"
     RETRY = "retry"
     LOOK = "look"
 
@@ -131,7 +131,7 @@ def judged(ours: Transaction, seen: Description | None, marker: str | None, age:
             return Verdict.COMMITTED
         if seen.state in _PENDING:
             return Verdict.RETRY
-    return Verdict.LOST if age < MARKER_LIFE else Verdict.UNKNOWABLE
+    return Verdict.LOST if age < MARKER_LIFE else Verdict.UNKNOWN
 
 
 def needs_marker(ours: Transaction, seen: Description | None) -> bool:

@@ -28,10 +28,10 @@ def enrich(click: Click) -> Visit:
 
 pipeline = Pipeline("enrich-clicks")
 (
-    pipeline.source("clicks", KafkaSource("clicks", value=Click), on_error=dead_letter("clicks-refused"))
+    pipeline.source(KafkaSource("clicks", value=Click), name="clicks", on_error=dead_letter("clicks-refused"))
     .filter(lambda click: not click.url.startswith("/health"), name="drop-health-checks")
     .map(enrich, name="enrich")
-    .sink("visits", KafkaSink("visits", value=Visit, key=lambda visit: visit.user))
+    .sink(KafkaSink("visits", value=Visit, key=lambda visit: visit.user), name="visits")
 )
 
 if __name__ == "__main__":

@@ -19,16 +19,16 @@ class Total(BaseModel):
 
 pipeline = Pipeline("order-totals")
 (
-    pipeline.source("orders", KafkaSource("orders", value=Order))
+    pipeline.source(KafkaSource("orders", value=Order), name="orders")
     .filter(lambda o: o.status == "paid")
     .key_by(lambda o: o.user)
     .fold(
-        "total",
+        name="total",
         init=lambda: 0,
         step=lambda total, o: total + o.amount,
         emit=lambda user, total: Total(user=user, total=total),
     )
-    .sink("totals", KafkaSink("totals", value=Total, key=lambda t: t.user))
+    .sink(KafkaSink("totals", value=Total, key=lambda t: t.user), name="totals")
 )
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class Charge(ProcessFunction[str, Payment, Payment]):
 
 def tried(payments: Stream[Payment]) -> tuple[Stream[Payment], Stream[Payment]]:
     """What goes round again, and what leaves."""
-    charged = payments.key_by(lambda payment: payment.account).process("charge", Charge)
+    charged = payments.key_by(lambda payment: payment.account).process(Charge, name="charge")
     return charged.filter(lambda p: p.state == "open"), charged.filter(lambda p: p.state != "open")
 
 
@@ -48,9 +48,9 @@ def account(payment: Payment) -> str:
 
 
 pipeline = Pipeline("retries")
-done = pipeline.source("payments", KafkaSource("payments", value=Payment)).iterate("try", tried)
-done.filter(lambda p: p.state == "settled").sink("settled", KafkaSink("settled", value=Payment, key=account))
-done.filter(lambda p: p.state == "given up").sink("given-up", KafkaSink("given-up", value=Payment, key=account))
+done = pipeline.source(KafkaSource("payments", value=Payment), name="payments").iterate(tried, name="try")
+done.filter(lambda p: p.state == "settled").sink(KafkaSink("settled", value=Payment, key=account), name="settled")
+done.filter(lambda p: p.state == "given up").sink(KafkaSink("given-up", value=Payment, key=account), name="given-up")
 
 if __name__ == "__main__":
     pipeline.run()

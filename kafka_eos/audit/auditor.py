@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -324,13 +324,17 @@ class _Audit:
         differing = dict.fromkeys(blind, 0) | scan.differing(sinks)
         if not differing:
             return {}, {}
-        what = "the number of workers" if differing.keys() & self._cut.copied else "the order of records"
-        reason = f"which outputs there are may depend on {what}"
+        reason = f"which outputs there are may depend on {self._chance(differing.keys())}"
         if blind or Check.WRONG_COUNT in impossible:
             return {}, dict.fromkeys((Check.LOST, Check.UNEXPECTED), reason)
         if self._wrong_counts(visible).count or scan.doubled():
             return {}, {}
         return {sink: f"{reason}; {n} are others than the recompute's" for sink, n in differing.items()}, {}
+
+    def _chance(self, differing: Collection[str]) -> str:
+        if self._cut.copied.intersection(differing):
+            return "the number of workers"
+        return "when state expired" if self._cut.expiring.intersection(differing) else "the order of records"
 
     def _evidence(
         self, scan: Scan, impossible: Mapping[Check, str], visible: ByEpoch, hidden: ByEpoch, facts: Facts

@@ -20,16 +20,19 @@ from kafka_eos.errors import Bug, KafkaEosError
 
 _BEGUN = judge(Facts(obstacles=["this audit began and did not end: run it again"]))
 _LONGEST = 400
-_RAISED = re.compile(r"^\s*(Caused by: )?((?:[\w$]+\.)*[A-Z]\w*(?:Error|Exception|Record|Lost|Checkpoint)): (.+)", re.M)
+_RAISED = re.compile(
+    r"^\s*(Caused by: )?((?:[\w$]+\.)*[A-Z]\w*(?:Error|Exception|Record|Lost|Failed|Checkpoint)): (.+)", re.M
+)
 """A line of a Java or Python traceback that names what was raised."""
 _ADVICE = (
-    (r"ModuleNotFoundError: No module named '(pyspark|pyarrow|pandas|jinja2|matplotlib)",
-     "install what the audit needs: pip install 'kafka-eos[spark]'"),
+    (r"ModuleNotFoundError: No module named '(pyspark|pyarrow|pandas|jinja2|markupsafe|matplotlib)",
+     "install what the audit needs: pip install 'kafka-eos[audit]'"),
     (r"No space left on device|Disk quota exceeded", "free some space, or let SPARK_LOCAL_DIRS name a larger disk"),
     (r"OutOfMemoryError|Cannot allocate memory|MemoryError",
      "give it more memory (PYSPARK_SUBMIT_ARGS='--driver-memory 8g pyspark-shell')"),
     (r"OffsetOutOfRange|Some data may have been lost|data loss",
      "records went away while they were read: audit again, or lengthen the topic's retention"),
+    (r"EnvironmentFailed", "what the pipeline's own functions or codecs need is away: audit again when it is back"),
     (r"PoisonRecord", "the pipeline's own functions failed: audit with the code that made the output"),
     (r"kafka[\w.$]*TimeoutException|Cannot fetch record|DisconnectException|Failed to create new Kafka|No resolvable",
      "the brokers stopped answering: see that they run, then audit again"),

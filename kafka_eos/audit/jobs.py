@@ -169,7 +169,8 @@ class Scan:
         recompute = Recompute(self._scope.app, self._scope.cut, sinks, self._scope.streams, savepoint, self._hold)
         seen = self._firsts if self._marked else self._plain
         made = recompute.expected(self._input(self._scope.inputs), seen).where(F.col("sink").isin(*sinks))
-        made = self._comparable(made)
+        expiring = F.col("sink").isin([*self._scope.cut.expiring])
+        made = self._comparable(made).withColumn("loose", F.col("loose") | expiring)
         return self._hold(made) if self._unmarked else made
 
     @cached_property
@@ -181,6 +182,8 @@ class Scan:
         first = self._comparable(self._firsts).withColumn("there", F.lit(True))
         should = self._made.where(F.col("sink").isin([s.node for s in self._marked]))
         pairs = first.join(should.withColumn("should", F.lit(True)), ["sink", "id"], "full")
+        # An output may carry a number that its operator gives no longer; nothing is known of that.
+        pairs = pairs.withColumn("update", F.when(F.col("e_update").isNotNull(), F.col("update")))
         place = (F.coalesce(F.col(a), F.col(b)).cast("string") for a, b in _PLACES)
         series = F.when(F.col("grp").isNotNull(), F.col("grp")).otherwise(F.xxhash64(*place))
         strict = F.col("there") & F.col("should") & ~F.col("loose")

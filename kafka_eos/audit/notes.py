@@ -37,7 +37,8 @@ def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mappin
     if loose:
         said.append(
             f"{loose} outputs belong to keys whose input comes from several partitions, or from a loop, and whose "
-            "order the outputs do not tell; for them existence was compared, values were not."
+            "order the outputs do not tell, or lie behind state with a time to live; for them existence was compared, "
+            "values were not."
         )
     if cut.serial:
         said.append("The plan keeps state in several places one after the other; it was recomputed in one task.")
@@ -54,6 +55,11 @@ def _shape(subject: Subject, cut: Cut, unsure: set[str]) -> list[str]:
         said.append(
             f"Of {', '.join(sorted(totals))}, which a fold with merge= fills, the last value of each key was "
             "compared, and the update numbers; what a key had at the end of earlier epochs was not recomputed."
+        )
+    if expiring := (cut.expiring & sinks) - unsure:
+        said.append(
+            f"{', '.join(sorted(expiring))}: their values depend on when state with a time to live had expired, which "
+            "follows from when, and beside which other records, the input was read. A recompute cannot know it."
         )
     if copied := sorted(cut.copied & sinks):
         said.append(

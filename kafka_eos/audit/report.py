@@ -5,6 +5,7 @@ Rule: values that come from records or from the user's program are escaped; the 
 
 from __future__ import annotations
 
+import functools
 import json
 import platform
 import time
@@ -17,6 +18,8 @@ from typing import Any
 
 from kafka_eos.audit.timeline import partition_bars, timeline
 from kafka_eos.audit.verdict import Check, Evidence, Verdict
+from kafka_eos.protocol.dead_letters import described
+from kafka_eos.records import Tally
 
 _PACKAGES = ("confluent-kafka", "pyspark", "pyarrow")
 
@@ -69,6 +72,7 @@ def as_json(verdict: Verdict, context: Context) -> dict[str, Any]:
             "restarts": facts.restarts,
             "kills": facts.kills,
         },
+        "dead_letters": _dead_letters(context.events),
         "checks": [_check(check, verdict) for check in Check],
         "not_audited": dict(facts.not_audited),
         "notes": list(facts.notes),
@@ -77,6 +81,14 @@ def as_json(verdict: Verdict, context: Context) -> dict[str, Any]:
         "traceback": verdict.traceback,
         **context.extra,
     }
+
+
+def _dead_letters(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """By source and operator, as the history tells of epochs that were committed."""
+    committed = {event.get("epoch") for event in events if event.get("event") == "committed"}
+    told = {e.get("epoch"): e.get("counts", {}) for e in events if e.get("event") == "dead-letters"}
+    counted = (Tally(refused=counts) for epoch, counts in told.items() if epoch in committed)
+    return functools.reduce(Tally.plus, counted, Tally()).refused
 
 
 def _check(check: Check, verdict: Verdict) -> dict[str, Any]:
@@ -122,6 +134,7 @@ def as_html(content: Mapping[str, Any], context: Context) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["letters"] = described
     environment.filters["number"] = lambda n: "–" if n is None else f"{n:,}".replace(",", "\u202f")
     # Our own drawing from numbers and fixed words: the only markup that is not escaped.
     picture = timeline(context.events)

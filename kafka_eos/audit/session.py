@@ -10,14 +10,15 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_eos.devbroker.jars import fetch_jars
 from kafka_eos.devbroker.java import find_java
 from kafka_eos.errors import ConfigError
+from kafka_eos.extras import expect_extra
 from kafka_eos.spark.live import is_live, is_submitted, submitted_session
+from kafka_eos.spark.session import check_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,12 +42,14 @@ def session(
     found = given or submitted_session()
     if found is not None:
         _require_connector(found)
+        check_python(found)
         yield found
         return
     progress("starting Spark")
     own = open_session(master=master, python_path=python_path, long=long)
     try:
         _require_connector(own)
+        check_python(own)
         yield own
     finally:
         own.stop()
@@ -66,7 +69,7 @@ def open_session(
     for minutes of work; ``partitions`` of shuffles are the least. ConfigError if Java or pyspark is missing, or if
     the program has a session: the audit would take its settings, and end it.
     """
-    _require_pyspark()
+    expect_extra("audit", "the audit")
     if is_live():
         raise ConfigError(
             "this program has a live Spark session: pass it to the audit (spark=…; it needs the jars that `kafka-eos "
@@ -95,11 +98,6 @@ def open_session(
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     return spark
-
-
-def _require_pyspark() -> None:
-    if find_spec("pyspark") is None:
-        raise ConfigError("the audit runs on PySpark, which is not installed: pip install 'kafka-eos[spark]'")
 
 
 def _require_connector(spark: SparkSession) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeGuard, cast
 from kafka_eos.interfaces import JobContext
 from kafka_eos.interfaces import Sink as SinkConnector
 from kafka_eos.operators.chain import refuser
+from kafka_eos.operators.process import declared
 from kafka_eos.plan import (
     Exchange,
     Filter,
@@ -27,6 +28,7 @@ from kafka_eos.plan import (
     Partitioning,
     Plan,
     Process,
+    Reduce,
     Sink,
     Source,
     Union,
@@ -249,6 +251,13 @@ class Cut:
         letters = self.letters if self.shuffled.intersection(self.stages) else ()
         return frozenset({*self.below, *letters} - {*self.summed}) if not self.steady else frozenset()
 
+    # ------------------------------------------------------------ state that expires
+
+    @cached_property
+    def expiring(self) -> frozenset[str]:
+        """Nodes whose rows depend on what had expired when a record came: on when, and beside what, it was read."""
+        return descendants(self.plan, [node.name for node in self.plan.nodes if expires(node)])
+
     # ------------------------------------------------------------ folds in two phases
 
     @cached_property
@@ -272,6 +281,8 @@ class Cut:
             node = self.whole.node(node.inputs[0])
         if node not in self.merging:
             return False
+        if node.ttl is not None:
+            return False
         key_by = self.whole.node(node.inputs[0])
         assert isinstance(key_by, KeyBy)  # the first phase
         above = [other.name for other in self.plan.nodes if other.stateful and other.name != node.name]
@@ -293,6 +304,13 @@ class Cut:
         """Exchanges that make copies; one worker makes none."""
         nodes = [node.name for node in self.plan.exchanges if node.partitioning is Partitioning.BROADCAST]
         return tuple(nodes) if self.parallelism > 1 else ()
+
+
+def expires(node: Node) -> bool:
+    """Does the node have state with a time to live? Asks a process function, by opening one."""
+    if isinstance(node, Fold | Reduce):
+        return node.ttl is not None
+    return isinstance(node, Process) and any(state.ttl is not None for state in declared(node.factory, node.key_codec))
 
 
 def captured(stage: str) -> str:

@@ -64,7 +64,11 @@ class PyArrowStore:
     def list(self, directory: str) -> Sequence[str]:
         return self._entries(self._path(directory))
 
-    def delete(self, name: str) -> None:
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._delete(name)
+
+    def _delete(self, name: str) -> None:
         directory, _, plain = self._path(name).rpartition("/")
         if plain not in self._entries(directory):
             return

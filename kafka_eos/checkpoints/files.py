@@ -115,6 +115,12 @@ def link(source: Path, target: Path) -> bool:
     return True
 
 
+def sync(path: Path) -> None:
+    """Make the content of a file durable, whoever wrote it."""
+    with opened(path) as fd:
+        os.fsync(fd)
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

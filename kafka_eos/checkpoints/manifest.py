@@ -1,8 +1,9 @@
-"""The records of a job (manifest, receipt, claim, base) and their durable form.
+"""The records of a job (identity, manifest, receipt, claim, base) and their durable form.
 
 One header line, then JSON:  ``kafka-eos <format> <version> <length of the body> <sha256>``. The checksum
 covers the header up to itself and the body. ``schemas/*.avsc`` describe the bodies.
-Rule: a record is believed only if header, checksum, job and name agree; anything else names the object.
+Rule: a record is believed only if header, checksum, job and name agree; anything else names the object. Whose life
+a record is of (``identity``) is for its reader to compare: see ``expect_life``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 
 from kafka_eos.checkpoints import paths
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import CheckpointStorage, Committable, FileRef, InFlight, Outcome, Positions, StateHandle
 
 _HEADER = re.compile(rb"(kafka-eos ([a-z]{1,20}) ([0-9]{1,9}) ([0-9]{1,18}) )([0-9a-f]{64})")
@@ -36,12 +37,32 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         raise NotImplementedError(type(self).__name__)
 
 
+class Identity(Record, frozen=True, kw_only=True):
+    """Which life of its name the job of this directory is; created once, at its first start."""
+
+    FORMAT: ClassVar[str] = "identity"
+
+    identity: str
+    nameless: bool
+    """The directory is older than identities: output without one in its name is this job's."""
+    at: int
+    """Milliseconds since the Unix epoch."""
+
+    @property
+    def name(self) -> str:
+        return paths.IDENTITY
+
+    @property
+    def id(self) -> JobIdentity:
+        return JobIdentity(self.identity)
+
+
 class Manifest(Record, frozen=True, kw_only=True):
     """One decided epoch: what was read up to where, the state then, and the output that is promised."""
 
     FORMAT: ClassVar[str] = "manifest"
-    VERSION: ClassVar[int] = 2
-    """2: with rows under way. Version 1 is read as one without."""
+    VERSION: ClassVar[int] = 3
+    """3: with the job's identity. 2: with rows under way. Older ones are read as without."""
 
     epoch: int
     term: int
@@ -57,6 +78,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     committables: tuple[Committable, ...]
     in_flight: tuple[InFlight, ...] = ()
     """Rows between subtasks that belong to the snapshot; they are processed before anything that is read."""
+    identity: str | None = None
+    """Which life of the job's name decided it; None in a manifest that is older than identities."""
 
     @property
     def id(self) -> EpochId:
@@ -102,11 +125,14 @@ class Claim(Record, frozen=True, kw_only=True):
     """A supervisor took a term. ``at`` is in milliseconds since the Unix epoch."""
 
     FORMAT: ClassVar[str] = "claim"
+    VERSION: ClassVar[int] = 2
+    """2: with the job's identity. An older one is read as without."""
 
     term: int
     host: str
     pid: int
     at: int
+    identity: str | None = None
 
     @property
     def name(self) -> str:
@@ -166,6 +192,17 @@ def publish(storage: CheckpointStorage, record: Record) -> None:
 def load(storage: CheckpointStorage, kind: type[R], name: str, job: str) -> R:
     """``decode`` what is stored under ``name``. FileNotFoundError if absent."""
     return decode(kind, name, storage.read(name), job)
+
+
+def expect_life(manifest: Manifest, identity: Identity) -> Manifest:
+    """Return ``manifest`` if this life of the job's name decided it; else CorruptCheckpoint."""
+    if manifest.identity == identity.identity or (manifest.identity is None and identity.nameless):
+        return manifest
+    decided = "a version without identities" if manifest.identity is None else f"life {manifest.identity}"
+    raise CorruptCheckpoint(
+        f"{manifest.name} was decided by {decided} of job {manifest.job!r}, but this directory is that of life "
+        f"{identity.identity} ({paths.IDENTITY}): directories of two jobs were mixed. Restore this one from a copy."
+    )
 
 
 def _body(kind: type[Record], name: str, data: bytes) -> bytes:

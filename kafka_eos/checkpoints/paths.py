@@ -10,7 +10,7 @@
     requests/<token>.json             what somebody asks the running job to do
     requests/<token>.done.json        what became of it
     history.jsonl                     what happened, for people; nothing depends on it
-    identity.json                     the job's own name, where it is made at the first start (Structured Streaming)
+    identity.json                     which life of its name the job is (of a streaming query: its name in Kafka)
     probe                             shows at every start that the store replaces nothing; see ``remote``
     history/<started>-<writer>-<lines>.jsonl   the same where nothing can be appended to; see ``remote``
 
@@ -33,6 +33,8 @@ from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, Term
 
 LOCK = "lock"
+JVM_LOCK = "lock.jvm"
+"""Of a Structured Streaming query: held by its driver's Java process."""
 HISTORY = "history.jsonl"
 IDENTITY = "identity.json"
 SEGMENTS = "history"

@@ -6,6 +6,7 @@ that here. Rule: a name appears once and whole. Nothing is ever written into an 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import secrets
 import threading
@@ -16,7 +17,7 @@ from typing import Protocol
 
 from kafka_eos import failpoints
 from kafka_eos.checkpoints import files, paths
-from kafka_eos.checkpoints.storage import altered, complete_lines, expect
+from kafka_eos.checkpoints.storage import altered, complete_lines, expect, expect_size
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.interfaces import FileRef
 
@@ -26,6 +27,8 @@ SEGMENT_LINES = 200
 
 class Store(Protocol):
     """Named bytes in one place. What is listed is complete; a call sees everything that ended before it began.
+
+    What can be seen is durable, whoever wrote it, and so is a removal that was confirmed.
 
     Errors of the network and of the store are OSError, of rights PermissionError, of the address ConfigError.
     """
@@ -45,8 +48,8 @@ class Store(Protocol):
     def list(self, directory: str) -> Sequence[str]:
         """Plain names in a directory, in any order. Of an absent one: none."""
 
-    def delete(self, name: str) -> None:
-        """At once and whole. Absent is fine."""
+    def delete(self, names: Sequence[str]) -> None:
+        """Each at once and whole, in any order, in as few requests as the store needs. Absent is fine."""
 
     def sweep(self) -> None:
         """Remove what killed writers left, which nothing lists."""
@@ -93,7 +96,10 @@ class RemoteStorage:
         return sorted(f"{prefix}/{name}" for name in self._store.list(prefix))
 
     def delete(self, name: str) -> None:
-        self._store.delete(paths.inside(name))
+        self.delete_all([name])
+
+    def delete_all(self, names: Sequence[str]) -> None:
+        self._store.delete([paths.inside(name) for name in names])
 
     def upload(self, path: Path, name: str) -> FileRef:
         with files.opened(path) as fd:
@@ -113,6 +119,15 @@ class RemoteStorage:
 
     def check(self, ref: FileRef) -> None:
         expect(ref, files.digest_of(self._stored(ref)))
+
+    def look(self, ref: FileRef) -> None:
+        name = paths.shared_name(ref.sha256)
+        size = self._store.size(name)
+        if size is None and name in self.list(paths.SHARED):
+            raise OSError(errno.EIO, "the store lists the object and does not tell its size", name)
+        if size is None:
+            raise altered(ref, "the file is missing")
+        expect_size(ref, size)
 
     def append(self, name: str, line: str) -> None:
         if name != paths.HISTORY:
@@ -163,7 +178,7 @@ class _Segment:
             self._lines.append(line)
             before, self._written = self._written, self._write(len(self._lines))
             if before:
-                self._store.delete(paths.segment_name(self._segment, before))
+                self._store.delete([paths.segment_name(self._segment, before)])
 
     def _write(self, count: int) -> int:
         self._store.create(paths.segment_name(self._segment, count), "".join(f"{x}\n" for x in self._lines).encode())

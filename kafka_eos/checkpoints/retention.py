@@ -2,19 +2,26 @@
 
 ``history`` and ``plan`` are pure: facts in, names out. ``gather`` reads the facts, ``apply`` deletes.
 Rule: a file goes only after every manifest that names it, and a manifest only after the receipt of a newer
-one. A crash between two deletions leaves every retained manifest whole, and the rest for the next round.
+one. A crash between two deletions leaves every manifest that is still there whole, and the rest for the next round;
+so does a power cut, because each batch is durable before the next begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
 
 from kafka_eos import failpoints
 from kafka_eos.checkpoints import manifest, paths
+from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.errors import Bug
 from kafka_eos.ids import EpochId, Term
 from kafka_eos.interfaces import CheckpointStorage
+
+BATCH: Final = 500
+"""Names that are deleted at once, so files that are deleted after one look at who owns the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +106,27 @@ def bases(storage: CheckpointStorage, job: str) -> dict[Term, EpochId | None]:
     return {t: manifest.load(storage, manifest.Base, paths.base_name(t), job).resumed_id for t in terms}
 
 
-def apply(storage: CheckpointStorage, names: Sequence[str], ensure_owner: Callable[[], None]) -> None:
-    """Delete in the order of ``plan``. Stopping anywhere is safe. ``ensure_owner`` is asked before each file."""
+def apply(storage: JobStorage, names: Sequence[str], ensure_owner: Callable[[], None]) -> None:
+    """Delete in the order of ``plan``. Stopping anywhere is safe. ``ensure_owner`` is asked once a batch of files."""
     failpoints.hit("retention.before")
-    for name in names:
-        if name.startswith(f"{paths.SHARED}/"):
+    for batch in batches(names):
+        if batch[0].startswith(f"{paths.SHARED}/"):
             ensure_owner()
-        storage.delete(name)
+        storage.delete_all(batch)
         failpoints.hit("retention.between")
 
 
+def batches(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """``names`` in their order, cut so that each batch holds objects of one kind and at most ``BATCH`` of them."""
+    found: list[tuple[str, ...]] = []
+    for _, kind in groupby(names, key=lambda name: name.partition("/")[0]):
+        some = tuple(kind)
+        found += [some[at : at + BATCH] for at in range(0, len(some), BATCH)]
+    return found
+
+
 def retain(
-    storage: CheckpointStorage,
+    storage: JobStorage,
     job: str,
     keep: int,
     ensure_owner: Callable[[], None],
@@ -121,8 +137,10 @@ def retain(
     It is asked once the files are listed: what a newer term stores is then not among them.
 
     The trap: an upload that finds its content stored already does not write it again. Call this while no
-    upload is under way (after the receipt, before the next barrier), or pass what is in flight. A newer term's that
-    begins meanwhile can be hit between the question and the deletion of that very file, and then only.
+    upload is under way (after the receipt, before the next barrier), or pass what is in flight. An upload of a newer
+    term can be hit by the batch that is being deleted when that term is claimed, and by no later one: who owns the job
+    is asked before each. That term would have to claim the job, recover, process and upload the very content of a file
+    that no manifest names, all while one batch is deleted; its next recovery would name the file.
     """
     facts = gather(storage, job)
     ensure_owner()

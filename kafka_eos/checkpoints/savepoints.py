@@ -25,7 +25,7 @@ from typing import ClassVar
 from kafka_eos import failpoints
 from kafka_eos.checkpoints import files, manifest, paths, retention
 from kafka_eos.checkpoints.manifest import Manifest, Record
-from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.checkpoints.storage import LocalFiles
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.interfaces import CheckpointStorage, FileRef, InFlight, Positions, StateHandle
 
@@ -36,6 +36,8 @@ class Savepoint(Record, frozen=True, kw_only=True):
     """What ``savepoint.json`` holds. ``id`` is random: it tells two savepoints apart wherever they are copied."""
 
     FORMAT: ClassVar[str] = "savepoint"
+    VERSION: ClassVar[int] = 2
+    """2: with the identity of the job. An older one is read as without."""
 
     id: str
     epoch: int
@@ -52,6 +54,8 @@ class Savepoint(Record, frozen=True, kw_only=True):
     """The state, in the memory backend's row format; large state is several handles of an operator."""
     in_flight: tuple[InFlight, ...] = ()
     """Rows between subtasks that belong to the epoch."""
+    identity: str | None = None
+    """Which life of the job's name it is of; None if it is older than identities, or was not made of a job."""
 
     @property
     def name(self) -> str:
@@ -82,15 +86,15 @@ class Origin(Record, frozen=True, kw_only=True):
         return paths.ORIGIN
 
 
-class SavepointFiles(LocalStorage):
+class SavepointFiles(LocalFiles):
     """The files of a savepoint as a storage: state is stored into it while it is made, and restored from it.
 
     ``ordered`` says that files of rows are in key order, as in every savepoint.
     """
 
     def __init__(self, root: Path, *, ordered: bool = True) -> None:
-        # Not the parent's: it would make the directories of a job.
-        self.root, self.ordered = root, ordered
+        super().__init__(root)
+        self.ordered = ordered
 
     def path_of(self, ref: FileRef) -> Path:
         """Where the content of a file is."""
@@ -314,6 +318,7 @@ def drop(path: Path) -> None:
     path = path.resolve()
     gone = path.parent / f"{_STAGE}{secrets.token_hex(8)}"
     os.rename(path, gone)
+    files.sync_directory(path.parent)
     shutil.rmtree(gone)
 
 

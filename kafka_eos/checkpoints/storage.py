@@ -29,6 +29,12 @@ class JobStorage(CheckpointStorage, Protocol):
     def check(self, ref: FileRef) -> None:
         """Read a stored file; CorruptCheckpoint, naming it, if it is absent or not what was stored."""
 
+    def look(self, ref: FileRef) -> None:
+        """As ``check`` by existence and size alone: no byte of the file is read, however large it is."""
+
+    def delete_all(self, names: Sequence[str]) -> None:
+        """Delete many, in any order; absent is fine. Durable on return. After an OSError any of them may be left."""
+
     def append(self, name: str, line: str) -> None:
         """Add a line to a log. Not synced. A line torn by a crash stays alone on its line."""
 
@@ -42,30 +48,20 @@ class JobStorage(CheckpointStorage, Protocol):
         """
 
 
-class LocalStorage:
-    """A directory on a local file system that has hard links and honours fsync.
+class LocalFiles:
+    """Objects in a directory of a local file system that honours fsync. It makes nothing until it is asked to.
 
-    The supervisor and its workers each open it. ``publish`` that raises anything but FileExistsError leaves
-    open whether the object exists: only a recovery may decide that.
+    ``publish`` that raises anything but FileExistsError leaves open whether the object exists: only a recovery may
+    decide that. What a recovery can see must be durable, so the next ``publish``, with which a recovery begins, first
+    syncs the directory that could not be synced.
     """
 
     def __init__(self, root: Path) -> None:
-        root.parent.mkdir(parents=True, exist_ok=True)
         self.root = root
-        for directory in (root, *(root / name for name in paths.DIRECTORIES)):
-            files.make_directory(directory)
-        for directory in (root.parent, root):
-            files.sync_directory(directory)
-
-    def tidy(self) -> None:
-        """As ``JobStorage``. Also makes durable what dead processes linked before they died."""
-        for directory in (self.root / name for name in paths.DIRECTORIES):
-            for entry in directory.iterdir():
-                if entry.name.startswith(files.TEMPORARY):
-                    entry.unlink(missing_ok=True)
-            files.sync_directory(directory)
+        self._unsynced: set[Path] = set()
 
     def publish(self, name: str, data: bytes) -> None:
+        self._sync_what_failed()
         target = self._path(name)
         passed: Callable[[str], None] = failpoints.hit if paths.is_manifest(name) else _unobserved
         with self._staging(target.parent) as temporary:
@@ -76,7 +72,7 @@ class LocalStorage:
                 passed("manifest.synced")
             os.link(temporary, target, follow_symlinks=False)
             passed("manifest.renamed")
-        files.sync_directory(target.parent)
+        self._sync(target.parent)
         passed("manifest.published")
 
     def read(self, name: str) -> bytes:
@@ -90,6 +86,13 @@ class LocalStorage:
     def delete(self, name: str) -> None:
         self._path(name).unlink(missing_ok=True)
 
+    def delete_all(self, names: Sequence[str]) -> None:
+        gone = [self._path(name) for name in names]
+        for path in gone:
+            path.unlink(missing_ok=True)
+        for directory in sorted({path.parent for path in gone}):
+            files.sync_directory(directory)
+
     def upload(self, path: Path, name: str) -> FileRef:
         """As ``CheckpointStorage``. A file that is private to this user gets a second name here: it must not change.
 
@@ -99,8 +102,11 @@ class LocalStorage:
             sha256, size = files.digest(fd)
             ref = FileRef(paths.plain_file_name(name), sha256, size)
             target = self._path(paths.shared_name(sha256))
-            if not self._holds(ref, target):
-                self._place(path, fd, ref, target)
+            if not self._holds(ref, target) and self._place(path, fd, ref, target):
+                return ref
+        # Another process stored the same content, and may not have come to its syncs yet.
+        files.sync(target)
+        files.sync_directory(target.parent)
         return ref
 
     def fetch(self, ref: FileRef, target: Path) -> None:
@@ -118,6 +124,10 @@ class LocalStorage:
         with self._shared(ref) as fd:
             expect(ref, files.digest(fd))
 
+    def look(self, ref: FileRef) -> None:
+        with self._shared(ref) as fd:
+            expect_size(ref, os.fstat(fd).st_size)
+
     def append(self, name: str, line: str) -> None:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(self._path(name), flags, 0o600)
@@ -133,6 +143,18 @@ class LocalStorage:
             return complete_lines(self.read(name))
         except FileNotFoundError:
             return []
+
+    def _sync(self, directory: Path) -> None:
+        try:
+            files.sync_directory(directory)
+        except OSError:
+            self._unsynced.add(directory)
+            raise
+
+    def _sync_what_failed(self) -> None:
+        while self._unsynced:
+            # Taken out first: another thread that fails meanwhile adds it again.
+            self._sync(self._unsynced.pop())
 
     def _path(self, name: str) -> Path:
         return self.root / paths.inside(name)
@@ -176,7 +198,8 @@ class LocalStorage:
             raise altered(ref, f"{found.st_size} bytes, not {ref.size}")
         return True
 
-    def _place(self, path: Path, fd: int, ref: FileRef, target: Path) -> None:
+    def _place(self, path: Path, fd: int, ref: FileRef, target: Path) -> bool:
+        """Store a file, durably. False if somebody has stored the same content a moment ago."""
         with self._staging(target.parent) as temporary:
             try:
                 if not self._linked(path, fd, target):
@@ -186,9 +209,9 @@ class LocalStorage:
                         os.fsync(out)
                     os.link(temporary, target, follow_symlinks=False)
             except FileExistsError:
-                # Another subtask stored the same content a moment ago; its name is as good as ours.
-                pass
+                return False
         files.sync_directory(target.parent)
+        return True
 
     @staticmethod
     def _linked(path: Path, fd: int, target: Path) -> bool:
@@ -197,6 +220,26 @@ class LocalStorage:
         # Content first, then the name: after a power cut the name must not stand for less.
         os.fsync(fd)
         return files.link(path, target)
+
+
+class LocalStorage(LocalFiles):
+    """The directory of a job, on a file system that has hard links. The supervisor and its workers each open it."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        root.parent.mkdir(parents=True, exist_ok=True)
+        for directory in (root, *(root / name for name in paths.DIRECTORIES)):
+            files.make_directory(directory)
+        for directory in (root.parent, root):
+            files.sync_directory(directory)
+
+    def tidy(self) -> None:
+        """As ``JobStorage``. Also makes durable what dead processes linked before they died."""
+        for directory in (self.root / name for name in paths.DIRECTORIES):
+            for entry in directory.iterdir():
+                if entry.name.startswith(files.TEMPORARY):
+                    entry.unlink(missing_ok=True)
+            files.sync_directory(directory)
 
 
 class MemoryStorage:
@@ -225,6 +268,10 @@ class MemoryStorage:
     def delete(self, name: str) -> None:
         self.objects.pop(paths.inside(name), None)
 
+    def delete_all(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.delete(name)
+
     def upload(self, path: Path, name: str) -> FileRef:
         data = path.read_bytes()
         ref = FileRef(paths.plain_file_name(name), hashlib.sha256(data).hexdigest(), len(data))
@@ -239,6 +286,9 @@ class MemoryStorage:
     def check(self, ref: FileRef) -> None:
         self._checked(ref)
 
+    def look(self, ref: FileRef) -> None:
+        expect_size(ref, len(self._stored(ref)))
+
     def append(self, name: str, line: str) -> None:
         self._logs[name] = self._logs.get(paths.inside(name), "") + line + "\n"
 
@@ -249,22 +299,29 @@ class MemoryStorage:
         """Nothing outlives a process here."""
 
     def _checked(self, ref: FileRef) -> bytes:
-        name = paths.shared_name(ref.sha256)
-        try:
-            data = self.objects[name]
-        except KeyError:
-            raise CorruptCheckpoint(f"{name} ({ref.name}): the file is missing") from None
+        data = self._stored(ref)
         expect(ref, (hashlib.sha256(data).hexdigest(), len(data)))
         return data
+
+    def _stored(self, ref: FileRef) -> bytes:
+        try:
+            return self.objects[paths.shared_name(ref.sha256)]
+        except KeyError:
+            raise altered(ref, "the file is missing") from None
 
 
 def expect(ref: FileRef, found: tuple[str, int]) -> None:
     """CorruptCheckpoint, naming the file, unless ``found`` (SHA-256 in hex, bytes) is what ``ref`` says."""
     sha256, size = found
-    if size != ref.size:
-        raise altered(ref, f"{size} bytes, not {ref.size}")
+    expect_size(ref, size)
     if sha256 != ref.sha256:
         raise altered(ref, "the content does not match its checksum")
+
+
+def expect_size(ref: FileRef, size: int) -> None:
+    """CorruptCheckpoint, naming the file, unless it has as many bytes as ``ref`` says."""
+    if size != ref.size:
+        raise altered(ref, f"{size} bytes, not {ref.size}")
 
 
 def altered(ref: FileRef, what: str) -> CorruptCheckpoint:

@@ -1,17 +1,30 @@
-"""Compare what is stored with what was written, down to the last byte of every state file.
+"""Compare what is stored with what was written: state files by existence and size, or down to their last byte.
 
 Rule: verifying reports, it does not decide. The list names each object once with what is wrong with it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from kafka_eos.checkpoints import manifest, paths
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, R, Receipt, Record
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.interfaces import FileRef
+
+AT_ONCE = 8
+"""State files that are looked at, or read, at the same time."""
+
+Progress = Callable[[int, int], None]
+"""Told after each file: bytes of those that are done, and of all. What it raises ends the work."""
+
+
+def nobody(done: int, total: int) -> None:
+    """Nobody is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +41,19 @@ class Problem:
 def verify_manifest(storage: JobStorage, name: str, job: str) -> list[Problem]:
     """Problems of a manifest and of every file that it names; empty if it can be restored."""
     found = _record(storage, Manifest, name, job)
-    return [found] if isinstance(found, Problem) else verify_files(storage, found)
+    if isinstance(found, Problem):
+        return [found]
+    return verify_files(storage, manifest.named_files(found.states, found.in_flight))
 
 
-def verify_files(storage: JobStorage, found: Manifest) -> list[Problem]:
-    """Problems of the files that a manifest names."""
-    parts = [*(state.files for state in found.states), *(rows.files for rows in found.in_flight)]
-    refs = {file.sha256: file for files in parts for file in files}
-    return [problem for ref in refs.values() for problem in _file(storage, ref)]
+def look_at_files(storage: JobStorage, files: Mapping[str, FileRef]) -> list[Problem]:
+    """Files, by SHA-256, that are missing or of another size. Reads no byte of them; OSError if the store is away."""
+    return _each(storage.look, files, nobody)
+
+
+def verify_files(storage: JobStorage, files: Mapping[str, FileRef], told: Progress = nobody) -> list[Problem]:
+    """Files, by SHA-256, that are not what was stored. Reads every byte, of several files at a time."""
+    return _each(storage.check, files, told)
 
 
 def verify_job(storage: JobStorage, job: str) -> list[Problem]:
@@ -62,9 +80,24 @@ def _only_problem(found: Record | Problem) -> list[Problem]:
     return [found] if isinstance(found, Problem) else []
 
 
-def _file(storage: JobStorage, ref: FileRef) -> list[Problem]:
+def _each(look: Callable[[FileRef], None], files: Mapping[str, FileRef], told: Progress) -> list[Problem]:
+    problems: list[Problem] = []
+    total, done = sum(ref.size for ref in files.values()), 0
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="verify") as pool:
+        try:
+            for ref, found in zip(files.values(), pool.map(partial(_file, look), files.values()), strict=True):
+                problems += found
+                done += ref.size
+                told(done, total)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return problems
+
+
+def _file(look: Callable[[FileRef], None], ref: FileRef) -> list[Problem]:
     try:
-        storage.check(ref)
+        look(ref)
     except CorruptCheckpoint as error:
         return [Problem(paths.shared_name(ref.sha256), str(error))]
     return []

@@ -1,56 +1,99 @@
 """The ``kafka-eos`` command: one file a command, all of them thin.
 
-Rule: a user's mistake ends in one paragraph that says what to do next and exit code 2, never in a traceback.
+Rule: a user's mistake ends in one paragraph that says what to do next and exit code 2, never in a traceback. The file
+of a command is imported when the command is called; to list the commands the table here is enough.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from kafka_eos import __version__
-from kafka_eos.cli import audit, broker, checkpoints, demo, doctor, explain, jars, run, savepoint, state
 from kafka_eos.cli.ending import explained
-from kafka_eos.cli.output import console
+
+_COMMANDS = {
+    "run": ("run:run", "Run a pipeline, exactly-once, until it is stopped."),
+    "stop": (
+        "savepoint:stop",
+        "Stop a running job: it takes a last checkpoint, commits it, and ends with nothing open.",
+    ),
+    "explain": (
+        "explain:explain",
+        "Print the graph, the guarantee of every path with its reason, and each setting with its origin.",
+    ),
+    "audit": (
+        "audit:audit",
+        "Read the input and output topics and files with Spark, recompute every output, and compare.",
+    ),
+    "audit topics": (
+        "audit:topics",
+        "Audit any topics, whoever wrote them: duplicates, losses, order, aborted records, a recompute in SQL.",
+    ),
+    "doctor": (
+        "doctor:doctor",
+        "List open transactions and staged files of this job's name, oldest first; end them when asked.",
+    ),
+    "demo": (
+        "demo:demo",
+        "Start a real Kafka, run a job, kill it again and again under load, then audit what it wrote.",
+    ),
+    "jars": (
+        "jars:jars",
+        "Print the jars that Spark needs to read and write Kafka, fetched if need be, as `--jars` takes them.",
+    ),
+    "checkpoints": ("checkpoints:app", "List, show and verify the checkpoints of a job."),
+    "savepoint": (
+        "savepoint:app",
+        "Make, list and drop savepoints: copies of a job's progress that it can begin with.",
+    ),
+    "state": ("state:app", "List and read the state of a savepoint or checkpoint; the job need not run."),
+    "broker": ("broker:app", "Start, stop and look at a local Kafka broker (from jars; needs Java 17)."),
+}
+"""Name: where it is, in this package, and the first sentence of its help."""
 
 
-class _TwoWords(TyperGroup):
-    """Knows commands of two words, the first of which is a command too."""
+class Commands(TyperGroup):
+    """Knows commands of two words, the first of which is a command too; loads those that are called."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands.update({name: TyperCommand(name, help=text) for name, (_, text) in _COMMANDS.items()})
+
+    def load(self, name: str) -> Any:
+        """The command itself, for which the one in ``commands`` stands."""
+        module, _, attribute = _COMMANDS[name][0].partition(":")
+        found, home = getattr(import_module(f"{__name__}.{module}"), attribute), _typer()
+        if isinstance(found, typer.Typer):
+            home.add_typer(found, name=name)
+        else:
+            home.command(name)(found)
+        return typer.main.get_group(home).commands[name]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         both = " ".join(args[:2])
-        return super().resolve_command(ctx, [both, *args[2:]] if both in self.commands else args)
+        name, command, rest = super().resolve_command(ctx, [both, *args[2:]] if both in self.commands else args)
+        return name, command and self.load(command.name or ""), rest
 
 
-app = typer.Typer(
+def _typer(**options: Any) -> typer.Typer:
+    return typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False, **options)
+
+
+app = _typer(
     name="kafka-eos",
-    cls=_TwoWords,
-    help="Exactly-once Kafka pipelines in Python: run them, kill them, and prove that nothing was lost or doubled.",
+    cls=Commands,
+    help="Exactly-once Kafka pipelines in Python: run them, kill them, and prove that nothing was lost or duplicated.",
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
 )
-app.command("run")(run.run)
-app.command("stop")(savepoint.stop)
-app.command("explain")(explain.explain)
-app.command("audit")(audit.audit)
-app.command("audit topics")(audit.topics)
-app.command("doctor")(doctor.doctor)
-app.command("demo")(demo.demo)
-app.command("jars")(jars.jars)
-app.add_typer(checkpoints.app, name="checkpoints")
-checkpoints.app.command("trigger")(savepoint.checkpoint)
-app.add_typer(savepoint.app, name="savepoint")
-app.add_typer(state.app, name="state")
-app.add_typer(broker.app, name="broker")
 
 
 def _version(show: bool) -> None:
     if show:
-        console.print(f"kafka-eos {__version__}")
+        typer.echo(f"kafka-eos {__version__}")
         raise typer.Exit
 
 

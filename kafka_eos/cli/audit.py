@@ -44,7 +44,7 @@ def audit(
 
     Uses the Java client, not the one that the pipeline writes with. The job must have stopped cleanly. Exit code 0
     for PASS, 1 for FAIL (the findings name the records), 2 for INVALID (something needed for a verdict is missing).
-    Needs Java 17 and PySpark.
+    Needs Java 17 and the extra `audit`.
 
     Example: `kafka-eos audit orders.py --report-dir audit`
     """
@@ -94,19 +94,21 @@ def topics(
     """Audit any topics, whoever wrote them: duplicates, losses, order, aborted records, a recompute in SQL.
 
     Expressions are Spark SQL over `key` and `value` (text), `raw_key`, `raw_value`, `headers`, `json`, `topic`,
-    `partition`, `offset`, `timestamp`. Exit code 0 for PASS, 1 for FAIL, 2 for INVALID. Needs Java 17 and PySpark.
+    `partition`, `offset`, `timestamp`. Exit code 0 for PASS, 1 for FAIL, 2 for INVALID. Needs Java 17 and the extra
+    `audit`.
 
     Example: `kafka-eos audit topics --input orders --output totals --id '$.order_id'`
     """
     cli = {} if bootstrap_servers is None else {"bootstrap_servers": bootstrap_servers}
+    settings = Settings.resolve(cli=cli)
     with _judging("topics", report_dir) as progress:
         from kafka_eos.audit.topics import Question, audit_topics
         from kafka_eos.audit.topics.question import moment, query
 
         question = Question(
-            Settings.resolve(cli=cli).bootstrap_servers, tuple(input or ()), tuple(output), id, input_id, where, key,
+            settings.bootstrap_servers, tuple(input or ()), tuple(output), id, input_id, where, key,
             order, value, schema, query(sql), moment(start), moment(end), slack, group, _earlier(resume),
-            _settings(config),
+            {**(settings.kafka_config or {}), **_settings(config)},
         )  # fmt: skip
         verdict = audit_topics(
             question, report_dir=report_dir, progress=progress, allow_foreign=allow_foreign, master=master

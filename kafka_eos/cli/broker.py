@@ -16,7 +16,9 @@ _DEFAULT = Path(".kafka-eos/broker")
 
 @app.command()
 def start(
-    directory: Directory = _DEFAULT, port: Annotated[int, typer.Option(help="0 picks a free one.")] = 9092
+    directory: Directory = _DEFAULT,
+    port: Annotated[int, typer.Option(help="0 picks a free one.")] = 9092,
+    release: Annotated[str, typer.Option(help="Of Kafka: 4.3, 4.0, 3.9. Default: as before, or 4.3.")] = "",
 ) -> None:
     """Start a broker that stays up until `kafka-eos broker stop`.
 
@@ -24,7 +26,7 @@ def start(
     """
     from kafka_eos.devbroker import Broker
 
-    broker = Broker(directory.resolve(), port, daemon=True)
+    broker = Broker(directory.resolve(), port, daemon=True, release=release)
     broker.start()
     typer.echo(f"broker {broker.bootstrap} is up (process {broker.pid}, data in {directory})")
 

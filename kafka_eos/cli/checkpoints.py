@@ -13,6 +13,7 @@ from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths, verify
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.cli import savepoint
 from kafka_eos.cli.options import CheckpointDir, open_job
 from kafka_eos.cli.output import show as show_table
 from kafka_eos.coordinator.term import gather, missing
@@ -111,3 +112,6 @@ def _load(storage: JobStorage, job: str, epoch: EpochId) -> Manifest:
 
 def _when(at: int) -> str:
     return datetime.fromtimestamp(at / 1000).isoformat(sep=" ", timespec="seconds")
+
+
+app.command("trigger")(savepoint.checkpoint)

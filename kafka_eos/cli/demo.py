@@ -25,8 +25,8 @@ def demo(
     The job starts with two workers and, half-way, is stopped cleanly and continued with another number. Workers,
     supervisor and broker are killed with SIGKILL, at named steps of a checkpoint and at any moment; with
     `--engine spark` it runs on a small Spark cluster, and driver, executors and their Python workers are. In the end
-    Spark reads both topics and recomputes every output. Takes about two minutes, on Spark four; needs Java 17 and
-    PySpark.
+    Spark reads both topics and recomputes every output. Takes about two minutes, on Spark four; needs Java 17 and the
+    extra `audit`.
     Exit code 0 for PASS only, 1 for FAIL, 2 for INVALID (something planned did not happen, so nothing is proven).
 
     Example: `kafka-eos demo --seed 7`

@@ -16,7 +16,8 @@ from kafka_eos.coordinator import Coordinator, Patience
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.lock import job_lock
 from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Staged
+from kafka_eos.ids import JobIdentity
+from kafka_eos.interfaces import JobContext, Staged
 from kafka_eos.plan import Plan
 from kafka_eos.settings import Settings
 
@@ -26,44 +27,66 @@ def doctor(
     end: Annotated[
         bool, typer.Option("--end", help="Commit what was decided, abort the rest. The job must not be running.")
     ] = False,
+    end_life: Annotated[
+        str | None,
+        typer.Option("--end-life", help="Identity of another life of this job's name: end it for good. Stop it first."),
+    ] = None,
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
-    """List this job's open transactions and staged files, oldest first; end them when asked.
+    """List open transactions and staged files of this job's name, oldest first; end them when asked.
 
     An open transaction hides everything behind it from read_committed readers. A running job has one or two young
-    ones; a job that was killed and never started again leaves old ones. Ending them does exactly what the next
-    start would do. Exit code 1 if something is open and was not ended.
+    ones; a job that was killed and never started again leaves old ones. `--end` does exactly what the next start of
+    this job would do, and touches only what is this job's. What another life of its name has left (a job of the same
+    name that was started in another directory) is shown with that life's identity. `--end-life` aborts all that such
+    a life has open and keeps it from writing ever again; nothing of it is committed, so prefer `--end` with its
+    directory (`--checkpoint-dir`). Exit code 1 if something is open and was not ended.
 
     Example: `kafka-eos doctor orders.py --end`
+
+    Example: `kafka-eos doctor orders.py --end-life 3f2a90c417be`
     """
     pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
+    other = None if end_life is None else JobIdentity(end_life)
     plan = pipeline.plan()
     found = find_job(settings, plan.name)
     storage: JobStorage = MemoryStorage() if found is None else found  # to list what is open none is needed
     coordinator = Coordinator(
         plan,
         storage,
-        History(storage),
+        History(storage, say),
         _patience(),
         settings.for_connectors(),
         settings.retained_checkpoints,
         start_from=settings.start_from,
         allow_dropped_state=settings.allow_dropped_state,
+        home=str(settings.checkpoints_of(plan.name)),
     )
     try:
-        staged = coordinator.staged()
-        _show(staged)
+        job = coordinator.recognise()
+        staged = coordinator.staged_by_all()
+        _show(staged, job, found is not None)
         if found is None:
             _without_checkpoints(app, plan, settings, end and bool(staged))
         elif end:
             with job_lock(settings.job_dir(plan.name) / paths.LOCK, plan.name):
-                coordinator.recover()
-            staged = coordinator.staged()
+                coordinator.leave_nothing_open()
+        if other is not None:
+            _end_other(coordinator, job, other)
+        if end or other is not None:
+            staged = coordinator.staged_by_all()
             typer.echo(f"ended; {len(staged)} left")
     finally:
         coordinator.close()
     raise typer.Exit(1 if staged else 0)
+
+
+def _end_other(coordinator: Coordinator, job: JobContext, other: JobIdentity) -> None:
+    if other == job.identity:
+        raise ConfigError(f"life {other} is this job itself: --end commits what it decided, and aborts the rest")
+    for name in coordinator.end_life(other):
+        say(f"aborted {name}")
 
 
 def _without_checkpoints(app: str, plan: Plan, settings: Settings, asked_to_end: bool) -> None:
@@ -71,18 +94,21 @@ def _without_checkpoints(app: str, plan: Plan, settings: Settings, asked_to_end:
     if asked_to_end:
         raise ConfigError(
             f"nothing was ended, because without checkpoints nobody knows what was decided: {missing}. If they are "
-            f"lost, start the job (kafka-eos run {app}): it begins anew, and first aborts what is open"
+            f"lost, begin anew and end what is open: kafka-eos run {app} --take-over"
         )
     say(missing)
 
 
-def _show(staged: list[Staged]) -> None:
+def _show(staged: list[Staged], job: JobContext, known: bool) -> None:
+    """``known``: the job's directory was found, so that it can be told what is its own."""
     if not staged:
         typer.echo("nothing is open")
         return
-    table = Table("open", "state", "age")
+    table = Table("open", "whose", "state", "age")
     for item in sorted(staged, key=lambda item: -item.age):
-        table.add_row(item.name, item.detail, f"{item.age:,.0f} s")
+        life = "without identity" if item.identity is None else f"life {item.identity}"
+        whose = "this job's" if known and job.owns(item.identity) else f"another's: {life}"
+        table.add_row(item.name, whose, item.detail, f"{item.age:,.0f} s")
     show(table)
 
 

@@ -9,9 +9,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kafka_eos.cli.output import say
-from kafka_eos.coordinator import Interrupted
-from kafka_eos.coordinator.supervision import Refused
 from kafka_eos.errors import KafkaEosError, UserError
 
 EXIT_FATAL, EXIT_USER, EXIT_INTERRUPTED = 1, 2, 3
@@ -23,6 +20,10 @@ def explained() -> Iterator[None]:
     try:
         yield
     except KafkaEosError as error:
+        # Here, because whoever only asks for help waits for neither.
+        from kafka_eos.cli.output import say
+        from kafka_eos.coordinator.supervision import Refused
+
         kind = error.error if isinstance(error, Refused) else type(error).__name__
         say((kind, "bold red"), f": {error}")
         sys.exit(exit_code(error))
@@ -30,6 +31,8 @@ def explained() -> Iterator[None]:
 
 def exit_code(error: KafkaEosError) -> int:
     """1 fatal, 2 for the user to change, 3 stopped before the last commit."""
+    from kafka_eos.coordinator import Interrupted
+
     if isinstance(error, UserError):
         return EXIT_USER
     return EXIT_INTERRUPTED if isinstance(error, Interrupted) else EXIT_FATAL

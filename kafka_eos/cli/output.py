@@ -1,18 +1,21 @@
 """The terminal: one console for messages, and the live view of a running job.
 
-Rule: a message is printed as it is, in one piece: paths and commands in it can be copied, and found with grep.
+Rule: what a command was asked for goes to stdout, what it says besides to stderr. A message is printed as it is, in one
+piece: paths and commands in it can be copied, and found with grep.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+
+from kafka_eos.protocol.dead_letters import described
 
 console = Console(stderr=True)
 _WIDE = 1000
@@ -31,8 +34,9 @@ def say(*parts: str | tuple[str, str]) -> None:
 
 
 def show(table: Table) -> None:
-    """Print a table; where there is no terminal, as wide as it gets."""
-    (console if console.is_terminal else Console(file=console.file, width=_WIDE)).print(table)
+    """Print a table, which is what a command was asked for: to stdout, as wide as it gets where that is no terminal."""
+    screen = Console()
+    (screen if screen.is_terminal else Console(width=_WIDE)).print(table)
 
 
 class LiveView:
@@ -48,6 +52,8 @@ class LiveView:
         self._facts: dict[str, Any] = {"records_in": 0, "records_out": 0, "lag": None}
         self._rate, self._since = 0.0, time.monotonic()
         self._restarts = 0
+        self.dead_letters: Mapping[str, Mapping[str, int]] = {}
+        """Of the run so far, by source and operator."""
         self._logged = 0.0
         self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
 
@@ -65,6 +71,10 @@ class LiveView:
             self._measure(facts)
         if event == "restarting":
             self._restarts += 1
+        if event == "dead-letters":
+            if not self.dead_letters:
+                say(("records are refused and sent aside; the column dead letters counts them", "yellow"))
+            self.dead_letters = cast("Mapping[str, Mapping[str, int]]", facts["total"])
         if event in _LOUD:
             say((_LOUD[event].format(**facts), "yellow" if event == "restarting" else ""))
         self._facts.update({f"{event}.{name}": value for name, value in facts.items()})
@@ -107,4 +117,5 @@ class LiveView:
             ("checkpoint", "–" if seconds is None else f"{seconds * 1000:,.0f} ms"),
             ("state", "–" if size is None else f"{size / 1e6:,.1f} MB"),
             ("restarts", str(self._restarts)),
+            *([("dead letters", described(self.dead_letters))] if self.dead_letters else ()),
         ]

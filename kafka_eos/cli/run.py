@@ -17,6 +17,7 @@ from kafka_eos.errors import ConfigError
 from kafka_eos.ids import Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.plan import Plan
+from kafka_eos.protocol.dead_letters import described
 from kafka_eos.settings import Settings
 
 _KAFKA = "kafka://"
@@ -47,6 +48,10 @@ def run(
         bool | None,
         typer.Option("--allow-dropped-state", help="Drop the state of operators that the pipeline has no longer."),
     ] = None,
+    take_over: Annotated[
+        bool | None,
+        typer.Option("--take-over", help="Begin anew in place of another life of this job, and end that one for good."),
+    ] = None,
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="Stop when the input present at the start is processed.")
     ] = False,
@@ -76,6 +81,7 @@ def run(
         checkpoint_mode=checkpoint_mode,
         start_from=start_from,
         allow_dropped_state=allow_dropped_state,
+        take_over=take_over,
     )
     _run(pipeline, settings, _engine(engine, master), until_caught_up)
 
@@ -108,7 +114,8 @@ def _run(pipeline: Pipeline, settings: Settings, runs: Callable[..., None], unti
         say(f"asking Kafka at {', '.join(brokers)} …")
     with LiveView(plan.name) as view:
         runs(plan, pipeline.app, settings, observers=(view,), until_caught_up=until_caught_up)
-    say("drained and committed")
+    aside = f", {described(view.dead_letters)}" if view.dead_letters else ""
+    say("drained and committed", (aside, "yellow"))
 
 
 def _workers(settings: Settings) -> str:

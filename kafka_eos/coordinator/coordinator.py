@@ -2,32 +2,45 @@
 
 Each method gathers facts, asks ``protocol`` and carries out the answer. It is synchronous and meant for one
 caller at a time. Rule: the publication of the manifest is the decision, and the check for a newer term comes
-between the decision and the first commit.
+between the decision and the first commit. What is decided is finished before anything else is looked at: recovery
+opens one manifest for that and reads no state file, so its time does not grow with the state.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths, retention, verify
+from kafka_eos.checkpoints import outages, paths, retention
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.coordinator import identity as identities
 from kafka_eos.coordinator import origin
 from kafka_eos.coordinator import term as terms
 from kafka_eos.coordinator.commits import Finisher
 from kafka_eos.coordinator.handover import Acked, Resumed
 from kafka_eos.coordinator.history import History
+from kafka_eos.coordinator.lives import Lives
 from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import CommittableLost, CorruptCheckpoint, Fenced, RestartFromCheckpoint, Retryable
+from kafka_eos.coordinator.progress import Reporter
+from kafka_eos.coordinator.refusals import Refusals
+from kafka_eos.coordinator.stored import StoredState
+from kafka_eos.errors import (
+    CommittableLost,
+    CorruptCheckpoint,
+    Fenced,
+    KafkaEosError,
+    RestartFromCheckpoint,
+    Retryable,
+)
 from kafka_eos.failpoints import hit
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import (
-    AttemptCommitter,
     Committer,
     InFlight,
     JobContext,
@@ -40,7 +53,7 @@ from kafka_eos.interfaces import (
     StateHandle,
 )
 from kafka_eos.plan import Plan
-from kafka_eos.protocol.commit import Commit, Revoke, Stop, authorize
+from kafka_eos.protocol.commit import Commit, Revoke, Stop, authorize, undecidable
 from kafka_eos.protocol.recovery import Facts, Fresh, Settled, Superseded, Unfinished, next_epoch, resolve, settle
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 
@@ -65,9 +78,17 @@ class Coordinator:
         *,
         start_from: Path | None = None,
         allow_dropped_state: bool = False,
+        take_over: bool = False,
+        home: str = "its directory",
         held: Callable[[], frozenset[str]] = frozenset,
+        refusals: Refusals | None = None,
     ) -> None:
-        """``held``: files that somebody still copies, whatever retention thinks of them."""
+        """``home``: where the storage is, for people. ``held``: files that somebody still copies, whatever retention
+        thinks of them. ``take_over``: a job that begins anew may end other lives of its name.
+
+        ``refusals``: the books of dead letters; without them nobody counts.
+        """
+        self._refusals = refusals
         self._start_from, self._allow_dropped, self._held = start_from, allow_dropped_state, held
         self._plan, self._storage, self._history, self._patience = plan, storage, history, patience
         self._settings, self._retained = connector_settings, retained
@@ -78,6 +99,9 @@ class Coordinator:
             if scope not in self._committers:
                 self._committers[scope] = sink.sink.committer(self._context)
         self._finisher = Finisher(storage, self._committers, patience)
+        self._take_over = take_over
+        self._lives = Lives(plan, self._context, self._committers, patience, home)
+        self._stored = StoredState(storage, self.ensure_owner)
         self._next = Epoch(0)
 
     @property
@@ -86,75 +110,123 @@ class Coordinator:
 
     def check(self) -> list[str]:
         """Let every sink check the environment. Returns notices; raises ConfigError with what to change."""
-        return [notice for sink in self._plan.sinks for notice in sink.sink.check(self._context)]
+        several = len(self._committers) > 1 or self._settings.get("parallelism", 1) != 1
+        margin: Mapping[str, Json] = {"commit_margin": COMMIT_MARGIN if several else 0.0}
+        context = replace(self._context, settings={**self._settings, **margin})
+        return [notice for sink in self._plan.sinks for notice in sink.sink.check(context)]
+
+    def recognise(self) -> JobContext:
+        """Who the job is: by its directory as long as no term is taken, which is what a tool needs that only looks."""
+        if self.term == Term(0):
+            self._context = identities.context(self._storage, self._plan.name, self._settings)
+        return self._context
 
     def staged(self) -> list[Staged]:
-        """What any term of the job has open in any sink."""
+        """What any term of this life has open in any sink."""
+        return [item for item in self.staged_by_all() if self._context.owns(item.identity)]
+
+    def staged_by_all(self) -> list[Staged]:
+        """What any life of the job's name has open in any sink."""
         return [item for committer in self._committers.values() for item in committer.staged(self._context)]
+
+    def end_life(self, identity: JobIdentity | None) -> list[str]:
+        """End another life of the job's name for good, and undo what it has open. Returns names."""
+        return self._lives.end(self._context, identity)
 
     # ------------------------------------------------------------ recovery
 
     def recover(self) -> Resumed:
-        """Take the job over and bring it to a settled state.
+        """Take the job over: complete what is decided, then make ready to go on from there.
 
-        Raises Fenced, CorruptCheckpoint, CommittableLost, InputLost, ConfigError; Interrupted when told to stop.
+        Raises as ``complete``, and InputLost. What is raised after ``complete`` leaves untouched what that did.
         """
-        facts = self._take_over(Term(0))
+        manifest = self.complete()
+        if manifest is None:
+            manifest = self._begin()
+        elif self._start_from is not None:
+            self._ensure_same_origin(self._start_from)
+        self.abort_orphans()
+        self._stored.ensure_complete(manifest)
+        # First: a start that is refused must not have decided where new sources begin.
+        states, in_flight = self._claimed(manifest)
+        manifest = self._with_new_sources(manifest)
+        identity, positions = self._identity.id, self._positions(manifest)
+        self._history.write("recovered", epoch=manifest.epoch, term=self.term.n, identity=identity.text)
+        return Resumed(identity, self.term, manifest.id, self._next, states, positions, in_flight)
+
+    def verify_state(self, resumed: Resumed, notice: Callable[[str], None]) -> None:
+        """Compare every byte of the state that is gone on with to its checksum; ``notice`` hears how far that is.
+
+        For an engine whose tasks are all on this machine; where they are not, each verifies the files that it opens.
+        Raises CorruptCheckpoint, with the name of every damaged object; Interrupted when told to stop.
+        """
+        told = Reporter("verified", notice, lambda: self._patience.ensure_not_told_to_stop("verify the state"))
+        self._stored.ensure_whole(resumed.base, records.named_files(resumed.states, resumed.in_flight), told)
+        hit("recovery.verified")
+
+    def leave_nothing_open(self) -> None:
+        """Complete what is decided and abort the rest; nothing is made ready to go on. Raises as ``complete``."""
+        self.complete()
+        self.abort_orphans()
+
+    def complete(self) -> Manifest | None:
+        """Take a term, and finish or revoke what is decided; the epoch to go on from, or None if there is none yet.
+
+        Raises Fenced, CorruptCheckpoint, CommittableLost, ConfigError; Interrupted when told to stop.
+        """
+        self._identity = identities.establish(self._storage, self._plan.name)
+        facts = self._take_term(Term(0))
         if missing := terms.missing(facts):
             raise CorruptCheckpoint(
                 f"{', '.join(missing)}: missing, though later records are there. Restore from a copy."
             )
         self._next = next_epoch(facts)
         resumption = resolve(facts, self.term)
-        if self._start_from is not None and isinstance(resumption, Settled | Unfinished):
-            self._ensure_same_origin(self._start_from)
+        if isinstance(resumption, Settled | Unfinished):
+            self._lives.hold(self._context)
         match resumption:
             case Superseded(by=newer):
                 raise Fenced(f"term {self.term} was replaced by term {newer} while it was starting")
             case Fresh():
-                self._outlive()
-                manifest = self._begin()
+                return None
             case Settled(newest=newest):
-                manifest = self._settled(newest)
+                return self._settled(newest)
             case Unfinished() as unfinished:
-                manifest = self._unfinished(unfinished)
-        self._abort_orphans()
-        # First: a start that is refused must not have decided where new sources begin.
-        states, in_flight = self._claimed(manifest)
-        manifest = self._with_new_sources(manifest)
-        self._history.write("recovered", epoch=manifest.epoch, term=self.term.n)
-        return Resumed(self.term, manifest.id, self._next, states, self._positions(manifest), in_flight)
+                return self._unfinished(unfinished)
 
-    def _take_over(self, above: Term) -> Facts:
-        term = terms.claim(self._storage, self._plan.name, above)
-        self._context = JobContext(self._plan.name, term, self._settings)
+    def _take_term(self, above: Term) -> Facts:
+        term = terms.claim(self._storage, self._plan.name, above, self._identity.id)
+        self._context = identities.context_of(self._identity, term, self._settings)
         hit("recovery.claimed")
         return terms.gather(self._storage, self._plan.name)
-
-    def _outlive(self) -> None:
-        """Let a first start count as newer than what an earlier life of the job, now deleted, has left open."""
-        left = self._patience.until_answered("look for open output", self.staged)
-        if left and (newest := max(item.term for item in left)) >= self.term:
-            self._take_over(newest)
 
     def _begin(self) -> Manifest:
         """Nothing was ever decided: decide epoch 0, the start positions, before anything is read."""
         if self._start_from is not None:
             return self._begin_from(origin.Start.read(self._start_from))
+        self._enter(frozenset())
         self._storage.delete(paths.ORIGIN)  # of a start with a savepoint that did not get as far as epoch 0
         self._rebase(None, "first start")
         positions = {source.name: self._discover(source.name, None) for source in self._plan.sources}
         return self._first(Acked(positions, (), ()))
 
+    def _enter(self, heir_of: frozenset[JobIdentity | None]) -> None:
+        """Raises ConfigError if another life of the job's name may go on."""
+        ended = self._lives.enter(self._context, heir_of, self._take_over)
+        if ended:
+            self._history.write("took-over", term=self.term.n, count=len(ended), names=list(ended[:20]))
+
     def _begin_from(self, start: origin.Start) -> Manifest:
         """As ``_begin``, with the positions and the state of a savepoint."""
         savepoint, what = start.savepoint, f"savepoint {start.path}"
         self._drop(what, start.unclaimed(self._plan))
+        self._lives.admitted(self._context, start.heir_of, self._take_over)
         states, in_flight = start.bring(self._storage, self._plan)
+        self._enter(start.heir_of)  # now that nothing is wrong with the savepoint: the life that it is of ends here
         # The sinks may know the savepoint's job: what they have of it must look older than what they get now.
         self._next = max(self._next, Epoch(savepoint.epoch).next())
         if self.term <= Term(savepoint.term):
-            self._take_over(Term(savepoint.term))
+            self._take_term(Term(savepoint.term))
         self._rebase(None, f"first start, from {what}")
         names, known = [source.name for source in self._plan.sources], savepoint.sources
         positions = {name: self._discover(name, known.get(name)) for name in names}
@@ -164,7 +236,7 @@ class Coordinator:
         began: dict[str, Json] = {
             name: {str(split): at for split, at in splits.items()} for name, splits in acked.positions.items()
         }
-        self._history.write("began", term=self.term.n, positions=began, **facts)
+        self._history.write("began", term=self.term.n, identity=self._identity.identity, positions=began, **facts)
         manifest = self.decide(self.next_epoch(), acked)
         self.finish(manifest)
         return manifest
@@ -194,16 +266,15 @@ class Coordinator:
 
     def _settled(self, newest: EpochId) -> Manifest:
         hit("recovery.resolved")
-        manifest = self._whole(newest)
-        hit("recovery.verified")
+        manifest = self._load(newest)
         self._rebase(newest, "newest epoch is committed")
         return manifest
 
     def _unfinished(self, unfinished: Unfinished) -> Manifest:
         hit("recovery.resolved")
         manifest = self._load(unfinished.newest)
-        damage = [str(problem) for problem in verify.verify_files(self._storage, manifest)]
-        hit("recovery.verified")
+        damage = self._stored.missing(manifest)
+        hit("recovery.looked")
         probes = self._finisher.probe(manifest.committables)
         hit("recovery.probed")
         match settle(unfinished, probes, damage, COMMIT_MARGIN):
@@ -214,7 +285,9 @@ class Coordinator:
                 return manifest
             case Revoke(epoch=epoch, reason=reason):
                 assert unfinished.previous is not None  # settle turns a revocation without one into Stop
-                previous = self._whole(unfinished.previous)
+                previous = self._load(unfinished.previous)
+                # Nothing is to be committed, so nothing waits for this; and the way back is the last one there is.
+                self._stored.ensure_whole(previous.id, records.named_files(previous.states, previous.in_flight))
                 self._ensure_lost(manifest)
                 self._rebase(previous.id, f"epoch {epoch} revoked: {reason}")
                 self._history.write("revoked", epoch=epoch.epoch.n, term=epoch.term.n, reason=reason)
@@ -229,9 +302,14 @@ class Coordinator:
         """Abort what a revoked epoch has prepared, before its revocation is written.
 
         A supervisor that was replaced may hold a permit for it still, and would commit what this term does again.
-        Raises CommittableLost if it was faster.
+        Raises CommittableLost if it was faster, or nobody can tell.
         """
         probes = self._patience.until_answered(f"abort epoch {manifest.id}", lambda: self._aborted(manifest))
+        if doubt := undecidable(probes):
+            raise CommittableLost(
+                f"epoch {manifest.id} of job {self._plan.name!r} could not be revoked: {doubt}. Nothing was skipped; "
+                "see docs/operations.md, 'a lost committable'."
+            )
         if committed := [probe.detail for probe in probes if probe.standing is Standing.COMMITTED]:
             raise CommittableLost(
                 f"epoch {manifest.id} of job {self._plan.name!r} was committed in part while it was revoked: "
@@ -240,27 +318,19 @@ class Coordinator:
 
     def _aborted(self, manifest: Manifest) -> list[Probe]:
         """Probes of an epoch after aborting it. Raises Retryable while something of it is still prepared."""
-        self._abort_orphans()
+        self.abort_orphans()
         probes = self._finisher.probe(manifest.committables)
         if open_ := [probe.detail for probe in probes if probe.standing is Standing.PREPARED]:
             raise Retryable(f"still prepared: {', '.join(open_)}")
         return probes
 
-    def _whole(self, epoch: EpochId) -> Manifest:
-        """The manifest of a committed epoch, with all its state at hand."""
-        manifest = self._load(epoch)
-        if problems := verify.verify_files(self._storage, manifest):
-            raise CorruptCheckpoint(
-                f"epoch {epoch} is committed, but its state is damaged: {'; '.join(map(str, problems))}. Restore "
-                f"the named objects from a copy of {paths.SHARED}/; going back further would double its output."
-            )
-        return manifest
-
     def _load(self, epoch: EpochId) -> Manifest:
         try:
-            return records.load(self._storage, Manifest, paths.manifest_name(epoch), self._plan.name)
+            manifest = records.load(self._storage, Manifest, paths.manifest_name(epoch), self._plan.name)
         except FileNotFoundError:
+            self.ensure_owner()  # a store that went away meanwhile looks empty
             raise CorruptCheckpoint(f"{paths.manifest_name(epoch)} is named by a term record but missing") from None
+        return records.expect_life(manifest, self._identity)
 
     def _rebase(self, base: EpochId | None, reason: str) -> None:
         terms.write_base(self._storage, self._plan.name, self.term, base, reason)
@@ -271,19 +341,10 @@ class Coordinator:
 
         Only while nothing of the term runs and every decided epoch is finished: what comes next needs new producers.
         """
-        self._abort_orphans(JobContext(self._plan.name, self.term.next(), self._settings))
+        self.abort_orphans(replace(self._context, term=self.term.next()))
 
-    def abort_attempts(self, owners: Sequence[int]) -> None:
-        """Abort what attempts that ended within this term have open; everything decided of them is committed."""
-        for scope, committer in self._committers.items():
-            if isinstance(committer, AttemptCommitter):
-                for owner in owners:
-                    self._patience.until_answered(
-                        f"abort what attempt {owner} left in {scope}",
-                        lambda c=committer, o=owner: c.abort_attempt(self._context, o),  # type: ignore[misc]
-                    )
-
-    def _abort_orphans(self, context: JobContext | None = None) -> None:
+    def abort_orphans(self, context: JobContext | None = None) -> None:
+        """Abort what terms before this one (or before that of ``context``) have open and no manifest names."""
         for scope, committer in self._committers.items():
             names = self._patience.until_answered(
                 f"abort orphans in {scope}",
@@ -345,11 +406,6 @@ class Coordinator:
 
     # ------------------------------------------------------------ epochs
 
-    @property
-    def following(self) -> Epoch:
-        """The number that ``next_epoch`` will give."""
-        return self._next
-
     def next_epoch(self) -> EpochId:
         """A fresh id for the next checkpoint of this term."""
         epoch = EpochId(self._next, self.term)
@@ -357,7 +413,13 @@ class Coordinator:
         return epoch
 
     def decide(self, epoch: EpochId, acked: Acked) -> Manifest:
-        """Publish the manifest: after this the epoch has happened. Raises Fenced if a newer term is there."""
+        """Publish the manifest: after this the epoch has happened.
+
+        Raises Fenced if a newer term is there, or if another life of the job's name took over; TooManyDeadLetters if
+        the epoch must not happen.
+        """
+        if self._refusals is not None:
+            self._refusals.expect_few(acked.tally)
         manifest = Manifest(
             job=self._plan.name,
             epoch=epoch.epoch.n,
@@ -370,9 +432,14 @@ class Coordinator:
             states=acked.states,
             committables=acked.committables,
             in_flight=acked.in_flight,
+            identity=self._identity.identity,
         )
         records.publish(self._storage, manifest)
         terms.check(self._storage, self.term)
+        if self._refusals is not None:
+            self._refusals.decided(epoch, acked.tally)
+        if manifest.committables:
+            self._lives.hold(self._context)
         return manifest
 
     def finish(self, manifest: Manifest, *, sweep: bool = True) -> None:
@@ -397,16 +464,23 @@ class Coordinator:
         owned = partial(terms.check, self._storage, self.term)
         retention.retain(self._storage, self._plan.name, self._retained, owned, self._held())
 
-    def tell_sources(self, manifest: Manifest) -> None:
-        """Pass committed positions on to lag tools. Raises Retryable if one could not be told."""
+    def tell_sources(self, manifest: Manifest) -> list[str]:
+        """Pass committed positions on to lag tools. Returns, in words, which could not be told: nothing rests on it."""
+        failed = []
         for source in self._plan.sources:
-            source.source.completed(self._context, manifest.id, manifest.sources[source.name])
+            try:
+                source.source.completed(self._context, manifest.id, manifest.sources[source.name])
+            except (KafkaEosError, OSError) as error:
+                # The next epoch tells it again.
+                failed.append(f"offsets of {source.name!r} in epoch {manifest.epoch} are not shown: {error}")
+        return failed
 
     def _commit(self, manifest: Manifest, decision: Commit) -> None:
         outcomes = self._finisher.commit(manifest.committables, decision)
         totals: Counter[str] = Counter()
         for committable in manifest.committables:
             totals[committable.scope] += committable.records
+        # Before the receipt, so that the audit has the line of every epoch with one. If it fails the receipt follows.
         self._history.write(
             "committed",
             epoch=manifest.epoch,
@@ -415,6 +489,19 @@ class Coordinator:
             outcomes=[outcome.value for outcome in outcomes],
         )
         self._finisher.write_receipt(manifest, outcomes)
+
+    def until_owner(self, patience: Patience, known: Term, after: BaseException) -> None:
+        """Wait until the store, which must know of term ``known``, says who owns the job; ``after``: why it is asked.
+
+        Raises Fenced if it is another one, Interrupted when told to stop.
+        """
+
+        def ask() -> None:
+            terms.expect(self._storage, known)
+            self.ensure_owner()
+
+        what = f"ask the checkpoint store who owns the job, after this: {after}"
+        patience.until_answered(what, lambda: outages.answered(ask))
 
     def ensure_owner(self) -> None:
         """Raise Fenced if a newer term was claimed: whoever took over must not be taken over by us again."""

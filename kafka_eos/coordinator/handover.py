@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
+from kafka_eos.records import Tally
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Where an attempt starts: its term, the decided epoch it continues, and positions of all splits."""
+    """Where an attempt starts: the job's identity, its term, the decided epoch it continues, all positions."""
 
+    identity: JobIdentity
     term: Term
     base: EpochId
     first_epoch: Epoch
@@ -30,3 +32,5 @@ class Acked:
     committables: tuple[Committable, ...]
     in_flight: tuple[InFlight, ...] = ()
     parallelism: int = 1
+    tally: Tally = field(default_factory=Tally)
+    """What was read in this epoch, and what was refused."""

@@ -1,11 +1,13 @@
 """What happened to a job, one JSON line an event, for reports and for the audit.
 
-Rule: nothing the job does depends on it. Decisions rest on manifests, receipts and terms; this is their diary.
+Rule: nothing the job does depends on it. Decisions rest on manifests, receipts and terms; this is their diary. A
+running job says once that lines cannot be written, until one can be again, and goes on.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 
 from kafka_eos.checkpoints import paths
@@ -15,13 +17,30 @@ from kafka_eos.interfaces import Json
 
 
 class History:
-    """Appends events of one job. Each has ``event`` and ``at`` (milliseconds since the Unix epoch)."""
+    """The diary of a running job. ``notice`` hears, in words, that events are missing from here on."""
 
-    def __init__(self, storage: JobStorage) -> None:
-        self._storage = storage
+    def __init__(self, storage: JobStorage, notice: Callable[[str], None]) -> None:
+        self._storage, self._notice = storage, notice
+        self._failing = False
 
     def write(self, event: str, **facts: Json) -> None:
-        self._storage.append(paths.HISTORY, json.dumps({"event": event, "at": now_ms(), **facts}))
+        """As ``write``; raises nothing if the storage cannot be written."""
+        try:
+            write(self._storage, event, **facts)
+        except OSError as error:
+            if not self._failing:
+                self._failing = True
+                self._notice(
+                    f"{paths.HISTORY} cannot be written: {error}. The job goes on; events from {event!r} on are "
+                    "missing there, and the audit cannot know of them"
+                )
+        else:
+            self._failing = False
+
+
+def write(storage: JobStorage, event: str, **facts: Json) -> None:
+    """Append an event with its time, ``at``, in milliseconds since the Unix epoch. Raises OSError."""
+    storage.append(paths.HISTORY, json.dumps({"event": event, "at": now_ms(), **facts}))
 
 
 def read(storage: JobStorage) -> list[dict[str, Json]]:

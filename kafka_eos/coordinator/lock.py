@@ -9,10 +9,11 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from kafka_eos.checkpoints import paths
 from kafka_eos.errors import JobLocked
 
 _LOOKED_AT = 0.5
@@ -22,15 +23,33 @@ _LOOKED_AT = 0.5
 @contextmanager
 def job_lock(path: Path, job: str) -> Iterator[None]:
     """Hold the job's lock. Raises JobLocked, naming the holder's pid, if another process has it."""
+    taken = f"job {job!r} is already run by process {{}} (lock {path}). Stop it first, or give this pipeline another "
+    with _held(path, taken + "name or checkpoint directory."):
+        yield
+
+
+@contextmanager
+def state_locks(directories: Iterable[Path], job: str) -> Iterator[None]:
+    """Hold the working directories of a job's local state. Raises JobLocked if another job of that name works there.
+
+    Two of one name have one directory there, and each would throw away what the other works with.
+    """
+    with ExitStack() as held:
+        for directory in directories:
+            taken = f"process {{}} runs another job named {job!r} with its local state in {directory}. Give one of the "
+            held.enter_context(_held(directory / paths.LOCK, taken + "two another state_dir, or another name."))
+        yield
+
+
+@contextmanager
+def _held(path: Path, taken: str) -> Iterator[None]:
+    """Hold a lock. Raises JobLocked with the text ``taken``, into which the holder's pid is put."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         if not _locked(fd):
             holder = os.pread(fd, 64, 0).decode(errors="replace").strip() or "unknown"
-            raise JobLocked(
-                f"job {job!r} is already run by process {holder} (lock {path}). Stop it first, or give this "
-                "pipeline another name or checkpoint directory."
-            )
+            raise JobLocked(taken.replace("{}", holder))
         os.ftruncate(fd, 0)
         os.pwrite(fd, str(os.getpid()).encode(), 0)
         yield

@@ -18,6 +18,7 @@ from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator.term import now_ms
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.failpoints import hit
+from kafka_eos.ids import JobIdentity
 from kafka_eos.interfaces import InFlight, StateHandle
 from kafka_eos.plan import Plan
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
@@ -40,6 +41,12 @@ class Start:
                 "would be looked for in the wrong place"
             )
         return cls(path.absolute(), found)
+
+    @property
+    def heir_of(self) -> frozenset[JobIdentity | None]:
+        """Lives that this start continues: the savepoint's, and what that one had before it had an identity."""
+        identity = self.savepoint.identity
+        return frozenset({None if identity is None else JobIdentity(identity), None})
 
     def unclaimed(self, plan: Plan) -> list[str]:
         """Names of operators, sources and exchanges that it holds something of and that the plan does not have."""

@@ -38,6 +38,11 @@ class Patience:
                     raise Interrupted(f"stopped while waiting to {what}: {error}") from error
         raise AssertionError("unreachable: delays never end")
 
+    def ensure_not_told_to_stop(self, what: str) -> None:
+        """Between the steps of long work. Raises Interrupted when told to stop."""
+        if self._stop.is_set():
+            raise Interrupted(f"stopped before it could {what}")
+
     def interrupt(self) -> None:
         self._stop.set()
 

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import msgspec
 
 from kafka_eos.checkpoints import files, paths
-from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.checkpoints.storage import LocalFiles
 from kafka_eos.coordinator.lock import is_held
 from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
 
@@ -141,12 +141,11 @@ def failed(error: Exception) -> Answer:
     return Answer(error=what if isinstance(error, KafkaEosError) else f"{type(error).__name__}: {what}")
 
 
-class _Box(LocalStorage):
+class _Box(LocalFiles):
     """The directory of requests and answers: the same atomic files as everything else."""
 
     def __init__(self, directory: Path) -> None:
-        # Not the parent's: the job's durable objects may be somewhere else.
-        self.root = directory
+        super().__init__(directory)
         files.make_directory(directory / paths.REQUESTS)
 
     def answer(self, token: str) -> Answer | None:

@@ -16,7 +16,6 @@ from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.savepoints import Savepoint
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator import history, requests
-from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.requests import Answer
 from kafka_eos.state import savepoints
 
@@ -38,7 +37,7 @@ class Noted:
 def note(storage: JobStorage, savepoint: Savepoint, target: Path) -> None:
     """Tell the job's history where a savepoint was put, so that it can be listed."""
     with suppress(OSError):  # it is made, all the same: the history is a diary, and a backup of a job may be read-only
-        History(storage).write(SAVEPOINT, path=str(target), id=savepoint.id, epoch=savepoint.epoch)
+        history.write(storage, SAVEPOINT, path=str(target), id=savepoint.id, epoch=savepoint.epoch)
 
 
 def noted(storage: JobStorage) -> list[Noted]:

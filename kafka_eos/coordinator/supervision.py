@@ -22,14 +22,16 @@ from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.desk import Desk
 from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.lock import job_lock
+from kafka_eos.coordinator.lock import job_lock, state_locks
 from kafka_eos.coordinator.patience import Interrupted, Patience
+from kafka_eos.coordinator.refusals import Refusals
 from kafka_eos.coordinator.savepointing import SavepointWriter
 from kafka_eos.coordinator.status import Observer, StatusFile
 from kafka_eos.errors import (
     CommittableLost,
     ConfigError,
     CorruptCheckpoint,
+    EnvironmentFailed,
     Fatal,
     KafkaEosError,
     ProcessLost,
@@ -37,6 +39,7 @@ from kafka_eos.errors import (
     Retryable,
     UserError,
 )
+from kafka_eos.ids import Term
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.checkpoint import Failures
 from kafka_eos.settings import Settings
@@ -70,8 +73,12 @@ class Supervision:
         self._patience = Patience(threading.Event(), self.notice)
         self._checkpoints = Failures(settings.tolerated_checkpoint_failures)
         self._deaths = Failures(settings.max_restarts)
+        self._environment = Failures(settings.max_environment_failures)
+        self._refusals = Refusals(settings.max_dead_letters, settings.dead_letter_window, self.observe)
         self._mute: set[Observer] = set()
         self._recovered = self._asked = False
+        self._term = Term(0)
+        """The newest that an attempt of this run has had."""
         self.stopping = threading.Event()
         """A clean end was asked for: finish the epoch at hand, start no other."""
         self.expired = threading.Event()
@@ -79,10 +86,13 @@ class Supervision:
 
     def run(self) -> None:
         """Returns when the job has drained and everything is committed. Raises what made it stop otherwise."""
-        with job_lock(self._directory / paths.LOCK, self._plan.name), self._signals():
+        name, states = self._plan.name, self._settings.local_dirs(self._plan.name)
+        # What lies in the job's own directory is under its lock already.
+        apart = [state for state in states if not state.is_relative_to(self._directory)]
+        with job_lock(self._directory / paths.LOCK, name), state_locks(apart, name), self._signals():
             storage = open_storage(self._settings.checkpoints_of(self._plan.name))
             storage.tidy()
-            history = History(storage)
+            history = History(storage, self.notice)
             self._observers = (*self._observers, StatusFile(self._directory), _Diary(history))
             self.observe("started", job=self._plan.name)
             with closing(SavepointWriter(self._directory, storage)) as savepoints:
@@ -105,11 +115,14 @@ class Supervision:
         """Tell all observers."""
         if event == "committed":
             self._checkpoints, self._deaths = self._checkpoints.succeeded(), self._deaths.succeeded()
+            self._environment = self._environment.succeeded()
         for observer in self._observers:
             try:
                 observer(event, facts)
             except OSError as error:
                 self._cannot_show(observer, error)
+            else:
+                self._mute.discard(observer)
 
     def notice(self, text: str) -> None:
         self.observe("notice", text=text)
@@ -135,10 +148,10 @@ class Supervision:
                         checked = True
                     return self._attempt(coordinator)
                 except (RestartFromCheckpoint, OSError) as error:
-                    coordinator.ensure_owner()
-                    in_a_row = self._count(error)
                     self._release(error)
-                    self._back_off(in_a_row)
+                    self._term = max(self._term, coordinator.term)
+                    coordinator.until_owner(self._new_patience(), self._term, error)
+                    self._back_off(self._count(error))
                 except (UserError, Fatal):
                     # One that was replaced must clear nothing up: it would replace its successor.
                     with suppress(OSError):
@@ -147,20 +160,27 @@ class Supervision:
 
     def _coordinator(self, storage: JobStorage, history: History) -> Coordinator:
         """A coordinator for one attempt, with a patience of its own."""
-        self._patience = Patience(threading.Event(), self.notice)
-        if self.expired.is_set():
-            self._patience.interrupt()
         return Coordinator(
             self._plan,
             storage,
             history,
-            self._patience,
+            self._new_patience(),
             self._settings.for_connectors(),
             self._settings.retained_checkpoints,
             start_from=self._settings.start_from,
             allow_dropped_state=self._settings.allow_dropped_state,
+            take_over=self._settings.take_over,
+            home=str(self._settings.checkpoints_of(self._plan.name)),
             held=lambda: self._savepoints.held,
+            refusals=self._refusals,
         )
+
+    def _new_patience(self) -> Patience:
+        """One that ends when the time for a clean end does; that of an attempt ends with the attempt."""
+        self._patience = Patience(threading.Event(), self.notice)
+        if self.expired.is_set():
+            self._patience.interrupt()
+        return self._patience
 
     def _check(self, coordinator: Coordinator) -> None:
         try:
@@ -178,6 +198,9 @@ class Supervision:
         if isinstance(error, ProcessLost):
             self._deaths = failures = self._deaths.failed()
             what, setting = "worker ended", "max_restarts"
+        elif isinstance(error, EnvironmentFailed):
+            self._environment = failures = self._environment.failed()
+            what, setting = "the environment failed", "max_environment_failures"
         else:
             self._checkpoints = failures = self._checkpoints.failed()
             what, setting = "attempt failed", "tolerated_checkpoint_failures"
@@ -205,7 +228,7 @@ class Supervision:
             timer = threading.Timer(self._settings.stop_timeout, coordinator.interrupt)
             timer.start()
             try:
-                coordinator.recover()
+                coordinator.leave_nothing_open()
             except Fatal as worse:
                 raise worse from why
             except (KafkaEosError, OSError) as error:
@@ -260,7 +283,7 @@ class Supervision:
 class _Diary:
     """Keeps the events that reports and the audit want in the job's history."""
 
-    _KEPT = frozenset({"started", "running", "restarting", "failed", "stopped", "decided", "given-up"})
+    _KEPT = frozenset({"started", "running", "restarting", "failed", "stopped", "decided", "given-up", "dead-letters"})
 
     def __init__(self, history: History) -> None:
         self._history = history

@@ -8,6 +8,7 @@ claim right after publishing, and commits nothing.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
@@ -16,19 +17,26 @@ from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.errors import Fenced
-from kafka_eos.ids import EpochId, Term
+from kafka_eos.ids import EpochId, JobIdentity, Term
 from kafka_eos.interfaces import CheckpointStorage
 from kafka_eos.protocol.recovery import Facts, gone
 
 
-def claim(storage: CheckpointStorage, job: str, above: Term) -> Term:
+def claim(storage: CheckpointStorage, job: str, above: Term, identity: JobIdentity | None = None) -> Term:
     """Take the next term for good; it is higher than ``above`` too."""
     term = max([above, *_terms(storage, "claim")]).next()
     while True:
         try:
             records.publish(
                 storage,
-                records.Claim(job=job, term=term.n, host=socket.gethostname(), pid=os.getpid(), at=now_ms()),
+                records.Claim(
+                    job=job,
+                    term=term.n,
+                    host=socket.gethostname(),
+                    pid=os.getpid(),
+                    at=now_ms(),
+                    identity=None if identity is None else identity.text,
+                ),
             )
         except FileExistsError:
             term = term.next()
@@ -43,10 +51,21 @@ def write_base(storage: JobStorage, job: str, term: Term, base: EpochId | None, 
 
 
 def check(storage: CheckpointStorage, term: Term) -> None:
-    """Raise Fenced if a newer term is claimed."""
-    newest = max(_terms(storage, "claim"))
+    """Raise Fenced if a newer term is claimed; else as ``expect``."""
+    newest = expect(storage, term)
     if newest > term:
         raise Fenced(f"term {term} was replaced by term {newest}: another supervisor took over this job")
+
+
+def expect(storage: CheckpointStorage, term: Term) -> Term:
+    """The newest term that is claimed. Raises OSError if it is older than ``term``, which was claimed here once.
+
+    The newest claim is never deleted. A store without it is another one: a directory that is not mounted, for example.
+    """
+    newest = max(_terms(storage, "claim"), default=Term(0))
+    if newest < term:
+        raise FileNotFoundError(errno.ENOENT, "the store does not hold what this job wrote", paths.claim_name(term))
+    return newest
 
 
 def gather(storage: JobStorage, job: str) -> Facts:

@@ -20,13 +20,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from kafka_eos.demo.faults import CASTS
 from kafka_eos.devbroker import Broker
 from kafka_eos.devbroker.java import find_java
 from kafka_eos.errors import ConfigError
+from kafka_eos.extras import expect_extra
 
 _NEEDED_BYTES = 2 * 1024**3
 _END_SECONDS = 10.0
@@ -159,10 +159,9 @@ def _await_end(pid: int, started: str) -> None:
 
 
 def check_machine(options: Options) -> None:
-    """Raises ConfigError for what would stop the demo half-way: no Java, no PySpark, a used port, a full disk."""
+    """Raises ConfigError for what would stop the demo half-way: no Java, no audit, a used port, a full disk."""
     find_java()
-    if find_spec("pyspark") is None:
-        raise ConfigError("the demo ends with an audit on PySpark, which is missing: pip install 'kafka-eos[spark]'")
+    expect_extra("audit", "the demo, which ends with an audit,")
     options.directory.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(options.directory).free
     if free < _NEEDED_BYTES:

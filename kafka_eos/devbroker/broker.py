@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 from uuid import uuid4
 
-from kafka_eos.devbroker.jars import fetch_jars
+from kafka_eos.devbroker.jars import RELEASES, fetch_jars
 from kafka_eos.devbroker.java import find_java
 from kafka_eos.devbroker.probe import serves
 from kafka_eos.devbroker.settings import free_ports, is_free, server_properties
@@ -42,7 +42,9 @@ class Broker:
 
     ``port`` 0 means the port the directory had before, else a free one. ``overrides`` are broker settings
     (``server.properties``). ``daemon``: the broker outlives this process; otherwise it dies with the thread
-    that started it. ``heap`` is the JVM's maximum heap. Nothing happens before ``start()``.
+    that started it. ``heap`` is the JVM's maximum heap. ``release`` is a release of Kafka, of ``RELEASES``; by default
+    the one the directory had before, else the first. Brokers of one cluster have the same ``cluster_id``, and know each
+    other's ``controller_port`` by ``overrides``. Nothing happens before ``start()``.
     """
 
     def __init__(
@@ -53,13 +55,20 @@ class Broker:
         *,
         daemon: bool = False,
         heap: str = "768m",
+        release: str = "",
+        cluster_id: str = "",
+        controller_port: int = 0,
     ) -> None:
         self.directory = Path(directory).absolute()
         self.daemon, self._heap, self._overrides = daemon, heap, dict(overrides or {})
         self._process: subprocess.Popen[bytes] | None = None
         saved = self._saved()
         self.port: int = port or saved.get("port", 0)
-        self._controller_port: int = saved.get("controller_port", 0)
+        self._controller_port: int = controller_port or saved.get("controller_port", 0)
+        self._cluster_id = cluster_id or uuid4().hex[:22]
+        self.release: str = release or saved.get("release", next(iter(RELEASES)))
+        if self.release not in RELEASES:
+            raise ConfigError(f"no broker of Kafka {self.release} can be fetched; there are: {', '.join(RELEASES)}")
 
     @classmethod
     def attach(cls, directory: Path) -> Broker | None:
@@ -101,7 +110,13 @@ class Broker:
 
         Raises ConfigError if one runs here already, and with the end of its log if it ends or does not answer.
         """
-        jars, java = fetch_jars("broker"), find_java()
+        self.launch()
+        self.await_clients(timeout)
+        return self
+
+    def launch(self) -> None:
+        """As ``start``, but does not wait: a broker of a cluster serves nobody before most of the others run."""
+        jars, java = fetch_jars(RELEASES[self.release]), find_java()
         self.directory.mkdir(parents=True, exist_ok=True)
         with self._lock_path.open("a") as lock:
             if not wait_until(lambda: _try_lock(lock), _GLANCE_SECONDS):
@@ -111,12 +126,14 @@ class Broker:
             self._format(command)
             self._process = self._spawn([*command, "kafka.Kafka", str(self._properties_path)], lock)
             self._save(self._process.pid)
+
+    def await_clients(self, timeout: float = _START_SECONDS) -> None:
+        """Returns when the launched broker serves clients. Raises ConfigError as ``start`` does; then none runs."""
         try:
             self._wait_until_serving(timeout)
         except BaseException:
             self.kill()  # no half-started broker is left behind, neither by Ctrl-C
             raise
-        return self
 
     def stop(self, timeout: float = _STOP_SECONDS) -> None:
         """Asks the broker to end (SIGTERM) and waits; after ``timeout`` seconds it is killed. Fine if none runs."""
@@ -168,7 +185,7 @@ class Broker:
         """Gives an empty directory its identity. The tool writes meta.properties last: an interrupted run is redone."""
         if (self._data / "meta.properties").exists():
             return
-        arguments = ["format", "--config", str(self._properties_path), "--cluster-id", uuid4().hex[:22]]
+        arguments = ["format", "--config", str(self._properties_path), "--cluster-id", self._cluster_id]
         tool = [*command, "kafka.tools.StorageTool", *arguments, "--ignore-formatted"]
         answer = subprocess.run(tool, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if answer.returncode != 0:
@@ -224,7 +241,7 @@ class Broker:
         return saved
 
     def _save(self, pid: int | None) -> None:
-        state = {"port": self.port, "controller_port": self._controller_port, "pid": pid}
+        state = {"port": self.port, "controller_port": self._controller_port, "release": self.release, "pid": pid}
         temporary = self._state_path.with_suffix(".tmp")
         temporary.write_text(json.dumps(state))
         temporary.replace(self._state_path)

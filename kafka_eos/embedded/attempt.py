@@ -21,7 +21,6 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.coordinator import DISCOVERY_INTERVAL, Coordinator, Interrupted, Resumed
@@ -56,10 +55,10 @@ from kafka_eos.embedded.events import (
 )
 from kafka_eos.embedded.process import WorkerDied, WorkerProcess
 from kafka_eos.embedded.standstill import Standstill
-from kafka_eos.errors import Fatal, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable
+from kafka_eos.errors import EnvironmentFailed, Fatal, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable
 from kafka_eos.failpoints import hit
-from kafka_eos.ids import Epoch, EpochId
-from kafka_eos.interfaces import Positions, StateHandle, total_lag
+from kafka_eos.ids import EpochId
+from kafka_eos.interfaces import Positions, total_lag
 from kafka_eos.protocol.assignment import share
 from kafka_eos.protocol.checkpoint import Failures, Kind, kind_of_next
 
@@ -76,15 +75,6 @@ class Phase(enum.Enum):
 _SWEEP_EVERY = 8
 _SILENCE = 5.0
 """Seconds without a word (workers report twice a second) after which a late worker is taken for frozen."""
-
-
-@dataclass(frozen=True, slots=True)
-class Respawn:
-    """What replaces one worker while the others run on: a process, and the names under which the old one wrote."""
-
-    process: Callable[[int], WorkerProcess]
-    owners: Callable[[int, int], Sequence[int]]
-    """Of a subtask and its generation."""
 
 
 class Attempt:
@@ -106,7 +96,6 @@ class Attempt:
         stops_the_world: bool,
         worker_timeout: float,
         tolerated: int,
-        respawn: Respawn | None,
     ) -> None:
         self._coordinator, self._resumed, self._workers = coordinator, resumed, workers
         self._events, self._epochs, self._observe = events, epochs, observe
@@ -119,8 +108,6 @@ class Attempt:
         self._aborted = Failures(tolerated)
         self._in_vain = False
         """Was the epoch that somebody asked for last given up, with none of the job's own since?"""
-        self._respawn, self._alone = respawn, Failures(tolerated)
-        self._generations = dict.fromkeys((worker.subtask for worker in workers), 0)
         self._heard: dict[int, float] = {}
         """When a worker last said anything."""
         self._ready: set[int] = set()
@@ -164,72 +151,30 @@ class Attempt:
             for worker in self._workers:
                 mine = worker.subtask
                 ends = {pair[1 - pair.index(mine)]: s[pair.index(mine)] for pair, s in between.items() if mine in pair}
-                start = self._start_of(mine, self._resumed.first_epoch, self._resumed.states, tuple(ends))
-                worker.tell(start, tuple(ends.values()))
+                worker.tell(self._start_of(mine, tuple(ends)), tuple(ends.values()))
         finally:
             for pair in between.values():
                 for end in pair:
                     end.close()
 
-    def _start_of(self, subtask: int, first: Epoch, states: tuple[StateHandle, ...], peers: tuple[int, ...]) -> Start:
+    def _start_of(self, subtask: int, peers: tuple[int, ...]) -> Start:
         parallelism = len(self._workers)
         return Start(
             session=self._session,
+            identity=self._resumed.identity.text,
             term=self._session,
-            first_epoch=first.n,
-            generation=self._generations[subtask],
+            first_epoch=self._resumed.first_epoch.n,
             parallelism=parallelism,
             peers=peers,
             positions=share(self._known, subtask, parallelism),
-            states=states,
+            states=self._resumed.states,
             in_flight=self._resumed.in_flight,
             ends=None if self._ends is None else share(self._ends, subtask, parallelism),
         )
 
-    def _lost(self, worker: WorkerProcess, how: str) -> None:
-        """A worker has ended. Where no row passes between workers it goes back alone, and the others run on.
-
-        Every subtask's cut is then its own: offsets, state and output of one have nothing to do with another's.
-        """
-        gone = WorkerDied(f"worker {worker.pid} {how}", [worker.pid])
-        owed = self._epochs.owed_by(worker.subtask)
-        self._alone = self._alone.failed()
-        if self._respawn is None or self._phase is not Phase.RUNNING or owed is None or self._alone.too_many:
-            raise gone
-        self._observe(
-            "restarting", what="worker ended", reason=f"{gone}; it goes back alone", in_a_row=self._alone.seen
-        )
-        subtask, before = worker.subtask, self._generations[worker.subtask]
-        states = self._epochs.states_of(subtask)
-        self._generations[subtask] += 1
-        self._forget(subtask)
-        another = self._respawn.process(subtask)
-        self._workers = [another if w.subtask == subtask else w for w in self._workers]
-        first = owed[0].epoch if owed else self._coordinator.following
-        another.tell(self._start_of(subtask, first, self._resumed.states if states is None else states, ()))
-        for epoch in owed:
-            another.tell(Trigger(session=self._session, epoch=epoch, last=False, aligned=False))
-        owners = self._respawn.owners(subtask, before)
-        self._beside(self._committing_thread, lambda: self._abort_attempts(owners))
-
-    def _forget(self, subtask: int) -> None:
-        """What its last worker said of itself; another begins where that one's last acknowledged epoch ends."""
-        self._reached.discard(subtask)
-        self._progress.pop(subtask, None)
-        self._tell_progress()
-
-    def _abort_attempts(self, owners: Sequence[int]) -> Event | None:
-        self._coordinator.abort_attempts(owners)
-        return None
-
     def _tell_all(self, message: Message) -> None:
         for worker in self._workers:
-            try:
-                worker.tell(message)
-            except WorkerDied:
-                if self._respawn is None:
-                    raise
-                # Its end is on the way here; whoever takes its place is told what it owes.
+            worker.tell(message)
 
     def stop(self) -> None:
         """Take a last checkpoint, commit it, end. ``may_leave``: end at once if the workers are not ready."""
@@ -400,7 +345,7 @@ class Attempt:
                     "stopped before the last checkpoint was committed; nothing is lost, the next start continues there"
                 )
             case WorkerEnded(pid=pid, how=how) if (worker := self._worker(pid)) is not None:
-                self._lost(worker, how)
+                raise WorkerDied(f"worker {worker.pid} {how}", [worker.pid])
             case Committed() | Discovered() | Broken() if event.term != self._session:
                 return  # an earlier attempt began it; recovery has decided what became of it
             case Discovered(known=known, found=found):
@@ -450,10 +395,6 @@ class Attempt:
         )
 
     def _is_ready(self, subtask: int) -> None:
-        pid = next(worker.pid for worker in self._workers if worker.subtask == subtask)
-        if self._phase is not Phase.PREPARING:
-            self._observe("replaced", subtask=subtask, worker=pid)
-            return
         self._ready.add(subtask)
         if len(self._ready) == len(self._workers):
             base, pids = self._resumed.base.epoch.n, [worker.pid for worker in self._workers]
@@ -471,7 +412,7 @@ class Attempt:
             self._known[source].update(positions)
         manifest = self._coordinator.decide(complete.epoch, complete.acked)
         self._epochs.decided(complete.epoch)
-        self._aborted, self._alone, self._in_vain = self._aborted.succeeded(), self._alone.succeeded(), False
+        self._aborted, self._in_vain = self._aborted.succeeded(), False
         self._observe("decided", epoch=manifest.epoch, **complete.facts)
         self._unswept += 1
         sweep = self._sweeping = self._may_sweep()
@@ -497,11 +438,8 @@ class Attempt:
 
     def _commit(self, manifest: Manifest, sweep: bool) -> Event:
         self._coordinator.finish(manifest, sweep=sweep)
-        try:
-            self._coordinator.tell_sources(manifest)
-        except Retryable as error:
-            # The consumer group only shows lag; the next epoch tells it again.
-            self._observe("notice", text=f"offsets of epoch {manifest.epoch} not shown in the consumer group: {error}")
+        for failed in self._coordinator.tell_sources(manifest):
+            self._observe("notice", text=failed)
         return Committed(self._session, manifest)
 
     def _committed(self, manifest: Manifest) -> None:
@@ -529,5 +467,7 @@ def _as_exception(failed: Failed) -> Exception:
             return Refused(failed.error, failed.reason)
         case "fatal":
             return Fatal(f"{failed.error}: {failed.reason}\n{failed.details}")
+        case "environment":
+            return EnvironmentFailed(failed.reason)
         case _:
             return RestartFromCheckpoint(f"{failed.error}: {failed.reason}")

@@ -16,6 +16,7 @@ import msgspec
 
 from kafka_eos.ids import Epoch, EpochId
 from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
+from kafka_eos.records import Tally
 
 _LENGTH = struct.Struct(">I")
 _MOST_SOCKETS = 253
@@ -32,10 +33,10 @@ class Message(msgspec.Struct, frozen=True, tag=True):
 class Start(Message, frozen=True):
     """Drop what you were doing and begin a session from a decided epoch."""
 
+    identity: str
+    """Of the job; see ``ids.JobIdentity``."""
     term: int
     first_epoch: int
-    generation: int
-    """How often this subtask was started in this term; its output must not be taken for that of the one before."""
     parallelism: int
     peers: tuple[int, ...]
     """Subtasks whose sockets come along with this message, in this order."""
@@ -126,6 +127,8 @@ class Ack(Message, frozen=True):
     sealed: tuple[Sealed, ...]
     """Everything that no epoch has taken yet, as far as this worker knows."""
     in_flight: tuple[InFlight, ...]
+    tally: Tally
+    """What the subtask has counted up to this barrier since the session began."""
     blocked_ms: float
     """How long the barrier kept the worker from processing."""
     aligning_ms: float
@@ -154,7 +157,7 @@ class Reached(Message, frozen=True):
 class Failed(Message, frozen=True):
     """The session is over. ``kind`` says what the supervisor must do next."""
 
-    kind: Literal["restart", "user", "fatal"]
+    kind: Literal["restart", "environment", "user", "fatal"]
     error: str
     """Class name of the exception."""
     reason: str

@@ -5,6 +5,7 @@ Rule: ``protocol.checkpoint.Flights`` decides; here are the answers that it coun
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ from kafka_eos.coordinator import Acked
 from kafka_eos.embedded.control import Ack
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Positions, StateHandle
+from kafka_eos.interfaces import Positions
 from kafka_eos.protocol.checkpoint import Cadence, Flights, Kind
+from kafka_eos.records import Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ class Epochs:
         self._reasons: dict[EpochId, str] = {}
         """Why epochs were declined."""
         self._kinds: dict[EpochId, Kind] = {}
-        self._settled: dict[int, Ack] = {}
-        """The answers to the epoch that was decided last."""
+        self._counted = Tally()
+        """What all subtasks had counted up to the epoch that was decided last."""
         self._last_triggered = self._last_completed = time.monotonic()
 
     @property
@@ -102,16 +104,6 @@ class Epochs:
         """Who has not answered."""
         return sorted(self._subtasks - self._acks[epoch].keys())
 
-    def owed_by(self, subtask: int) -> tuple[EpochId, ...] | None:
-        """Epochs on their way that a subtask has not answered; None if it has answered one that is not decided."""
-        if any(subtask in self._acks[pending.id] for pending in self._flights.pending):
-            return None
-        return tuple(pending.id for pending in self._flights.pending)
-
-    def states_of(self, subtask: int) -> tuple[StateHandle, ...] | None:
-        """The state of a subtask in the epoch that was decided last; None if none was in this attempt."""
-        return self._settled[subtask].states if self._settled else None
-
     def abort(self, epoch: EpochId) -> None:
         """Give it up; its output goes into the next one."""
         self._flights = self._flights.abort(epoch)
@@ -124,8 +116,7 @@ class Epochs:
         epoch = self._flights.ready()
         if epoch is None:
             return None
-        self._settled = self._acks.pop(epoch)
-        acks = list(self._settled.values())
+        acks = list(self._acks.pop(epoch).values())
         acked = self._together(acks)
         facts = {
             "seconds": time.monotonic() - self._triggered[epoch],
@@ -150,6 +141,7 @@ class Epochs:
 
     def _together(self, acks: Sequence[Ack]) -> Acked:
         """The answers of all subtasks as one, with the output of epochs that were given up before this one."""
+        before, self._counted = self._counted, functools.reduce(Tally.plus, (ack.tally for ack in acks), Tally())
         positions: dict[str, Positions] = {}
         for ack in acks:
             for source, at in ack.positions.items():
@@ -166,4 +158,5 @@ class Epochs:
                 for committable in sealed.committables
             ),
             in_flight=tuple(part for ack in acks for part in ack.in_flight),
+            tally=self._counted.since(before),
         )

@@ -60,12 +60,14 @@ class WorkerProcess:
         ended: Callable[[WorkerProcess], None],
     ) -> None:
         ours, theirs = socket.socketpair()
+        told = _memory(json.dumps(settings).encode())
         command = [sys.executable, "-m", "kafka_eos.embedded.worker", str(theirs.fileno()), str(subtask), str(app),
-                   json.dumps(settings), str(os.getpid())]  # fmt: skip
+                   str(told), str(os.getpid())]  # fmt: skip
         self.subtask = subtask
         self._sock = ours
-        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno(), told], stdin=subprocess.DEVNULL)
         theirs.close()
+        os.close(told)
         threading.Thread(target=self._listen, args=(heard, ended), daemon=True, name=f"worker-{subtask}").start()
 
     @property
@@ -110,3 +112,12 @@ class WorkerProcess:
         self._process.wait()
         self._sock.close()
         ended(self)
+
+
+def _memory(data: bytes) -> int:
+    """A file in memory that holds ``data``: what is in it, unlike an argument, is not shown to everybody by ``ps``."""
+    file = os.memfd_create("kafka-eos-settings")
+    with os.fdopen(file, "wb", closefd=False) as writer:
+        writer.write(data)
+    os.lseek(file, 0, os.SEEK_SET)
+    return file

@@ -10,6 +10,7 @@ it lets go, and recovery decides what becomes of it.
 
 from __future__ import annotations
 
+import functools
 import queue
 import shutil
 import socket
@@ -46,10 +47,11 @@ from kafka_eos.embedded.control import (
 )
 from kafka_eos.embedded.stage import Stage
 from kafka_eos.embedded.task import Captured
-from kafka_eos.errors import Fatal, UserError
+from kafka_eos.errors import EnvironmentFailed, Fatal, UserError
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import CheckpointStorage, Committable
+from kafka_eos.records import Tally
 
 _IDLE_POLL = 0.02
 """Seconds to wait for input when there is none; also how late a barrier can be noticed."""
@@ -182,6 +184,7 @@ class Session:
                 ),
                 states=tuple(upload(self._storage) for part in captured for upload in part.uploads),
                 in_flight=tuple(kept for part in captured for kept in self._stage.store(part)),
+                tally=functools.reduce(Tally.plus, (part.tally for part in captured), Tally()),
                 blocked_ms=sum(part.blocked for part in captured) * 1000,
                 aligning_ms=max(part.aligning for part in captured) * 1000,
             )
@@ -255,12 +258,14 @@ def failure(session: int, error: Exception) -> Failed:
     )
 
 
-def _kind(error: Exception) -> Literal["restart", "user", "fatal"]:
+def _kind(error: Exception) -> Literal["restart", "environment", "user", "fatal"]:
     match error:
         case UserError():
             return "user"
         case Fatal():
             return "fatal"
+        case EnvironmentFailed():
+            return "environment"
         case _:
             return "restart"
 

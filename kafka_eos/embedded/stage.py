@@ -27,7 +27,7 @@ from kafka_eos.embedded.task import Captured, Parts, Task
 from kafka_eos.exchange import in_flight, wire
 from kafka_eos.exchange.routing import Router, restorer, router
 from kafka_eos.failpoints import hit
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import (
     CheckpointStorage,
     InFlight,
@@ -41,10 +41,10 @@ from kafka_eos.interfaces import (
     Writer,
     total_lag,
 )
-from kafka_eos.operators.chain import Chain
+from kafka_eos.operators.chain import Chain, Reject
 from kafka_eos.plan import Feedback, Forward, PartialFold, Plan, Segment, Sink
 from kafka_eos.protocol.alignment import Mode
-from kafka_eos.records import Batch
+from kafka_eos.records import Batch, RawRecord, Tally
 from kafka_eos.settings import Settings
 from kafka_eos.state.backends import open_backend, open_scratch
 from kafka_eos.state.keygroups import key_group_range
@@ -89,10 +89,12 @@ class Stage:
         on_disk = [node.name for node in plan.nodes if node.stateful or isinstance(node, PartialFold)]
         self._places = spread(on_disk, local, subtask)
         self._subtask, self._parallelism, self._done = subtask, start.parallelism, done
-        self._job = JobContext(plan.name, Term(start.term), settings.for_connectors())
+        self._job = JobContext(plan.name, Term(start.term), settings.for_connectors(), JobIdentity(start.identity))
         self._shared: dict[str, Any] = {}
         self._writers: dict[tuple[int, str], Writer[Any]] = {}
         self._current = 0
+        """Index of the segment at work."""
+        self._tallies: dict[int, Tally] = {}
         self._parts: dict[int, list[Captured]] = {}
         self._closing = ExitStack()
         with ExitStack() as undo:
@@ -123,10 +125,12 @@ class Stage:
             self._open_writers(segment)
         outputs = {sink.name: self._output(sink) for sink in plan.sinks}
         senders = {node.name: self._sender(edge) for edge, node in enumerate(self._exchanges)}
-        self._chain = Chain(plan, backends, outputs, senders, scratch=self._scratch)
+        self._tallies = {segment.index: Tally() for segment in self._segments}
+        tally = lambda: self._tallies[self._current]  # noqa: E731
+        self._chain = Chain(plan, backends, outputs, senders, scratch=self._scratch, tally=tally)
         self._closing.callback(self._chain.close)
         for source in plan.sources:
-            self._shared[f"reject:{source.name}"] = self._chain.rejector(source.name)
+            self._shared[f"reject:{source.name}"] = self._rejector(source.name)
             context = self._context(source.name, self._subtask)
             reader = source.source.reader(context, self._start.positions.get(source.name, {}))
             self.readers[source.name] = reader
@@ -161,9 +165,8 @@ class Stage:
         for name in segment.nodes:
             node = self._plan.node(name)
             if isinstance(node, Sink):
-                generation, segments = self._start.generation, len(self._segments)
-                number = owner(generation, segment.index, segments, self._subtask, self._parallelism)
-                writer = node.sink.writer(self._context(name, number))
+                owner = segment.index * self._parallelism + self._subtask
+                writer = node.sink.writer(self._context(name, owner))
                 self._writers[segment.index, name] = writer
                 self._closing.callback(writer.discard)
 
@@ -219,6 +222,17 @@ class Stage:
             self._writers[self._current, sink.name].write(batch)
 
         return write
+
+    def _rejector(self, source: str) -> Reject:
+        """The chain's, at work in the segment of the source."""
+        reject = self._chain.rejector(source)
+        index = next(segment.index for segment in self._segments if source in segment.heads)
+
+        def rejected(raw: RawRecord, error: Exception) -> None:
+            self._current = index
+            reject(raw, error)
+
+        return rejected
 
     def _replay(self) -> None:
         """Take the rows that were under way in the epoch before, as far as they are routed to this worker.
@@ -334,8 +348,11 @@ class Stage:
         self._current = segment.index
         self._chain.flush(segment.nodes)
 
+    def tally(self, segment: Segment) -> Tally:
+        return self._tallies[segment.index].plus(Tally())
+
     def decode(self, edge: int, rows: Rows) -> Batch[Any]:
-        return wire.decode(rows, self._codecs[edge]) if isinstance(rows, bytes) else rows
+        return wire.decode(rows, self._codecs[edge], self._plan.attribution) if isinstance(rows, bytes) else rows
 
     def as_now(self, edge: int, rows: Rows) -> bytes:
         return rows if isinstance(rows, bytes) else self._frame(edge, [rows])
@@ -402,11 +419,6 @@ class Stage:
 
     def _frame(self, edge: int, batches: Sequence[Batch[Any]]) -> bytes:
         return wire.encode_at(self._plan, self._exchanges[edge], batches)
-
-
-def owner(generation: int, segment: int, segments: int, subtask: int, parallelism: int) -> int:
-    """What writers of one segment in one worker call themselves; see ``TaskContext.owner``. Unique in the term."""
-    return (generation * segments + segment) * parallelism + subtask
 
 
 def _rows_in(entry: Rows | Marker) -> int:

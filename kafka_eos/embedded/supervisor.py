@@ -13,12 +13,11 @@ from contextlib import suppress
 from kafka_eos.coordinator import Coordinator, requests
 from kafka_eos.coordinator.status import Observer
 from kafka_eos.coordinator.supervision import Supervision
-from kafka_eos.embedded.attempt import Attempt, Phase, Respawn
+from kafka_eos.embedded.attempt import Attempt, Phase
 from kafka_eos.embedded.control import Drop, Dropped, ToSupervisor
 from kafka_eos.embedded.epochs import Epochs
 from kafka_eos.embedded.events import Event, Heard, StopExpired, StopRequested, WorkerEnded
 from kafka_eos.embedded.process import WorkerDied, WorkerProcess, allow_open_files
-from kafka_eos.embedded.stage import owner
 from kafka_eos.errors import RestartFromCheckpoint
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import Positions
@@ -63,6 +62,7 @@ class Supervisor:
         resumed = coordinator.recover()
         self._session = resumed.term.n
         self._supervision.recovered()
+        coordinator.verify_state(resumed, self._supervision.notice)
         if self._until_caught_up and self._ends is None:
             self._ends = coordinator.ends()
         settings = self._settings
@@ -81,7 +81,6 @@ class Supervisor:
             stops_the_world=settings.checkpoint_mode == "synchronous",
             worker_timeout=settings.worker_timeout,
             tolerated=settings.tolerated_checkpoint_failures,
-            respawn=self._respawn(),
         )
         if self._supervision.stopping.is_set():
             self._wake()  # an attempt before this one has heard it, and could not finish
@@ -103,24 +102,6 @@ class Supervisor:
                 settings = self._settings.as_json()
                 self._workers[subtask] = WorkerProcess(self._app, subtask, settings, self._heard, self._ended)
         return [worker for _, worker in sorted(self._workers.items())]
-
-    def _respawn(self) -> Respawn | None:
-        """How one worker alone is replaced, where that is sound: no row passes between workers."""
-        segments, parallelism = len(self._plan.segments), self._settings.parallelism
-        if parallelism == 1 or self._plan.exchanges or self._settings.max_concurrent_checkpoints > 1:
-            return None
-        if self._settings.checkpoint_mode == "synchronous":
-            return None  # the world does not stand still without it
-
-        def process(subtask: int) -> WorkerProcess:
-            self._workers[subtask].kill()
-            self._living_workers()
-            return self._workers[subtask]
-
-        def owners(subtask: int, generation: int) -> list[int]:
-            return [owner(generation, segment, segments, subtask, parallelism) for segment in range(segments)]
-
-        return Respawn(process, owners)
 
     def _release(self, error: BaseException) -> None:
         """Return when nothing of the workers' sessions runs any more: what they begin, recovery could not see."""

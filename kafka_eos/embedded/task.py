@@ -22,7 +22,7 @@ from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Positions, PreCommit, Reader, StateBackend, Upload, Writer
 from kafka_eos.plan import Segment
 from kafka_eos.protocol.alignment import Abandon, Action, Complete, Gate, Mode, Snapshot
-from kafka_eos.records import Batch
+from kafka_eos.records import Batch, Tally
 
 _LONG = 0.02
 """Seconds of work after which a barrier that overtakes may not have to wait for more rows."""
@@ -37,6 +37,8 @@ class Captured:
     positions: dict[str, Positions]
     uploads: list[Upload]
     precommits: list[PreCommit]
+    tally: Tally
+    """What the segment has counted since the session began."""
     received: dict[int, Log] = field(default_factory=dict)
     """Rows that had arrived here, or arrived before the barrier of their channel."""
     overtaken: dict[int, Log] = field(default_factory=dict)
@@ -60,6 +62,9 @@ class Surroundings(Protocol):
 
     def flush(self, segment: Segment) -> None:
         """Run what the segment's operators have gathered in this epoch through it."""
+
+    def tally(self, segment: Segment) -> Tally:
+        """What the segment has counted since the session began."""
 
     def decode(self, edge: int, rows: Rows) -> Batch[Any]: ...
 
@@ -331,7 +336,7 @@ class Task:
         positions = {source: reader.positions() for source, reader in self.parts.readers.items()}
         hit("source.capture.after")
         uploads = [backend.snapshot(Epoch(epoch)) for backend in self.parts.backends.values()]
-        captured = Captured(positions, uploads, self._seal(epoch))
+        captured = Captured(positions, uploads, self._seal(epoch), self._around.tally(self.segment))
         self._open[epoch] = captured, min(since, began)
         for edge, queue in self.replay.items():
             self._log(epoch, edge, queue)

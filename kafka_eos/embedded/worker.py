@@ -1,4 +1,4 @@
-"""The worker process: ``python -m kafka_eos.embedded.worker FD SUBTASK APP SETTINGS``.
+"""The worker process: ``python -m kafka_eos.embedded.worker FD SUBTASK APP SETTINGS_FD PARENT``.
 
 It imports the user's file, then runs one session after another as the supervisor says. Rule: it never outlives
 the supervisor: the kernel kills it when the parent dies, and the end of the control socket ends it too.
@@ -32,8 +32,10 @@ EXIT_ORPHANED = 70
 
 def main() -> None:
     """Run sessions until the supervisor is gone."""
-    fd, subtask, app, settings, parent = sys.argv[1:6]
+    fd, subtask, app, told, parent = sys.argv[1:6]
     _die_with(int(parent))
+    with os.fdopen(int(told), encoding="utf-8") as file:
+        settings = file.read()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # both may reach the whole process group; the supervisor drains us
     sock = socket.socket(fileno=int(fd))

@@ -13,7 +13,6 @@ from typing import Any
 from kafka_eos.errors import PlanError
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Codec, Positions
-from kafka_eos.operators.base import take
 from kafka_eos.plan import Feedback, Forward, KeyBy, Node, Partitioning, Plan, Source, Union, union_lane
 from kafka_eos.protocol.assignment import is_numbered, subtask_of_split
 from kafka_eos.records import Batch
@@ -130,7 +129,7 @@ def _parts(batch: Batch[Any], targets: Sequence[int]) -> Parts:
     """``targets``: the subtask of each row."""
     for target in sorted(set(targets)):
         rows = [index for index, owner in enumerate(targets) if owner == target]
-        yield target, batch if len(rows) == len(targets) else take(batch, rows)
+        yield target, batch if len(rows) == len(targets) else batch.take(rows)
 
 
 def _in_turn(subtask: int, parallelism: int) -> Router:
@@ -140,7 +139,7 @@ def _in_turn(subtask: int, parallelism: int) -> Router:
         nonlocal turn
         size = -(-len(batch) // parallelism)
         for start in range(0, len(batch), size):
-            yield turn % parallelism, take(batch, list(range(start, min(start + size, len(batch)))))
+            yield turn % parallelism, batch.take(range(start, min(start + size, len(batch))))
             turn += 1
 
     return split

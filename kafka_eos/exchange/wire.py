@@ -11,11 +11,12 @@ from __future__ import annotations
 import itertools
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
+from kafka_eos.attribution import Attribution
 from kafka_eos.errors import Bug, PlanError, RestartFromCheckpoint
 from kafka_eos.interfaces import ListCodec
 from kafka_eos.plan import Forward, Node, Plan
@@ -70,13 +71,18 @@ class WireOrigin:
 def encode_at(plan: Plan, node: Node, batches: Sequence[Batch[Any]]) -> bytes:
     """Batches on their way through an exchange of the plan as one frame; see ``encode_all``.
 
-    PlanError that quotes the line if a value does not fit.
+    PlanError that quotes the line if a value does not fit, EnvironmentFailed if that is not why a codec fails.
     """
     assert node.wire is not None  # every exchange has one
+    first = batches[0]
     keep_raw, together = plan.dead_letters(batches[0].origin.source) is not None, isinstance(node, Forward)
     try:
         return encode_all(batches, node.wire, keep_raw, keep_rows=together)
-    except ValueError as error:
+    except Exception as error:
+        where = first.origin.raw(first.rows[0]).where
+        plan.attribution(first.origin.source).expect_record(error, node.name, where)
+        if not isinstance(error, ValueError):
+            raise
         hint = "; there is none to see: write .forward(values=...)" if together and node.derived else ""
         raise PlanError(f"values cannot pass {node.kind} {node.name!r}: {error}{hint}\n  {node.where}") from error
 
@@ -136,15 +142,24 @@ def _together(batches: Sequence[Batch[Any]]) -> bytes | None:
     return None if len(set(first)) == len(first) else _bytes(_LONG, first)
 
 
-def decode(data: bytes, codec: ListCodec[Any]) -> Batch[Any]:
-    """The batch of one frame. RestartFromCheckpoint if it is torn; PlanError if values are not of the declared type."""
+def decode(
+    data: bytes, codec: ListCodec[Any], attribution: Callable[[str], Attribution] = lambda source: Attribution()
+) -> Batch[Any]:
+    """The batch of one frame. ``attribution``: what the user has said about exceptions, by source.
+
+    RestartFromCheckpoint if the frame is torn; PlanError if values are not of the declared type, EnvironmentFailed if
+    that is not why the codec fails.
+    """
     try:
         frame = _decode(data)
     except msgspec.DecodeError as error:
         raise RestartFromCheckpoint(f"rows from another subtask cannot be read: {error}") from error
     try:
         values = codec.decode(frame.values)
-    except ValueError as error:
+    except Exception as error:
+        attribution(frame.source).expect_record(error, "exchange", WireOrigin(frame).raw(0).where)
+        if not isinstance(error, ValueError):
+            raise
         raise PlanError(f"values are not of the type that is declared where they change subtasks: {error}") from error
     return Batch(
         values=values,

@@ -32,11 +32,11 @@ def build(node: plan.Node) -> Operator:
         case plan.KeyBy():
             return KeyBy(node.fn, node.key_codec)
         case plan.Fold(merge=merge) if merge is not None:
-            return MergingFold(merge, node.emit, node.key_codec, node.entry_codec)
+            return MergingFold(merge, node.emit, node.key_codec, node.entry_codec, node.ttl)
         case plan.Fold():
-            return Fold(node.init, node.step, node.emit, node.key_codec, node.entry_codec)
+            return Fold(node.init, node.step, node.emit, node.key_codec, node.entry_codec, node.ttl)
         case plan.Reduce():
-            return Reduce(node.fn, node.key_codec, node.entry_codec)
+            return Reduce(node.fn, node.key_codec, node.entry_codec, node.ttl)
         case plan.Process():
             return Process(node.factory, node.key_codec)
     raise Bug(f"node {node.name!r} of kind {node.kind!r} has no operator")

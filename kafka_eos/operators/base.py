@@ -13,13 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from kafka_eos.errors import KafkaEosError
+from kafka_eos.attribution import Attribution
 from kafka_eos.interfaces import StateDescriptor, ValueState
 from kafka_eos.records import Batch
 from kafka_eos.state.scratch import Scratch, unbounded
-
-NOT_THE_RECORDS_FAULT = (KafkaEosError, MemoryError)
-"""Errors that pass through an operator: they are about the job, not about the record at hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +24,28 @@ class OperatorContext:
     """What an engine gives to one operator of one subtask.
 
     ``reject(batch, index, error)`` is called for row ``index`` of ``batch`` when the user's code raised
-    ``error``. It raises PoisonRecord (policy "stop"), or records a dead letter and returns; then the operator
-    leaves the row out.
+    ``error``. If that is the record's fault, it raises PoisonRecord (policy "stop"), or records a dead letter and
+    returns; then the operator leaves the row out. If it is not, it raises what ``expect_record`` does.
     """
 
     operator: str
     value_state: Callable[[StateDescriptor[Any]], ValueState[Any]]
     reject: Callable[[Batch[Any], int, Exception], None]
+    forget: Callable[[str], None] = lambda state: None
+    """Drops a stored state of that name, which the operator no longer has."""
     place: int = 0
     """Number of the operator among those behind which outputs of one record cannot be counted; see ``provenance``."""
     keeps_raw: Callable[[str], bool] = lambda source: False
     """May a record of that source be sent aside undecoded? Then its rows must keep it."""
+    attribution: Callable[[str], Attribution] = lambda source: Attribution()
+    """What the user has said about exceptions, by source."""
     scratch: Callable[[], Scratch] = unbounded
     """Makes room for what the operator gathers within an epoch and memory does not hold; called once at most."""
+
+    def expect_record(self, batch: Batch[Any], index: int, error: Exception) -> None:
+        """Return if ``error`` is the fault of row ``index``; see ``Attribution.expect_record`` for what is raised."""
+        origin = batch.origin
+        self.attribution(origin.source).expect_record(error, self.operator, origin.raw(batch.rows[index]).where)
 
 
 class Operator(Protocol):
@@ -78,33 +84,10 @@ def call_each(
         error: Exception | None = None
         try:
             out.extend(map(fn, todo))
-        except NOT_THE_RECORDS_FAULT:
-            raise
-        except Exception as raised:  # noqa: BLE001 (whatever user code raises belongs to its record)
+        except Exception as raised:  # noqa: BLE001 (``reject`` judges whatever user code raises)
             error = raised
         done = len(out) + len(refused)
         if error is None and done == len(values):
             return out, refused
         ctx.reject(batch, done, error or RuntimeError("StopIteration escaped from the function"))
         refused.append(done)
-
-
-def without(batch: Batch[Any], refused: list[int]) -> Batch[Any]:
-    """The batch without the refused rows; the batch itself if there are none."""
-    if not refused:
-        return batch
-    gone = set(refused)
-    return take(batch, [index for index in range(len(batch)) if index not in gone])
-
-
-def take(batch: Batch[Any], indices: list[int]) -> Batch[Any]:
-    """The rows at ``indices``, in that order; an index may come more than once."""
-    return Batch(
-        values=[batch.values[i] for i in indices],
-        rows=[batch.rows[i] for i in indices],
-        origin=batch.origin,
-        keys=None if batch.keys is None else [batch.keys[i] for i in indices],
-        lane=batch.lane,
-        updates=None if batch.updates is None else [batch.updates[i] for i in indices],
-        branch=None if batch.branch is None else [batch.branch[i] for i in indices],
-    )

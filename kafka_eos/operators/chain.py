@@ -37,9 +37,11 @@ from kafka_eos.plan import (
     union_lane,
 )
 from kafka_eos.provenance import branched
-from kafka_eos.records import Batch, RawRecord, Rejected
+from kafka_eos.records import Batch, RawRecord, Refusal, Rejected, Tally
 from kafka_eos.state.scratch import Scratch, unbounded
 
+_LONGEST = 200
+"""Characters of a reason that are shown of a dead letter; the letter itself has all of it."""
 Output = Callable[[Batch[Any]], None]
 Reject = Callable[[RawRecord, Exception], None]
 
@@ -56,12 +58,15 @@ class Chain:
         nodes: Collection[str] | None = None,
         whole: Plan | None = None,
         scratch: Callable[[str], Scratch] = lambda operator: unbounded(),
+        tally: Callable[[], Tally] = Tally,
     ) -> None:
         """``nodes``: those that work here, if not all of the plan do; rows may only be pushed to them.
 
         ``whole`` is the plan whose exchanges the outputs are named by, if ``plan`` is cut out of it.
         ``scratch`` makes room for what the operator of that name gathers; it is closed with the chain.
+        ``tally`` is where records and dead letters are counted now.
         """
+        self._tally, self._sources = tally, {source.name for source in plan.sources}
         self._plan, self._outputs, self._exchanges = plan, outputs, exchanges or {}
         whole = whole or plan
         moving = [node for node in whole.exchanges if not isinstance(node, Forward)]
@@ -81,8 +86,10 @@ class Chain:
     def push(self, head: str, batch: Batch[Any]) -> None:
         """Run one batch through everything below ``head``: a source, or an exchange that the rows have passed.
 
-        Raises PoisonRecord under policy "stop".
+        Raises PoisonRecord under policy "stop", EnvironmentFailed under any.
         """
+        if head in self._sources:
+            self._tally().reads(head, len(batch))
         self._forward(head, batch)
         self.flush_rejected(batch.origin.source)
 
@@ -104,6 +111,7 @@ class Chain:
 
         def reject(raw: RawRecord, error: Exception) -> None:
             self._refuse(source, source, raw, self._mark(source, "", 0), error)
+            self._tally().reads(source, 1)
 
         return reject
 
@@ -115,6 +123,7 @@ class Chain:
         source, raw = batch.origin.source, batch.origin.raw(batch.rows[index])
         letters = self._plan.dead_letters(source)
         if letters is not None and letters.name == operator:
+            self._plan.attribution(source).expect_record(error, operator, raw.where)
             raise PoisonRecord(
                 raw.where,
                 operator,
@@ -141,9 +150,10 @@ class Chain:
 
         operator = build(node)
         backend = backends.get(node.name)
-        state = backend.value if backend else _stateless
+        state, forget = (backend.value, backend.forget) if backend else (_stateless, _stateless)
         place, keeps_raw = self._places.get(node.name, 0), self._rejected.__contains__
-        operator.open(OperatorContext(node.name, state, reject, place, keeps_raw, scratch))
+        attribution = self._plan.attribution
+        operator.open(OperatorContext(node.name, state, reject, forget, place, keeps_raw, attribution, scratch))
         self._operators[node.name] = operator
         if isinstance(operator, Gathering):
             self._gathering[node.name] = operator
@@ -190,9 +200,11 @@ class Chain:
         return f"{branch}{lane}-{refuser(operator)}-"
 
     def _refuse(self, source: str, operator: str, raw: RawRecord, mark: str, error: Exception) -> None:
+        self._plan.attribution(source).expect_record(error, operator, raw.where)
         reason = f"{type(error).__name__}: {error}"
         if source not in self._rejected:
             raise PoisonRecord(raw.where, operator, reason) from error
+        self._tally().refuses(source, Refusal(raw.where, operator, reason[:_LONGEST]))
         self._rejected[source].append(_Letter(mark, Rejected(raw, operator, type(error).__name__, str(error))))
 
 

@@ -1,7 +1,8 @@
 """Operators that keep one value a key: fold and reduce. One output for every input.
 
 What is stored is the pair (updates, accumulator), one entry, so that the number of an output and the state that
-it shows can never disagree.
+it shows can never disagree. With a time to live the number begins anew when the entry has expired, so it tells no
+order and outputs do not carry it.
 
 Rule: a key's entry is replaced only after the user's code has returned. The trap for users: a step that changes the
 accumulator *in place* also changes what was emitted before and is not written yet, and is not undone if it raises.
@@ -9,13 +10,13 @@ accumulator *in place* also changes what was emitted before and is not written y
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import Codec, StateDescriptor
-from kafka_eos.operators.base import NOT_THE_RECORDS_FAULT, OperatorContext, without
+from kafka_eos.interfaces import Codec, StateDescriptor, Ttl
+from kafka_eos.operators.base import OperatorContext
 from kafka_eos.records import Batch
 
 STATE = "accumulator"
@@ -31,9 +32,11 @@ class Fold:
         emit: Callable[[Any, Any], Any] | None,
         key_codec: Codec[Any],
         entry_codec: Codec[tuple[int, Any]],
+        ttl: Ttl | None = None,
     ) -> None:
         self._init, self._step, self._emit = init, step, emit or _pair
-        self._descriptor = StateDescriptor(STATE, key_codec, entry_codec)
+        self._descriptor = StateDescriptor(STATE, key_codec, entry_codec, ttl=ttl)
+        self._expires, self._event_time = ttl is not None, ttl is not None and ttl.clock == "event"
         self._tried = False
 
     def open(self, ctx: OperatorContext) -> None:
@@ -46,7 +49,7 @@ class Fold:
         out: list[Any] = []
         updates: list[int] = []
         refused: list[int] = []
-        for key, value in zip(keys, batch.values, strict=True):
+        for key, value in zip(self._in_time(batch), batch.values, strict=True):
             try:
                 entry = entries.get(key)
                 if entry is None:
@@ -54,9 +57,7 @@ class Fold:
                 else:
                     count, acc = entry[0] + 1, step(entry[1], value)
                 made = emit(key, acc)
-            except NOT_THE_RECORDS_FAULT:
-                raise
-            except Exception as error:  # noqa: BLE001 (whatever user code raises belongs to its record)
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 index = len(out) + len(refused)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
@@ -66,11 +67,20 @@ class Fold:
             updates.append(count)
         if out and not self._tried:
             self._try(entries.get(keys[-1]))
-        kept = without(batch, refused)
-        return replace(kept, values=out, updates=updates)
+        return replace(batch.without(refused), values=out, updates=None if self._expires else updates)
 
     def close(self) -> None:
         return None
+
+    def _in_time(self, batch: Batch[Any]) -> Iterable[Any]:
+        """The keys of the rows. In event time the clock is at each row's time when its key comes out."""
+        return self._advancing(batch) if self._event_time else batch.keys or ()
+
+    def _advancing(self, batch: Batch[Any]) -> Iterator[Any]:
+        times, advance = batch.origin.timestamps(), self._state.advance
+        for key, row in zip(batch.keys or (), batch.rows, strict=True):
+            advance(times[row])
+            yield key
 
     def _try(self, entry: tuple[int, Any] | None) -> None:
         """Encode one entry at once: a type that cannot be stored shows now, not at the first checkpoint."""
@@ -87,12 +97,16 @@ class Reduce(Fold):
     """A fold that starts with the key's first value and gives the value reduced so far."""
 
     def __init__(
-        self, fn: Callable[[Any, Any], Any], key_codec: Codec[Any], entry_codec: Codec[tuple[int, Any]]
+        self,
+        fn: Callable[[Any, Any], Any],
+        key_codec: Codec[Any],
+        entry_codec: Codec[tuple[int, Any]],
+        ttl: Ttl | None = None,
     ) -> None:
         def step(acc: Any, value: Any) -> Any:
             return value if acc is _NOTHING else fn(acc, value)
 
-        super().__init__(lambda: _NOTHING, step, _accumulator, key_codec, entry_codec)
+        super().__init__(lambda: _NOTHING, step, _accumulator, key_codec, entry_codec, ttl)
 
 
 _NOTHING = object()

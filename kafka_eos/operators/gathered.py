@@ -17,7 +17,7 @@ import msgspec
 
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import ListCodec
-from kafka_eos.operators.base import NOT_THE_RECORDS_FAULT, OperatorContext
+from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.fold import not_storable
 from kafka_eos.records import Batch, RawRecord
 from kafka_eos.schemas.msgpack import as_key
@@ -58,6 +58,7 @@ class Gathered:
         """Those in memory, for the operator to change before it calls ``note``; another dict after that."""
         self._operator, self._keeps_raw, self._summing = ctx.operator, ctx.keeps_raw, summing
         self._places: dict[Any, _Place] = {}
+        self._attribution = ctx.attribution
         self._scratch, self._aside = ctx.scratch(), False
 
     def note(self, batch: Batch[Any], last: Mapping[Any, int]) -> None:
@@ -137,11 +138,11 @@ class Gathered:
         assert self._summing is not None
         try:
             return self._summing.merge(first, second)
-        except NOT_THE_RECORDS_FAULT:
-            raise
         except Exception as error:
-            (_, topic, _), partition, offset, *_ = place
-            raise of_several(f"{topic}/{partition}/{offset}", self._operator, error) from error
+            (source, topic, _), partition, offset, *_ = place
+            where = f"{topic}/{partition}/{offset}"
+            self._attribution(source).expect_record(error, self._operator, where)
+            raise of_several(where, self._operator, error) from error
 
     def _encoded(self, accumulators: list[Any]) -> bytes:
         assert self._summing is not None

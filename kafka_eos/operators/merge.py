@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kafka_eos.errors import PoisonRecord
-from kafka_eos.interfaces import Codec, ListCodec
-from kafka_eos.operators.base import NOT_THE_RECORDS_FAULT, OperatorContext, take
+from kafka_eos.interfaces import Codec, ListCodec, Ttl
+from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.fold import Fold
 from kafka_eos.operators.gathered import Gathered, Summing, of_several
 from kafka_eos.operators.stateless import KeyBy
@@ -56,14 +56,12 @@ class PartialFold:
             try:
                 acc = accumulators.get(key, _NOTHING)
                 accumulators[key] = step(init() if acc is _NOTHING else acc, value)
-            except NOT_THE_RECORDS_FAULT:
-                raise
-            except Exception as error:  # noqa: BLE001 (whatever user code raises belongs to its record)
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 self._ctx.reject(batch, index, error)
                 continue
             last[key] = index
         self._gathered.note(batch, last)
-        return take(batch, [])
+        return batch.take([])
 
     def flush(self) -> Iterator[Batch[Any]]:
         for keys, accumulators, rows in self._gathered.take():
@@ -77,7 +75,8 @@ class PartialFold:
 class MergingFold(Fold):
     """``acc = merge(acc, partial)`` for each row, and ``emit(key, acc)`` once for each key at the end of an epoch.
 
-    What ``merge`` or ``emit`` raises is no single record's fault, so it stops the job under any policy.
+    What ``merge`` or ``emit`` raises is no single record's fault, so it stops the job under any policy; unless it is
+    the environment's.
     """
 
     def __init__(
@@ -86,8 +85,9 @@ class MergingFold(Fold):
         emit: Callable[[Any, Any], Any] | None,
         key_codec: Codec[Any],
         entry_codec: Codec[tuple[int, Any]],
+        ttl: Ttl | None = None,
     ) -> None:
-        super().__init__(_no_records, merge, emit, key_codec, entry_codec)
+        super().__init__(_no_records, merge, emit, key_codec, entry_codec, ttl)
 
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)
@@ -98,27 +98,26 @@ class MergingFold(Fold):
         keys, merge = batch.keys or [], self._step
         entries = self._state.view(set(keys))
         last: dict[Any, int] = {}
-        for index, (key, partial) in enumerate(zip(keys, batch.values, strict=True)):
+        for index, (key, partial) in enumerate(zip(self._in_time(batch), batch.values, strict=True)):
             try:
                 entry = entries.get(key)
                 entries[key] = (0, partial) if entry is None else (entry[0], merge(entry[1], partial))
-            except NOT_THE_RECORDS_FAULT:
-                raise
             except Exception as error:
                 raise self._stop(batch, index, error) from error
             last[key] = index
         if keys and not self._tried:
             self._try(entries.get(keys[-1]))
         self._gathered.note(batch, last)
-        return take(batch, [])
+        return batch.take([])
 
     def flush(self) -> Iterator[Batch[Any]]:
         for keys, _, rows in self._gathered.take():
             entries = self._state.view(keys)
-            counts, accumulators = zip(*map(entries.__getitem__, keys), strict=True)
+            counts, accumulators = zip(*self._state.written(keys), strict=True)
             rows.values, rows.keys = self._emitted(keys, accumulators, rows), keys
-            rows.updates = [count + 1 for count in counts]
-            entries.update(zip(keys, zip(rows.updates, accumulators, strict=True), strict=True))
+            if not self._expires:
+                rows.updates = [count + 1 for count in counts]
+                entries.update(zip(keys, zip(rows.updates, accumulators, strict=True), strict=True))
             yield rows
 
     def close(self) -> None:
@@ -130,8 +129,6 @@ class MergingFold(Fold):
         error: Exception | None = None
         try:
             out.extend(map(self._emit, keys, accumulators))
-        except NOT_THE_RECORDS_FAULT:
-            raise
         except Exception as raised:  # noqa: BLE001 (it is raised again, with the place)
             error = raised
         if len(out) < len(keys):
@@ -140,6 +137,7 @@ class MergingFold(Fold):
         return out
 
     def _stop(self, batch: Batch[Any], index: int, error: Exception) -> PoisonRecord:
+        self._ctx.expect_record(batch, index, error)
         return of_several(batch.origin.raw(batch.rows[index]).where, self._ctx.operator, error)
 
 

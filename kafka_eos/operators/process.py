@@ -1,26 +1,29 @@
 """The process operator: the user's function, called for each row with the state of its key.
 
-Rule: state writes of a row wait in ``pending`` until its call has returned and its outputs are listed, so a row that
-is refused has changed nothing.
+Rules: state writes of a row wait in ``pending`` until its call has returned and its outputs are listed, so a row that
+is refused has changed nothing. A key has the state that the function gave it and nothing else: outputs have no update
+number, since the row that counts them would stay for ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, get_origin
 
-from kafka_eos.errors import PlanError
+from kafka_eos.errors import Bug, PlanError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, StateDescriptor, StateKind, Ttl
-from kafka_eos.operators.base import NOT_THE_RECORDS_FAULT, OperatorContext, without
+from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.functions import ProcessFunction
 from kafka_eos.operators.keyed import NAMESPACE_CODEC, Aggregating, List, Map, Reducing, Value, Writes
 from kafka_eos.operators.stateless import spread
 from kafka_eos.records import Batch
-from kafka_eos.schemas import KeyCodec, MsgpackCodec, state_codec
+from kafka_eos.schemas import KeyCodec, state_codec
 from kafka_eos.state.entries import NumberCodec
 
 UPDATES = "updates"
+"""State in which checkpoints may still hold a count for each key. It is dropped; no other state may have its name."""
 
 
 class Process:
@@ -35,7 +38,7 @@ class Process:
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx = ctx
-        self._updates = ctx.value_state(StateDescriptor(UPDATES, self._key_codec, MsgpackCodec[int](int)))
+        ctx.forget(UPDATES)
         self._function = self._factory()
         self._opening = True
         self._function.open(self)
@@ -88,17 +91,14 @@ class Process:
                 advance(times[batch.rows[index]])
             try:
                 outputs = list(call(key, value))
-            except NOT_THE_RECORDS_FAULT:
-                raise
-            except Exception as error:  # noqa: BLE001 (whatever user code raises belongs to its record)
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
                 continue
             for state in states:
                 state.apply()
             made.append(outputs)
-        kept = without(batch, refused)
-        return spread(kept, made, self._count(kept.keys or [], made))
+        return spread(replace(batch.without(refused), updates=None), made)
 
     def close(self) -> None:
         return None
@@ -119,13 +119,29 @@ class Process:
         writes = self._states[name] = Writes(state)
         return writes
 
-    def _count(self, keys: list[Any], made: list[list[Any]]) -> list[int]:
-        """How many outputs each key has had, for every output."""
-        counts = self._updates.view({key for key, outputs in zip(keys, made, strict=True) if outputs})
-        updates: list[int] = []
-        for key, outputs in zip(keys, made, strict=True):
-            if outputs:
-                before = counts.get(key, 0)
-                counts[key] = before + len(outputs)
-                updates.extend(range(before + 1, before + len(outputs) + 1))
-        return updates
+
+class _Unbound:
+    """In place of a state, while a function is only asked what it declares."""
+
+    def get(self, key: Any) -> Any:
+        raise Bug(f"a state was read for key {key!r} where no record is processed")
+
+    def advance(self, timestamp: int) -> None:
+        raise Bug(f"time went on to {timestamp} where no record is processed")
+
+
+def declared(
+    factory: Callable[[], ProcessFunction[Any, Any, Any]], key_codec: Codec[Any]
+) -> tuple[StateDescriptor[Any], ...]:
+    """The states that a process function declares in ``open``. Raises what that raises; no record is processed."""
+    found: list[StateDescriptor[Any]] = []
+
+    def note(descriptor: StateDescriptor[Any]) -> Any:
+        found.append(descriptor)
+        return _Unbound()
+
+    def reject(batch: Batch[Any], index: int, error: Exception) -> None:
+        raise Bug("a record was refused where none is processed") from error
+
+    Process(factory, key_codec).open(OperatorContext("declared", note, reject))
+    return tuple(found)

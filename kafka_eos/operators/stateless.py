@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import chain, compress, repeat
+from itertools import chain
 from typing import Any
 
 from kafka_eos.errors import PlanError
-from kafka_eos.operators.base import NOT_THE_RECORDS_FAULT, OperatorContext, call_each, without
+from kafka_eos.operators.base import OperatorContext, call_each
 from kafka_eos.records import Batch
 
 _STORABLE = range(-(2**63), 2**64)
@@ -38,7 +38,7 @@ class Map(Stateless):
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         values, refused = call_each(self._fn, batch, batch.values, self.ctx)
-        return replace(without(batch, refused), values=values)
+        return replace(batch.without(refused), values=values)
 
 
 class Filter(Stateless):
@@ -49,16 +49,7 @@ class Filter(Stateless):
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         keep, refused = call_each(self._fn, batch, batch.values, self.ctx)
-        batch = without(batch, refused)
-        return Batch(
-            values=list(compress(batch.values, keep)),
-            rows=list(compress(batch.rows, keep)),
-            origin=batch.origin,
-            keys=None if batch.keys is None else list(compress(batch.keys, keep)),
-            lane=batch.lane,
-            updates=None if batch.updates is None else list(compress(batch.updates, keep)),
-            branch=None if batch.branch is None else list(compress(batch.branch, keep)),
-        )
+        return batch.without(refused).where(keep)
 
 
 class FlatMap(Stateless):
@@ -71,8 +62,7 @@ class FlatMap(Stateless):
         fn = self._fn
         # list() inside the call: a generator that fails must fail for its own row.
         made, refused = call_each(lambda value: list(fn(value)), batch, batch.values, self.ctx)
-        batch = without(batch, refused)
-        return spread(batch, made)
+        return spread(batch.without(refused), made)
 
 
 class MapBatches(Stateless):
@@ -85,7 +75,7 @@ class MapBatches(Stateless):
         values: list[Any] = []
         refused: list[int] = []
         self._range(batch, 0, len(batch), values, refused)
-        return replace(without(batch, refused), values=values)
+        return replace(batch.without(refused), values=values)
 
     def _range(self, batch: Batch[Any], start: int, stop: int, values: list[Any], refused: list[int]) -> None:
         """Rows ``start`` to ``stop``. If the function fails, halve until the rows at fault stand alone."""
@@ -94,9 +84,8 @@ class MapBatches(Stateless):
         given = batch.values[start:stop]
         try:
             made = list(self._fn(given))
-        except NOT_THE_RECORDS_FAULT:
-            raise
-        except Exception as error:  # noqa: BLE001 (whatever user code raises belongs to its record)
+        except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+            self.ctx.expect_record(batch, start, error)
             if stop - start == 1:
                 self.ctx.reject(batch, start, error)
                 refused.append(start)
@@ -121,13 +110,13 @@ class KeyBy(Stateless):
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         keys, refused = call_each(self._fn, batch, batch.values, self.ctx)
-        batch = replace(without(batch, refused), keys=keys)
+        batch = replace(batch.without(refused), keys=keys)
         return batch if _plain(keys) else self._checked(batch)
 
     def _checked(self, batch: Batch[Any]) -> Batch[Any]:
         check = self._codec.check
         _, refused = call_each(check, batch, batch.keys or (), self.ctx)
-        return without(batch, refused)
+        return batch.without(refused)
 
 
 def _plain(keys: list[Any]) -> bool:
@@ -149,21 +138,6 @@ def _encodable(text: str) -> bool:
     return True
 
 
-def spread(batch: Batch[Any], made: list[list[Any]], updates: list[int] | None = None) -> Batch[Any]:
+def spread(batch: Batch[Any], made: list[list[Any]]) -> Batch[Any]:
     """A batch of all values of ``made``, where ``made[i]`` comes from row ``i``."""
-    counts = list(map(len, made))
-
-    def column(values: Iterable[Any]) -> list[Any]:
-        return list(chain.from_iterable(map(repeat, values, counts)))
-
-    if updates is None and batch.updates is not None:
-        updates = column(batch.updates)
-    return Batch(
-        values=list(chain.from_iterable(made)),
-        rows=column(batch.rows),
-        origin=batch.origin,
-        keys=None if batch.keys is None else column(batch.keys),
-        lane=batch.lane,
-        updates=updates,
-        branch=None if batch.branch is None else column(batch.branch),
-    )
+    return replace(batch.repeated(list(map(len, made))), values=list(chain.from_iterable(made)))

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from kafka_eos.attribution import Attribution
 from kafka_eos.interfaces import Guarantee
 from kafka_eos.plan.nodes import Feedback, KeyBy, Node, Sink, Source, Where, one_phase
 from kafka_eos.plan.segments import Segment, segments
@@ -80,6 +81,10 @@ class Plan:
     def dead_letters(self, source: str) -> Sink | None:
         """The sink that takes refused records of ``source``, if it has one."""
         return next((sink for sink in self.sinks if sink.dead_letters and sink.inputs == (source,)), None)
+
+    def attribution(self, source: str) -> Attribution:
+        """What the user has said about exceptions on records of ``source``."""
+        return next((node.attribution for node in self.sources if node.name == source), Attribution())
 
     @cached_property
     def exchanges(self) -> tuple[Node, ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from kafka_eos import interfaces
-from kafka_eos.interfaces import Codec, DeadLetters, ListCodec
+from kafka_eos.attribution import Attribution
+from kafka_eos.interfaces import Codec, DeadLetters, ListCodec, Ttl
 
 OnError: TypeAlias = Literal["stop"] | DeadLetters
 """What a source does with a record that cannot be processed."""
@@ -74,6 +75,7 @@ class Source(Node):
 
     source: interfaces.Source[Any]
     on_error: OnError = "stop"
+    attribution: Attribution = field(default_factory=Attribution)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +193,7 @@ class Fold(Node):
     key_codec: Codec[Any]
     entry_codec: Codec[tuple[int, Any]]
     merge: Callable[[Any, Any], Any] | None = None
+    ttl: Ttl | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +204,7 @@ class Reduce(Node):
     fn: Callable[[Any, Any], Any]
     key_codec: Codec[Any]
     entry_codec: Codec[tuple[int, Any]]
+    ttl: Ttl | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,7 @@ class Revoke:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Part of the epoch is committed and part of it is gone. Only a person can decide."""
+    """Part of the epoch is committed and part of it is gone, or nobody can tell. Only a person can decide."""
 
     epoch: EpochId
     reason: str
@@ -91,18 +91,36 @@ def authorize(epoch: EpochId, probes: Sequence[Probe], margin: float) -> Decisio
 
     ``margin`` is in seconds: a prepared committable that may expire sooner counts as lost as long as it has
     siblings, because it could expire between the commit of the first and of the last.
+
+    One whose standing is unknown stops the epoch, whatever its siblings are: to go on could lose its output, to go
+    back could make it visible twice.
     """
-    committed = [i for i, p in enumerate(probes) if p.standing is Standing.COMMITTED]
+    committed = [p for p in probes if p.standing is Standing.COMMITTED]
     lost = [p for p in probes if p.standing is Standing.LOST]
     risky = [p for p in probes if p.standing is Standing.PREPARED and p.expires_in < margin]
+    if doubt := undecidable(probes):
+        return Stop(epoch, doubt)
     if lost and committed:
-        return Stop(epoch, f"{_details(lost)}; already committed: {_details([probes[i] for i in committed])}")
+        return Stop(epoch, f"{_details(lost)}; already committed: {_details(committed)}")
     if lost:
         return Revoke(epoch, _details(lost))
     if risky and not committed and len(probes) > 1:
         return Revoke(epoch, f"too close to the timeout: {_details(risky)}")
     order = sorted(range(len(probes)), key=lambda i: (probes[i].expires_in, i))
     return Commit(CommitPermit(epoch), tuple(order))
+
+
+def undecidable(probes: Sequence[Probe]) -> str:
+    """What nobody can tell about an epoch with these probes, with all that is known of it; empty if all is known."""
+    unknown = [p for p in probes if p.standing is Standing.UNKNOWN]
+    if not unknown:
+        return ""
+    known = (
+        f"; {standing.value}: {_details(found)}"
+        for standing in Standing
+        if standing is not Standing.UNKNOWN and (found := [p for p in probes if p.standing is standing])
+    )
+    return f"nobody can tell whether this was committed: {_details(unknown)}{''.join(known)}"
 
 
 def _details(probes: Sequence[Probe]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Probe, Standing
-from kafka_eos.protocol.commit import Decision, Revoke, Stop, authorize
+from kafka_eos.protocol.commit import Decision, Revoke, Stop, authorize, undecidable
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +98,18 @@ def next_epoch(facts: Facts) -> Epoch:
 
 
 def settle(unfinished: Unfinished, probes: Sequence[Probe], damage: Sequence[str], margin: float) -> Decision:
-    """Finish, revoke or stop, given probes of all committables and what verification found damaged.
+    """Finish, revoke or stop, given probes of all committables and which state files are missing or cut off.
 
     Damaged state is worth no commit: its outputs would be visible while the state behind them is gone. Going
-    back is allowed only as long as nothing of the epoch is visible and the epoch before it is there.
+    back is allowed only as long as it is certain that nothing of the epoch is visible, and the epoch before it is
+    there. Once part of it is visible the rest is committed too: a state file can be restored from a copy, a
+    transaction that expires cannot.
     """
     decision: Decision
-    if not damage:
+    if not damage or any(p.standing is Standing.COMMITTED for p in probes):
         decision = authorize(unfinished.newest, probes, margin)
-    elif any(p.standing is Standing.COMMITTED for p in probes):
-        decision = Stop(unfinished.newest, f"{', '.join(damage)}; and part of its output is committed")
+    elif doubt := undecidable(probes):
+        decision = Stop(unfinished.newest, f"{', '.join(damage)}; and {doubt}")
     else:
         decision = Revoke(unfinished.newest, ", ".join(damage))
     if isinstance(decision, Revoke) and unfinished.previous is None:

@@ -3,6 +3,7 @@
 A task opens its state from files that it links into a directory of its own attempt. What an attempt wrote there is
 never read again under that name; its files are, if a decided manifest names their content.
 Rule: only files that RocksDB never writes again are kept, under their SHA-256, so it does not matter whose they were.
+What an earlier term has kept is used too, but only after its content was read: the machine may have lost power since.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from kafka_eos.checkpoints import files, paths
 from kafka_eos.interfaces import CheckpointStorage, FileRef
 
 _KEPT = "cache"
+_INHERITED = "inherited"
 _YOUNG = 60.0
 """Seconds for which a file may belong to an epoch that is not decided yet."""
 
@@ -28,7 +30,7 @@ class CachedStorage:
     """A ``CheckpointStorage`` that remembers what it uploads and fetches, in ``directory`` of one term."""
 
     def __init__(self, storage: CheckpointStorage, directory: Path) -> None:
-        self._storage, self._kept = storage, directory / _KEPT
+        self._storage, self._kept, self._inherited = storage, directory / _KEPT, directory / _INHERITED
         self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def publish(self, name: str, data: bytes) -> None:
@@ -55,8 +57,22 @@ class CachedStorage:
                 kept = self._kept / ref.sha256
                 if kept.stat().st_size == ref.size and files.link(kept, target):
                     return
-        self._storage.fetch(ref, target)
+        if not self._took_over(ref, target):
+            self._storage.fetch(ref, target)
         self._keep(ref, target)
+
+    def _took_over(self, ref: FileRef, target: Path) -> bool:
+        """Link what an earlier term has kept, if its content is what it should be."""
+        kept = self._inherited / ref.sha256
+        if not ref.name.endswith(paths.IMMUTABLE_SUFFIX) or not kept.exists():
+            return False
+        with suppress(OSError):
+            with files.opened(kept) as fd:
+                intact = files.digest(fd) == (ref.sha256, ref.size)
+            if intact:
+                return files.link(kept, target)
+            kept.unlink()
+        return False
 
     def tidy(self, needed: Collection[str]) -> None:
         """Forget files that are not ``needed`` (SHA-256) by the newest epoch, unless they came just now."""
@@ -65,6 +81,9 @@ class CachedStorage:
             with suppress(FileNotFoundError):
                 if kept.name not in needed and kept.stat().st_ctime < young:
                     kept.unlink()
+        for old in self._inherited.glob("*"):  # nobody adds to these
+            if old.name not in needed:
+                old.unlink(missing_ok=True)
 
     def _keep(self, ref: FileRef, path: Path) -> None:
         if ref.name.endswith(paths.IMMUTABLE_SUFFIX):
@@ -86,14 +105,27 @@ def disk_of(disks: Sequence[LocalDisk], level: int, subtask: int) -> LocalDisk:
 
 
 def own_directory(root: Path, term: int) -> Path:
-    """The directory of the term on this machine. Removes those of older terms: nobody works there any more."""
+    """The directory of the term on this machine. Removes those of older terms: nobody works there any more.
+
+    Their files are kept for this term: a job that starts again needs most of them.
+    """
     directory = root / str(term)
     if not directory.exists():
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for old in root.iterdir():
-            if old.name.isdigit() and int(old.name) < term:
-                shutil.rmtree(old, ignore_errors=True)  # another task of this machine may be removing it too
+        older = [old for old in root.iterdir() if old.name.isdigit() and int(old.name) < term]
+        for old in sorted(older, key=lambda old: int(old.name), reverse=True):
+            # Another task of this machine may be doing the same: each file is moved or removed by one of them.
+            _hand_down(old, directory / _INHERITED)
+            shutil.rmtree(old, ignore_errors=True)
     return directory
+
+
+def _hand_down(old: Path, inherited: Path) -> None:
+    """Move the files that a term has kept, and those that it had not needed yet, to a newer term."""
+    inherited.mkdir(mode=0o700, exist_ok=True)
+    for kept in [*old.glob(f"{_KEPT}/*"), *old.glob(f"{_INHERITED}/*")]:
+        with suppress(FileNotFoundError):
+            kept.rename(inherited / kept.name)
 
 
 @contextmanager

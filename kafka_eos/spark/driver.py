@@ -20,7 +20,7 @@ import msgspec
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.coordinator import Coordinator, Interrupted, Resumed
 from kafka_eos.coordinator.desk import Desk
-from kafka_eos.errors import RestartFromCheckpoint, Retryable
+from kafka_eos.errors import RestartFromCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.interfaces import InFlight, Positions, StateHandle
 from kafka_eos.protocol.checkpoint import Cadence
@@ -174,11 +174,8 @@ class Driver:
     def _commit(self, manifest: Manifest) -> None:
         """On the thread of the commits. Files of the next epoch are being stored: old ones go later."""
         self._coordinator.finish(manifest, sweep=False)
-        try:
-            self._coordinator.tell_sources(manifest)
-        except Retryable as error:
-            # The consumer group only shows lag; the next epoch tells it again.
-            self._watch.observe("notice", text=f"offsets of epoch {manifest.epoch} not shown: {error}")
+        for failed in self._coordinator.tell_sources(manifest):
+            self._watch.observe("notice", text=failed)
 
     def _committed(self, committed: Committing) -> None:
         manifest = committed.manifest

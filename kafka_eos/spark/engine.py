@@ -78,6 +78,7 @@ class _Run:
     ) -> None:
         self._plan, self._settings, self._until_caught_up = plan, settings, until_caught_up
         self._session = sessions.prepared(session)
+        sessions.check_python(self._session)
         from kafka_eos.spark.epochs import EpochRunner  # imports pyspark: not before it was looked for
 
         self._runner = EpochRunner(self._session, plan.name, len(levels(plan)))
@@ -107,7 +108,9 @@ class _Run:
         watch = Watch(supervision.stopping.is_set, supervision.expired.is_set, supervision.observe)
         storage = open_storage(settings.checkpoints_of(self._plan.name))
         claim = storage.read(paths.claim_name(resumed.term))
-        template = msgspec.structs.replace(self._template, term=resumed.term.n, claim=claim)
+        template = msgspec.structs.replace(
+            self._template, identity=resumed.identity.text, term=resumed.term.n, claim=claim
+        )
         newest = partial(savepoints.newest_committed, storage, self._plan.name)
         Driver(coordinator, resumed, self._runner, template, cadence, watch, self._goal, supervision.desk, newest).run()
 
@@ -116,12 +119,13 @@ class _Run:
         shipped = not (context.master or "").startswith("local")
         if shipped:
             context.addFile(str(app.path))
-        parallelism, settings = self._parallelism(context.defaultParallelism), self._settings
+        parallelism, settings = self._parallelism(), self._settings
         return Spec(
             app=str(app.path),
             pipeline=app.pipeline,
             shipped=shipped,
             settings=json.dumps(settings.as_json()),
+            identity="",
             term=0,
             claim=b"",
             epoch=0,
@@ -136,7 +140,7 @@ class _Run:
             states=(),
         )
 
-    def _parallelism(self, cores: int) -> int:
+    def _parallelism(self) -> int:
         """The setting if it was given, else one subtask a core of the cluster."""
         given = self._settings.origin_of("parallelism") != "default"
-        return self._settings.parallelism if given else min(cores, MAX_KEY_GROUPS)
+        return self._settings.parallelism if given else min(sessions.cores(self._session), MAX_KEY_GROUPS)

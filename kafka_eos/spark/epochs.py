@@ -7,6 +7,7 @@ with other results (the user's functions need not be deterministic); such a mixt
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,9 +18,10 @@ import msgspec
 
 from kafka_eos.coordinator import Acked
 from kafka_eos.coordinator.supervision import Refused
-from kafka_eos.errors import Fatal, RestartFromCheckpoint
+from kafka_eos.errors import EnvironmentFailed, Fatal, RestartFromCheckpoint
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Position, total_lag
+from kafka_eos.records import Tally
 from kafka_eos.spark.failures import SPARKS, as_ours
 from kafka_eos.spark.messages import Report, Spec, decode_report, encode
 from kafka_eos.spark.rows import SPARK_SCHEMA
@@ -27,6 +29,10 @@ from kafka_eos.spark.tasks import EpochTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_FATAL = {kind.__name__: kind for kind in Fatal.__subclasses__()}
+"""What a task may report, by name: whoever started the job hears the same as if it had happened here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,9 @@ def fitting(reports: Sequence[Report], depth: int, parallelism: int) -> None:
     for failure in failures:
         if failure.kind == "user":
             raise Refused(failure.error, failure.reason)
-        raise Fatal(f"{failure.error}: {failure.reason}\n{failure.details}")
+        if failure.kind == "environment":
+            raise EnvironmentFailed(failure.reason)
+        raise _FATAL.get(failure.error, Fatal)(f"{failure.error}: {failure.reason}\n{failure.details}")
     attempts = {(report.level, report.subtask): report.attempt for report in reports}
     if len(reports) != depth * parallelism or len(attempts) != len(reports):
         raise RestartFromCheckpoint(f"the job has {len(reports)} reports of {depth * parallelism} tasks")
@@ -124,6 +132,7 @@ def _outcome(reports: Sequence[Report], parallelism: int, retried: bool) -> Outc
             tuple(handle for report in ordered for handle in report.states),
             tuple(committable for report in ordered for committable in report.committables),
             parallelism=parallelism,
+            tally=functools.reduce(Tally.plus, (report.tally for report in ordered), Tally()),
         ),
         reached=all(all(report.reached.values()) for report in ordered),
         records_in=_sums(report.records_in for report in ordered),

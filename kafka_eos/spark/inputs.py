@@ -52,8 +52,15 @@ class Inputs:
         if self._goal is not None:
             return None if self.at_goal else self._goal
         self._discover()
-        ends = self._coordinator.ends()
+        ends = self._known(self._coordinator.ends())
         return None if ends == self._read_up_to else ends
+
+    def _known(self, ends: Mapping[str, Positions]) -> Mapping[str, Positions]:
+        """Without splits that were not discovered yet: nothing is read of them, so nothing is read up to their ends."""
+        return {
+            source: {split: end for split, end in splits.items() if split in self.positions[source]}
+            for source, splits in ends.items()
+        }
 
     def decided(self, outcome: Outcome, ends: Mapping[str, Positions]) -> None:
         """An epoch that was to read up to ``ends`` has happened."""

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
+from kafka_eos.records import Tally
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -28,6 +29,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """The file was sent with the job (``sc.addFile``); else its path holds on every machine."""
     settings: str
     """``Settings.as_json`` as text."""
+    identity: str
+    """Of the job; see ``ids.JobIdentity``."""
     term: int
     claim: bytes
     """The term's claim as the driver reads it: a task that reads another, or none, looks at another place."""
@@ -49,9 +52,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """What no retry of the task can change; see ``kafka_eos.errors``."""
+    """What Spark's own retry of the task, at once, would not change; see ``kafka_eos.errors``."""
 
-    kind: Literal["user", "fatal"]
+    kind: Literal["user", "fatal", "environment"]
     error: str
     """Class name of the exception."""
     reason: str
@@ -73,6 +76,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """By source read here: was everything up to the epoch's ends read?"""
     states: tuple[StateHandle, ...] = ()
     committables: tuple[Committable, ...] = ()
+    tally: Tally = msgspec.field(default_factory=Tally)
     records_in: dict[str, int] = {}
     records_out: dict[str, int] = {}
     lag: int | None = 0

@@ -10,11 +10,13 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafka_eos import __version__
 from kafka_eos.errors import ConfigError
 from kafka_eos.spark.live import is_live, is_submitted, submitted_session
 
@@ -133,6 +135,66 @@ def check(session: SparkSession) -> None:
             f"the cluster runs Spark {session.version}, this program pyspark {pyspark.__version__}: "
             f"pip install 'pyspark=={session.version}', the same on driver and executors"
         )
+
+
+def check_python(session: SparkSession) -> None:
+    """ConfigError unless the Python of the tasks has this package in this version. Starts one small Spark job."""
+    from kafka_eos.spark import failures
+
+    context = session.sparkContext
+    both = f"tasks run {context.pythonExec!r} (PYSPARK_PYTHON), this program {sys.executable!r}"
+    try:
+        ((python, version, missing),) = context.parallelize(range(1), 1).map(_look()).collect()
+    except failures.SPARKS as error:
+        advice = failures.of_environment(error)
+        if advice is None:
+            raise failures.as_ours(error) from error
+        raise ConfigError(f"{both}: {advice}") from error
+    if version != __version__:
+        there = f"has kafka-eos {version}, not {__version__}" if version else f"cannot import kafka_eos ({missing})"
+        raise ConfigError(
+            f"{both}, and {python} {there}: set PYSPARK_PYTHON={sys.executable} before Spark starts, or install "
+            f"kafka-eos {__version__} for the tasks' Python."
+        )
+
+
+def _look() -> Callable[[object], tuple[str, str, str]]:
+    """What a task says of its Python: path, version of this package or "", and why it is not there.
+
+    A function within a function travels by value: it must not need the package.
+    """
+
+    def look(_: object) -> tuple[str, str, str]:
+        import sys
+
+        try:
+            from kafka_eos import __version__ as version
+        except ImportError as error:
+            return sys.executable, "", str(error)
+        return sys.executable, version, ""
+
+    return look
+
+
+def cores(session: SparkSession) -> int:
+    """Cores of the cluster, when all executors that were granted have had time to register.
+
+    Spark says 2 before the first one has. Some job must have run, so that at least one is there.
+    """
+    context = session.sparkContext
+    found, since = context.defaultParallelism, time.monotonic()
+    given = context.getConf().contains("spark.default.parallelism") or (context.master or "").startswith("local")
+    end = since if given else since + _REGISTERED_WITHIN
+    while time.monotonic() < min(end, since + _QUIET):
+        time.sleep(0.1)
+        now = context.defaultParallelism
+        if now != found:
+            found, since = now, time.monotonic()
+    return found
+
+
+_QUIET, _REGISTERED_WITHIN = 2.0, 30.0
+"""Seconds without a new executor after which the cluster counts as complete, and after which it does in any case."""
 
 
 def refuse_unsafe(setting: Callable[[str], str | None]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from kafka_eos.exchange import in_flight, wire
 from kafka_eos.exchange.routing import Router, restorer, router
 from kafka_eos.failpoints import hit
-from kafka_eos.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, SplitId, Term
 from kafka_eos.interfaces import (
     CheckpointStorage,
     JobContext,
@@ -33,7 +33,7 @@ from kafka_eos.interfaces import (
 from kafka_eos.operators.chain import Chain
 from kafka_eos.plan import Node, Partitioning, Plan, Sink
 from kafka_eos.protocol.assignment import subtask_of_split
-from kafka_eos.records import Batch
+from kafka_eos.records import Batch, Tally
 from kafka_eos.settings import Settings
 from kafka_eos.spark.levels import destinations, levels
 from kafka_eos.spark.messages import Report, Spec
@@ -76,12 +76,15 @@ class LevelStage:
         self._plan, self._level = around.plan, stages[spec.level]
         self._destinations = destinations(stages)
         self._epoch = EpochId(Epoch(spec.epoch), Term(spec.term))
-        self._job = JobContext(self._plan.name, self._epoch.term, around.settings.for_connectors())
+        self._job = JobContext(
+            self._plan.name, self._epoch.term, around.settings.for_connectors(), JobIdentity(spec.identity)
+        )
         self._shared: dict[str, Any] = {}
         self._readers: dict[str, Reader[Any]] = {}
         self._writers: dict[str, Writer[Any]] = {}
         self._backends: dict[str, StateBackend] = {}
         self._waiting: dict[tuple[str, int, object], list[Batch[Any]]] = {}
+        self._tally = Tally()
         self._in: Counter[str] = Counter()
         self._out: Counter[str] = Counter()
         self._closing = ExitStack()
@@ -106,7 +109,15 @@ class LevelStage:
                 self._closing.callback(self._writers[node.name].discard)
         outputs = {name: self._output(name, writer) for name, writer in self._writers.items()}
         senders = {node.name: self._sender(node) for node in self._plan.exchanges}
-        self._chain = Chain(self._plan, self._backends, outputs, senders, self._level.nodes, scratch=self._scratch)
+        self._chain = Chain(
+            self._plan,
+            self._backends,
+            outputs,
+            senders,
+            self._level.nodes,
+            scratch=self._scratch,
+            tally=lambda: self._tally,
+        )
         self._closing.callback(self._chain.close)
         hit("recovery.opened")
 
@@ -223,7 +234,7 @@ class LevelStage:
         """Rows that came through an exchange to this task."""
         codec = self._plan.node(exchange).wire
         assert codec is not None
-        self._chain.push(exchange, wire.decode(frame, codec))
+        self._chain.push(exchange, wire.decode(frame, codec, self._plan.attribution))
 
     def replay(self) -> None:
         """Send on the rows that the snapshot holds on their way: each task its share, in front of all others."""
@@ -266,6 +277,7 @@ class LevelStage:
             reached=reached,
             states=states,
             committables=committables,
+            tally=self._tally,
             records_in=dict(self._in),
             records_out=dict(self._out),
             lag=total_lag(reader.lag() for reader in self._readers.values()),

@@ -3,8 +3,8 @@
 Spark ships ``EpochTask``, which is plain data; the user's file is loaded here, once a term and process. Clients that
 take long to start (transactional producers) last as long.
 
-Rule: what a retry may change is raised, so that Spark tries again; what it cannot (the user's mistake, lost data)
-goes to the driver as a report, at once.
+Rule: what a retry may change is raised, so that Spark tries again; what it cannot (the user's mistake, lost data), or
+not so soon (the environment failed), goes to the driver as a report, at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kafka_eos.app import load
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.opening import find_storage
 from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.errors import Bug, ConfigError, Fatal, UserError
+from kafka_eos.errors import Bug, ConfigError, EnvironmentFailed, Fatal, UserError
 from kafka_eos.exchange.routing import Router
 from kafka_eos.ids import AppRef, Epoch, Term
 from kafka_eos.interfaces import Lasting
@@ -71,7 +71,7 @@ def _run(spec: Spec, batches: Iterable[pa.RecordBatch], subtask: int, attempt: i
             report = work.stage.finish()
         times = {"open": opened - began, "work": worked - opened, "prepare": time.monotonic() - worked}
         report = msgspec.structs.replace(report, inputs=inbox.inputs, seconds=times)
-    except (UserError, Fatal) as error:
+    except (UserError, Fatal, EnvironmentFailed) as error:
         report = Report(level=spec.level, subtask=subtask, attempt=attempt, failure=_failure(error))
     outbox.report(encode(report))
     if not spec.last:
@@ -196,7 +196,7 @@ def _spare_the_collector() -> None:
     gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
 
 
-def _failure(error: UserError | Fatal) -> Failure:
-    kind = "user" if isinstance(error, UserError) else "fatal"
+def _failure(error: UserError | Fatal | EnvironmentFailed) -> Failure:
+    kind = "user" if isinstance(error, UserError) else "fatal" if isinstance(error, Fatal) else "environment"
     details = "".join(traceback.format_exception(error))
     return Failure(kind, type(error).__name__, str(error) or type(error).__name__, details)  # type: ignore[arg-type]

@@ -25,15 +25,16 @@ from kafka_eos.interfaces import (
     ValueState,
 )
 from kafka_eos.state import memory, rocksdb
+from kafka_eos.state.clocks import UNKNOWN, time_of, wall_clock
 from kafka_eos.state.entries import NEXT, CachedEntryState, CachedListState
-from kafka_eos.state.evolution import MARKS, Evolution, carried, describe, split
+from kafka_eos.state.evolution import CURSOR, MARKS, Evolution, carried, describe, split
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS, group_prefix
 from kafka_eos.state.layout import Layout
 from kafka_eos.state.local import LOCAL, check_new, is_local, of_same_subtask
 from kafka_eos.state.options import StateOptions
 from kafka_eos.state.rows import Rows, Store
 from kafka_eos.state.scratch import MemoryScratch, Scratch, most_of
-from kafka_eos.state.ttl import TIME, UNKNOWN, ExpiringState, Timed, wall_clock
+from kafka_eos.state.ttl import TIME, ExpiringState, Timed
 from kafka_eos.state.values import CachedValueState
 
 T = TypeVar("T")
@@ -58,8 +59,9 @@ class KeyedStateBackend:
         clock: Callable[[], int],
         clean_rows: int,
         local: bool,
+        cursors: Mapping[str, bytes],
     ) -> None:
-        self._operator, self._store, self._local = operator, store, local
+        self._operator, self._store, self._local, self._cursors = operator, store, local, cursors
         self._stored = {name: stored for name, (stored, _) in restored.items()}
         """How the rows of each state are written, by name."""
         self._marks = {name: marks for name, (_, marks) in restored.items()}
@@ -77,17 +79,25 @@ class KeyedStateBackend:
         rows, marks = self._store.rows(name), self._marks.get(name, {})
         if name in self._stored:
             where = f"state {name!r} of operator {self._operator!r}"
-            Evolution(where, descriptor, self._stored[name], marks.get(TIME, UNKNOWN), self._clock()).apply(rows)
+            Evolution(where, descriptor, self._stored[name], marks.get(TIME, UNKNOWN), self._clock).apply(rows)
             marks = carried(marks, self._stored[name], describe(descriptor))
         self._stored[name] = describe(descriptor)
         state = self._open[name] = self._state(descriptor, rows, marks)
         return state
 
+    def forget(self, name: str) -> None:
+        if name in self._open:
+            raise Bug(f"operator {self._operator!r} forgets its state {name!r}, which it has opened")
+        self._store.drop(name)
+        self._stored.pop(name, None)
+        self._marks.pop(name, None)
+
     def _state(self, descriptor: StateDescriptor[Any], rows: Rows, marks: _Marks) -> _State:
         if (ttl := descriptor.ttl) is None:
             return self._cached(descriptor, rows, marks)
         inner = self._cached(replace(descriptor, value=Timed(descriptor.value)), rows, marks)
-        return ExpiringState(inner, rows, self._groups, ttl, self._clock, marks.get(TIME, UNKNOWN))
+        time = time_of(ttl.clock, self._clock, marks.get(TIME, UNKNOWN))
+        return ExpiringState(inner, rows, self._groups, ttl, time, self._cursors.get(descriptor.name, b""))
 
     def _cached(self, descriptor: StateDescriptor[Any], rows: Rows, marks: _Marks) -> CachedValueState[Any]:
         given = (self._operator, descriptor, rows, self._groups, self._max_key_groups, self._cache_entries)
@@ -122,7 +132,12 @@ class KeyedStateBackend:
     def _described(self, name: str) -> dict[str, Json]:
         marks = self._open[name].marks() if name in self._open else self._marks.get(name, {})
         marks = {mark: value for mark, value in marks.items() if mark != LOCAL} | ({LOCAL: 1} if self._local else {})
-        return {**self._stored[name], MARKS: dict(marks)} if marks else self._stored[name]
+        described = dict(self._stored[name])
+        if marks:
+            described[MARKS] = dict(marks)
+        if isinstance(state := self._open.get(name), ExpiringState):
+            described[CURSOR] = state.cursor.hex()
+        return described
 
 
 def open_backend(
@@ -168,8 +183,9 @@ def open_backend(
     for number, handle in enumerate(handles if not whole else ()):
         _import(store, handle, groups, storage, directory / f"restore-{number}", scattered)
     restored = _restored(operator, handles)
+    rows, cursors = options.ttl_cleanup_rows, _cursors(handles)
     return KeyedStateBackend(
-        operator, store, restored, key_groups, cache_entries, max_key_groups, clock, options.ttl_cleanup_rows, local
+        operator, store, restored, key_groups, cache_entries, max_key_groups, clock, rows, local, cursors
     )
 
 
@@ -226,6 +242,12 @@ def _restored(operator: str, handles: Sequence[StateHandle]) -> dict[str, tuple[
             raise Bug(f"operator {operator!r}: subtasks of one epoch wrote state {name!r} with different codecs")
         highest.update({mark: max(value, highest.get(mark, value)) for mark, value in marks.items()})
     return restored
+
+
+def _cursors(handles: Sequence[StateHandle]) -> dict[str, bytes]:
+    """Where the clean-up of each state had come to; of several subtasks together it begins anew."""
+    states = handles[0].states if len(handles) == 1 else ()
+    return {str(state["name"]): bytes.fromhex(str(state[CURSOR])) for state in states if CURSOR in state}
 
 
 def _next(rows: Rows, layout: Layout) -> int:

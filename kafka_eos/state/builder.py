@@ -151,6 +151,7 @@ class SavepointBuilder:
                 sources=self.sources,
                 operators=tuple(sorted(operators, key=lambda handle: (handle.operator, handle.key_groups))),
                 in_flight=in_flight,
+                identity=None if base is None else base.identity,
             )
             stage.publish(savepoint)
         return savepoint

@@ -18,12 +18,15 @@ from typing import Any
 from kafka_eos.errors import ConfigError, UserError
 from kafka_eos.interfaces import Codec, Json, ListCodec, StateDescriptor
 from kafka_eos.schemas.resolution import reader_of
+from kafka_eos.state.clocks import UNKNOWN, ClockKind, time_of
 from kafka_eos.state.rows import Row, Rows
-from kafka_eos.state.ttl import TIME, UNKNOWN, expired, stamped, unstamped
+from kafka_eos.state.ttl import TIME, expired, stamped, unstamped
 
 _REWRITE = 8192
 """Rows that are rewritten at once."""
 MARKS = "marks"
+CURSOR = "cursor"
+"""Of a state with a time to live: the row key at which the clean-up goes on, in hexadecimal digits."""
 
 
 def describe(descriptor: StateDescriptor[Any]) -> dict[str, Json]:
@@ -44,8 +47,9 @@ def describe(descriptor: StateDescriptor[Any]) -> dict[str, Json]:
 
 
 def split(stored: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, int]]:
-    """A description of a handle without its marks, and the marks."""
+    """A description of a handle without its marks and its cursor, and the marks."""
     plain = dict(stored)
+    plain.pop(CURSOR, None)
     marks: Any = plain.pop(MARKS, {})
     return plain, dict(marks)
 
@@ -59,7 +63,8 @@ def carried(marks: Mapping[str, int], stored: Mapping[str, Json], declared: Mapp
 class Evolution:
     """From ``stored`` to what is declared.
 
-    ``where`` names the state. Times are in ms: ``now``, and ``stored_at`` by the clock of the stored time to live.
+    ``where`` names the state. ``stored_at`` is its time by the clock of the stored time to live, in ms; ``clock`` the
+    machine's clock.
     """
 
     def __init__(
@@ -68,19 +73,20 @@ class Evolution:
         descriptor: StateDescriptor[Any],
         stored: Mapping[str, Json],
         stored_at: int,
-        now: int,
+        clock: Callable[[], int],
     ) -> None:
         self._where, self._descriptor, self._stored = where, descriptor, stored
         self._declared = describe(descriptor)
-        self._stored_at, self._now = stored_at, now
+        self._before, self._today = _clock(stored), _clock(self._declared)
+        self._then = UNKNOWN if self._before is None else time_of(self._before, clock, stored_at).now()
+        self._stamp = clock() if self._today == "processing" else UNKNOWN
 
     def apply(self, rows: Rows) -> None:
         """Rewrite the rows if they must be. ConfigError if they cannot."""
         if any(self._stored.get(part) != self._declared.get(part) for part in ("key", "kind", "namespace", "entry")):
             raise self._refusal()
         same_value = self._stored["value"] == self._declared["value"]
-        before, today = _clock(self._stored), _clock(self._declared)
-        if same_value and before == today:
+        if same_value and self._before == self._today:
             return
         value = _same if same_value else self._value()
         try:
@@ -95,15 +101,13 @@ class Evolution:
 
     def _rewritten(self, data: bytes, value: Callable[[bytes], bytes]) -> bytes | None:
         """The row's new data; None if it has expired."""
-        before, today = _clock(self._stored), _clock(self._declared)
-        stamp = self._now if today == "processing" else UNKNOWN
-        if before is not None:
+        stamp = self._stamp
+        if self._before is not None:
             written, data = unstamped(data)
-            now = max(self._stored_at, self._now) if before == "processing" else self._stored_at
-            if expired(written, now, _seconds(self._stored)):
+            if expired(written, self._then, _seconds(self._stored)):
                 return None
-            stamp = written if before == today else stamp
-        return value(data) if today is None else stamped(stamp, value(data))
+            stamp = written if self._before == self._today else stamp
+        return value(data) if self._today is None else stamped(stamp, value(data))
 
     def _value(self) -> Callable[[bytes], bytes]:
         codec = self._descriptor.value
@@ -137,7 +141,7 @@ def reader(codec: Any, stored: Json) -> Any:
     return reader_of(codec, stored["schema"])
 
 
-def _clock(stored: Mapping[str, Json]) -> Json:
+def _clock(stored: Mapping[str, Any]) -> ClockKind | None:
     ttl = stored.get("ttl")
     return ttl["clock"] if isinstance(ttl, dict) else None
 

@@ -98,6 +98,9 @@ class MemoryStore:
     def rows(self, state: str) -> Rows:
         return self._states.setdefault(state, MemoryRows())
 
+    def drop(self, state: str) -> None:
+        self._states.pop(state, None)
+
     def freeze(self, epoch: Epoch) -> UploadFiles:
         frozen = {state: rows.data.copy() for state, rows in self._states.items()}
         directory = self._directory / f"checkpoint-{epoch}"

@@ -145,6 +145,12 @@ class RocksStore:
             self._rows[state] = RocksRows(self._db, state)
         return self._rows[state]
 
+    def drop(self, state: str) -> None:
+        if (rows := self._rows.pop(state, None)) is not None:
+            rows.close()
+            with _rocksdb("drop a column family"):
+                self._db.drop_column_family(state)
+
     def freeze(self, epoch: Epoch) -> UploadFiles:
         for rows in self._rows.values():
             rows.flush()

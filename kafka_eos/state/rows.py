@@ -46,6 +46,9 @@ class Store(Protocol):
     def rows(self, state: str) -> Rows:
         """Rows of a state, empty if it is new."""
 
+    def drop(self, state: str) -> None:
+        """Remove the rows of a state that nobody has asked for. Absent is fine."""
+
     def freeze(self, epoch: Epoch) -> UploadFiles:
         """Fix what is written now; the returned part uploads it, once, from any thread."""
 

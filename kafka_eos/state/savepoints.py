@@ -80,6 +80,7 @@ class Pinned:
                 sources=self.manifest.sources,
                 operators=operators,
                 in_flight=self.manifest.in_flight,
+                identity=self.manifest.identity,
             )
             self.stage.publish(savepoint)
         return savepoint

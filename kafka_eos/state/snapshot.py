@@ -22,10 +22,11 @@ from kafka_eos.checkpoints import paths, savepoints
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.checkpoints.savepoints import Savepoint, SavepointFiles
-from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.checkpoints.storage import LocalFiles
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import CheckpointStorage, Json, Positions, StateDescriptor, StateHandle, Ttl
 from kafka_eos.schemas.stored import stored_codec
+from kafka_eos.state.clocks import UNKNOWN
 from kafka_eos.state.entries import NumberCodec
 from kafka_eos.state.evolution import split
 from kafka_eos.state.handles import Scan, opened
@@ -33,7 +34,7 @@ from kafka_eos.state.keygroups import key_group
 from kafka_eos.state.layout import Layout
 from kafka_eos.state.local import is_local
 from kafka_eos.state.rows import Row
-from kafka_eos.state.ttl import TIME, UNKNOWN, Timed, expired
+from kafka_eos.state.ttl import TIME, Timed, expired
 
 EVERY: Any = object()
 """In place of a namespace: all of them."""
@@ -77,7 +78,7 @@ class Snapshot:
                 raise ConfigError(f"{path} is a savepoint: it holds one epoch, and none can be chosen")
             return cls(path, SavepointFiles(path), savepoints.read(path))
         if (path / paths.MANIFESTS).is_dir():
-            storage = _JobFiles(path)
+            storage = LocalFiles(path)  # only to read: it makes nothing there
             return cls(path, storage, _manifest(storage, path, epoch))
         raise ConfigError(f"{path} is neither a savepoint nor the directory of a job")
 
@@ -235,13 +236,6 @@ class _Decoder:
         stamp, value = value
         gone = expired(stamp, self._marks.get(TIME, UNKNOWN), self._ttl.seconds)
         return None if gone else (place, value)
-
-
-class _JobFiles(LocalStorage):
-    """The directory of a job, only to read: makes nothing in it."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
 
 
 def _manifest(storage: CheckpointStorage, path: Path | str, epoch: int | None) -> Manifest:

@@ -1,34 +1,27 @@
 """Values that expire: each is stored with the time of its last write, and is gone a time to live later.
 
 Rule: an expired value is never returned, whether or not its row still exists; the rows go when they are read and, a
-bounded number a checkpoint, in passing. Time is a clock that is handed in, or the timestamps of records; it never goes
-back, since the highest time seen is a mark of the state.
+bounded number a checkpoint, in passing. Time is what ``clocks`` makes of the machine's clock or the timestamps of
+records; it is a mark of the state. A value from the future (a clock was ahead) lives, and is stamped anew in passing.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from kafka_eos.interfaces import Codec, Json, Ttl
+from kafka_eos.state.clocks import UNKNOWN, StateTime
 from kafka_eos.state.keygroups import group_prefix
 from kafka_eos.state.rows import Row, Rows
 from kafka_eos.state.values import CachedValueState
 
 T = TypeVar("T")
 
-UNKNOWN = -1
-"""Stamp of a value that was written before any time was known: kept, and stamped when the clean-up finds it."""
 TIME = "time"
-"""Mark: the highest time seen, in ms since the epoch."""
+"""Mark: the time, in ms since the epoch."""
 
 _STAMP_BYTES = 8
-
-
-def wall_clock() -> int:
-    """Milliseconds since the epoch. The default clock; tests hand in their own."""
-    return time.time_ns() // 1_000_000
 
 
 class Timed(Generic[T]):
@@ -62,12 +55,15 @@ def unstamped(data: bytes) -> tuple[int, bytes]:
 
 
 def expired(stamp: int, now: int, seconds: float) -> bool:
-    """Is a value that was written at ``stamp`` gone at ``now``?"""
+    """Is a value that was written at ``stamp`` gone at ``now``? Not if no time was known then."""
     return stamp != UNKNOWN and now - stamp >= seconds * 1000
 
 
 class ExpiringState(Generic[T]):
-    """A state with a ``Ttl`` over one of (time, value). ``mark`` is the time at which it was stored."""
+    """A state with a ``Ttl`` over one of (time, value).
+
+    ``cursor`` is where the clean-up had come to when it was stored.
+    """
 
     def __init__(
         self,
@@ -75,14 +71,14 @@ class ExpiringState(Generic[T]):
         rows: Rows,
         groups: range,
         ttl: Ttl,
-        clock: Callable[[], int],
-        mark: int,
+        time: StateTime,
+        cursor: bytes = b"",
     ) -> None:
         self._inner, self._rows, self._ttl = inner, rows, ttl
-        self._clock = clock if ttl.clock == "processing" else None
-        self._seen = mark
+        self._now, self.advance = time.now, time.advance
         self._first, self._end = group_prefix(groups.start), group_prefix(groups.stop)
-        self._cursor = self._first
+        self.cursor = cursor if self._first < cursor < self._end else self._first
+        """Row key at which the clean-up goes on. Stored, since a session may be as short as one epoch (on Spark)."""
         self._reads_count = ttl.refresh == "read-write"
 
     def get(self, key: Any) -> T | None:
@@ -104,7 +100,10 @@ class ExpiringState(Generic[T]):
         self._inner.delete(key)
 
     def view(self, keys: Iterable[Any]) -> MutableMapping[Any, T]:
-        return _View(self._inner.view(keys), self._now(), self._gone)
+        return _View(self._inner.view(keys), self._now, self._gone)
+
+    def written(self, keys: Sequence[Any]) -> Sequence[T]:
+        return [value for _, value in self._inner.written(keys)]
 
     def within(self, *parts: Any) -> Iterator[tuple[Any, T]]:
         now = self._now()
@@ -129,10 +128,6 @@ class ExpiringState(Generic[T]):
     def next_entry(self) -> int:
         return self._inner.next_entry()
 
-    def advance(self, timestamp: int) -> None:
-        if self._clock is None and timestamp > self._seen:
-            self._seen = timestamp
-
     def marks(self) -> dict[str, int]:
         return {**self._inner.marks(), TIME: self._now()}
 
@@ -141,54 +136,56 @@ class ExpiringState(Generic[T]):
 
     def clean(self, limit: int) -> None:
         """Look at the next ``limit`` rows and drop what has expired; after the last row it starts again."""
-        page = self._rows.page(self._cursor, self._end, limit)
-        self._cursor = page[-1][0] + b"\0" if len(page) == limit else self._first
+        page = self._rows.page(self.cursor, self._end, limit)
+        self.cursor = page[-1][0] + b"\0" if len(page) == limit else self._first
         now = self._now()
         # All is chosen before anything is written: a write may flush, and from then on no place looks changed.
         for place, stamp, value in list(self._due(page, now)):
-            if stamp == UNKNOWN:
+            if self._timeless(stamp, now):
                 self._inner.put(place, self._inner.descriptor.value.decode(stamped(now, value)))
             else:
                 self._inner.delete(place)
 
     def _due(self, page: Iterable[Row], now: int) -> Iterator[tuple[Any, int, bytes]]:
-        """Place, stamp and value of rows that have expired, or have no time and can be given one."""
+        """Place, stamp and value of rows that have expired, or have no time that counts and can be given one."""
         for row_key, data in page:
             stamp, value = unstamped(data)
-            if stamp == UNKNOWN != now or self._gone(stamp, now):
+            if self._timeless(stamp, now) or self._gone(stamp, now):
                 place = self._inner.place(row_key)
                 if not self._inner.changed(place):
                     yield place, stamp, value
 
+    @staticmethod
+    def _timeless(stamp: int, now: int) -> bool:
+        return now != UNKNOWN and (stamp == UNKNOWN or stamp > now)
+
     def _gone(self, stamp: int, now: int) -> bool:
         return expired(stamp, now, self._ttl.seconds)
 
-    def _now(self) -> int:
-        if self._clock is not None:
-            self._seen = max(self._seen, self._clock())
-        return self._seen
-
 
 class _View(MutableMapping[Any, T]):
-    """A live mapping of values over one of (time, value)."""
+    """A live mapping of values over one of (time, value). The clock goes on while it is used."""
 
-    def __init__(self, view: MutableMapping[Any, tuple[int, T]], now: int, gone: Callable[[int, int], bool]) -> None:
+    def __init__(
+        self, view: MutableMapping[Any, tuple[int, T]], now: Callable[[], int], gone: Callable[[int, int], bool]
+    ) -> None:
         self._view, self._now, self._gone = view, now, gone
 
     def __getitem__(self, key: Any) -> T:
         stamp, value = self._view[key]
-        if self._gone(stamp, self._now):
+        if self._gone(stamp, self._now()):
             raise KeyError(key)
         return value
 
     def __setitem__(self, key: Any, value: T) -> None:
-        self._view[key] = (self._now, value)
+        self._view[key] = (self._now(), value)
 
     def __delitem__(self, key: Any) -> None:
         del self._view[key]
 
     def __iter__(self) -> Iterator[Any]:
-        return (key for key, (stamp, _) in self._view.items() if not self._gone(stamp, self._now))
+        now = self._now()
+        return (key for key, (stamp, _) in self._view.items() if not self._gone(stamp, now))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

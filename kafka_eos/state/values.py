@@ -71,6 +71,9 @@ class CachedValueState(Generic[T]):
         self._dirty |= touched
         return self._cache
 
+    def written(self, keys: Sequence[Any]) -> Sequence[T]:
+        return list(map(self._cache.__getitem__, keys))
+
     def items(self) -> Iterator[tuple[Any, T]]:
         self.flush()
         place, value = self._layout.place, self.descriptor.value.decode

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kafka_eos.errors import CommittableLost, KafkaEosError
-from kafka_eos.ids import EpochId
+from kafka_eos.ids import EpochId, JobIdentity
 from kafka_eos.interfaces import CommitPermit, Committable, Committer, Outcome, Standing, Writer
 from kafka_eos.testing.process import commit_elsewhere, prepare_and_die
 from kafka_eos.testing.trial import ContractBroken, SinkUnderTest, Trial, epoch_id, expect, through_json
@@ -29,7 +29,7 @@ def check_sink(fresh: Callable[[], SinkUnderTest], *names: str) -> None:
     """
     for name in names or SINK_CHECKS:
         target = fresh()
-        if not names and target.one_process and name in TWO_PROCESSES:
+        if not names and not _fits(name, target):
             continue
         check = SINK_CHECKS[name]
         with Trial(target) as trial:
@@ -38,6 +38,13 @@ def check_sink(fresh: Callable[[], SinkUnderTest], *names: str) -> None:
             except (ContractBroken, KafkaEosError) as error:
                 problem = error if isinstance(error, ContractBroken) else f"{type(error).__name__}: {error}"
                 raise ContractBroken(f"{name}: {check.__doc__}\n  {problem}") from error
+
+
+def _fits(name: str, target: SinkUnderTest) -> bool:
+    """Can this sink be asked this, by its nature?"""
+    if name in TAKEN_AWAY:
+        return target.take_away is not None
+    return not (target.one_process and name in TWO_PROCESSES)
 
 
 # ---------------------------------------------------------------- one epoch
@@ -206,7 +213,7 @@ def _orphans(trial: Trial) -> None:
     writer.write(trial.batch(4, 6))
     names = trial.committer(2).abort_orphans(trial.context(2))
     expect(bool(names), "abort_orphans removed output of an older term and must return its name")
-    _expect_lost(trial, permit, orphans, "after abort_orphans")
+    _expect_gone(trial, permit, orphans, (Standing.LOST,), "after abort_orphans")
     trial.committer(3).abort_orphans(trial.context(3))
     _expect_standing(trial.committer(3), kept, Standing.COMMITTED, "after abort_orphans")
     trial.expect_visible(trial.rows[:2], "after abort_orphans")
@@ -233,6 +240,18 @@ def _other_jobs(trial: Trial) -> None:
     trial.expect_visible(trial.rows[:6], "after the other jobs committed", any_order=True)
 
 
+def _other_lives(trial: Trial) -> None:
+    """abort_orphans spares other lives of this job's name: jobs of that name that another directory began."""
+    own, other = JobIdentity.new(), JobIdentity.new()
+    kept = [trial.prepare(trial.writer(identity=life), epoch_id(1), n, n + 2) for n, life in ((0, other), (2, None))]
+    trial.prepare(trial.writer(identity=own), epoch_id(1), 6, 8)
+    trial.committer(9).abort_orphans(trial.context(9, identity=own))
+    for life, committables in zip((other, None), kept, strict=True):
+        _expect_standing(trial.committer(), committables, Standing.PREPARED, f"abort_orphans hit life {life}")
+        trial.commit(epoch_id(1), committables)
+    trial.expect_visible(trial.rows[:4], "after the other lives committed", any_order=True)
+
+
 def _zombie(trial: Trial) -> None:
     """A writer of an older term makes nothing visible after abort_orphans, and does not disturb the new term."""
     zombie, known = trial.writer(1), epoch_id(1)
@@ -243,10 +262,11 @@ def _zombie(trial: Trial) -> None:
     late = _carry_on(trial, zombie, epoch_id(2))
     writer, epoch = trial.writer(2, first=2), epoch_id(2, 2)
     trial.commit(epoch, trial.prepare(writer, epoch, 8, 10), trial.committer(2))
-    _expect_lost(trial, permit, old, "for a zombie's output")
+    # The newer term has committed: nobody who counts asks for this any more, so a sink may have forgotten it.
+    _expect_gone(trial, permit, old, (Standing.LOST, Standing.UNKNOWN), "for a zombie's output")
     probes = [trial.committer(2).probe(each) for each in late]
     expect(
-        all(probe.standing is Standing.LOST for probe in probes),
+        all(probe.standing in (Standing.LOST, Standing.UNKNOWN) for probe in probes),
         f"output that was open when abort_orphans ran must not be committable afterwards: {probes}",
     )
     trial.expect_visible(trial.rows[8:10], "after a zombie went on writing")
@@ -261,6 +281,34 @@ def _carry_on(trial: Trial, zombie: Writer[Any], epoch: EpochId) -> Sequence[Com
         return ()
 
 
+def _taken_away(trial: Trial) -> None:
+    """Committed output that its readers took away is not lost: a probe says COMMITTED, or UNKNOWN if it cannot tell."""
+    if trial.target.take_away is None:
+        raise ContractBroken("SinkUnderTest.take_away says how readers take output away; it is needed for this check")
+    writer, epoch = trial.writer(), epoch_id(1)
+    committables = trial.prepare(writer, epoch, 0, 3)
+    permit = trial.permit(epoch, trial.committer(), committables)
+    for each in committables:
+        trial.committer().commit(permit, each)
+    trial.expect_visible(trial.rows[:3], "after the commit")
+    trial.target.take_away()
+    for moment in ("after it was taken away", "after abort_orphans of a newer term"):
+        _expect_not_lost(trial.committer(2), committables, moment)
+        _commit_taken(trial, permit, committables, moment)
+        trial.committer(2).abort_orphans(trial.context(2))
+    trial.expect_visible((), "after a commit was repeated for output that its readers took away")
+
+
+def _commit_taken(trial: Trial, permit: CommitPermit, committables: Sequence[Committable], when: str) -> None:
+    """A repeated commit finds that it was done, or stops because it cannot tell."""
+    for each in committables:
+        try:
+            outcome = trial.committer(2).commit(permit, each)
+        except CommittableLost:
+            continue
+        expect(outcome is Outcome.ALREADY, f"{when}: a repeated commit must answer ALREADY, not {outcome}")
+
+
 # ---------------------------------------------------------------- expectations
 
 
@@ -270,10 +318,23 @@ def _expect_standing(committer: Committer, committables: Sequence[Committable], 
         expect(probe.standing is expected, f"{when}: a probe must answer {expected}, not {probe}")
 
 
-def _expect_lost(trial: Trial, permit: CommitPermit, committables: Sequence[Committable], when: str) -> None:
-    """Neither may a probe promise it, nor may a commit pretend."""
-    _expect_standing(trial.committer(2), committables, Standing.LOST, when)
+def _expect_not_lost(committer: Committer, committables: Sequence[Committable], when: str) -> None:
     for each in committables:
+        probe = committer.probe(each)
+        expect(
+            probe.standing in (Standing.COMMITTED, Standing.UNKNOWN),
+            f"{when}: a probe of committed output must answer COMMITTED, or UNKNOWN if it cannot tell, not {probe}",
+        )
+
+
+def _expect_gone(
+    trial: Trial, permit: CommitPermit, committables: Sequence[Committable], allowed: Sequence[Standing], when: str
+) -> None:
+    """Neither may a probe promise it, nor may a commit pretend."""
+    for each in committables:
+        probe = trial.committer(2).probe(each)
+        names = " or ".join(str(standing) for standing in allowed)
+        expect(probe.standing in allowed, f"{when}: a probe must answer {names}, not {probe}")
         try:
             outcome = trial.committer(2).commit(permit, each)
         except CommittableLost:
@@ -297,10 +358,15 @@ SINK_CHECKS: Mapping[str, Callable[[Trial], None]] = MappingProxyType(
         "abort-orphans": _orphans,
         "abort-spares-own-term": _own_term,
         "abort-spares-other-jobs": _other_jobs,
+        "abort-spares-other-lives": _other_lives,
         "zombie": _zombie,
+        "taken-away": _taken_away,
     }
 )
 """Every check by name; for ``pytest.mark.parametrize``."""
 
 TWO_PROCESSES = frozenset({"commit-in-another-process", "writer-killed"})
 """Checks that a sink in memory cannot pass, by its nature."""
+
+TAKEN_AWAY = frozenset({"taken-away"})
+"""Checks for sinks whose readers may take away what is visible."""

@@ -1,23 +1,25 @@
 """run_local: what a pipeline makes of given inputs, in this process, without a broker or a disk.
 
-The same operators run as in an engine, in the same order of batches; sources and sinks are replaced by lists, so
-codecs are not exercised. State is kept as in production: keys and values of keyed state do pass their codecs.
+The same operators run as in an engine, in the same order of batches, and so do the codecs of sources, sinks and state.
+Rule: a value comes to the operators, and a row to a result, only if the job would get it there: encoded and decoded by
+the source, encoded by the sink, with the timestamp of its record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import StateBackend
-from kafka_eos.operators.chain import Chain, Output
-from kafka_eos.plan import Plan
-from kafka_eos.records import Batch
+from kafka_eos.operators.chain import Chain, Reject
+from kafka_eos.plan import Plan, Sink, Source
+from kafka_eos.records import Batch, RawRecord
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 from kafka_eos.testing.sources import ListOrigin
@@ -29,31 +31,114 @@ class Planned(Protocol):
     def plan(self) -> Plan: ...
 
 
-def run_local(
-    pipeline: Plan | Planned, inputs: Mapping[str, Sequence[Any]], *, batch_size: int = 500
-) -> dict[str, list[Any]]:
-    """Run all ``inputs`` (decoded values by source name) and return the values each sink got, by name, in order.
+@runtime_checkable
+class _Decodes(Protocol):
+    """A source with a codec."""
 
+    def raw(self, value: Any, offset: int, timestamp: int) -> RawRecord: ...
+
+    def decode(self, source_name: str, raws: Sequence[RawRecord], reject: Reject) -> Batch[Any]: ...
+
+
+@runtime_checkable
+class _Encodes(Protocol):
+    """A sink with a codec."""
+
+    def written(
+        self, batch: Batch[Any], operator: str, reject: Callable[[Batch[Any], int, str, Exception], None]
+    ) -> tuple[Batch[Any], list[RawRecord]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """An input with the timestamp of its record: milliseconds since the Unix epoch."""
+
+    value: Any
+    timestamp: int
+
+
+class LocalRun(dict[str, list[Any]]):
+    """The values that each sink got, by the name of the sink, in order. It is a dict, and equal to one.
+
+    ``written`` has, for sinks that encode, the records that they make of these values, without provenance: key, value,
+    headers, and timestamp (milliseconds since the Unix epoch, -1 for the time of sending).
+    """
+
+    def __init__(self, sinks: Sequence[str]) -> None:
+        super().__init__({name: [] for name in sinks})
+        self.written: dict[str, list[RawRecord]] = {name: [] for name in sinks}
+
+
+def run_local(pipeline: Plan | Planned, inputs: Mapping[str, Sequence[Any]], *, batch_size: int = 500) -> LocalRun:
+    """Run all ``inputs`` and return the values each sink got, by name, in order.
+
+    ``inputs`` has the records of each source, by its name, one by one as
+        a value           what the operators get; the codec of the source encodes and decodes it
+        ``Timed``         the same, with a timestamp
+        ``RawRecord``     a record as it arrives: bytes, which the codec may refuse; for sources with a codec only
     Sources are read one after the other, in the order of the pipeline; a source that is not named has no input. All of
     it is one epoch, which matters for a fold with ``merge=`` only.
     Dead letters appear under their sink's name. Raises PoisonRecord as an engine would, PlanError if ``inputs``
-    names a source that the pipeline does not have.
+    names a source that the pipeline does not have or holds a value that the source's codec cannot encode.
     """
     plan = pipeline if isinstance(pipeline, Plan) else pipeline.plan()
     names = [source.name for source in plan.sources]
     if unknown := sorted(set(inputs) - set(names)):
         raise PlanError(f"pipeline {plan.name!r} has no source {unknown}; its sources are {names}")
-    results: dict[str, list[Any]] = {sink.name: [] for sink in plan.sinks}
+    results = LocalRun([sink.name for sink in plan.sinks])
     with ExitStack() as closing:
         directory = Path(closing.enter_context(TemporaryDirectory(prefix="kafka-eos-")))
-        chain = Chain(plan, _backends(plan, directory, closing), {name: _into(results[name]) for name in results})
+        outputs = {sink.name: _Output(sink, results) for sink in plan.sinks}
+        chain = Chain(plan, _backends(plan, directory, closing), outputs)
         closing.callback(chain.close)
-        for name in names:
-            for start in range(0, len(inputs.get(name, ())), batch_size):
-                values = list(inputs[name][start : start + batch_size])
-                chain.push(name, Batch(values, range(len(values)), ListOrigin(name, name, 0, start, values)))
+        for output in outputs.values():
+            output.refuse = chain.refuse_row
+        for source in plan.sources:
+            given = inputs.get(source.name, ())
+            for start in range(0, len(given), batch_size):
+                batch = _read(source, given[start : start + batch_size], start, chain.rejector(source.name))
+                chain.push(source.name, batch)
         chain.flush()
     return results
+
+
+def _read(source: Source, given: Sequence[Any], start: int, reject: Reject) -> Batch[Any]:
+    """What the reader of the source would make of these inputs, the first of which has offset ``start``."""
+    items = [item if isinstance(item, Timed | RawRecord) else Timed(item, -1) for item in given]
+    if not isinstance(source.source, _Decodes):
+        if any(isinstance(item, RawRecord) for item in items):
+            raise PlanError(f"source {source.name!r} has no codec, so it takes values and Timed, no RawRecord")
+        values = [item.value for item in items]
+        times = [item.timestamp for item in items if isinstance(item, Timed)]
+        return Batch(values, range(len(values)), ListOrigin(source.name, source.name, 0, start, values, times))
+    raws = [_raw(source, source.source, item, start + index) for index, item in enumerate(items)]
+    return source.source.decode(source.name, raws, reject)
+
+
+def _raw(node: Source, source: _Decodes, item: Timed | RawRecord, offset: int) -> RawRecord:
+    if isinstance(item, RawRecord):
+        return item
+    try:
+        return source.raw(item.value, offset, item.timestamp)
+    except (TypeError, ValueError) as error:
+        raise PlanError(
+            f"input {offset} of source {node.name!r} cannot be encoded by its codec: {error}. Give a value of the "
+            "source's type, or the bytes as a RawRecord"
+        ) from error
+
+
+class _Output:
+    """Collects what one sink gets, less what it cannot encode: the policy of the row's source has that."""
+
+    def __init__(self, node: Sink, results: LocalRun) -> None:
+        self._node, self._results = node, results
+        self.refuse: Callable[[Batch[Any], int, str, Exception], None]
+
+    def __call__(self, batch: Batch[Any]) -> None:
+        if isinstance(self._node.sink, _Encodes):
+            batch, written = self._node.sink.written(batch, self._node.name, self.refuse)
+            self._results.written[self._node.name].extend(written)
+        self._results[self._node.name].extend(batch.values)
 
 
 def _backends(plan: Plan, directory: Path, closing: ExitStack) -> dict[str, StateBackend]:
@@ -65,10 +150,3 @@ def _backends(plan: Plan, directory: Path, closing: ExitStack) -> dict[str, Stat
             )
             closing.callback(backends[node.name].close)
     return backends
-
-
-def _into(values: list[Any]) -> Output:
-    def output(batch: Batch[Any]) -> None:
-        values.extend(batch.values)
-
-    return output

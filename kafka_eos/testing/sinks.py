@@ -8,19 +8,21 @@ so that a duplicate stays visible.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
 
 from kafka_eos.errors import CommittableLost, CorruptCheckpoint, Fenced
-from kafka_eos.ids import EpochId, Term
+from kafka_eos.ids import EpochId, JobIdentity, Term
 from kafka_eos.interfaces import (
     CommitPermit,
     Committable,
     Guarantee,
     JobContext,
     Json,
+    Life,
+    LifeState,
     Outcome,
     PreCommit,
     Probe,
@@ -28,15 +30,19 @@ from kafka_eos.interfaces import (
     Standing,
     TaskContext,
 )
+from kafka_eos.protocol.lives import taken_over
 from kafka_eos.records import Batch
+
+_Life: TypeAlias = tuple[str, JobIdentity | None]
+_NEVER = Term(1 << 62)
+"""No term is as new."""
 
 
 @dataclass(eq=False)
 class _Portion:
     """What one writer wrote for one epoch."""
 
-    job: str
-    term: Term
+    job: JobContext
     values: list[Any] = field(default_factory=list)
     begun: float = field(default_factory=time.monotonic)
 
@@ -50,7 +56,8 @@ class MemorySink:
         self._open: list[_Portion] = []
         self._prepared: dict[str, _Portion] = {}
         self._done: set[str] = set()
-        self._oldest: dict[str, Term] = {}
+        self._oldest: dict[_Life, Term] = {}
+        self._marks: dict[_Life, LifeState] = {}
 
     @property
     def staged(self) -> list[Any]:
@@ -83,15 +90,15 @@ class MemorySink:
 
     # The moves. Each is one step under the lock, because pre-commits run on another thread.
 
-    def begin(self, job: str, term: Term) -> _Portion:
+    def begin(self, job: JobContext) -> _Portion:
         with self._lock:
-            self._refuse_old(job, term)
-            self._open.append(_Portion(job, term))
+            self._refuse_old(job)
+            self._open.append(_Portion(job))
             return self._open[-1]
 
     def prepare(self, name: str, portion: _Portion) -> None:
         with self._lock:
-            self._refuse_old(portion.job, portion.term)
+            self._refuse_old(portion.job)
             self._open.remove(portion)
             self._prepared[name] = portion
 
@@ -116,25 +123,49 @@ class MemorySink:
             portions = [("open rows", portion) for portion in self._open] + list(self._prepared.items())
         now = time.monotonic()
         return [
-            Staged(portion.term, name, f"{len(portion.values)} rows", now - portion.begun)
-            for name, portion in portions
-            if portion.job == job
+            Staged(of.job.term, name, f"{len(of.values)} rows", now - of.begun, of.job.identity)
+            for name, of in portions
+            if of.job.job == job
         ]
 
-    def abort(self, job: str, term: Term) -> list[str]:
-        """Drop what terms of ``job`` before ``term`` left, and refuse their writers from now on."""
+    def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
+        """Drop what terms of these lives before ``term`` left, and refuse their writers from now on."""
+
+        def gone(portion: _Portion) -> bool:
+            return portion.job.job == job and portion.job.identity in lives and portion.job.term < term
+
         with self._lock:
-            self._oldest[job] = max(term, self._oldest.get(job, term))
-            names = [name for name, portion in self._prepared.items() if portion.job == job and portion.term < term]
+            for identity in lives:
+                self._oldest[job, identity] = max(term, self._oldest.get((job, identity), term))
+            names = [name for name, portion in self._prepared.items() if gone(portion)]
             for name in names:
                 del self._prepared[name]
-            lost = [portion for portion in self._open if portion.job == job and portion.term < term]
+            lost = [portion for portion in self._open if gone(portion)]
             self._open = [portion for portion in self._open if portion not in lost]
-            return [*names, *(f"open rows of {job}, term {portion.term}" for portion in lost)]
+            return [*names, *(f"open rows of {job}, term {portion.job.term}" for portion in lost)]
 
-    def _refuse_old(self, job: str, term: Term) -> None:
-        if term < self._oldest.get(job, term):
-            raise Fenced(f"job {job!r} has a newer term than {term}")
+    def hold(self, job: str, identity: JobIdentity | None) -> LifeState:
+        """Leave the mark of a life; what that mark says now."""
+        return self._marks.setdefault((job, identity), LifeState.ENDED)
+
+    def take(self, job: str, identity: JobIdentity | None) -> None:
+        """Take the mark of a life away."""
+        self._marks[job, identity] = LifeState.OVER
+
+    def lives(self, job: str) -> list[Life]:
+        """Of every life that left its mark or has something open."""
+        open_ = {staged.identity: staged for staged in self.unfinished(job)}
+        marked = {identity: state for (name, identity), state in self._marks.items() if name == job}
+        return [
+            Life(identity, "memory", "open rows", open_[identity].term, LifeState.OPEN, open_[identity].age)
+            if identity in open_
+            else Life(identity, "memory", "its mark", None, marked[identity])
+            for identity in {**marked, **open_}
+        ]
+
+    def _refuse_old(self, job: JobContext) -> None:
+        if job.term < self._oldest.get((job.job, job.identity), job.term):
+            raise Fenced(f"job {job.job!r} has a newer term than {job.term}")
 
 
 class MemoryWriter:
@@ -148,18 +179,20 @@ class MemoryWriter:
         if not batch.values:
             return
         if self._portion is None:
-            self._portion = self._sink.begin(self._ctx.job.job, self._ctx.job.term)
+            self._portion = self._sink.begin(self._ctx.job)
         self._portion.values.extend(batch.values)
 
     def seal(self, epoch: EpochId) -> PreCommit:
         portion, self._portion = self._portion, None
         if portion is None:
             return lambda: ()
-        name = f"{self._ctx.job.job}/{epoch}/{self._ctx.subtask}/{self._ctx.operator}"
+        job = self._ctx.job
+        life = job.job if job.identity is None else f"{job.job}.{job.identity}"
+        name = f"{life}/{epoch}/{self._ctx.subtask}/{self._ctx.operator}"
 
         def prepare() -> Sequence[Committable]:
             self._sink.prepare(name, portion)
-            return (Committable(self._sink.scope(self._ctx.job), {"name": name}, len(portion.values)),)
+            return (Committable(self._sink.scope(job), {"name": name}, len(portion.values)),)
 
         return prepare
 
@@ -188,7 +221,19 @@ class MemoryCommitter:
         return self._sink.unfinished(ctx.job)
 
     def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
-        return self._sink.abort(ctx.job, ctx.term)
+        lives = {ctx.identity, *([None] if ctx.owns(None) else [])}
+        return self._sink.abort(ctx.job, lives, ctx.term)
+
+    def lives(self, ctx: JobContext) -> Sequence[Life]:
+        return self._sink.lives(ctx.job)
+
+    def hold(self, ctx: JobContext) -> None:
+        if self._sink.hold(ctx.job, ctx.identity) is LifeState.OVER:
+            raise Fenced(taken_over(ctx, "this MemorySink"))
+
+    def succeed(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
+        self._sink.take(ctx.job, identity)
+        return self._sink.abort(ctx.job, {identity}, _NEVER)
 
     def close(self) -> None:
         """Nothing is held open."""

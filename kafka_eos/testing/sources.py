@@ -91,13 +91,23 @@ class ListReader:
 class ListOrigin:
     """Rows that were never encoded; ``raw`` shows them as JSON where JSON can, else as Python shows them."""
 
-    def __init__(self, source: str, topic: str, partition: int, start: int, values: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        source: str,
+        topic: str,
+        partition: int,
+        start: int,
+        values: Sequence[Any],
+        timestamps: Sequence[int] | None = None,
+    ) -> None:
+        """``timestamps``: milliseconds since the Unix epoch, -1 for none; without them no row has one."""
         self.source, self.topic, self._partition, self._values = source, topic, partition, values
+        self._timestamps = [-1] * len(values) if timestamps is None else timestamps
         self.partitions: Sequence[int] = [partition] * len(values)
         self.offsets: Sequence[int] = range(start, start + len(values))
 
     def timestamps(self) -> Sequence[int]:
-        return [-1] * len(self._values)
+        return self._timestamps
 
     def headers(self) -> Sequence[Headers]:
         return [()] * len(self._values)
@@ -107,7 +117,7 @@ class ListOrigin:
             topic=self.topic,
             partition=self._partition,
             offset=self.offsets[row],
-            timestamp=-1,
+            timestamp=self._timestamps[row],
             key=None,
             value=json.dumps(self._values[row], default=repr).encode(),
             headers=(),

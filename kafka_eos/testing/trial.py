@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import (
     CommitPermit,
     Committable,
@@ -51,6 +51,8 @@ class SinkUnderTest:
     ``settings``          what the engine would hand to connectors, e.g. ``bootstrap_servers``
     ``visible_within``    seconds that ``read_back`` may lag behind a commit
     ``one_process``       True for a sink in memory: checks that need a second process are left out
+    ``take_away``         removes everything visible as a reader may who is done with it: moves the files, deletes the
+                          rows. None if readers of this sink cannot; the check that needs it is left out
     """
 
     factory: str
@@ -60,6 +62,7 @@ class SinkUnderTest:
     settings: Mapping[str, Json] = field(default_factory=dict)
     visible_within: float = 0.0
     one_process: bool = False
+    take_away: Callable[[], None] | None = None
 
 
 class Trial:
@@ -68,7 +71,7 @@ class Trial:
     def __init__(self, target: SinkUnderTest, job: str | None = None) -> None:
         self.target, self.rows = target, target.rows
         self.job = job or f"contract-{uuid.uuid4().hex[:12]}"
-        self._jobs = {self.job}
+        self._lives: set[tuple[str, JobIdentity | None]] = {(self.job, None)}
         self._closing = ExitStack()
 
     def __enter__(self) -> Trial:
@@ -76,9 +79,10 @@ class Trial:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._closing.close()
-        for job in sorted(self._jobs):
-            committer = self.sink().committer(self.context(_LAST_TERM, job))
-            committer.abort_orphans(self.context(_LAST_TERM, job))
+        for job, identity in list(self._lives):
+            last = self.context(_LAST_TERM, job, identity)
+            committer = self.sink().committer(last)
+            committer.abort_orphans(last)
             committer.close()
 
     # ------------------------------------------------------------ building
@@ -89,22 +93,23 @@ class Trial:
         built: Sink[Any] = getattr(importlib.import_module(module), function)(**self.target.arguments)
         return built
 
-    def context(self, term: int, job: str | None = None) -> JobContext:
-        return JobContext(job or self.job, Term(term), self.target.settings)
+    def context(self, term: int, job: str | None = None, identity: JobIdentity | None = None) -> JobContext:
+        self._lives.add((job or self.job, identity))
+        return JobContext(job or self.job, Term(term), self.target.settings, identity)
 
     def writer(
         self,
         term: int = 1,
         *,
         job: str | None = None,
+        identity: JobIdentity | None = None,
         subtask: int = 0,
         operator: str = "out",
         first: int = 1,
         shared: MutableMapping[str, Any] | None = None,
     ) -> Writer[Any]:
         """A writer whose first rows belong to epoch ``first``."""
-        sink, ctx = self.sink(), self.context(term, job)
-        self._jobs.add(ctx.job)
+        sink, ctx = self.sink(), self.context(term, job, identity)
         sink.check(ctx)
         writer = sink.writer(TaskContext(ctx, subtask, 2, operator, {} if shared is None else shared, Epoch(first)))
         self._closing.callback(writer.discard)

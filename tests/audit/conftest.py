@@ -29,12 +29,12 @@ class Total(BaseModel):
 
 pipeline = Pipeline("{name}")
 (
-    pipeline.source("orders", KafkaSource("{input}", value=Order))
+    pipeline.source(KafkaSource("{input}", value=Order), name="orders")
     .filter(lambda order: order.amount > 0)
     .key_by(lambda order: order.user)
-    .fold("total", init=lambda: 0, step=lambda total, order: total + order.amount,
+    .fold(name="total", init=lambda: 0, step=lambda total, order: total + order.amount,
           emit=lambda user, total: Total(user=user, total=total))
-    .sink("totals", KafkaSink("{output}", value=Total, key=lambda total: total.user))
+    .sink(KafkaSink("{output}", value=Total, key=lambda total: total.user), name="totals")
 )
 """
 

@@ -23,6 +23,7 @@ from kafka_eos.coordinator.history import History
 from kafka_eos.ids import AppRef, Epoch, EpochId, SplitId, Term
 from kafka_eos.provenance import HEADER, Provenance
 from kafka_eos.settings import Settings
+from tests.waiting import PATIENCE
 
 FED_AT = int(time.time() * 1000)
 """When every input was made, ms since the epoch. Not long ago: retention goes by it."""
@@ -98,7 +99,7 @@ class Job:
         )
         for partition, key, value in inputs:
             producer.produce(topic, value, key, partition, timestamp=FED_AT)
-        assert producer.flush(60) == 0
+        assert producer.flush(PATIENCE) == 0
 
     def write(self, topic: str, outs: Iterable[Out], *, commit: bool = True) -> None:
         """Write outputs in one transaction, and end it."""
@@ -125,7 +126,7 @@ class Job:
             for each in rows:
                 headers = [*each.headers, *([] if each.text is None else [(HEADER, each.text.encode())])]
                 producer.produce(topic, each.value, each.key, each.partition, headers=headers, timestamp=each.timestamp)
-        assert producer.flush(60) == 0
+        assert producer.flush(PATIENCE) == 0
 
     # ------------------------------------------------------------ job directory
 
@@ -149,7 +150,7 @@ class Job:
                 storage, Receipt(job=self.name, epoch=epoch.epoch.n, term=epoch.term.n, created_at=0, outcomes=())
             )
             if history:
-                History(storage).write(
+                History(storage, print).write(
                     "committed", epoch=epoch.epoch.n, term=epoch.term.n, records={"kafka": counts.get(epoch, 0)}
                 )
             previous = epoch

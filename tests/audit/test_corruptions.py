@@ -21,6 +21,7 @@ from kafka_eos.ids import SplitId
 from kafka_eos.operators.chain import refuser
 from tests.audit.corruptions import CORRUPTIONS, Outs, nth, without
 from tests.audit.job import Job, Out, epoch, out, refused_at
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -48,19 +49,19 @@ def user(total):
 
 pipeline = Pipeline("{name}")
 totals = (
-    pipeline.source("orders", KafkaSource("{input}", value=Order), on_error=dead_letter("{letters}"))
+    pipeline.source(KafkaSource("{input}", value=Order), name="orders", on_error=dead_letter("{letters}"))
     .filter(lambda order: order.amount > 0)
     .key_by(lambda order: order.user)
-    .fold("total", init=lambda: 0, step=lambda total, order: total + order.amount,
+    .fold(name="total", init=lambda: 0, step=lambda total, order: total + order.amount,
           emit=lambda user, total: Total(user=user, total=total))
 )
 for sink, topic in {topics}.items():
-    totals.sink(sink, KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user))
+    totals.sink(KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user), name=sink)
 for sink, topic in {plain}.items():
-    totals.sink(sink, KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user, provenance=False))
+    totals.sink(KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user, provenance=False), name=sink)
 for sink, directory in {files}.items():
-    totals.sink(sink, FileSink(directory, value=Total, envelope=not sink.startswith("plain")))
-totals.sink("picky", KafkaSink("{picky}", value=Total, key=picky))
+    totals.sink(FileSink(directory, value=Total, envelope=not sink.startswith("plain")), name=sink)
+totals.sink(KafkaSink("{picky}", value=Total, key=picky), name="picky")
 """
 TWO_PARTITIONS = {
     "doubled-in-another-partition", "a-record-in-the-wrong-partition", "the-end-of-a-partition-cut-off", "orders",
@@ -217,10 +218,10 @@ def world(bootstrap: str, admin: AdminClient, tmp_path_factory: pytest.TempPathF
         [NewTopic(*topic, replication_factor=1) for topic in zip(names, partitions, strict=True)]
     )
     for future in made.values():
-        future.result(30)
+        future.result(PATIENCE)
     yield World(bootstrap, tmp_path_factory.mktemp("corrupted"), names)
     for future in admin.delete_topics(names).values():
-        future.result(30)
+        future.result(PATIENCE)
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from kafka_eos.devbroker import Broker
 from kafka_eos.ids import SplitId
 from tests.audit.conftest import TOTALS, Totals
 from tests.audit.job import Job, epoch, out
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
 FOUND = judge(
@@ -41,7 +42,7 @@ def command(job: Job, report: Path, **environment: str) -> subprocess.CompletedP
         env={**os.environ, **checkpoints, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
 

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from kafka_eos.audit import Check, Outcome
 from tests.audit.conftest import Totals
 from tests.audit.job import Out
+from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.campaign]
 
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.campaign]
 def expire(admin: AdminClient, topic: str, before: int) -> None:
     """What retention does, at once: partition 0 begins at an offset."""
     at = TopicPartition(topic, 0, before)
-    admin.delete_records([at])[at].result(30)
+    admin.delete_records([at])[at].result(PATIENCE)
 
 
 def test_outputs_that_expired_are_not_judged(totals: Totals, admin: AdminClient, spark: Any) -> None:

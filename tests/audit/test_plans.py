@@ -25,25 +25,25 @@ pipeline = Pipeline("{name}")
 SPLIT = (
     HEAD
     + """
-pipeline.source("orders", KafkaSource("{input}", value=str), on_error=dead_letter("{letters}")) \\
-    .flat_map(str.split).map(int).sink("numbers", KafkaSink("{output}", value=int))
+pipeline.source(KafkaSource("{input}", value=str), name="orders", on_error=dead_letter("{letters}")) \\
+    .flat_map(str.split).map(int).sink(KafkaSink("{output}", value=int), name="numbers")
 """
 )
 WORDS = (
     HEAD
     + """
-pipeline.source("orders", KafkaSource("{input}", value=str)).flat_map(str.split).key_by(lambda word: word) \\
-    .fold("count", init=lambda: 0, step=lambda n, _: n + 1) \\
-    .sink("counts", KafkaSink("{output}", value=tuple[str, int], key=lambda pair: pair[0]))
+pipeline.source(KafkaSource("{input}", value=str), name="orders").flat_map(str.split).key_by(lambda word: word) \\
+    .fold(name="count", init=lambda: 0, step=lambda n, _: n + 1) \\
+    .sink(KafkaSink("{output}", value=tuple[str, int], key=lambda pair: pair[0]), name="counts")
 """
 )
 STAGES = (
     HEAD
     + """
-pipeline.source("orders", KafkaSource("{input}", value=str)).key_by(lambda word: word) \\
-    .fold("count", init=lambda: 0, step=lambda n, _: n + 1) \\
-    .key_by(lambda pair: pair[0][0]).fold("initials", init=lambda: 0, step=lambda n, pair: n + 1) \\
-    .sink("counts", KafkaSink("{output}", value=tuple[str, int], key=lambda pair: pair[0]))
+pipeline.source(KafkaSource("{input}", value=str), name="orders").key_by(lambda word: word) \\
+    .fold(name="count", init=lambda: 0, step=lambda n, _: n + 1) \\
+    .key_by(lambda pair: pair[0][0]).fold(name="initials", init=lambda: 0, step=lambda n, pair: n + 1) \\
+    .sink(KafkaSink("{output}", value=tuple[str, int], key=lambda pair: pair[0]), name="counts")
 """
 )
 

@@ -20,6 +20,9 @@ EVENTS = [
     {"event": "recovered", "at": 3_000, "epoch": 1, "term": 2},
     {"event": "committed", "at": 4_000, "epoch": 2, "term": 2, "records": {"kafka": 600}},
     {"event": HOSTILE, "at": 4_100},
+    {"event": "dead-letters", "at": 1_900, "epoch": 1, "counts": {"orders": {HOSTILE: 3}}},
+    {"event": "dead-letters", "at": 3_900, "epoch": 2, "counts": {"orders": {"total": 2}}},
+    {"event": "dead-letters", "at": 5_000, "epoch": 3, "counts": {"orders": {"total": 90}}},
     {"event": "something without a time"},
 ]
 FACTS = Facts(
@@ -55,6 +58,7 @@ def test_the_json_report_has_verdict_counts_checks_and_offenders(directory: Path
     report = json.loads((directory / "report.json").read_text())
 
     assert ("FAIL", 1234, 1000) == (report["verdict"], report["counts"]["inputs"], report["counts"]["outputs"])
+    assert report["dead_letters"] == {"orders": {HOSTILE: 3, "total": 2}}, "of epochs that were committed"
     checks = {check["check"]: check for check in report["checks"]}
     assert {check.value for check in Check} == set(checks)
     assert {"topic": "totals", "partition": 0, "offset": 12, "detail": HOSTILE} == checks["duplicate"]["first"][0]

@@ -23,6 +23,7 @@ from kafka_eos.state.reader import SavepointBuilder, Snapshot
 from tests.audit.conftest import TOTALS
 from tests.audit.job import Job, Out
 from tests.chaos.harness import create_topic, read
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
 USERS = ("ann", "bob", "cid", "dee", "eve")
@@ -64,7 +65,7 @@ def run(job: Job, *options: str, workers: int = 2) -> None:
         "KAFKA_EOS_CHECKPOINT_DIR": str(job.directory / "checkpoints"),
         "KAFKA_EOS_PARALLELISM": str(workers),
     }
-    done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -106,7 +107,7 @@ def cut_off(job: Job, n: int) -> None:
     outs, topic = outputs(job), job.topics["output"]
     lost = [o for o in outs if o.partition == 0][:n]
     admin = AdminClient({"bootstrap.servers": job.bootstrap})
-    admin.delete_topics([topic])[topic].result(30)
+    admin.delete_topics([topic])[topic].result(PATIENCE)
     create_topic(job.bootstrap, topic, 2)
     job.write(topic, [o for o in outs if o not in lost])
 

@@ -15,6 +15,7 @@ from kafka_eos.audit.session import session
 from kafka_eos.audit.topics import Question, audit_topics
 from tests.audit.conftest import Totals
 from tests.audit.test_ending import command
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
 BARE = """
@@ -47,7 +48,9 @@ def test_under_spark_submit_the_session_of_the_program_is_used_and_left_open(
 
 @pytest.mark.campaign
 def test_a_session_without_the_connector_is_told_which_jars_it_needs() -> None:
-    done = subprocess.run([sys.executable, "-c", BARE], env={**os.environ}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", BARE], env={**os.environ}, capture_output=True, text=True, timeout=PATIENCE
+    )
 
     assert "has no Kafka connector" in done.stdout and "kafka-eos jars" in done.stdout, done.stdout + done.stderr
 

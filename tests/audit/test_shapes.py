@@ -21,6 +21,7 @@ from kafka_eos.provenance import parse
 from tests.audit.job import FED_AT, Job
 from tests.chaos.harness import read
 from tests.marks import campaign
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -41,9 +42,9 @@ class Shown(msgspec.Struct):
     total: int
 
 pipeline = Pipeline("{name}", checkpoint_interval=0.05, batch_size=20)
-orders = pipeline.source("orders", KafkaSource("{input}", value=Order), on_error=dead_letter("{letters}"))
+orders = pipeline.source(KafkaSource("{input}", value=Order), name="orders", on_error=dead_letter("{letters}"))
 def sink(stream, tp):
-    stream.sink("out", KafkaSink("{output}", value=tp, key=lambda row: row.user))
+    stream.sink(KafkaSink("{output}", value=tp, key=lambda row: row.user), name="out")
 """
 SUMS = """
 def step(acc, order):
@@ -51,7 +52,7 @@ def step(acc, order):
         raise ValueError("seven")
     return [acc[0] + 1, acc[1] + order.n]
 
-sink(orders.key_by(lambda order: order.user).fold("sum", init=lambda: [0, 0], step=step,
+sink(orders.key_by(lambda order: order.user).fold(name="sum", init=lambda: [0, 0], step=step,
      merge=lambda a, b: [a[0] + b[0], a[1] + b[1]], emit=lambda user, acc: Shown(user, *acc)), Shown)
 """
 ROUNDS = """
@@ -65,20 +66,20 @@ class Count(ProcessFunction):
         return [Order(key, self.total.get() if last else order.n, order.seen + 1)]
 
 def body(rows):
-    counted = rows.key_by(lambda row: row.user, values=Order).process("count", Count)
+    counted = rows.key_by(lambda row: row.user, values=Order).process(Count, name="count")
     return counted.filter(lambda row: row.seen < 3), counted.filter(lambda row: row.seen == 3)
 
-sink(orders.iterate("rounds", body, values=Order), Order)
+sink(orders.iterate(body, name="rounds", values=Order), Order)
 """
 PLAIN_ROUNDS = """
 def body(rows):
     split = rows.flat_map(lambda row: [Order(row.user, row.n, row.seen + 1)] * (2 if row.n % 2 else 1))
     return split.filter(lambda row: row.seen < 3), split.filter(lambda row: row.seen == 3)
 
-sink(orders.iterate("rounds", body, values=Order).map(lambda row: row), Order)
+sink(orders.iterate(body, name="rounds", values=Order).map(lambda row: row), Order)
 """
 COPIES = """
-sink(orders.broadcast("everywhere", values=Order).map(lambda order: Order(order.user, order.n + 1)), Order)
+sink(orders.broadcast(name="everywhere", values=Order).map(lambda order: Order(order.user, order.n + 1)), Order)
 """
 LETTERS = """
 def refusing(total, order):
@@ -87,8 +88,8 @@ def refusing(total, order):
     return Shown(order.user, total.count + 1, total.total + order.n)
 
 items = orders.flat_map(lambda order: [Order(order.user + str(i), order.n) for i in range(order.n % 3 + 1)])
-sink(items.key_by(lambda order: order.user, values=Order).fold("total", init=lambda: Shown("", 0, 0), step=refusing,
-     emit=lambda user, total: total, state=Shown), Shown)
+sink(items.key_by(lambda order: order.user, values=Order).fold(name="total", init=lambda: Shown("", 0, 0),
+     step=refusing, emit=lambda user, total: total, state=Shown), Shown)
 """
 ORDERS = 60
 
@@ -113,7 +114,7 @@ class Ran:
         producer = Producer({"bootstrap.servers": self.job.bootstrap})
         for partition, key, value, headers in spoil(rows):
             producer.produce(copy, value, key, partition, headers=headers)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE) == 0
         app = self.job.app.with_name(f"spoilt_{uuid4().hex[:8]}.py")
         app.write_text(self.template.replace("{output}", copy))
         return replace(self.job, app=app, pipeline=None).audit(spark)
@@ -134,7 +135,7 @@ def ran(bootstrap: str, tmp_path: Path, topic: Callable[..., str]) -> Callable[[
         for i in range(ORDERS):
             order = b"bad" if i == 20 else b'{"user":"u%d","n":%d}' % (i % 4, i % 11)
             producer.produce(source, order, partition=i % 3, timestamp=FED_AT)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE) == 0
         given = {
             **os.environ,
             "KAFKA_EOS_BOOTSTRAP_SERVERS": bootstrap,
@@ -142,7 +143,7 @@ def ran(bootstrap: str, tmp_path: Path, topic: Callable[..., str]) -> Callable[[
             "KAFKA_EOS_PARALLELISM": str(workers),
         }
         command = [sys.executable, "-m", "kafka_eos", "run", str(app), "--until-caught-up"]
-        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
         return Ran(job, source, output, topic, text)
 
@@ -225,9 +226,9 @@ from kafka_eos.connectors.files import FileSink
 
 sink(orders, Order)
 orders.key_by(lambda order: order.user).fold(
-    "sum", init=lambda: [0, 0], step=lambda acc, order: [acc[0] + 1, acc[1] + order.n],
+    name="sum", init=lambda: [0, 0], step=lambda acc, order: [acc[0] + 1, acc[1] + order.n],
     merge=lambda a, b: [a[0] + b[0], a[1] + b[1]], emit=lambda user, acc: Shown(user, *acc),
-).sink("plain", FileSink(str(Path(__file__).parent / "plain"), value=Shown))
+).sink(FileSink(str(Path(__file__).parent / "plain"), value=Shown), name="plain")
 """
 
 

@@ -26,6 +26,7 @@ from kafka_eos.errors import ConfigError
 from tests.audit.job import FED_AT, Out
 from tests.audit.pair import EARLIER, ORDERS, Pair, found
 from tests.marks import campaign
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -114,7 +115,7 @@ def test_a_time_tells_what_expired_only_where_something_older_is_left(
     pair.feed(range(ORDERS, ORDERS + 8))
     pair.job.write(pair.output, [replace(o, timestamp=FED_AT) for o in pair.made(range(ORDERS, ORDERS + 8))])
     for future in admin.delete_records([TopicPartition(pair.output, p, 2) for p in (0, 1)]).values():
-        future.result(30)
+        future.result(PATIENCE)
 
     whole = audit_topics(pair.question(id="$.id"), spark=spark)
     since = audit_topics(pair.question(id="$.id", start=fed - timedelta(hours=9)), spark=spark)

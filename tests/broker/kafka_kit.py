@@ -23,8 +23,7 @@ from kafka_eos.interfaces import (
     Writer,
 )
 from kafka_eos.records import Batch, RawRecord
-
-PATIENCE = 30.0
+from tests.waiting import PATIENCE
 
 
 class Rows:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +21,8 @@ from kafka_eos.interfaces import Committable, Committer, JobContext, Outcome, St
 from kafka_eos.provenance import parse
 from kafka_eos.records import Batch, Rejected
 from tests.broker.kafka_kit import Rows, batch, commit, epoch, job, prepare, task, values_of, visible
-from tests.broker.transaction_kit import create_topic, eventually
+from tests.broker.transaction_kit import create_topic
+from tests.waiting import eventually
 
 Topic = Callable[..., str]
 Open = Callable[..., tuple[Writer[Any], Committer]]
@@ -305,6 +308,8 @@ def test_orphans_of_older_terms_are_fenced_once(bootstrap: str, topic: Topic, op
     sink: KafkaSink[Any] = KafkaSink(topic())
     writer, _ = opened(sink)
     prepare(writer, batch(b"orphan"), epoch(1))
+    writer.discard()
+    eventually(lambda: not _warming_up(), "the older term starts no producer any more")
     near = job(bootstrap, 1, f"{ctx.job}-2")
     other = sink.writer(task(near))
     kept = prepare(other, batch(b"other"), epoch(1))
@@ -320,6 +325,11 @@ def test_orphans_of_older_terms_are_fenced_once(bootstrap: str, topic: Topic, op
     assert all(name.startswith(f"{ctx.job}.1.0.") for name in first)
     assert list(second) == []
     assert standing is Standing.PREPARED
+
+
+def _warming_up() -> list[str]:
+    """Threads of this process that may be starting a transactional producer."""
+    return [thread.name for thread in threading.enumerate() if thread.name == "kafka-warm-up"]
 
 
 def test_own_term_is_not_aborted(topic: Topic, opened: Open, ctx: JobContext) -> None:
@@ -428,6 +438,30 @@ def test_check_names_what_the_broker_does_not_allow(broker_factory: Callable[...
     with pytest.raises(ConfigError, match="transaction.max.timeout.ms=3600000"):
         KafkaSink("out", transaction_timeout=3600).check(here)
     assert any("15 min" in notice for notice in KafkaSink("out").check(here))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"offsets.retention.minutes": "1440"}, "offsets.retention.minutes=1440"),
+        ({"transactional.id.expiration.ms": "600000"}, "transactional.id.expiration.ms=600000"),
+    ],
+)
+def test_a_cluster_that_forgets_too_soon_is_refused(
+    broker_factory: Callable[..., Broker], overrides: dict[str, str], said: str
+) -> None:
+    broker = broker_factory(overrides=overrides)
+    create_topic(broker.bootstrap, "out")
+
+    with pytest.raises(ConfigError, match=said):
+        KafkaSink("out", transaction_timeout=900).check(job(broker.bootstrap))
+
+
+def test_a_checkpoint_interval_beyond_the_transaction_timeout_is_refused(ctx: JobContext, topic: Topic) -> None:
+    here = replace(ctx, settings={**ctx.settings, "checkpoint_interval": 60.0, "commit_margin": 0.0})
+
+    with pytest.raises(ConfigError, match="checkpoint_interval is 1 min"):
+        KafkaSink(topic(), transaction_timeout=60).check(here)
 
 
 def test_check_of_a_missing_topic_says_how_to_create_it(ctx: JobContext) -> None:

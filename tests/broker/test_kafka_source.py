@@ -17,7 +17,8 @@ from kafka_eos.errors import ConfigError, InputLost, PoisonRecord, Retryable
 from kafka_eos.interfaces import JobContext, Positions, Reader
 from kafka_eos.records import RawRecord
 from tests.broker.kafka_kit import epoch, job, read, read_to, send, task
-from tests.broker.transaction_kit import eventually, new_writer, write
+from tests.broker.transaction_kit import new_writer, write
+from tests.waiting import PATIENCE, eventually
 
 Topic = Callable[..., str]
 
@@ -125,7 +126,7 @@ def test_known_positions_are_kept_and_new_partitions_start_at_their_beginning(
     send(bootstrap, name, b"a", b"b")
     source: KafkaSource[Any] = KafkaSource(name, start="latest")
     known = source.discover(ctx, None)
-    admin.create_partitions([NewPartitions(name, 2)])[name].result(30)
+    admin.create_partitions([NewPartitions(name, 2)])[name].result(PATIENCE)
 
     def found() -> list[Any]:
         try:
@@ -140,11 +141,11 @@ def test_a_recreated_topic_is_input_lost(bootstrap: str, topic: Topic, admin: Ad
     name = topic()
     source: KafkaSource[Any] = KafkaSource(name)
     known = source.discover(ctx, None)
-    admin.delete_topics([name])[name].result(30)
+    admin.delete_topics([name])[name].result(PATIENCE)
 
     def created() -> bool:
         try:
-            admin.create_topics([NewTopic(name, 1)])[name].result(30)
+            admin.create_topics([NewTopic(name, 1)])[name].result(PATIENCE)
         except KafkaException:  # still being deleted
             return False
         return True
@@ -164,7 +165,7 @@ def test_retention_that_passed_the_position_is_input_lost(
     known = source.discover(ctx, None)
     send(bootstrap, name, b"a", b"b", b"c")
     at = TopicPartition(name, 0, 2)
-    admin.delete_records([at])[at].result(30)
+    admin.delete_records([at])[at].result(PATIENCE)
 
     with pytest.raises(InputLost, match="2 offsets are gone"):
         source.discover(ctx, known)

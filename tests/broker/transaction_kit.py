@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,17 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.transactions import Description, Transaction
-
-PATIENCE = 30.0
-
-
-def eventually(holds: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
-    """The first true answer of ``holds``; AssertionError after ``seconds``."""
-    deadline = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
-        time.sleep(0.02)
-    return found
+from tests.waiting import PATIENCE, eventually
 
 
 def create_topic(bootstrap: str, name: str) -> None:
@@ -151,7 +140,8 @@ def committed_values(bootstrap: str, topic: str) -> list[str]:
     consumer.assign([TopicPartition(topic, 0, 0)])
     values: list[str] = []
     deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
+    while True:
+        assert time.monotonic() < deadline, f"{topic} could not be read to its end"
         message = consumer.poll(0.5)
         if message is None:
             continue

@@ -6,6 +6,7 @@ test started itself, or that its job reports as its worker, are signalled.
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -17,17 +18,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.status import read_status
-from tests.chaos.harness import APPS, Job, check, create_topic, feed, open_transactions
+from tests.chaos.feeding import feeding
+from tests.chaos.harness import APPS, TRACES, Job, check, create_topic, feed, open_transactions
+from tests.chaos.positions import ends, shown
+from tests.waiting import PATIENCE, eventually
 
 T = TypeVar("T")
-PATIENCE = 60.0
+MOST_STOPS = 500
+"""More than any test makes a job stand still until it stands where it should."""
 
 
 def make_job(bootstrap: str, directory: Path, records: int, app: str, **environment: object) -> Job:
@@ -94,23 +99,42 @@ class Running:
             time.sleep(0.02)
         return found
 
+    def until_output(self) -> None:
+        """Wait until an epoch of this start is committed that has output."""
+        self.until(self._epochs_with_output, "commit output")
+
     def until_committed(self, more: int = 1) -> None:
-        """Wait until ``more`` further epochs that have output are committed."""
+        """Wait until ``more`` further epochs that have output are committed. The test feeds the job meanwhile."""
+        wanted = self._epochs_with_output() + more
+        self.until(lambda: self._epochs_with_output() >= wanted, f"commit {more} more epochs")
 
-        def done() -> int:
-            return sum(bool(sum(event["records"].values())) for event in self.events("committed"))
-
-        wanted = done() + more
-        self.until(lambda: done() >= wanted, f"commit {more} more epochs")
+    def _epochs_with_output(self) -> int:
+        return sum(bool(sum(event["records"].values())) for event in self.events("committed"))
 
     def until_all_committed(self) -> None:
         """Wait until everything that is in the input now has been read and belongs to committed epochs."""
-        wanted = _answered(lambda: _ends(self.job))
-        self.until(lambda: _answered(lambda: _reached(self.job, wanted)), "read everything")
+        job = self.job
+        wanted = _answered(lambda: ends(job.bootstrap, job.input))
+
+        def reached() -> bool:
+            at = shown(job.bootstrap, job.input, job.name)
+            return all(at.get(partition, 0) >= end for partition, end in wanted.items())
+
+        self.until(lambda: _answered(reached), "read everything")
 
     def until_stopped(self, fired: int = 1) -> None:
         """Wait until a ``stop`` failpoint has frozen the supervisor."""
         self.until(lambda: len(self.job.fired) >= fired and frozen(self.pid), "stop at its failpoint")
+
+    def freeze_when(self, condition: Callable[[], T], what: str) -> T:
+        """Freeze the supervisor at a moment at which ``condition`` holds; it stays frozen. Returns what it found."""
+        while True:
+            self.until(condition, what)
+            self.send(signal.SIGSTOP)
+            eventually(lambda: frozen(self.pid), "the supervisor stops")
+            if found := condition():
+                return found
+            self.send(signal.SIGCONT)
 
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -140,6 +164,30 @@ def running(job: Job, failpoints: str = "", *options: str) -> Iterator[Running]:
         yield started
     finally:
         started.end()
+
+
+@contextmanager
+def standing(job: Job, point: str, wanted: Callable[[], object], *options: str) -> Iterator[Running]:
+    """A job that stands still at ``point``: the first time that it comes there and ``wanted`` holds.
+
+    It is fed until then, and stopped each time that it comes there, so that nothing depends on how fast it is. When it
+    is continued nothing stops it any more.
+    """
+    before = len(job.fired)
+    with running(job, ";".join([f"{point}=stop"] * (before + MOST_STOPS)), *options) as started:
+        with feeding(job):
+            for turn in itertools.count(before + 1):
+                started.until_stopped(turn)
+                if wanted():
+                    break
+                started.send(signal.SIGCONT)
+        job.skip(point, before + MOST_STOPS - len(job.fired))
+        yield started
+
+
+def has_output(job: Job) -> bool:
+    """Whether the epoch that was decided last has output in both sinks."""
+    return len(manifests(job)[-1].committables) > 1
 
 
 def refused(job: Job, code: int, failpoints: str = "") -> str:
@@ -173,31 +221,6 @@ def _answered(ask: Callable[[], T]) -> T:
             time.sleep(0.1)
 
 
-def _ends(job: Job) -> dict[int, int]:
-    """Where each partition of the input ends."""
-    with _client(job) as consumer:
-        topic = consumer.list_topics(job.input, 10).topics[job.input]
-        if topic.error is not None:
-            raise KafkaException(topic.error)
-        return {p: consumer.get_watermark_offsets(TopicPartition(job.input, p), 10)[1] for p in topic.partitions}
-
-
-def _reached(job: Job, ends: dict[int, int]) -> bool:
-    """Whether the offsets that the job shows in its consumer group, one epoch after another, are that far."""
-    with _client(job) as consumer:
-        shown = consumer.committed([TopicPartition(job.input, p) for p in ends], 10)
-    return all(at.offset >= ends[at.partition] for at in shown if ends[at.partition] > 0)
-
-
-@contextmanager
-def _client(job: Job) -> Iterator[Consumer]:
-    consumer = Consumer({"bootstrap.servers": job.bootstrap, "group.id": job.name, "enable.auto.commit": False})
-    try:
-        yield consumer
-    finally:
-        consumer.close()
-
-
 # ---------------------------------------------------------------- what a job left behind
 
 
@@ -221,7 +244,7 @@ def manifests(job: Job) -> list[Manifest]:
 
 def outputs(job: Job) -> list[tuple[str, bytes]]:
     """Names and contents of the committed files."""
-    return sorted((path.name, path.read_bytes()) for path in job.files.iterdir())
+    return sorted((path.name, path.read_bytes()) for path in job.files.glob("part-*"))
 
 
 def check_all(job: Job, **options: Any) -> None:
@@ -233,7 +256,7 @@ def check_all(job: Job, **options: Any) -> None:
 def audit_passes(job: Job) -> None:
     """``kafka-eos audit`` of the job, in a process of its own, ends with PASS."""
     command = [sys.executable, "-m", "kafka_eos", "audit", str(job.app), "--report-dir", str(job.directory / "audit")]
-    done = subprocess.run(command, env=job.environ(), capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, env=job.environ(), capture_output=True, text=True, timeout=PATIENCE)
 
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert "PASS" in done.stdout
@@ -247,4 +270,4 @@ def nothing_left(job: Job) -> None:
     temporary = [str(p) for d in paths.DIRECTORIES for p in (job.checkpoints / job.name / d).glob(".*")]
     assert temporary == [], "temporary files left"
     if job.files.exists():
-        assert [path.name for path in job.files.glob(".*")] == [], "staged files left"
+        assert [p.name for p in job.files.glob(".*") if not p.name.startswith(TRACES)] == [], "staged files left"

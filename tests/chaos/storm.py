@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.chaos.harness import Invalid, Job, feed
-from tests.chaos.running import PATIENCE, Running, events
+from tests.chaos.running import Running, events
+from tests.waiting import PATIENCE
 
 PAYMENTS_A_FAULT = 150
 FEED_AGAIN = 2.0

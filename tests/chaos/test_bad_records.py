@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import Producer
 
 from tests.chaos.harness import Job, by_account, create_topic, open_transactions, read
-from tests.chaos.running import events, nothing_left, refused
+from tests.chaos.running import events, nothing_left, refused, running
+from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]
 
@@ -31,7 +35,7 @@ def _feed_undecodable(job: Job) -> None:
             timestamp=1_700_000_000_000 + number,
             headers={"trace": f"t{number}"},
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE) == 0
 
 
 Where = tuple[int, int]
@@ -148,3 +152,66 @@ def _one_transaction_an_epoch(job: Job, records: int) -> None:
     committed = {e["epoch"]: e for e in events(job) if e["event"] == "committed"}
     assert max(len(e["outcomes"]) for e in committed.values()) == 1
     assert sum(sum(e["records"].values()) for e in committed.values()) == records
+
+
+def test_good_records_wait_for_a_registry_that_is_down(new_job: NewJob) -> None:
+    """The port refuses until the job has come back to it several times; then what is bad is sent aside, and no more."""
+    with socket.socket() as registry:
+        registry.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        job = new_job(100, app="registry.py", TEST_REGISTRY=registry.getsockname()[1])
+        letters = job.environment["TEST_LETTERS"] = f"{job.name}-letters"
+        create_topic(job.bootstrap, letters, 2)
+        _feed_undecodable(job)
+        with running(job, "", "--until-caught-up") as started:
+            started.until(lambda: started.count("restarting") >= 5, "go back to its checkpoint five times")
+            assert read(job.bootstrap, letters) == [], "nothing is refused for what the registry did"
+            reason = started.events("restarting")[-1]
+            registry.listen()
+            answering = threading.Thread(target=_answer, args=(registry,), daemon=True)
+            answering.start()
+            assert started.ended() == 0, started.log[-6000:]
+            said = started.log
+
+    assert reason["what"] == "the environment failed"
+    assert "RegistryCodec.decode (registry.py, line " in reason["reason"]
+    assert "ConnectionRefusedError" in reason["reason"]
+    assert "not the record's fault" in said
+    assert "PoisonRecord" not in said
+    bad = [m for m in read(job.bootstrap, job.input) if (m.key() or b"").startswith(b"bad-")]
+    assert Counter(map(_where, read(job.bootstrap, letters))) == Counter((m.partition(), m.offset()) for m in bad)
+    assert sorted(json.loads(m.value())["id"] for m in read(job.bootstrap, job.output)) == list(range(100))
+    nothing_left(job)
+
+
+def _answer(registry: socket.socket) -> None:
+    """Tell everybody who asks which fields a payment has, until the socket is closed."""
+    with suppress(OSError):
+        while True:
+            connection, _ = registry.accept()
+            with connection:
+                connection.sendall(b'["id", "account", "amount"]\n')
+
+
+def test_too_many_dead_letters_stop_the_job_before_the_epoch_is_decided(new_job: NewJob) -> None:
+    job = new_job(300, app="payments.py", TEST_BAD="map", KAFKA_EOS_MAX_DEAD_LETTERS="5")
+    letters = job.environment["TEST_LETTERS"] = f"{job.name}-letters"
+    create_topic(job.bootstrap, letters, 2)
+    bad = sum(json.loads(m.value())["amount"] == 13 for m in read(job.bootstrap, job.input))
+
+    said = refused(job, 2)
+
+    assert "TooManyDeadLetters" in said
+    assert "by operator 'checked'" in said
+    assert "ValueError: an amount of 13" in said
+    assert len(read(job.bootstrap, letters)) <= 5
+    assert open_transactions(job) == []
+    job.environment["KAFKA_EOS_MAX_DEAD_LETTERS"] = "none"
+    with running(job, "", "--until-caught-up") as started:
+        assert started.ended() == 0, started.log[-6000:]
+        aside = len(read(job.bootstrap, letters)) - sum(
+            sum(event["counts"]["payments"].values()) for event in started.events("dead-letters")
+        )
+        assert started.last("dead-letters")["total"] == {"payments": {"checked": bad - aside}}
+        assert f"drained and committed, {bad - aside} dead letters (payments: {bad - aside} by checked)" in started.log
+    assert len(read(job.bootstrap, letters)) == bad
+    nothing_left(job)

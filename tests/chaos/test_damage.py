@@ -14,10 +14,20 @@ import pytest
 from typer.testing import CliRunner
 
 from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.cli import app
-from tests.chaos.harness import Job, feed
-from tests.chaos.running import check_all, events, make_job, manifests, refused, running, storage
+from tests.chaos.harness import Job, feed, open_transactions
+from tests.chaos.running import (
+    check_all,
+    events,
+    has_output,
+    make_job,
+    manifests,
+    refused,
+    running,
+    standing,
+    storage,
+)
+from tests.marks import campaign
 
 NewJob = Callable[..., Job]
 pytestmark = pytest.mark.xdist_group("damage")
@@ -109,7 +119,8 @@ def test_a_damaged_object_is_named_and_nothing_starts(stopped: Job, kind: str, d
     assert name in verified
     assert "CorruptCheckpoint" in said
     assert name in said
-    assert [event["event"] for event in events(stopped)[before:]] == ["started", "failed"]
+    done = [event["event"] for event in events(stopped)[before:]]
+    assert [event for event in done if event not in ("aborted", "recovered")] == ["started", "failed"]
 
 
 @pytest.mark.campaign
@@ -125,13 +136,16 @@ def test_a_damaged_receipt_costs_nothing(new_job: NewJob) -> None:
         check_all(job)
 
 
-def test_an_uncommitted_epoch_with_damaged_state_is_revoked(new_job: NewJob) -> None:
+@pytest.mark.parametrize("damage", [_truncate, campaign(_remove)])
+def test_an_uncommitted_epoch_with_incomplete_state_is_revoked(
+    new_job: NewJob, damage: Callable[[Path, Path], None]
+) -> None:
     """Nothing of it can have been seen, so the epoch before it is the right place to go on from."""
     job = new_job(600, TEST_PAUSE=0.001)
-    with running(job, "commit.before=kill@4", "--until-caught-up") as run:
-        assert run.ended() == -9
-    previous, decided = manifests(job)[-2:]
-    _flip(storage(job).root / paths.shared_name(_own_file(decided, previous)), Path())
+    with standing(job, "commit.before", lambda: has_output(job) and _own_files(job)):
+        pass  # and it is killed there
+    decided = manifests(job)[-1]
+    damage(storage(job).root / paths.shared_name(_own_files(job)[0]), Path())
 
     job.run()
 
@@ -140,17 +154,38 @@ def test_an_uncommitted_epoch_with_damaged_state_is_revoked(new_job: NewJob) -> 
     check_all(job)
 
 
+def test_a_decided_epoch_is_committed_before_its_state_is_read(new_job: NewJob) -> None:
+    """Damage that only the checksum shows is found afterwards: what is decided is done, and the file is named."""
+    job = new_job(600, TEST_PAUSE=0.001)
+    with standing(job, "commit.before", lambda: has_output(job) and _own_files(job)):
+        pass  # and it is killed there
+    decided = manifests(job)[-1]
+    victim = storage(job).root / paths.shared_name(_own_files(job)[0])
+    whole = victim.read_bytes()
+    _flip(victim, Path())
+
+    said = refused(job, 1)
+
+    assert "CorruptCheckpoint" in said
+    assert victim.name in said
+    assert paths.receipt_name(decided.id) in storage(job).list(paths.RECEIPTS)
+    assert open_transactions(job) == []
+    _replace(victim, whole)
+    job.run()
+    check_all(job)
+
+
 def test_a_revoked_epoch_cannot_be_committed_by_who_was_allowed_to(new_job: NewJob) -> None:
     """A supervisor sleeps between its permit and its first commit, and wakes up while its epoch is being revoked."""
-    job = new_job(2000, TEST_PAUSE=0.001)  # an epoch without output has nothing to revoke
-    script = "commit.before=stop@4;recovery.based=stop"
-    with running(job, script) as zombie:
-        zombie.until_stopped(1)
+    job = new_job(600, TEST_PAUSE=0.001)
+    # An epoch without output has nothing to revoke.
+    with standing(job, "commit.before", lambda: has_output(job) and _own_files(job)) as zombie:
         (job.checkpoints / job.name / paths.LOCK).unlink()
-        previous, decided = manifests(job)[-2:]
-        _flip(storage(job).root / paths.shared_name(_own_file(decided, previous)), Path())
+        _truncate(storage(job).root / paths.shared_name(_own_files(job)[0]), Path())
+        fired = job.fired
+        script = ";".join(f"{point}=stop" for point in (*fired, "recovery.based"))
         with running(job, script, "--until-caught-up") as successor:
-            successor.until_stopped(2)
+            successor.until_stopped(len(fired) + 1)
 
             zombie.send(signal.SIGCONT)
 
@@ -161,6 +196,7 @@ def test_a_revoked_epoch_cannot_be_committed_by_who_was_allowed_to(new_job: NewJ
     check_all(job)
 
 
-def _own_file(manifest: Manifest, other: Manifest) -> str:
-    """A state file of one epoch that another does not need."""
-    return min(manifest.files - other.files)
+def _own_files(job: Job) -> list[str]:
+    """State files of the newest epoch that the one before it does not need."""
+    previous, newest = manifests(job)[-2:]
+    return sorted(newest.files - previous.files)

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job, aborted, open_transactions
-from tests.chaos.running import check_all, refused, running
+from tests.chaos.running import check_all, events, refused, running
 
 NewJob = Callable[..., Job]
 
@@ -38,7 +39,7 @@ def test_declined_checkpoints_among_several_at_once(new_job: NewJob, mode: str) 
     )
     faults = [f"snapshot.upload=enospc@{at}" for at in (5, 4, 7)] + ["manifest.published=kill@2"]
     for life in (1, 2):
-        with running(job, ";".join(faults * 2)) as run:
+        with running(job, ";".join(faults * 2)) as run, feeding(job):
             assert run.ended() == -signal.SIGKILL
             assert run.count("given-up") >= 1
         assert len(job.fired) == life * len(faults)
@@ -50,14 +51,15 @@ def test_declined_checkpoints_among_several_at_once(new_job: NewJob, mode: str) 
 def test_a_failed_checkpoint_aborts_its_output_and_the_worker_goes_on(new_job: NewJob) -> None:
     job = new_job(800, TEST_PAUSE=0.001, KAFKA_EOS_TOLERATED_CHECKPOINT_FAILURES=20)
     with running(job, ";".join((DECLINED, *FAILURES))) as run:
-        run.until(lambda: len(job.fired) == 1, "decline")
-        run.until_committed()
-        assert (run.count("given-up"), run.count("restarting")) == (1, 0)
-        run.until(lambda: len(job.fired) == 1 + len(FAILURES), "fail as planned")
-        run.until(lambda: run.count("running") > len(FAILURES), "go on after the last failure")
+        with feeding(job):
+            run.until(lambda: len(job.fired) == 1 + len(FAILURES), "fail as planned")
+            run.until(lambda: run.count("running") > len(FAILURES), "go on after the last failure")
         run.until_all_committed()
         run.drain()
         assert len({tuple(event["workers"]) for event in run.events("running")}) == 1, "nothing died"
+        happened = [event["event"] for event in events(job)]
+    declined, failed = happened.index("given-up"), happened.index("restarting")
+    assert "committed" in happened[declined:failed], "a declined checkpoint is no reason to restart"
     assert aborted(job) > 0, "no output was ever aborted, so it proves nothing"
     check_all(job)
 

@@ -27,7 +27,7 @@ SECOND_DEATH = {
     "sink": "recovery.aborted",
     "worker": "recovery.opened",
     "coordinator": "recovery.aborted",
-    "manifest": "recovery.verified",
+    "manifest": "recovery.looked",
     "commit": "recovery.probed",
     "receipt": "recovery.based",
     "retention": "recovery.resolved",
@@ -83,6 +83,7 @@ USUAL = {
     "commit.between-killed",
     "retention.between-killed",
     "recovery.claimed-killed",
+    "recovery.looked-killed",
 }
 """A cell of each phase; all others are left to the campaign."""
 

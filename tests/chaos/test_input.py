@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.chaos.harness import Job, by_account, create_topic, expected, feed, open_transactions, read
 from tests.chaos.running import check_all, refused, running
+from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]
 
@@ -22,7 +23,7 @@ def _delete_records(job: Job, before: dict[int, int]) -> None:
     admin = AdminClient({"bootstrap.servers": job.bootstrap})
     asked = [TopicPartition(job.input, partition, offset) for partition, offset in before.items()]
     for future in admin.delete_records(asked).values():
-        future.result(20)
+        future.result(PATIENCE)
 
 
 def _ends(messages: list[Any]) -> dict[int, int]:
@@ -47,7 +48,7 @@ def test_a_topic_that_was_created_again_stops_the_job(new_job: NewJob) -> None:
     job = new_job(100)
     job.run()
     admin = AdminClient({"bootstrap.servers": job.bootstrap})
-    admin.delete_topics([job.input])[job.input].result(20)
+    admin.delete_topics([job.input])[job.input].result(PATIENCE)
     create_topic(job.bootstrap, job.input, 3)
     feed(job.bootstrap, job.input, range(400))  # more than before: its offsets alone tell nothing
 
@@ -65,7 +66,7 @@ def test_new_partitions_are_read_and_retention_behind_the_job_is_no_loss(new_job
         _delete_records(job, _ends(early))
         feed(job.bootstrap, job.input, range(300, 350))
         admin = AdminClient({"bootstrap.servers": job.bootstrap})
-        admin.create_partitions([NewPartitions(job.input, 4)])[job.input].result(20)
+        admin.create_partitions([NewPartitions(job.input, 4)])[job.input].result(PATIENCE)
         _feed_partition(job, 3, range(1000, 1050))
 
         run.until(lambda: run.last("splits").get("splits") == [f"{job.input}/3"], "find the new partition")
@@ -82,7 +83,7 @@ def _feed_partition(job: Job, partition: int, ids: range) -> None:
     for n in ids:
         payment = {"id": n, "account": f"late-{n % 5}", "amount": 1}
         producer.produce(job.input, json.dumps(payment).encode(), partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE) == 0
 
 
 @pytest.mark.parametrize("start", ["latest", "time"])
@@ -118,4 +119,4 @@ def _feed_at(job: Job, ids: range, time: datetime) -> None:
         payment = {"id": n, "account": f"a{n % 20}", "amount": n % 7 + 1}
         at = int(time.timestamp() * 1000)
         producer.produce(job.input, json.dumps(payment).encode(), key=payment["account"], timestamp=at)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE) == 0

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job, feed
 from tests.chaos.running import audit_passes, check_all, frozen, running, signal_worker
 from tests.marks import campaign
@@ -20,13 +21,14 @@ def test_its_output_is_committed_once_and_the_audit_knows_by_whom(new_job: NewJo
         600,
         KAFKA_EOS_PARALLELISM=2,
         KAFKA_EOS_CHECKPOINT_TIMEOUT="1s",
-        KAFKA_EOS_TOLERATED_CHECKPOINT_FAILURES=20,
+        KAFKA_EOS_TOLERATED_CHECKPOINT_FAILURES=1000,
         KAFKA_EOS_MAX_CONCURRENT_CHECKPOINTS=at_once,
         TEST_PAUSE=0.002,
     )
     with running(job, "sink.prepare.after=stop@3") as run:
         workers = run.until(lambda: run.last("running").get("workers"), "run")
-        (asleep,) = run.until(lambda: [pid for pid in workers if frozen(pid)], "freeze a worker")
+        with feeding(job):
+            (asleep,) = run.until(lambda: [pid for pid in workers if frozen(pid)], "freeze a worker")
         run.until(lambda: run.count("given-up"), "give up a checkpoint")
         signal_worker(asleep, signal.SIGCONT)
         feed(job.bootstrap, job.input, range(600, 900))

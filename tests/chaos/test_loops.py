@@ -20,11 +20,13 @@ from kafka_eos.devbroker import Broker
 from kafka_eos.exchange import in_flight
 from kafka_eos.ids import AppRef
 from kafka_eos.testing import run_local
+from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job, create_topic, feed, open_transactions, read
 from tests.chaos.offline import plan_of
 from tests.chaos.running import audit_passes, events, manifests, nothing_left, refused, running, signal_worker
 from tests.chaos.storm import Storm
 from tests.marks import campaign
+from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]
 ROUNDS = 3
@@ -163,7 +165,7 @@ MARKED = (
 def test_rows_going_round_in_a_savepoint_get_the_field_that_was_added(new_job: NewJob, before: int, after: int) -> None:
     job = new_job(3000, "rounds.py", TEST_PAUSE=0.001, KAFKA_EOS_PARALLELISM=before)
     path = job.directory / "savepoint"
-    with running(job) as run:
+    with running(job) as run, feeding(job):
         run.until_committed(2)
         told = command(job, "stop", str(job.app), "--savepoint", "--path", str(path))
         assert (told.returncode, run.ended()) == (0, 0), told.stderr
@@ -191,7 +193,7 @@ def test_rows_going_round_in_a_savepoint_get_the_field_that_was_added(new_job: N
 def test_a_loop_whose_rows_cannot_be_read_is_refused_until_it_has_run_empty(new_job: NewJob) -> None:
     """The refusal has changed nothing, and its advice holds."""
     job = new_job(2000, "rounds.py", TEST_PAUSE=0.001, KAFKA_EOS_PARALLELISM=2)
-    with running(job) as run:
+    with running(job) as run, feeding(job):
         run.until_committed(2)
         run.drain()
     assert manifests(job)[-1].in_flight
@@ -214,7 +216,7 @@ def test_a_loop_whose_rows_cannot_be_read_is_refused_until_it_has_run_empty(new_
 
 def command(job: Job, *arguments: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "kafka_eos", *arguments]
-    return subprocess.run(line, env=job.environ(), capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(line, env=job.environ(), capture_output=True, text=True, check=False, timeout=PATIENCE)
 
 
 def load_type(pipeline: object) -> type:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from kafka_eos.devbroker import Broker
 from tests.chaos.harness import Job, feed
-from tests.chaos.running import check_all, running
+from tests.chaos.running import check_all, running, storage
 
 NewJob = Callable[..., Job]
 pytestmark = pytest.mark.xdist_group("outages")
@@ -46,13 +47,33 @@ def test_the_job_outlives_its_broker(new_job: NewJob, broker: Broker) -> None:
     job = new_job(600, bootstrap=broker.bootstrap, TEST_PAUSE=0.002)
     with running(job) as run:
         worker = run.worker
-        run.until_committed(1)
+        run.until_output()
         for number, outage in enumerate((_restart, _kill, _freeze), start=1):
             feed(broker.bootstrap, job.input, range(number * 600, number * 600 + 600))
             outage(broker)
             run.until_all_committed()
         assert run.worker == worker, "an outage is no reason to replace the worker"
         run.drain()
+    check_all(job)
+
+
+def test_a_checkpoint_store_that_is_away_is_waited_for(new_job: NewJob, tmp_path: Path) -> None:
+    """Its directory is gone for a while, as a mount would be; the workers' own disk is another one."""
+    job = new_job(600, TEST_PAUSE=0.002, KAFKA_EOS_STATE_DIR=tmp_path / "local")
+    home = job.checkpoints / job.name
+    with running(job) as run:
+        run.until_committed(1)
+        worker = run.worker
+        home.rename(tmp_path / "away")
+        run.until(lambda: run.log.count("the checkpoint store does not answer") > 2, "wait for its store", 120)
+        assert not home.exists(), "the job made another store where its own had been"
+        (tmp_path / "away").rename(home)
+
+        feed(job.bootstrap, job.input, range(600, 900))
+        run.until_all_committed()
+        assert run.worker == worker, "an outage is no reason to replace the worker"
+        run.drain()
+    storage(job).tidy()  # as the next start does: nobody could remove a file that the outage cut off
     check_all(job)
 
 
@@ -66,8 +87,7 @@ def test_the_broker_dies_between_decision_and_commit(new_job: NewJob, broker: Br
         run.send(signal.SIGCONT)
         run.send(signal.SIGTERM)
 
-        # stop_timeout, the request that is under way, and the end of two processes
-        assert run.ended(seconds=20.0) == 3, run.log
+        assert run.ended() == 3, run.log  # the broker is still away
         assert "nothing is lost" in run.log
     broker.start()
     job.run()

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from kafka_eos.provenance import HEADER, parse
+from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job, create_topic, read
 from tests.chaos.running import audit_passes, manifests, nothing_left
 from tests.chaos.storm import Storm
@@ -60,9 +61,8 @@ def test_rows_under_way_through_two_exchanges_keep_their_order_in_a_single_worke
     """Those further down are older, so they go first: also where nothing lies between the two any more."""
     job = new_job(PAYMENTS, "routes.py", TEST_ROUTE="stages", TEST_PAUSE_AFTER=0.004)
     storm = Storm(job, PAYMENTS)
-    with storm.through(KAFKA_EOS_PARALLELISM=WORKERS, KAFKA_EOS_CHECKPOINT_MODE="unaligned") as running:
-        storm.feed(900)
-        running.until(lambda: {part.exchange for part in manifests(job)[-1].in_flight} == {"first", "second"}, "fill")
+    with storm.through(KAFKA_EOS_PARALLELISM=WORKERS, KAFKA_EOS_CHECKPOINT_MODE="unaligned") as running, feeding(job):
+        running.freeze_when(lambda: _exchanges(job) == {"first", "second"}, "fill")
     job.environment["KAFKA_EOS_PARALLELISM"] = "1"
     job.run()
     nothing_left(job)
@@ -79,8 +79,8 @@ def test_rows_under_way_in_parts_apart_are_taken_up_by_a_single_worker(new_job: 
     """Each part is a piece of its own there, and its rows belong to it."""
     job = new_job(PAYMENTS, "routes.py", TEST_ROUTE="apart", TEST_PAUSE_AFTER=0.004)
     storm = Storm(job, PAYMENTS)
-    with storm.through(KAFKA_EOS_PARALLELISM=2, KAFKA_EOS_CHECKPOINT_MODE="unaligned") as running:
-        running.until(lambda: len({part.exchange for part in manifests(job)[-1].in_flight}) == 2, "fill")
+    with storm.through(KAFKA_EOS_PARALLELISM=2, KAFKA_EOS_CHECKPOINT_MODE="unaligned") as running, feeding(job):
+        running.freeze_when(lambda: len(_exchanges(job)) == 2, "fill")
     job.environment["KAFKA_EOS_PARALLELISM"] = "1"
     job.run()
     nothing_left(job)
@@ -202,9 +202,8 @@ def test_forwarded_rows_under_way_keep_their_order_at_another_parallelism(
     """They go where later rows of their split, or of their key, will be."""
     job = new_job(PAYMENTS, "routes.py", TEST_ROUTE=route, TEST_PAUSE_AFTER=0.004)
     storm = Storm(job, PAYMENTS)
-    with storm.through(KAFKA_EOS_PARALLELISM=WORKERS, KAFKA_EOS_CHECKPOINT_MODE="unaligned") as running:
-        storm.feed(900)
-        running.until(lambda: "both-forward-1" in {part.exchange for part in manifests(job)[-1].in_flight}, "fill")
+    with storm.through(KAFKA_EOS_PARALLELISM=WORKERS, KAFKA_EOS_CHECKPOINT_MODE="unaligned") as running, feeding(job):
+        running.freeze_when(lambda: "both-forward-1" in _exchanges(job), "fill")
     job.environment["KAFKA_EOS_PARALLELISM"] = str(workers)
     job.run()
     nothing_left(job)
@@ -228,6 +227,11 @@ def _both_ways(payments: Iterable[Row]) -> Counter[tuple[int, int]]:
 
 
 # ---------------------------------------------------------------- what a job left
+
+
+def _exchanges(job: Job) -> set[str]:
+    """Which exchanges have rows under way in the newest checkpoint."""
+    return {part.exchange for part in manifests(job)[-1].in_flight}
 
 
 def _output(job: Job) -> list[Row]:

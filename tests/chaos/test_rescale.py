@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job
 from tests.chaos.offline import check_checkpoints
 from tests.chaos.running import Running, check_all, events, manifests, running
@@ -42,7 +43,8 @@ def test_rescale_in_a_storm(new_job: NewJob, tmp_path: Path, mode: str) -> None:
     for workers, faults in STEPS:
         with storm.through(*faults, KAFKA_EOS_PARALLELISM=workers) as running:
             storm.feed(BACKLOG)
-            _until_under_load(running, job, rows=mode == "unaligned" and workers > 1)
+            with feeding(job):
+                _frozen_under_load(running, job, rows=mode == "unaligned" and workers > 1)
         stored = check_checkpoints(job, tmp_path)
         assert stored[-1].parallelism == workers
         assert mode == "unaligned" or not any(manifest.in_flight for manifest in stored)
@@ -67,8 +69,8 @@ def test_one_worker_takes_its_time_over_what_three_had_under_way(new_job: NewJob
         TEST_PAUSE=0,
         TEST_PAUSE_AFTER=0.004,
     )
-    with running(job) as run:
-        run.until(lambda: _under_way(job) > MANY, "pile up rows")
+    with running(job) as run, feeding(job):
+        run.freeze_when(lambda: _under_way(job) > MANY, "pile up rows")
     job.environment["KAFKA_EOS_PARALLELISM"] = "1"
     with running(job) as run:
         run.until_committed(2)
@@ -87,12 +89,11 @@ def _under_way(job: Job) -> int:
     return next((event["in_flight_bytes"] for event in reversed(events(job)) if event["event"] == "decided"), 0)
 
 
-def _until_under_load(running: Running, job: Job, rows: bool) -> None:
-    """Until the newest checkpoint is one in the middle of the backlog, with rows under way if it can have them."""
+def _frozen_under_load(running: Running, job: Job, rows: bool) -> None:
+    """Frozen when the newest checkpoint is in the middle of the input, with rows under way if it can have them."""
     before = manifests(job)[-1].epoch
     running.until(lambda: manifests(job)[-1].epoch > before + 1, "decide two more epochs")
-    if rows:
-        running.until(lambda: manifests(job)[-1].in_flight, "store rows under way")
+    running.freeze_when(lambda: not rows or manifests(job)[-1].in_flight, "store rows under way")
 
 
 def _moved(job: Job) -> bool:

@@ -20,9 +20,11 @@ import pytest
 from kafka_eos.checkpoints import savepoints
 from kafka_eos.ids import SplitId
 from kafka_eos.state.reader import SavepointBuilder, Snapshot
+from tests.chaos.feeding import feeding
 from tests.chaos.harness import APPS, Job, check, create_topic, expected, feed, open_transactions, read
-from tests.chaos.running import check_all, manifests, running
+from tests.chaos.running import check_all, has_output, manifests, running, standing
 from tests.marks import campaign
+from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]
 
@@ -52,7 +54,7 @@ def second_life(job: Job, savepoint: Path, **environment: str) -> SecondLife:
 
 def kafka_eos(job: Job, *arguments: str) -> tuple[int, str, str]:
     command = [sys.executable, "-m", "kafka_eos", *arguments]
-    done = subprocess.run(command, env=job.environ(), capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, env=job.environ(), capture_output=True, text=True, check=False, timeout=PATIENCE)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -95,8 +97,8 @@ def test_a_job_goes_on_with_another_number_of_workers(new_job: NewJob, before: i
 @pytest.mark.campaign
 def test_rows_under_way_are_part_of_a_savepoint(new_job: NewJob) -> None:
     job = new_job(2000, KAFKA_EOS_PARALLELISM=3, KAFKA_EOS_CHECKPOINT_MODE="unaligned", TEST_PAUSE="0.001")
-    with running(job) as run:
-        run.until_committed(3)
+    with running(job) as run, feeding(job):
+        run.freeze_when(lambda: any(m.in_flight for m in manifests(job)[-1:]), "store rows under way")
     assert kafka_eos(job, "doctor", str(job.app), "--end")[0] == 0
     savepoint = trigger(job, job.directory / "savepoint")
     assert savepoints.read(savepoint).in_flight, "nothing was under way"
@@ -115,9 +117,8 @@ def test_any_stored_checkpoint_of_a_running_job_can_be_begun_with(new_job: NewJo
     )  # fmt: skip
     savepoint = job.directory / "older"
     with running(job) as run:
-        run.until_committed(4)
-        older = [manifest for manifest in manifests(job)[:-2] if manifest.in_flight]
-        assert older, "nothing was under way"
+        with feeding(job):
+            older = run.until(lambda: [m for m in manifests(job)[:-2] if m.in_flight], "store rows under way")
         epoch = older[-1].epoch
         asked = kafka_eos(job, "savepoint", "trigger", str(job.app), "--epoch", str(epoch), "--path", str(savepoint))
         run.until_all_committed()
@@ -148,7 +149,7 @@ def test_any_stored_checkpoint_of_a_running_job_can_be_begun_with(new_job: NewJo
     "failpoints",
     [
         "savepoint.restored=kill",
-        campaign("manifest.renamed=kill;recovery.verified=kill"),
+        campaign("manifest.renamed=kill;recovery.looked=kill"),
         campaign("recovery.based=kill"),
         pytest.param(
             "savepoint.restored=kill;savepoint.restored=kill;manifest.published=kill", marks=pytest.mark.campaign
@@ -237,7 +238,7 @@ def test_removed_state_is_dropped_only_when_asked(new_job: NewJob) -> None:
     feed(job.bootstrap, job.input, range(200, 300))
     life = second_life(job, savepoint)
     renamed = job.directory / "renamed.py"
-    renamed.write_text((APPS / "totals.py").read_text().replace('.fold("total"', '.fold("sum"'))
+    renamed.write_text((APPS / "totals.py").read_text().replace('.fold(name="total"', '.fold(name="sum"'))
     life.app = renamed
 
     code, _, shown = kafka_eos(life, "run", str(renamed), "--from", str(savepoint), "--until-caught-up")
@@ -253,13 +254,13 @@ def test_removed_state_is_dropped_only_when_asked(new_job: NewJob) -> None:
     assert sorted((r["account"], r["total"], r["id"]) for r in seen if r["id"] >= 200) == sorted(fresh)
 
 
-@pytest.mark.parametrize(("method", "name"), [campaign("fold", "total"), ("source", "payments")])
-def test_a_checkpoint_of_what_is_gone_needs_leave_too(new_job: NewJob, method: str, name: str) -> None:
+@pytest.mark.parametrize("name", [campaign("total"), "payments"])
+def test_a_checkpoint_of_what_is_gone_needs_leave_too(new_job: NewJob, name: str) -> None:
     """An operator that was renamed would begin without its state, a source would read its input again."""
     job = new_job(200)
     job.run()
     job.app = job.directory / "renamed.py"
-    job.app.write_text((APPS / "totals.py").read_text().replace(f'.{method}("{name}"', f'.{method}("other"'))
+    job.app.write_text((APPS / "totals.py").read_text().replace(f'name="{name}"', 'name="other"'))
 
     code, _, shown = kafka_eos(job, "run", str(job.app), "--until-caught-up")
     assert code == 2 and f"holds state of '{name}'" in shown and "--allow-dropped-state" in shown
@@ -272,8 +273,8 @@ def test_a_checkpoint_of_what_is_gone_needs_leave_too(new_job: NewJob, method: s
 @pytest.mark.campaign
 def test_a_decided_epoch_must_be_finished_before_a_savepoint(new_job: NewJob) -> None:
     job = new_job(200)
-    with running(job, "commit.before=kill@2", "--until-caught-up") as run:
-        run.ended()
+    with standing(job, "commit.before", lambda: has_output(job)):
+        pass  # and it is killed there
 
     code, _, shown = kafka_eos(job, "savepoint", "trigger", str(job.app))
     assert code == 2 and "not committed yet" in shown and "doctor" in shown
@@ -329,7 +330,7 @@ def test_a_running_job_makes_a_savepoint_and_goes_on(new_job: NewJob, settings: 
     job = new_job(2000, **{"TEST_PAUSE": "0.001", **settings})
     target = job.directory / "savepoint"
     with running(job) as run:
-        run.until_committed()
+        run.until_output()
         code, out, shown = kafka_eos(job, "savepoint", "trigger", str(job.app), "--path", str(target))
         assert (code, out.strip()) == (0, str(target)), shown
         assert savepoints.verify(target) == []
@@ -350,7 +351,7 @@ def test_stopped_with_a_savepoint_nothing_is_open_and_all_of_it_is_committed(new
     job = new_job(2000, TEST_PAUSE="0.001")
     target = job.directory / "savepoint"
     with running(job) as run:
-        run.until_committed()
+        run.until_output()
         code, out, shown = kafka_eos(job, "stop", str(job.app), "--savepoint", "--path", str(target))
         assert (code, out.strip()) == (0, str(target)), shown
         assert run.ended() == 0
@@ -359,7 +360,7 @@ def test_stopped_with_a_savepoint_nothing_is_open_and_all_of_it_is_committed(new
     assert (savepoints.read(target).epoch, savepoints.read(target).sources) == (newest.epoch, newest.sources)
 
     life = second_life(job, target, TEST_PAUSE="0")
-    life.run(timeout=180)
+    life.run()
 
     check_all(life)
 
@@ -377,7 +378,7 @@ def test_a_job_that_dies_over_a_savepoint_leaves_all_of_it_or_nothing(
     job = new_job(1000, KAFKA_EOS_PARALLELISM=2, TEST_PAUSE="0.001")
     first, second = job.directory / "one", job.directory / "two"
     with running(job, f"{point}=kill") as run:
-        run.until_committed()
+        run.until_output()
         code, _, shown = kafka_eos(job, *ask, str(job.app), "--path", str(first))
         assert (code, run.ended()) == (1, -signal.SIGKILL), shown
     assert "ended or was restarted before it answered" in shown
@@ -386,7 +387,7 @@ def test_a_job_that_dies_over_a_savepoint_leaves_all_of_it_or_nothing(
 
     feed(job.bootstrap, job.input, range(1000, 1500))
     with running(job) as run:
-        run.until_committed()
+        run.until_output()
         code, out, shown = kafka_eos(job, *ask, str(job.app), "--path", str(second))
         assert (code, out.strip()) == (0, str(second)), shown
         if "trigger" in ask:
@@ -397,7 +398,7 @@ def test_a_job_that_dies_over_a_savepoint_leaves_all_of_it_or_nothing(
     assert savepoints.verify(second) == []
     life = second_life(job, second, TEST_PAUSE="0")
     if "stop" in ask:
-        life.run(timeout=180)
+        life.run()
         check_all(life)
     else:
         check_all(job)
@@ -406,7 +407,7 @@ def test_a_job_that_dies_over_a_savepoint_leaves_all_of_it_or_nothing(
 def test_a_checkpoint_on_demand_is_committed(new_job: NewJob) -> None:
     job = new_job(300)
     with running(job) as run:
-        run.until_committed()
+        run.until_output()
         code, out, shown = kafka_eos(job, "checkpoints", "trigger", str(job.app))
         assert code == 0, shown
         assert int(out.split()[1]) in {event["epoch"] for event in run.events("committed")}
@@ -420,7 +421,7 @@ def test_a_savepoint_that_cannot_be_made_does_not_harm_the_job(new_job: NewJob) 
     job = new_job(300)
     nowhere = "/proc/savepoints/one"
     with running(job) as run:
-        run.until_committed()
+        run.until_output()
         code, _, shown = kafka_eos(job, "savepoint", "trigger", str(job.app), "--path", nowhere)
         assert code == 2 and "/proc/savepoints" in shown
         run.until_all_committed()

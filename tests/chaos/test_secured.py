@@ -77,7 +77,7 @@ def _job(secured: Secured, directory: Path, **config: str) -> Job:
         400,
         "totals.py",
         KAFKA_EOS_BOOTSTRAP_SERVERS=secured.address,
-        TEST_SECURITY=security,
+        KAFKA_EOS_KAFKA_CONFIG=security,
     )
 
 

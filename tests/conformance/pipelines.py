@@ -32,11 +32,11 @@ class Total(msgspec.Struct):
 
 
 def payments(pipeline: Pipeline, at: Names, topic: str = "input") -> Stream[Payment]:
-    return pipeline.source(topic, KafkaSource(at[topic], value=Payment))
+    return pipeline.source(KafkaSource(at[topic], value=Payment), name=topic)
 
 
 def to_kafka(stream: Stream[Total], at: Names, topic: str = "output") -> None:
-    stream.sink(topic, KafkaSink(at[topic], value=Total, key=lambda total: total.key))
+    stream.sink(KafkaSink(at[topic], value=Total, key=lambda total: total.key), name=topic)
 
 
 def nothing() -> Total:
@@ -56,7 +56,7 @@ def account(payment: Payment) -> str:
 
 
 def totals(stream: Stream[Payment], name: str = "total") -> Stream[Total]:
-    return stream.key_by(account, f"by-{name}").fold(name, init=nothing, step=add, emit=shown)
+    return stream.key_by(account, name=f"by-{name}").fold(name=name, init=nothing, step=add, emit=shown)
 
 
 def as_total(payment: Payment) -> Total:
@@ -72,7 +72,7 @@ def stateless(pipeline: Pipeline, at: Names) -> None:
     to_kafka(read.filter(lambda p: p.amount % 3 > 0).map(as_total), at)
     to_kafka(read.flat_map(shares).map(as_total), at, "shares")
     to_kafka(read.map_batches(doubled), at, "doubled")
-    read.filter(lambda p: p.id % 2 == 0).sink("files", FileSink(at["files"], value=Payment))
+    read.filter(lambda p: p.id % 2 == 0).sink(FileSink(at["files"], value=Payment), name="files")
 
 
 def shares(payment: Payment) -> Iterable[Payment]:
@@ -87,14 +87,14 @@ def doubled(batch: list[Payment]) -> list[Total]:
 def spread(pipeline: Pipeline, at: Names) -> None:
     """rebalance and broadcast."""
     read = payments(pipeline, at)
-    to_kafka(read.rebalance("spread").flat_map(shares).map(as_total), at)
-    to_kafka(read.broadcast("everywhere").map(as_total), at, "copies")
+    to_kafka(read.rebalance(name="spread").flat_map(shares).map(as_total), at)
+    to_kafka(read.broadcast(name="everywhere").map(as_total), at, "copies")
 
 
 def diamond(pipeline: Pipeline, at: Names) -> None:
     """A way with an exchange meets one without."""
     read = payments(pipeline, at)
-    to_kafka(read.rebalance("over").union(read.map(negative), name="both").map(as_total), at)
+    to_kafka(read.rebalance(name="over").union(read.map(negative), name="both").map(as_total), at)
 
 
 def negative(payment: Payment) -> Payment:
@@ -108,9 +108,9 @@ def keyed(pipeline: Pipeline, at: Names) -> None:
     """flat_map before fold; reduce; process with a value, a map and a list."""
     read = payments(pipeline, at)
     to_kafka(totals(read.flat_map(shares)), at)
-    highest = read.key_by(account, "by-account").reduce("highest-so-far", higher, state=Payment)
+    highest = read.key_by(account, name="by-account").reduce(higher, name="highest-so-far", state=Payment)
     to_kafka(highest.map(as_total), at, "highest")
-    to_kafka(read.key_by(account, "by-owner").process("statement", Statement), at, "statements")
+    to_kafka(read.key_by(account, name="by-owner").process(Statement, name="statement"), at, "statements")
 
 
 def higher(one: Payment, other: Payment) -> Payment:
@@ -145,8 +145,8 @@ def stages(pipeline: Pipeline, at: Names) -> None:
     """Two keyed stages in a row, the second with fewer keys than the first."""
     first = totals(payments(pipeline, at))
     to_kafka(first, at, "first")
-    second = first.key_by(lambda total: f"b{int(total.key[1:]) % 4}", "by-branch", values=Total)
-    to_kafka(second.fold("branch", init=nothing, step=by_branch, emit=shown), at)
+    second = first.key_by(lambda total: f"b{int(total.key[1:]) % 4}", name="by-branch", values=Total)
+    to_kafka(second.fold(name="branch", init=nothing, step=by_branch, emit=shown), at)
 
 
 def by_branch(branch: Total, total: Total) -> Total:
@@ -156,9 +156,9 @@ def by_branch(branch: Total, total: Total) -> Total:
 def letters(pipeline: Pipeline, at: Names) -> None:
     """Records are refused by the source, before the exchange and behind it."""
     source = KafkaSource(at["input"], value=Payment)
-    read = pipeline.source("input", source, on_error=dead_letter(at["letters"]))
-    once = read.map(refusing, name="before").key_by(account, "by-account", values=Payment)
-    to_kafka(once.fold("behind", init=nothing, step=refusing_too, emit=shown), at)
+    read = pipeline.source(source, name="input", on_error=dead_letter(at["letters"]))
+    once = read.map(refusing, name="before").key_by(account, name="by-account", values=Payment)
+    to_kafka(once.fold(name="behind", init=nothing, step=refusing_too, emit=shown), at)
 
 
 def refusing(payment: Payment) -> Payment:
@@ -176,7 +176,7 @@ def refusing_too(total: Total, payment: Payment) -> Total:
 def merged(pipeline: Pipeline, at: Names) -> None:
     """A fold in two phases."""
     by_account = payments(pipeline, at).key_by(account)
-    to_kafka(by_account.fold("sum", init=nothing, step=counting, merge=together, emit=named), at)
+    to_kafka(by_account.fold(name="sum", init=nothing, step=counting, merge=together, emit=named), at)
 
 
 def counting(total: Total, payment: Payment) -> Total:
@@ -193,7 +193,16 @@ def named(key: str, total: Total) -> Total:
 
 def expiring(pipeline: Pipeline, at: Names) -> None:
     """State of a key that is gone when the key comes again, by either clock, beside state that lasts."""
-    to_kafka(payments(pipeline, at).key_by(account).process("visits", Visits), at)
+    read = payments(pipeline, at)
+    to_kafka(read.key_by(account, name="by-account").process(Visits, name="visits"), at)
+    minute = Ttl(60.0, clock="event")
+    folded = read.key_by(account, name="by-owner").fold(name="minute", init=nothing, step=add, emit=shown, ttl=minute)
+    to_kafka(folded, at, "minutes")
+    highest = read.key_by(account, name="by-holder").reduce(higher, name="instant", state=Payment, ttl=Ttl(0.001))
+    to_kafka(highest.map(as_total), at, "highest")
+    gathered = read.key_by(account, name="by-branch")
+    merged = gathered.fold(name="two-phases", init=nothing, step=counting, merge=together, emit=named, ttl=minute)
+    to_kafka(merged, at, "merged")
 
 
 class Visits(ProcessFunction[str, Payment, Total]):
@@ -214,12 +223,12 @@ class Visits(ProcessFunction[str, Payment, Total]):
 
 def loop(pipeline: Pipeline, at: Names) -> None:
     """Every payment goes round three times."""
-    left = payments(pipeline, at).iterate("rounds", three_times)
+    left = payments(pipeline, at).iterate(three_times, name="rounds")
     to_kafka(left.map(as_total), at)
 
 
 def three_times(stream: Stream[Payment]) -> tuple[Stream[Payment], Stream[Payment]]:
-    counted = stream.key_by(account, values=Payment).process("count", Round)
+    counted = stream.key_by(account, values=Payment).process(Round, name="count")
     return counted.filter(lambda p: p.rounds < 3), counted.filter(lambda p: p.rounds == 3)
 
 

@@ -29,11 +29,11 @@ from kafka_eos.spark import SparkEngine
 from tests.chaos import harness
 from tests.conformance.cases import CASES, Case, Fed, Row
 from tests.conformance.gaps import GAPS
+from tests.waiting import PATIENCE
 
 REFERENCE = "embedded-1"
 ENGINES = ("spark", "embedded-3")
 """Engines that are compared with the reference; Spark first, so that the embedded ones run meanwhile."""
-PATIENCE = 120.0
 ROOT = Path(__file__).parents[2]
 
 APP = """
@@ -250,7 +250,8 @@ class Runs:
         finally:
             admin.close()
         begun = [each.transactional_id for each in listed if each.state is TransactionState.ONGOING]
-        staged = [path.name for run in runs for path in (run.directory / "files").glob(".*")]
+        hidden = [path.name for run in runs for path in (run.directory / "files").glob(".*")]
+        staged = [name for name in hidden if not name.startswith(harness.TRACES)]
         return [each for each in begun if each.startswith(tuple(f"{run.job}." for run in runs))] + staged
 
     def begin(self, name: str, tag: str) -> Run:
@@ -267,14 +268,14 @@ class Runs:
         new = [NewTopic(name, 3, 1, config={"retention.ms": "-1"}) for name in names]  # timestamps are of long ago
         self._topics += [topic.topic for topic in new]
         for made in self._admin.create_topics(new).values():
-            made.result(30)
+            made.result(PATIENCE)
 
     def close(self) -> None:
         for run in self._runs.values():
             run.stop()
         if self._topics:
             for deleted in self._admin.delete_topics(self._topics).values():
-                deleted.result(30)
+                deleted.result(PATIENCE)
 
 
 def feed(bootstrap: str, topic: str, rows: Iterable[Fed]) -> None:
@@ -282,7 +283,7 @@ def feed(bootstrap: str, topic: str, rows: Iterable[Fed]) -> None:
     for key, value, timestamp in rows:
         data = value if isinstance(value, bytes) else json.dumps(value).encode()
         producer.produce(topic, data, key=key, timestamp=timestamp)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE) == 0
 
 
 def differences(case: Case, output: str, found: list[Row], wanted: list[Row]) -> list[str]:

@@ -20,11 +20,11 @@ from tests.chaos.running import make_job
 from tests.conformance.cases import Claim, Facts, Row, distinct, field, final, in_order, same
 from tests.conformance.gaps import GAPS
 from tests.conformance.runs import REFERENCE, in_log_order, row_of
+from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(600)]
 
 PAYMENTS = 400
-PATIENCE = 240.0
 ENGINES: Mapping[str, tuple[str, ...]] = {
     REFERENCE: ("-p", "1"),
     "embedded-3": ("-p", "3"),

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from kafka_eos.connectors.files import FileSink
-from kafka_eos.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced, PoisonRecord
+from kafka_eos.connectors.files import FileSink, disk
+from kafka_eos.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced, PoisonRecord, Retryable
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Standing, TaskContext
+from kafka_eos.interfaces import CommitPermit, Committable, Committer, JobContext, Outcome, Standing, TaskContext
 from kafka_eos.protocol.commit import Commit, authorize
 from kafka_eos.provenance import parse
 from kafka_eos.records import Batch
@@ -57,12 +58,34 @@ def _permit(sink: FileSink, committable: Committable) -> CommitPermit:
     return decision.permit
 
 
+def test_neighbours_of_a_refused_row_keep_their_provenance(tmp_path: Path) -> None:
+    """Behind ``flat_map`` and an exchange values of one row are told apart by their branches."""
+    refused: list[int] = []
+    policy = {"reject-row": lambda batch, index, operator, error: refused.append(index)}
+    writer = FileSink(tmp_path, envelope=True).writer(TaskContext(_job(), 0, 1, "out", policy))
+    branches = ["0-0-", "0-1-", "0-2-", "0-0-"]
+    values = ["a", object(), "c", "d"]
+    writer.write(Batch(values, [0, 0, 0, 1], ListOrigin("in", "events", 3, 10, "xy"), branch=branches))
+    (committable,) = writer.seal(_epoch())()
+    lines = [json.loads(line) for line in (tmp_path / str(committable.payload["staged"])).read_text().splitlines()]
+
+    assert refused == [1]
+    assert [(line["value"], line["provenance"]) for line in lines] == [
+        ("a", "1.1/in/events/3/10/0.0-0-0"),
+        ("c", "1.1/in/events/3/10/0.0-2-0"),
+        ("d", "1.1/in/events/3/11/0.0-0-0"),
+    ]
+
+
 def test_a_part_is_json_lines_under_a_name_that_sorts_by_epoch(tmp_path: Path) -> None:
     sink = FileSink(tmp_path, value=dict)
     committable = _prepare(sink, [{"a": 1}, {"b": "x\ny"}])
     sink.committer(_job()).commit(_permit(sink, committable), committable)
 
-    assert [path.name for path in tmp_path.iterdir()] == ["part-000000000001-0000-orders.out.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".committed.orders.1.1.0.out",
+        "part-000000000001-0000-orders.out.jsonl",
+    ]
     assert (tmp_path / "part-000000000001-0000-orders.out.jsonl").read_bytes() == b'{"a":1}\n{"b":"x\\ny"}\n'
 
 
@@ -115,11 +138,13 @@ def test_abort_orphans_leaves_every_file_alone_that_is_not_its_own(tmp_path: Pat
     mine = _prepare(sink, ["x"])
     others = [".staged.orders", ".staged.orders.1.1.0", ".staged.orders-2.1.1.0.out", ".staged.orders.9.1.0.out"]
     others += [".staged.orders.1.1.0.out.bak", ".keep", "notes.txt"]
+    others += [".committed.orders.1.1.0.out", ".aborted.orders.1.2.0.out"]
     for name in others:
         (tmp_path / name).touch()
 
     assert sink.committer(_job(9)).abort_orphans(_job(9)) == [mine.payload["staged"]]
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, ".aborted.orders.1.1.0.out"])
+    assert (tmp_path / ".aborted.orders.1.1.0.out").stat().st_size == 0
 
 
 def test_a_final_file_is_never_overwritten(tmp_path: Path) -> None:
@@ -135,20 +160,224 @@ def test_a_final_file_is_never_overwritten(tmp_path: Path) -> None:
     assert final.read_bytes() == b'"else"\n'
 
 
-def test_a_commit_that_died_between_link_and_unlink_is_finished(tmp_path: Path) -> None:
+# ---------------------------------------------------------------- what an older version left
+
+
+def _of_version_1(committable: Committable) -> Committable:
+    """As it stands in manifests that were published when a commit was a hard link."""
+    return replace(committable, payload={k: v for k, v in committable.payload.items() if k != "version"})
+
+
+def test_what_the_first_version_prepared_is_committed(tmp_path: Path) -> None:
     sink = FileSink(tmp_path)
-    committable = _prepare(sink, ["x"])
+    committable = _of_version_1(_prepare(sink, ["x"]))
+
+    assert sink.committer(_job()).commit(_permit(sink, committable), committable) is Outcome.COMMITTED
+    assert (tmp_path / str(committable.payload["final"])).read_text() == '"x"\n'
+
+
+def test_a_commit_of_the_first_version_that_died_between_link_and_unlink_is_finished(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path)
+    committable = _of_version_1(_prepare(sink, ["x"]))
     permit = _permit(sink, committable)
     os.link(tmp_path / str(committable.payload["staged"]), tmp_path / str(committable.payload["final"]))
-    committer = sink.committer(_job())
+    committer = sink.committer(_job(2))
 
     assert committer.probe(committable).standing is Standing.COMMITTED
+    assert committer.staged(_job()) == []
+    assert committer.abort_orphans(_job(2)) == []
     assert committer.commit(permit, committable) is Outcome.ALREADY
     assert [path.name for path in tmp_path.iterdir()] == [committable.payload["final"]]
 
 
+def test_what_the_first_version_linked_and_a_reader_moved_is_unknown(tmp_path: Path) -> None:
+    """Its staged file has another name somewhere: a reader's, or a backup's of what was never published."""
+    sink = FileSink(tmp_path / "out")
+    committable = _prepare(sink, ["x"])
+    staged = tmp_path / "out" / str(committable.payload["staged"])
+    os.link(staged, tmp_path / "elsewhere")
+    committer = sink.committer(_job(2))
+
+    assert committer.probe(_of_version_1(committable)).standing is Standing.UNKNOWN
+    assert committer.probe(committable).standing is Standing.PREPARED
+    assert committer.abort_orphans(_job(2)) == [staged.name]
+    assert (tmp_path / "elsewhere").read_text() == '"x"\n', "what somebody else has is left as it is"
+
+
+# ---------------------------------------------------------------- what is there, and what is not
+
+
+def test_the_checksum_decides_about_a_staged_file(tmp_path: Path) -> None:
+    """As long as what was promised, and something else."""
+    sink = FileSink(tmp_path)
+    committable = _prepare(sink, ["x"])
+    permit = _permit(sink, committable)
+    (tmp_path / str(committable.payload["staged"])).write_bytes(b'"y"\n')
+
+    assert sink.committer(_job()).probe(committable).standing is Standing.LOST
+    with pytest.raises(CommittableLost, match="checksum"):
+        sink.committer(_job()).commit(permit, committable)
+    assert not list(tmp_path.glob("part-*"))
+
+
+def test_a_staged_file_that_changed_between_probe_and_commit_is_not_committed(tmp_path: Path) -> None:
+    """What a committer has read once it reads again if the file is not the same any more."""
+    sink = FileSink(tmp_path)
+    committable, committer = _prepare(sink, ["x"]), sink.committer(_job())
+    assert committer.probe(committable).standing is Standing.PREPARED
+    permit, staged = _permit(sink, committable), tmp_path / str(committable.payload["staged"])
+    staged.write_bytes(b'"y"\n')
+    os.utime(staged, (1, 1))
+
+    with pytest.raises(CommittableLost):
+        committer.commit(permit, committable)
+
+
+def test_nothing_at_all_is_unknown_and_a_trace_made_by_hand_decides(tmp_path: Path) -> None:
+    """Somebody cleaned up: the message says which file says what became of the rows."""
+    sink = FileSink(tmp_path)
+    committable = _prepare(sink, ["x"])
+    (tmp_path / str(committable.payload["staged"])).unlink()
+    committer = sink.committer(_job())
+    seen = committer.probe(committable)
+    committed, aborted = (tmp_path / f".{kind}.orders.1.1.0.out" for kind in ("committed", "aborted"))
+
+    assert seen.standing is Standing.UNKNOWN
+    assert f"touch {committed}" in seen.detail and f"touch {aborted}" in seen.detail
+    committed.touch()
+    assert committer.probe(committable).standing is Standing.COMMITTED
+    committed.rename(aborted)
+    assert committer.probe(committable).standing is Standing.LOST
+
+
+def test_a_part_that_its_reader_changed_in_place_is_committed(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path)
+    committable = _prepare(sink, ["x"])
+    permit = _permit(sink, committable)
+    sink.committer(_job()).commit(permit, committable)
+    final = tmp_path / str(committable.payload["final"])
+    final.write_bytes(b"")
+
+    assert sink.committer(_job(2)).commit(permit, committable) is Outcome.ALREADY
+    assert final.read_bytes() == b""
+
+
+def test_a_trace_stays_until_a_later_epoch_proves_that_nobody_asks_for_it(tmp_path: Path) -> None:
+    """Epoch 1 is given up and committed with epoch 2; epoch 3 proves the receipt of 2; term 2 that of term 1."""
+    sink, committer = FileSink(tmp_path), FileSink(tmp_path).committer(_job())
+    writer = sink.writer(TaskContext(_job(), 0, 1, "out"))
+    made = []
+    for number in (1, 2, 3):
+        writer.write(_batch([number]))
+        made += writer.seal(_epoch(number))()
+
+    def traces() -> list[str]:
+        return sorted(path.name.split(".")[4] for path in tmp_path.glob(".committed.*"))
+
+    for committable in made[:2]:
+        committer.commit(CommitPermit(_epoch(2)), committable)
+    assert traces() == ["1", "2"]
+    committer.commit(CommitPermit(_epoch(3)), made[2])
+    assert traces() == ["3"]
+
+    again = FileSink(tmp_path).writer(TaskContext(_job(2), 0, 1, "out", {}, Epoch(4)))
+    again.write(_batch([4]))
+    (committable,) = again.seal(_epoch(4, 2))()
+    sink.committer(_job(2)).commit(CommitPermit(_epoch(4, 2)), committable)
+    assert traces() == ["4"]
+
+
+def test_traces_are_no_open_output(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path)
+    committable = _prepare(sink, ["x"])
+    committer = sink.committer(_job())
+    committer.commit(_permit(sink, committable), committable)
+    _prepare(sink, ["y"], operator="other")
+    committer.abort_orphans(_job(2))
+
+    assert {path.name.split(".")[1] for path in tmp_path.glob(".*")} == {"committed", "aborted"}
+    assert committer.staged(_job()) == []
+    assert committer.abort_orphans(_job(9)) == []
+
+
+@pytest.mark.parametrize("step", ["create_empty", "sync_directory", "rename_new"])
+@pytest.mark.parametrize("renames", ["as-it-can", "no-such-rename"])
+def test_two_processes_that_commit_the_same_promise_at_once_both_end_right(
+    renames: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one commit is at any step, another runs from its beginning to its end."""
+    if renames == "no-such-rename":
+        monkeypatch.setattr(disk, "_rename_noreplace", disk._missing)
+    sink = FileSink(tmp_path / "out")
+    committable = _prepare(sink, ["x"])
+    permit, real = _permit(sink, committable), getattr(disk, step)
+    outcomes: list[Outcome] = []
+
+    def interrupted(*paths: Path) -> Any:
+        monkeypatch.setattr(disk, step, real)
+        outcomes.append(sink.committer(_job(2)).commit(permit, committable))
+        return real(*paths)
+
+    monkeypatch.setattr(disk, step, interrupted)
+    outcomes.append(_committed(sink.committer(_job()), permit, committable))
+
+    assert set(outcomes) == {Outcome.ALREADY, Outcome.COMMITTED}
+    assert [path.read_text() for path in (tmp_path / "out").glob("part-*")] == ['"x"\n']
+
+
+def _committed(committer: Committer, permit: CommitPermit, committable: Committable) -> Outcome:
+    """As the coordinator does: ask again when told to."""
+    while True:
+        with suppress(Retryable):
+            return committer.commit(permit, committable)
+
+
+def test_a_commit_whose_output_was_undone_at_that_moment_does_not_say_that_it_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A zombie: between its look and its rename a newer term undoes the epoch, and commits a later one."""
+    sink = FileSink(tmp_path)
+    committable = _prepare(sink, ["x"])
+    permit = _permit(sink, committable)
+    real = disk.rename_new
+
+    def interrupted(source: Path, target: Path) -> bool:
+        sink.committer(_job(2)).abort_orphans(_job(2))
+        for trace in tmp_path.glob(".aborted.*"):
+            trace.unlink()
+        return real(source, target)
+
+    monkeypatch.setattr(disk, "rename_new", interrupted)
+    with pytest.raises(CommittableLost):
+        sink.committer(_job()).commit(permit, committable)
+    assert not list(tmp_path.glob("part-*"))
+
+
+@pytest.mark.parametrize("renames", ["as-it-can", "no-such-rename"])
+def test_a_rename_never_replaces(renames: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if renames == "no-such-rename":
+        monkeypatch.setattr(disk, "_rename_noreplace", disk._missing)
+    (tmp_path / "a").write_text("a")
+    (tmp_path / "b").write_text("b")
+
+    with pytest.raises(FileExistsError):
+        disk.rename_new(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b").read_text() == "b"
+    with pytest.raises(FileNotFoundError):
+        disk.rename_new(tmp_path / "c", tmp_path / "d")
+    assert disk.rename_new(tmp_path / "a", tmp_path / "c") is (renames == "as-it-can")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "c"]
+
+
+def test_check_says_if_a_rename_could_replace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any("without replacing" in notice for notice in FileSink(tmp_path).check(_job()))
+    monkeypatch.setattr(disk, "_rename_noreplace", disk._missing)
+
+    assert any("without replacing" in notice for notice in FileSink(tmp_path).check(_job()))
+
+
 @pytest.mark.parametrize("harm", ["shorter", "gone", "a-link"])
-def test_a_staged_file_that_is_not_what_was_promised_is_lost(harm: str, tmp_path: Path) -> None:
+def test_a_staged_file_that_is_not_what_was_promised_is_not_committed(harm: str, tmp_path: Path) -> None:
     sink = FileSink(tmp_path / "out")
     committable = _prepare(sink, ["x", "y"])
     permit = _permit(sink, committable)
@@ -177,6 +406,10 @@ def test_a_staged_file_that_is_not_what_was_promised_is_lost(harm: str, tmp_path
         {"size": "7"},
         {"sha256": None},
         {"more": 1},
+        {"version": 3},
+        {"version": "1"},
+        {"version": True},
+        {"staged": ".committed.orders.1.1.0.out"},
     ],
 )
 def test_a_committable_that_leads_elsewhere_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
@@ -308,7 +541,7 @@ def test_a_writer_killed_on_its_way_to_prepared_leaves_nothing_that_stays(point:
     assert done.returncode == -signal.SIGKILL
     assert not list((tmp_path / "out").glob("part-*"))
     assert len(FileSink(tmp_path / "out").committer(_job(2)).abort_orphans(_job(2))) == 1
-    assert list((tmp_path / "out").iterdir()) == []
+    assert {path.name.split(".")[1] for path in (tmp_path / "out").iterdir()} <= {"aborted"}
 
 
 @pytest.mark.parametrize("action", ["error", "enospc"])

@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 import sink_factories
+from confluent_kafka import OFFSET_END
+from confluent_kafka import TopicPartition as End
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, TopicPartition
 
+from kafka_eos.interfaces import Json
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.contract import TWO_PROCESSES
 
@@ -23,7 +27,11 @@ def test_memory_sink(check: str) -> None:
         name = uuid.uuid4().hex
         sink = sink_factories.memory_sink(name)
         return SinkUnderTest(
-            "sink_factories:memory_sink", {"name": name}, lambda: list(sink.committed), one_process=True
+            "sink_factories:memory_sink",
+            {"name": name},
+            lambda: list(sink.committed),
+            one_process=True,
+            take_away=sink.committed.clear,
         )
 
     check_sink(fresh, check)
@@ -47,7 +55,12 @@ def _files(tmp_path: Path, unwrap: Callable[[Any], Any], **options: bool) -> Cal
             parts = sorted(directory.glob("part-*.jsonl"))
             return [unwrap(json.loads(line)) for part in parts for line in part.read_bytes().splitlines()]
 
-        return SinkUnderTest("sink_factories:file_sink", {"directory": str(directory), **options}, read_back)
+        def take_away() -> None:
+            for part in directory.glob("part-*.jsonl"):
+                part.rename(tmp_path / part.name)
+
+        arguments: dict[str, Json] = {"directory": str(directory), **options}
+        return SinkUnderTest("sink_factories:file_sink", arguments, read_back, take_away=take_away)
 
     return fresh
 
@@ -62,9 +75,17 @@ def test_kafka_sink(check: str, bootstrap: str, topic: Callable[[], str]) -> Non
             lambda: _read_committed(bootstrap, name),
             settings={"bootstrap_servers": bootstrap},
             visible_within=20.0,
+            take_away=lambda: _delete_records(bootstrap, name),
         )
 
     check_sink(fresh, check)
+
+
+def _delete_records(bootstrap: str, topic: str) -> None:
+    """What retention does, at once."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for deleted in admin.delete_records([End(topic, 0, OFFSET_END)]).values():
+        deleted.result(20)
 
 
 def _read_committed(bootstrap: str, topic: str) -> list[Any]:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -253,6 +253,17 @@ def test_a_deleted_name_is_gone_and_free(place: Place) -> None:
     assert place.storage.read(manifest(1)) == b"two"
 
 
+def test_many_names_are_deleted_at_once_and_absent_ones_are_fine(place: Place) -> None:
+    """More than a store takes in one request, some of them twice gone."""
+    for number in (1, 500, 1200):
+        place.storage.publish(manifest(number), b"x")
+    place.storage.publish(manifest(1300), b"stays")
+    place.storage.delete_all([manifest(number) for number in range(1, 1201)])
+    place.storage.delete_all([])
+
+    assert list(place.storage.list(paths.MANIFESTS)) == [manifest(1300)]
+
+
 # ------------------------------------------------------------------ state files
 
 
@@ -292,10 +303,14 @@ def test_a_damaged_file_is_named_and_not_handed_out_as_good(place: Place, tmp_pa
     data = os.urandom(3 * MIB)
     ref = upload(place, tmp_path, data)
     bad = {"flip": bytes([data[0] ^ 1]) + data[1:], "cut": data[:-1], "grow": data + b"x", "empty": b""}
+    place.storage.look(ref)
     place.overwrite(paths.shared_name(ref.sha256), bad[damage])
 
     with pytest.raises(CorruptCheckpoint, match=f"shared/{ref.sha256}"):
         place.storage.check(ref)
+    # Of a file that has its size a look sees nothing: it reads none of it.
+    with nullcontext() if damage == "flip" else pytest.raises(CorruptCheckpoint, match=f"shared/{ref.sha256}"):
+        place.storage.look(ref)
     with pytest.raises(CorruptCheckpoint, match=f"shared/{ref.sha256}"):
         place.storage.fetch(ref, tmp_path / "back")
 
@@ -312,6 +327,8 @@ def test_a_missing_file_is_named(place: Place, tmp_path: Path) -> None:
     ref = FileRef("x.sst", "0" * 64, 3)
     with pytest.raises(CorruptCheckpoint, match=f"shared/{ref.sha256}.*x.sst.*missing"):
         place.storage.check(ref)
+    with pytest.raises(CorruptCheckpoint, match=f"shared/{ref.sha256}.*x.sst.*missing"):
+        place.storage.look(ref)
     with pytest.raises(CorruptCheckpoint, match="missing"):
         place.storage.fetch(ref, tmp_path / "back")
 
@@ -426,6 +443,7 @@ def test_a_server_that_is_away_is_an_io_error_and_never_an_empty_store(
         lambda: storage.publish(manifest(1), b"x"),
         lambda: storage.upload(tmp_path / "x", "x"),
         lambda: storage.check(FileRef("x", "0" * 64, 1)),
+        lambda: storage.look(FileRef("x", "0" * 64, 1)),
         lambda: storage.delete(manifest(1)),
     ):
         with pytest.raises(OSError) as raised:  # noqa: PT011 - which, is said below

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_eos.devbroker import Broker
+from kafka_eos.devbroker.jars import RELEASES
 from kafka_eos.devbroker.probe import serves
 from kafka_eos.devbroker.waiting import wait_until
 from kafka_eos.errors import ConfigError
@@ -149,6 +150,27 @@ def test_a_broker_that_ends_while_it_starts_is_told_with_the_end_of_its_log(
 
     with pytest.raises(ConfigError, match=r"(?s)ended while it started.*99"):
         broker.start()
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("release", list(RELEASES)[1:])
+def test_a_broker_of_another_release_keeps_its_release(tmp_path: Path, release: str) -> None:
+    broker = Broker(tmp_path / "kafka", release=release).start()
+    create_topic(broker.bootstrap, "kept")
+    broker.kill()
+    again = Broker(tmp_path / "kafka")
+    try:
+        again.start()
+        write(again.bootstrap, "kept", b"after")
+
+        assert (again.release, read(again.bootstrap, "kept", 1)) == (release, [b"after"])
+    finally:
+        again.kill()
+
+
+def test_a_release_that_cannot_be_fetched_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"Kafka 2\.8 can be fetched; there are: 4\.3, 4\.0, 3\.9"):
+        Broker(tmp_path / "kafka", release="2.8")
 
 
 def test_a_port_of_another_program_is_refused(tmp_path: Path) -> None:

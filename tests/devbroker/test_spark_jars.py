@@ -7,13 +7,15 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from tests.waiting import PATIENCE
+
 
 def write(bootstrap: str, topic: str, value: bytes, *, commit: bool) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-{value.decode()}"})
     producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, value, headers={"kafka_eos": b"1.2/orders/in/0/7/0.0"})
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE) == 0
     (producer.commit_transaction if commit else producer.abort_transaction)(60)
 
 

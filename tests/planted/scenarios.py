@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from tests.chaos.harness import Invalid, Job, check, feed
 from tests.chaos.running import frozen
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 Scenario = Callable[[Job], None]
@@ -127,8 +128,18 @@ def supervisor_sleeps(job: Job) -> None:
 
 def power_is_cut(job: Job) -> None:
     """Every state of the disk that a power cut may leave is tried on a recorded publication, in another process."""
-    test = "tests/unit/checkpoints/test_publish_crash.py"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "power_cut or every_crash", test]
+    test = "tests/unit/checkpoints/test_power_cuts.py"
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "manifest_is_absent_or_whole",
+        test,
+    ]
     done = subprocess.run(command, cwd=ROOT, env=job.environ(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
 
@@ -139,7 +150,7 @@ def power_is_cut(job: Job) -> None:
 def _dies(job: Job, failpoint: str) -> None:
     """Run until the supervisor dies at its failpoint."""
     with _running(job, failpoint) as process:
-        code = process.wait(90)
+        code = process.wait(PATIENCE)
     if code != -signal.SIGKILL:
         raise Invalid(f"the job ended with {code} instead of dying at {failpoint}; log:\n{job.tail()}")
 
@@ -147,7 +158,7 @@ def _dies(job: Job, failpoint: str) -> None:
 def _refuses(job: Job, reason: str) -> None:
     """Going on would break the promise, so the job must say no, and why. If it goes on, show what that did."""
     with _running(job) as process:
-        code = process.wait(90)
+        code = process.wait(PATIENCE)
     if code == 0:
         check(job)
         raise AssertionError("the job went on, and nothing shows it")
@@ -181,11 +192,11 @@ def _stopped(job: Job, name: str, failpoints: str) -> Iterator[subprocess.Popen[
 
 
 def _ends(job: Job, process: subprocess.Popen[bytes]) -> None:
-    code = process.wait(90)
+    code = process.wait(PATIENCE)
     assert code == 0, f"the job ended with {code}; log:\n{job.tail()}"
 
 
-def _until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def _until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -198,7 +209,7 @@ def _configure(job: Job, key: str, value: str) -> None:
     resource = ConfigResource(ResourceType.TOPIC, job.output, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": job.bootstrap})
     for done in admin.incremental_alter_configs([resource]).values():
-        done.result(20)
+        done.result(PATIENCE)
 
 
 def _directory(job: Job) -> Path:

@@ -17,6 +17,7 @@ E7 = EpochId(Epoch(7), Term(3))
 PREPARED = Probe(Standing.PREPARED, "t1")
 COMMITTED = Probe(Standing.COMMITTED, "t2")
 LOST = Probe(Standing.LOST, "t3")
+UNKNOWN = Probe(Standing.UNKNOWN, "t5")
 URGENT = Probe(Standing.PREPARED, "t4", expires_in=2.0)
 
 
@@ -69,6 +70,16 @@ def test_one_lost_and_one_committed_stops_and_names_both() -> None:
     assert isinstance(decision, Stop) and "t3" in decision.reason and "t2" in decision.reason
 
 
+@pytest.mark.parametrize("siblings", [[], [PREPARED], [COMMITTED], [LOST], [PREPARED, COMMITTED, LOST]])
+def test_one_that_nobody_can_tell_about_stops_whatever_its_siblings_are(siblings: list[Probe]) -> None:
+    """To commit could lose its output, to go back could make it visible twice. The reason names all that is known."""
+    decision = authorize(E7, [*siblings, UNKNOWN], margin=10)
+
+    assert isinstance(decision, Stop)
+    assert decision.reason.startswith("nobody can tell whether this was committed: t5")
+    assert all(probe.detail in decision.reason for probe in siblings)
+
+
 def test_one_that_may_expire_before_its_sibling_is_committed_goes_back() -> None:
     assert isinstance(authorize(E7, [PREPARED, URGENT], margin=10), Revoke)
 
@@ -94,9 +105,9 @@ def test_the_decision_never_loses_and_never_doubles(seen: list[Probe]) -> None:
 
     standings = {probe.standing for probe in seen}
     if isinstance(decision, Commit):
-        assert Standing.LOST not in standings
+        assert not {Standing.LOST, Standing.UNKNOWN} & standings
         assert sorted(decision.order) == list(range(len(seen)))
     if isinstance(decision, Revoke):
-        assert Standing.COMMITTED not in standings
+        assert not {Standing.COMMITTED, Standing.UNKNOWN} & standings
     if isinstance(decision, Stop):
-        assert {Standing.LOST, Standing.COMMITTED} <= standings
+        assert Standing.UNKNOWN in standings or {Standing.LOST, Standing.COMMITTED} <= standings

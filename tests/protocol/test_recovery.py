@@ -89,8 +89,26 @@ def test_damaged_state_is_revoked_while_nothing_is_visible() -> None:
     assert decision == Revoke(e(4, 1), "file x: checksum")
 
 
-def test_damaged_state_stops_once_something_is_visible() -> None:
-    assert isinstance(settle(Unfinished(e(4, 1), e(3, 1)), [COMMITTED, PREPARED], ["file x"], margin=10), Stop)
+def test_damaged_state_does_not_keep_the_rest_from_its_commit_once_something_is_visible() -> None:
+    """There is no way back then, and what is prepared would expire while somebody restores the file."""
+    assert isinstance(settle(Unfinished(e(4, 1), e(3, 1)), [COMMITTED, PREPARED], ["file x"], margin=10), Commit)
+
+
+def test_damaged_state_and_lost_output_stop_once_something_is_visible() -> None:
+    lost = Probe(Standing.LOST, "l")
+
+    assert isinstance(settle(Unfinished(e(4, 1), e(3, 1)), [COMMITTED, lost], ["file x"], margin=10), Stop)
+
+
+def test_damaged_state_stops_if_nobody_can_tell_whether_something_is_visible() -> None:
+    unknown = Probe(Standing.UNKNOWN, "u")
+    decision = settle(Unfinished(e(4, 1), e(3, 1)), [PREPARED, unknown], ["file x"], margin=10)
+
+    assert (
+        isinstance(decision, Stop)
+        and "file x" in decision.reason
+        and "whether this was committed: u" in decision.reason
+    )
 
 
 @pytest.mark.parametrize("damage", [[], ["file x"]])

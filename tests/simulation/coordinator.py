@@ -49,13 +49,23 @@ class Crew(Protocol):
 class Coordinator:
     """One term's attempt to run the job. So many ``spurious`` epochs are given up as if they had timed out.
 
-    A share of epochs (``saves``) is aligned and travels alone.
+    A share of epochs (``saves``) is aligned and travels alone. ``fate`` decides about this attempt what does not
+    touch the schedule of the others.
     """
 
     def __init__(
-        self, job: Job, sink: Sink, crew: Crew, cadence: Cadence, concurrent: int, saves: float, chance: random.Random
+        self,
+        job: Job,
+        sink: Sink,
+        crew: Crew,
+        cadence: Cadence,
+        concurrent: int,
+        saves: float,
+        chance: random.Random,
+        fate: random.Random,
     ) -> None:
         self._job, self._sink, self._crew, self._cadence, self._chance = job, sink, crew, cadence, chance
+        self._fate = fate
         self.now = 0.0
         self.spurious = 0
         self.term = Term(0)
@@ -97,8 +107,6 @@ class Coordinator:
             case Superseded():
                 raise Fenced
             case Fresh():
-                self._job.base(self.term, None)
-                yield
                 yield from self._begin(base)
             case Settled(newest):
                 self._job.base(self.term, newest)
@@ -106,11 +114,17 @@ class Coordinator:
             case Unfinished() as unfinished:
                 yield from self._unfinished(unfinished, base)
         yield
+        # What is decided is done; what the job goes on with may turn out to be damaged only now.
         self._sink.abort_orphans(self.term)
         yield
+        if self._fate.random() < 0.05:
+            self._job.seen["a recovery that failed in its second phase"] += 1
+            raise Restart
 
     def _begin(self, base: list[Manifest]) -> Program:
         """Decide the start positions before anything is read."""
+        self._job.base(self.term, None)
+        yield
         manifest = Manifest(self._new_epoch(), {}, {}, (), ())
         self._job.publish(manifest)
         yield
@@ -268,7 +282,10 @@ class Coordinator:
         return [self._sink.probe(transaction) for transaction in manifest.committables]
 
     def _commit(self, manifest: Manifest, decision: Commit) -> Program:
-        for index in decision.order:
+        """The most urgent alone; the others together, so they come to their server in any order."""
+        others = list(decision.order[1:])
+        self._fate.shuffle(others)
+        for index in [*decision.order[:1], *others]:
             try:
                 self._sink.commit(decision.permit, manifest.committables[index])
             except Refused:

@@ -19,6 +19,7 @@ from tests.simulation.world import FAILURES, World, run
 SEEDS = 300
 HAPPENS = {
     "a late answer",
+    "a recovery that failed in its second phase",
     "a restart with rows in flight",
     "a session fenced",
     "an epoch aborted",

@@ -40,8 +40,9 @@ class Session:
         size = parallelism**2 * (scenario.exchanges + (scenario.shortcut is not None)) * (2 if scenario.loop else 1)
         cadence = Cadence(scenario.interval, 5.0, timeout=500.0 + 100.0 * size)
         self.coordinator: Coordinator | None = Coordinator(
-            world.job, world.sink, self, cadence, scenario.concurrent, scenario.saves, world.chance
-        )
+            world.job, world.sink, self, cadence, scenario.concurrent, scenario.saves, world.chance,
+            random.Random(f"{scenario.seed} attempt {world.started}"),
+        )  # fmt: skip
         self._program: Program = self.coordinator.run()
 
     # ------------------------------------------------------------ as the coordinator sees it
@@ -122,7 +123,8 @@ class World:
         self.sessions: list[Session] = []
         self.steps = 0
         self.stopped = False
-        self._started = 0
+        self.started = 0
+        """Attempts so far."""
         self._start_at = math.inf
         self._invariants = Invariants(scenario, self.job, self.sink)
         self._start()
@@ -165,8 +167,8 @@ class World:
         if after and after.coordinator and max(self.job.claims) > after.coordinator.term:
             return
         parallelism = self.scenario.parallelism
-        self.sessions.append(Session(self, parallelism[self._started % len(parallelism)]))
-        self._started += 1
+        self.sessions.append(Session(self, parallelism[self.started % len(parallelism)]))
+        self.started += 1
         self._start_at = math.inf
 
     def start_by(self, step: float) -> None:

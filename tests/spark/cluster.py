@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pyspark
 
-PATIENCE = 120.0
+from tests.waiting import PATIENCE
 
 
 @contextmanager
-def cluster(directory: Path, workers: int) -> Iterator[str]:
-    """The address of a master with so many workers of one core each. All are gone afterwards."""
+def cluster(directory: Path, workers: int, cores: int = 1) -> Iterator[str]:
+    """The address of a master with so many workers of so many cores each. All are gone afterwards."""
     directory.mkdir()
     port = _free_port()
     address = f"spark://127.0.0.1:{port}"
@@ -28,8 +28,8 @@ def cluster(directory: Path, workers: int) -> Iterator[str]:
         started.append(_start(directory, "master", master))
         _wait_for(directory / "master.log", "I have been elected leader", 1)
         for number in range(workers):
-            worker = ["worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g",
-                      "--work-dir", str(directory / f"work-{number}"), address]  # fmt: skip
+            worker = ["worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", str(cores),
+                      "--memory", "1g", "--work-dir", str(directory / f"work-{number}"), address]  # fmt: skip
             started.append(_start(directory, f"worker-{number}", worker))
         _wait_for(directory / "master.log", "Registering worker", workers)
         yield address

@@ -11,8 +11,7 @@ from typing import Any
 from kafka_eos.coordinator.status import read_status
 from tests.spark.cluster import environment
 from tests.spark.kit import Job
-
-PATIENCE = 300.0
+from tests.waiting import PATIENCE
 
 
 class Run:

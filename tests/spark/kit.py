@@ -24,6 +24,7 @@ from kafka_eos.plan import Plan
 from kafka_eos.settings import Settings
 from kafka_eos.spark import SparkEngine
 from tests.chaos import harness
+from tests.waiting import PATIENCE
 
 Event = tuple[str, Mapping[str, object]]
 
@@ -61,22 +62,22 @@ def once(name):
 TOTALS = """
 pipeline = Pipeline("{name}")
 (
-    pipeline.source("payments", KafkaSource("{input}", value=Payment))
+    pipeline.source(KafkaSource("{input}", value=Payment), name="payments")
     .filter(lambda payment: payment.amount > 0)
     .key_by(lambda payment: payment.account)
-    .fold("total", init=lambda: Total("", 0, -1), step=add, emit=lambda account, total: total)
-    .sink("to-kafka", KafkaSink("{output}", value=Total, key=lambda total: total.account))
+    .fold(name="total", init=lambda: Total("", 0, -1), step=add, emit=lambda account, total: total)
+    .sink(KafkaSink("{output}", value=Total, key=lambda total: total.account), name="to-kafka")
 )
 """
 """The running totals that most tests of an engine's behaviour want, for ``Job``."""
 SUMS = """
 pipeline = Pipeline("{name}")
 (
-    pipeline.source("payments", KafkaSource("{input}", value=Payment))
+    pipeline.source(KafkaSource("{input}", value=Payment), name="payments")
     .key_by(lambda payment: payment.account)
-    .fold("sum", init=lambda: 0, step=lambda n, p: n + p.amount, merge=lambda a, b: a + b,
+    .fold(name="sum", init=lambda: 0, step=lambda n, p: n + p.amount, merge=lambda a, b: a + b,
           emit=lambda account, n: Total(account, n, 0))
-    .sink("out", KafkaSink("{output}", value=Total, key=lambda total: total.account))
+    .sink(KafkaSink("{output}", value=Total, key=lambda total: total.account), name="out")
 )
 """
 """Sums in two phases: one output an account and epoch."""
@@ -153,7 +154,7 @@ def feed(job: Job, topic: str, rows: Iterable[dict[str, Any] | bytes]) -> None:
             producer.produce(job.topics[topic], row)
         else:
             producer.produce(job.topics[topic], json.dumps(row).encode(), key=row["account"])
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE) == 0
 
 
 def totals(payments: Iterable[dict[str, Any]]) -> list[tuple[str, int, int]]:

@@ -36,6 +36,7 @@ ELSEWHERE = {
     "in-flight.replayed": "rows under way are refused: such a checkpoint is moved by a savepoint",
     "scratch.put": "a plain fold sets nothing aside; see test_pipelines.py",
     "scratch.taken": "a plain fold sets nothing aside; see test_pipelines.py",
+    "recovery.verified": "each task verifies the files that it opens",
     "worker.ack.after": "a task ends with its answer",
     "worker.complete": "a task ends before the decision",
     "coordinator.ack": "the answers of all tasks come together",
@@ -60,7 +61,7 @@ def _deaths(point: str, family: str, *, again: bool = False) -> Iterator[str]:
     if point in IN_TASKS:
         yield from (point, point) if again else (point,)
     elif family == "recovery":
-        # Only what was decided is verified, probed and committed; finished once, it is not finished again.
+        # Only what was decided is looked at, probed and committed; finished once, it is not finished again.
         yield from (DECIDED, point, DECIDED, point) if again else (DECIDED, point)
     else:
         yield from (point, second_death(point, family)) if again else (point,)

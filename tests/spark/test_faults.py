@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import Coordinator, Patience
 from kafka_eos.coordinator.history import History, read
-from kafka_eos.errors import ConfigError, Fatal, Fenced, JobLocked
+from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fatal, Fenced, JobLocked
 from kafka_eos.ids import AppRef
 from kafka_eos.spark import SparkEngine
 from tests.spark.kit import Job, feed, payment, rows, same, totals
@@ -26,11 +27,11 @@ def step(total, payment):
 
 pipeline = Pipeline("{name}")
 (
-    pipeline.source("payments", KafkaSource("{input}", value=Payment))
+    pipeline.source(KafkaSource("{input}", value=Payment), name="payments")
     .filter(lambda payment: payment.amount > 0)
     .key_by(lambda payment: payment.account)
-    .fold("total", init=lambda: Total("", 0, -1), step=step, emit=lambda account, total: total)
-    .sink("to-kafka", %s)
+    .fold(name="total", init=lambda: Total("", 0, -1), step=step, emit=lambda account, total: total)
+    .sink(%s, name="to-kafka")
 )
 """
 SINK = 'KafkaSink("{output}", value=Total, key=lambda total: total.account)'
@@ -105,6 +106,25 @@ def test_output_of_an_attempt_that_prepared_and_lost_is_aborted(new_job: NewJob,
     check_totals(job, 100)
 
 
+def test_altered_state_is_named_by_the_task_that_opens_it(new_job: NewJob, spark: Any) -> None:
+    """The driver reads no state: it would have to fetch that of the whole cluster."""
+    job = new_job(TOTALS % ("pass", SINK), input=2, output=1)
+    feed(job, "input", map(payment, range(100)))
+    job.on_spark(spark)
+    before = job.values("output")
+    for path in (job.checkpoints / job.name / paths.SHARED).iterdir():
+        data = path.read_bytes()
+        path.unlink()  # it may have another name elsewhere
+        path.write_bytes(bytes([data[0] ^ 1, *data[1:]]))
+    feed(job, "input", map(payment, range(100, 200)))
+
+    with pytest.raises(CorruptCheckpoint, match=r"shared/[0-9a-f]{64} .*does not match its checksum"):
+        job.on_spark(spark)
+
+    assert job.values("output") == before
+    assert job.left_open() == []
+
+
 def test_a_job_that_always_fails_stops_and_leaves_nothing_open(new_job: NewJob, spark: Any) -> None:
     job = new_job(TOTALS % ("if payment.id == 33: raise Retryable('never')", SINK), input=2, output=1)
     feed(job, "input", map(payment, range(100)))
@@ -126,7 +146,7 @@ def test_a_driver_that_was_replaced_stops_and_its_successor_goes_on(new_job: New
             storage = LocalStorage(job.checkpoints / job.name)
             patience = Patience(threading.Event(), lambda text: None)
             connectors = job.settings().for_connectors()
-            second = Coordinator(job.plan(), storage, History(storage), patience, connectors, retained=2)
+            second = Coordinator(job.plan(), storage, History(storage, print), patience, connectors, retained=2)
             second.recover()
             second.close()
 

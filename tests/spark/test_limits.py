@@ -16,12 +16,13 @@ from kafka_eos.spark.messages import Quota
 from kafka_eos.spark.quota import Meter, share
 from kafka_eos.testing.sources import ListOrigin
 from tests.spark.kit import TOTALS, Job, feed, payment, rows, same, totals
+from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]
 
 COPY = """
 pipeline = Pipeline("{name}")
-pipeline.source("in", KafkaSource("{input}")).sink("out", KafkaSink("{output}"))
+pipeline.source(KafkaSource("{input}"), name="in").sink(KafkaSink("{output}"), name="out")
 """
 
 
@@ -72,7 +73,7 @@ def test_an_epoch_reads_about_so_many_bytes(new_job: NewJob, spark: Any) -> None
     for number in range(400):
         value = number.to_bytes(4, "big") + os.urandom(10_236)
         producer.produce(job.topics["input"], value, key=os.urandom(2048), partition=number % 2)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE) == 0
 
     job.on_spark(spark, parallelism=2, batch_size=10, max_bytes_per_epoch="600KB")
 

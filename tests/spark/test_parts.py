@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -15,13 +16,18 @@ import pytest
 from kafka_eos import Pipeline
 from kafka_eos.checkpoints import manifest, paths
 from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.coordinator import Acked, Coordinator, Patience
 from kafka_eos.coordinator import term as terms
+from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.supervision import Refused
-from kafka_eos.errors import ConfigError, Fatal, PlanError, RestartFromCheckpoint
-from kafka_eos.ids import Term
-from kafka_eos.interfaces import FileRef
+from kafka_eos.errors import ConfigError, CorruptCheckpoint, EnvironmentFailed, PlanError, RestartFromCheckpoint
+from kafka_eos.ids import SplitId, Term
+from kafka_eos.interfaces import FileRef, Positions
+from kafka_eos.protocol.checkpoint import Cadence
+from kafka_eos.spark import inputs
 from kafka_eos.spark.cache import CachedStorage, attempt_directory, own_directory
-from kafka_eos.spark.epochs import fitting
+from kafka_eos.spark.epochs import Outcome, fitting
+from kafka_eos.spark.inputs import Inputs
 from kafka_eos.spark.levels import destinations, levels
 from kafka_eos.spark.messages import Failure, Quota, Report, Spec
 from kafka_eos.spark.rows import FRAME, Inbox, Outbox
@@ -30,14 +36,14 @@ from kafka_eos.testing import ListSource, MemorySink
 
 
 def counted(stream: Any, name: str) -> Any:
-    return stream.key_by(lambda value: value, f"by-{name}", values=int).fold(
-        name, init=lambda: 0, step=lambda n, _: n + 1, emit=lambda key, n: n
+    return stream.key_by(lambda value: value, name=f"by-{name}", values=int).fold(
+        name=name, init=lambda: 0, step=lambda n, _: n + 1, emit=lambda key, n: n
     )
 
 
 def test_a_plan_without_exchanges_is_one_level() -> None:
     pipeline = Pipeline("p")
-    pipeline.source("in", ListSource([1])).sink("out", MemorySink())
+    pipeline.source(ListSource([1]), name="in").sink(MemorySink(), name="out")
 
     (level,) = levels(pipeline.plan())
 
@@ -47,11 +53,11 @@ def test_a_plan_without_exchanges_is_one_level() -> None:
 
 def test_an_exchange_leads_to_the_deepest_level_that_its_reader_needs() -> None:
     pipeline = Pipeline("p")
-    source = pipeline.source("in", ListSource([1]))
+    source = pipeline.source(ListSource([1]), name="in")
     deep = counted(counted(source, "one"), "two")
-    deep.union(source.rebalance("spread", values=int), pipeline.source("late", ListSource([2])), name="all").sink(
-        "out", MemorySink()
-    )
+    deep.union(
+        source.rebalance(name="spread", values=int), pipeline.source(ListSource([2]), name="late"), name="all"
+    ).sink(MemorySink(), name="out")
 
     found = levels(pipeline.plan())
 
@@ -62,13 +68,44 @@ def test_an_exchange_leads_to_the_deepest_level_that_its_reader_needs() -> None:
 
 def test_rows_that_are_fed_back_are_refused() -> None:
     pipeline = Pipeline("p")
-    source = pipeline.source("in", ListSource([1]))
-    source.iterate("round", lambda values: (values.filter(lambda n: n < 3), values), values=int).sink(
-        "out", MemorySink()
+    source = pipeline.source(ListSource([1]), name="in")
+    source.iterate(lambda values: (values.filter(lambda n: n < 3), values), name="round", values=int).sink(
+        MemorySink(), name="out"
     )
 
     with pytest.raises(PlanError, match="embedded engine"):
         levels(pipeline.plan())
+
+
+# ---------------------------------------------------------------- what an epoch reads
+
+
+def test_a_split_that_is_discovered_late_is_read_though_nothing_else_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end is known before: somebody adds a partition, and writes to it, between two looks for new ones."""
+    source = ListSource([1, 2], name="in")
+    pipeline = Pipeline("p")
+    pipeline.source(source, name="in").sink(MemorySink(), name="out")
+    storage = LocalStorage(tmp_path / "p")
+    coordinator = Coordinator(pipeline.plan(), storage, History(storage, print), Patience(Event(), print), {}, 3)
+    positions = coordinator.recover().positions
+    found = Inputs(coordinator, positions, Cadence(0.0, 0.0, 60.0), None, lambda event, **facts: None)
+    source.splits[SplitId("in/1")] = [3]
+
+    ends = found.ends()
+    assert ends == {"in": {"in/0": {"index": 2}}}
+    found.decided(outcome(ends), ends)
+    assert found.ends() is None
+    monkeypatch.setattr(inputs, "DISCOVERY_INTERVAL", 0.0)
+
+    assert found.ends() == {"in": {"in/0": {"index": 2}, "in/1": {"index": 1}}}
+
+
+def outcome(positions: Mapping[str, Positions]) -> Outcome:
+    """Of an epoch that read up to there."""
+    epoch = Acked(positions={name: dict(splits) for name, splits in positions.items()}, states=(), committables=())
+    return Outcome(epoch, True, {}, {}, None, {}, False)
 
 
 # ---------------------------------------------------------------- where the storage is
@@ -76,8 +113,9 @@ def test_rows_that_are_fed_back_are_refused() -> None:
 
 def spec_of(claim: bytes) -> Spec:
     return Spec(
-        app="", pipeline=None, shipped=False, settings="", term=1, claim=claim, epoch=1, finished=0, generation=0,
-        parallelism=1, level=0, last=True, positions={}, ends={}, quota=Quota(1, None), states=(),
+        app="", pipeline=None, shipped=False, settings="", identity="0" * 12, term=1, claim=claim,
+        epoch=1, finished=0, generation=0, parallelism=1, level=0, last=True,
+        positions={}, ends={}, quota=Quota(1, None), states=(),
     )  # fmt: skip
 
 
@@ -167,8 +205,10 @@ def test_reports_of_different_runs_are_thrown_away(reports: list[Report]) -> Non
 def test_what_no_retry_can_change_comes_out_as_it_was() -> None:
     with pytest.raises(Refused, match="bad"):
         fitting([report(0, 0, 1, failure=Failure("user", "PoisonRecord", "bad", "trace"))], 1, 1)
-    with pytest.raises(Fatal, match="gone"):
+    with pytest.raises(CorruptCheckpoint, match="gone"):
         fitting([report(0, 0, 1, failure=Failure("fatal", "CorruptCheckpoint", "gone", "trace"))], 1, 1)
+    with pytest.raises(EnvironmentFailed, match="down"):
+        fitting([report(0, 0, 1, failure=Failure("environment", "EnvironmentFailed", "down", "trace"))], 1, 1)
 
 
 # ---------------------------------------------------------------- files
@@ -209,6 +249,53 @@ def test_a_file_of_another_size_is_fetched(tmp_path: Path) -> None:
     kept.fetch(FileRef("a.sst", ref.sha256, ref.size), tmp_path / "back.sst")
 
     assert (tmp_path / "back.sst").read_bytes() == b"rows"
+
+
+def kept_by_term_1(tmp_path: Path) -> tuple[LocalStorage, FileRef]:
+    """A job's storage, and a file that a task of term 1 has uploaded."""
+    storage = LocalStorage(tmp_path / "job")
+    (tmp_path / "a.sst").write_bytes(b"rows")
+    return storage, CachedStorage(storage, own_directory(tmp_path / "spark", 1)).upload(tmp_path / "a.sst", "a.sst")
+
+
+def test_a_new_term_uses_what_the_last_one_has_kept(tmp_path: Path) -> None:
+    storage, ref = kept_by_term_1(tmp_path)
+    (tmp_path / "job" / "shared" / ref.sha256).unlink()
+    own_directory(tmp_path / "spark", 2)  # a term in which it was not needed
+    kept = CachedStorage(storage, own_directory(tmp_path / "spark", 3))
+
+    kept.fetch(ref, tmp_path / "back.sst")
+
+    assert (tmp_path / "back.sst").read_bytes() == b"rows"
+    assert [path.name for path in (tmp_path / "spark").iterdir()] == ["3"]
+    kept.tidy({ref.sha256})
+    assert (tmp_path / "spark" / "3" / "inherited" / ref.sha256).exists()
+    kept.tidy(())
+    assert list((tmp_path / "spark" / "3" / "inherited").iterdir()) == []
+
+
+def test_what_an_earlier_term_has_kept_is_not_believed(tmp_path: Path) -> None:
+    """The machine may have lost power before the file was on its disk."""
+    storage, ref = kept_by_term_1(tmp_path)
+    for name in (tmp_path / "spark" / "1" / "cache" / ref.sha256, tmp_path / "job" / "shared" / ref.sha256):
+        name.unlink()  # one file under two names
+    (tmp_path / "job" / "shared" / ref.sha256).write_bytes(b"rows")
+    (tmp_path / "spark" / "1" / "cache" / ref.sha256).write_bytes(b"\0\0\0\0")
+
+    CachedStorage(storage, own_directory(tmp_path / "spark", 2)).fetch(ref, tmp_path / "back.sst")
+
+    assert (tmp_path / "back.sst").read_bytes() == b"rows"
+
+
+@pytest.mark.parametrize("content", [b"rowz", b"row", None])
+def test_a_task_names_a_stored_file_that_is_not_what_was_stored(tmp_path: Path, content: bytes | None) -> None:
+    storage, ref = kept_by_term_1(tmp_path)
+    (tmp_path / "job" / "shared" / ref.sha256).unlink()
+    if content is not None:
+        (tmp_path / "job" / "shared" / ref.sha256).write_bytes(content)
+
+    with pytest.raises(CorruptCheckpoint, match=rf"shared/{ref.sha256} \(a\.sst\)"):
+        CachedStorage(storage, tmp_path / "another-machine").fetch(ref, tmp_path / "back.sst")
 
 
 def test_a_new_term_removes_what_older_ones_left_and_nothing_newer(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from kafka_eos.checkpoints.savepoints import newest_committed
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.history import read
 from tests.contract import s3_server
@@ -19,6 +20,7 @@ from tests.marks import campaign
 from tests.spark.cluster import cluster, environment
 from tests.spark.drivers import Run, fired
 from tests.spark.kit import TOTALS, Job, feed, payment, rows, same, totals
+from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 NewJob = Callable[..., Job]
@@ -42,11 +44,11 @@ def step(total, payment):
 
 pipeline = Pipeline("{name}")
 (
-    pipeline.source("payments", KafkaSource("{input}", value=Payment))
+    pipeline.source(KafkaSource("{input}", value=Payment), name="payments")
     .map(lambda payment: Payment(payment.id, "r" + str(random.randrange(8)), 1))
     .key_by(lambda payment: payment.account, values=Payment)
-    .fold("total", init=lambda: Total("", 0, -1), step=step, emit=lambda account, total: total)
-    .sink("to-kafka", KafkaSink("{output}", value=Total, key=lambda total: total.account))
+    .fold(name="total", init=lambda: Total("", 0, -1), step=step, emit=lambda account, total: total)
+    .sink(KafkaSink("{output}", value=Total, key=lambda total: total.account), name="to-kafka")
 )
 """
 
@@ -137,6 +139,21 @@ def test_a_checkpoint_dir_that_executors_do_not_share_is_noticed_before_anything
     assert job.left_open() == []
 
 
+@pytest.mark.slow
+def test_without_a_parallelism_executors_are_counted_when_they_are_there(new_job: NewJob, tmp_path: Path) -> None:
+    """Before the first has registered, Spark says 2; and by default it waits for none."""
+    job = new_job(TOTALS, input=2, output=1)
+    feed(job, "input", map(payment, range(100)))
+
+    with cluster(tmp_path / "cluster", workers=1, cores=3) as master:
+        run = Run(job, master, "--until-caught-up", PYSPARK_SUBMIT_ARGS="pyspark-shell")
+        assert run.ended() == 0, run.tail()
+
+    newest = newest_committed(LocalStorage(job.checkpoints / job.name), job.name)
+    assert newest.parallelism == 3
+    same(rows(job.values("output")), totals(map(payment, range(100))))
+
+
 @pytest.fixture(params=["directory", "s3"])
 def checkpoint_dir(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Which the driver and all executors reach; they also have what is needed for it in their environment."""
@@ -193,7 +210,7 @@ def test_a_submitted_job_and_both_audits_run_on_a_cluster(new_job: NewJob, tmp_p
             [*command, "audit", str(job.app), "--master", master],
             [*command, "audit", "topics", "--master", master, *by_provenance],
         ):
-            done = subprocess.run(what, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+            done = subprocess.run(what, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
             assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
     same(rows(job.values("output")), totals(map(payment, range(200))))

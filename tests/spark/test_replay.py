@@ -28,9 +28,9 @@ TASKS = 3
 
 def plan() -> Plan:
     pipeline = Pipeline("replay")
-    stream = pipeline.source("in", ListSource([])).flat_map(lambda n: [n, n], name="twice")
-    over = stream.key_by(lambda n: n, "by", values=int).reduce("last", lambda _, n: n, state=int)
-    over.union(stream.forward("stays", values=int), name="both").sink("out", MemorySink())
+    stream = pipeline.source(ListSource([]), name="in").flat_map(lambda n: [n, n], name="twice")
+    over = stream.key_by(lambda n: n, name="by", values=int).reduce(lambda _, n: n, name="last", state=int)
+    over.union(stream.forward(name="stays", values=int), name="both").sink(MemorySink(), name="out")
     return pipeline.plan()
 
 
@@ -53,9 +53,9 @@ def taken_up(storage: MemoryStorage, path: Path, kept: tuple[InFlight, ...]) -> 
     rows = []
     for subtask in range(TASKS):
         spec = Spec(
-            app="", pipeline=None, shipped=False, settings=json.dumps(settings.as_json()), term=1, claim=b"",
-            epoch=1, finished=0, generation=0, parallelism=TASKS, level=0, last=False,
-            positions={"in": {SplitId("list/0"): {"index": 0}}},
+            app="", pipeline=None, shipped=False, settings=json.dumps(settings.as_json()),
+            identity="0" * 12, term=1, claim=b"", epoch=1, finished=0, generation=0, parallelism=TASKS,
+            level=0, last=False, positions={"in": {SplitId("list/0"): {"index": 0}}},
             ends={"in": {}}, quota=1, states=(), in_flight=kept,
         )  # fmt: skip
         outbox = Outbox(0, subtask, TASKS, subtask)

@@ -22,11 +22,11 @@ from kafka_eos.coordinator.requests import is_running
 from kafka_eos.coordinator.supervision import Refused
 from tests.spark.cluster import environment
 from tests.spark.kit import Job, feed, payment, rows, same, totals
+from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 NewJob = Callable[..., Job]
 T = TypeVar("T")
-PATIENCE = 240.0
 
 TOTALS = """
 def slowly(total, payment):
@@ -35,11 +35,11 @@ def slowly(total, payment):
 
 pipeline = Pipeline("{name}")
 (
-    pipeline.source("payments", KafkaSource("{input}", value=Payment))
+    pipeline.source(KafkaSource("{input}", value=Payment), name="payments")
     .filter(lambda payment: payment.amount > 0)
-    .key_by(lambda payment: payment.account, KEYS)
-    .fold("total", init=lambda: Total("", 0, -1), step=slowly, emit=lambda account, total: total)
-    .sink("to-kafka", KafkaSink("{output}", value=Total, key=lambda total: total.account))
+    .key_by(lambda payment: payment.account, name=KEYS)
+    .fold(name="total", init=lambda: Total("", 0, -1), step=slowly, emit=lambda account, total: total)
+    .sink(KafkaSink("{output}", value=Total, key=lambda total: total.account), name="to-kafka")
 )
 """
 SHUFFLED = TOTALS.replace("KEYS", "values=Payment")

@@ -5,8 +5,8 @@ from typing import assert_type
 
 import msgspec
 
-from kafka_eos import KeyedStream, Pipeline, ProcessContext, ProcessFunction, Stream
-from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+from kafka_eos import KeyedStream, Pipeline, ProcessContext, ProcessFunction, Stream, Ttl
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record
 
 
 class Order(msgspec.Struct):
@@ -30,7 +30,7 @@ class Rank(ProcessFunction[str, Order, tuple[str, int]]):
 
 
 pipeline = Pipeline("typed")
-orders = pipeline.source("orders", KafkaSource("orders", value=Order))
+orders = pipeline.source(KafkaSource("orders", value=Order), name="orders")
 assert_type(orders, Stream[Order])
 assert_type(orders.map(lambda o: o.amount), Stream[int])
 assert_type(orders.filter(lambda o: o.amount > 0), Stream[Order])
@@ -38,20 +38,34 @@ assert_type(orders.flat_map(lambda o: [o.user, o.user]), Stream[str])
 assert_type(orders.map_batches(lambda batch: [o.amount for o in batch]), Stream[int])
 assert_type(orders.union(orders.filter(lambda o: o.amount > 1)), Stream[Order])
 
+assert_type(KafkaSource("orders"), KafkaSource[bytes])
+assert_type(KafkaSource("orders", value=str), KafkaSource[str])
+assert_type(KafkaSource.records("orders"), KafkaSource[Record[bytes, bytes]])
+assert_type(KafkaSource.records("orders", key=str), KafkaSource[Record[str, bytes]])
+assert_type(KafkaSource.records("orders", value=Order, start="latest"), KafkaSource[Record[bytes, Order]])
+assert_type(KafkaSource.records("orders", key=str, value=Order), KafkaSource[Record[str, Order]])
+records = pipeline.source(KafkaSource.records("orders", key=str, value=Order), name="records")
+assert_type(records.filter(lambda r: r.value is not None), Stream[Record[str, Order]])
+
 keyed = orders.key_by(lambda o: o.user)
 assert_type(keyed, KeyedStream[str, Order])
-assert_type(keyed.fold("sum", init=lambda: 0, step=lambda total, o: total + o.amount), Stream[tuple[str, int]])
-assert_type(keyed.reduce("max", lambda a, b: max(a, b, key=lambda o: o.amount), state=Order), Stream[Order])
-assert_type(keyed.process("rank", Rank), Stream[tuple[str, int]])
-assert_type(keyed.process("rank-2", Rank()), Stream[tuple[str, int]])
+assert_type(keyed.fold(name="sum", init=lambda: 0, step=lambda total, o: total + o.amount), Stream[tuple[str, int]])
+assert_type(keyed.reduce(lambda a, b: max(a, b, key=lambda o: o.amount), name="max", state=Order), Stream[Order])
+assert_type(keyed.reduce(lambda a, b: max(a, b, key=lambda o: o.amount)), Stream[Order])
+hour = Ttl(3600, clock="event")
+assert_type(keyed.fold(name="hourly", init=int, step=lambda n, o: n + o.amount, ttl=hour), Stream[tuple[str, int]])
+assert_type(keyed.reduce(lambda a, b: max(a, b, key=lambda o: o.amount), name="highest", ttl=hour), Stream[Order])
+keyed.fold(name="wrong-ttl", init=int, step=lambda n, o: n + o.amount, ttl=3600)  # type: ignore[call-overload]
+assert_type(keyed.process(Rank, name="rank"), Stream[tuple[str, int]])
+assert_type(keyed.process(Rank(), name="rank-2"), Stream[tuple[str, int]])
 
 totals = keyed.fold(
-    "total",
+    name="total",
     init=lambda: 0,
     step=lambda total, o: total + o.amount,
     emit=lambda user, total: Total(user, total),
 )
 assert_type(totals, Stream[Total])
-totals.sink("totals", KafkaSink("totals", value=Total, key=lambda t: t.user))
-orders.sink("wrong", KafkaSink("totals", value=Total))  # type: ignore[arg-type]
-orders.fold("no-key")  # type: ignore[attr-defined]
+totals.sink(KafkaSink("totals", value=Total, key=lambda t: t.user), name="totals")
+orders.sink(KafkaSink("totals", value=Total), name="wrong")  # type: ignore[arg-type]
+orders.fold(name="no-key")  # type: ignore[attr-defined]

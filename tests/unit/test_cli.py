@@ -1,4 +1,4 @@
-"""What a user sees when something is wrong: one paragraph, an exit code, and nothing left behind."""
+"""What a user sees: tables on stdout; if something is wrong one paragraph, an exit code, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import typer
 
 from kafka_eos.audit.ledger import read_ledger
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.cli import Commands, app
 from kafka_eos.coordinator import history
 from kafka_eos.coordinator.history import History
 from kafka_eos.cores import usable_cores
@@ -28,7 +30,7 @@ from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.connectors.files import FileSink
 
 pipeline = Pipeline("copy")
-pipeline.source("in", KafkaSource("in")).sink("out", FileSink("out"))
+pipeline.source(KafkaSource("in"), name="in").sink(FileSink("out"), name="out")
 
 if __name__ == "__main__":
     pipeline.run(batch_sizes=1)
@@ -118,7 +120,7 @@ def test_a_damaged_epoch_does_not_hide_the_others(home: Path, storage: LocalStor
     damaged = storage.root / storage.list(paths.MANIFESTS)[0]
     damaged.write_bytes(damaged.read_bytes()[:-1])
 
-    code, _, shown = kafka_eos(home, "checkpoints", "list", JOB)
+    code, shown, _ = kafka_eos(home, "checkpoints", "list", JOB)
 
     rows = [line for line in shown.splitlines() if line.startswith("│")]
     assert (code, len(rows)) == (0, 2)
@@ -152,10 +154,10 @@ def test_doctor_says_what_to_do_if_it_cannot_end(home: Path) -> None:
     staged = home / "out" / f".staged.{JOB}.1.1.0.out"
     staged.touch()
 
-    code, _, shown = kafka_eos(home, "doctor", "app.py", "--end")
+    code, table, shown = kafka_eos(home, "doctor", "app.py", "--end")
 
     assert code == 2
-    assert staged.name in shown and "nothing was ended" in shown and "kafka-eos run app.py" in shown
+    assert staged.name in table and "nothing was ended" in shown and "kafka-eos run app.py" in shown
     assert staged.exists()
 
 
@@ -180,7 +182,7 @@ def test_a_run_says_how_many_workers_it_has_and_whom_it_asks(
 
 
 def test_a_torn_line_of_the_diary_is_left_out(storage: LocalStorage) -> None:
-    diary = History(storage)
+    diary = History(storage, print)
     diary.write("started")
     with (storage.root / paths.HISTORY).open("a") as log:
         log.write('{"event": "comm')
@@ -188,3 +190,42 @@ def test_a_torn_line_of_the_diary_is_left_out(storage: LocalStorage) -> None:
 
     assert [event["event"] for event in history.read(storage)] == ["started", "committed"]
     assert list(read_ledger(storage, JOB).records.values()) == [3]
+
+
+# ---------------------------------------------------------------- what is imported, and where things are printed
+
+HEAVY = ("confluent_kafka", "kafka", "rocksdict", "fastavro", "pydantic", "msgspec", "pyspark", "pyarrow", "pandas",
+         "kafka_eos.dsl", "kafka_eos.settings", "kafka_eos.coordinator")  # fmt: skip
+SHOWN = """
+import sys
+sys.argv = ["kafka-eos", *sys.argv[1:]]
+from kafka_eos.cli import main
+try:
+    main()
+except SystemExit:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("argument", ["--version", "--help"])
+def test_who_asks_for_help_waits_for_nothing_that_runs_jobs(tmp_path: Path, argument: str) -> None:
+    code, shown, modules = python(tmp_path, "-c", SHOWN, argument)
+
+    assert code == 0 and "kafka-eos" in shown
+    assert [module for module in HEAVY if module in modules.split()] == []
+
+
+def test_the_list_of_commands_says_what_each_says_itself() -> None:
+    root = typer.main.get_command(app)
+    assert isinstance(root, Commands)
+
+    for name, shown in root.commands.items():
+        whole = root.load(name).help or ""
+        assert " ".join(whole.partition("\n\n")[0].split()) == shown.help
+
+
+def test_a_table_goes_to_stdout_and_nothing_else(home: Path, storage: LocalStorage) -> None:
+    code, shown, said = kafka_eos(home, "checkpoints", "list", JOB)
+
+    assert code == 0 and said == ""
+    assert [line for line in shown.splitlines() if "epoch" in line and "decided" in line]

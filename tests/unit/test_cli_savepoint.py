@@ -33,7 +33,7 @@ from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.connectors.files import FileSink
 
 pipeline = Pipeline("{JOB}")
-pipeline.source("in", KafkaSource("in")).sink("out", FileSink("out"))
+pipeline.source(KafkaSource("in"), name="in").sink(FileSink("out"), name="out")
 """
 
 
@@ -68,7 +68,7 @@ def test_a_savepoint_is_made_listed_verified_and_dropped(home: Path) -> None:
     code, out, _ = kafka_eos(home, "savepoint", "list", "app.py", "--json")
     (listed,) = map(json.loads, out.splitlines())
     assert (listed["path"], listed["epoch"], listed["id"]) == (str(path), 2, savepoints.read(path).id)
-    assert str(path) in kafka_eos(home, "savepoint", "list", "app.py")[2]
+    assert str(path) in kafka_eos(home, "savepoint", "list", "app.py")[1]
     assert kafka_eos(home, "savepoint", "verify", str(path))[0] == 0
 
     assert kafka_eos(home, "savepoint", "drop", str(path))[0] == 0
@@ -201,9 +201,9 @@ def test_a_job_that_began_without_one_is_refused(home: Path) -> None:
 
 
 def test_state_is_listed(home: Path) -> None:
-    code, out, shown = kafka_eos(home, "state", "list", f".kafka-eos/{JOB}")
+    code, out, _ = kafka_eos(home, "state", "list", f".kafka-eos/{JOB}")
     assert code == 0
-    assert f"job {JOB}, epoch 2, 128 key groups" in out and "counted-avro" in shown
+    assert f"job {JOB}, epoch 2, 128 key groups" in out and "counted-avro" in out
 
     described = [
         json.loads(line)

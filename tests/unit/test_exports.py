@@ -5,8 +5,9 @@ import kafka_eos
 
 def test_the_public_names_are_these() -> None:
     errors = {
-        "Bug", "CommittableLost", "ConfigError", "CorruptCheckpoint", "Fatal", "Fenced", "InputLost", "JobLocked",
-        "KafkaEosError", "PlanError", "PoisonRecord", "RestartFromCheckpoint", "Retryable", "UserError",
+        "Bug", "CommittableLost", "ConfigError", "CorruptCheckpoint", "EnvironmentFailed", "Fatal", "Fenced",
+        "InputLost", "JobLocked", "KafkaEosError", "PlanError", "PoisonRecord", "RestartFromCheckpoint", "Retryable",
+        "TooManyDeadLetters", "UserError",
     }  # fmt: skip
     verbs = {"KeyState", "KeyedStream", "Pipeline", "ProcessContext", "ProcessFunction", "Stream"}
     states = {"AggregatingState", "ListState", "MapState", "ReducingState", "Ttl"}

@@ -57,6 +57,15 @@ def test_a_later_entry_waits_for_those_before_it(tmp_path: Path) -> None:
     assert hits(log, script, "recovery.claimed", "commit.before").returncode == 0
 
 
+def test_whoever_has_a_shorter_script_passes_when_others_have_gone_further(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("commit.before stop pid=1\nrecovery.based stop pid=2\n")
+
+    done = hits(log, "commit.before=stop", "commit.before")
+
+    assert done.stdout == "commit.before\n", done.stderr
+
+
 def test_an_error_is_an_oserror(tmp_path: Path) -> None:
     done = hits(tmp_path / "log", "commit.before=enospc", "commit.before")
 

@@ -10,7 +10,7 @@ OURS = Transaction("job-1", 7, 3, 5, "uuid", "group", "topic", 0, prepared_at=0,
 DAY = 24 * 3600.0
 
 
-@pytest.mark.parametrize(("age", "verdict"), [(0.0, Verdict.LOST), (7 * DAY, Verdict.UNKNOWABLE)])
+@pytest.mark.parametrize(("age", "verdict"), [(0.0, Verdict.LOST), (7 * DAY, Verdict.UNKNOWN)])
 def test_what_left_no_trace_is_lost_only_while_a_trace_would_be_there(age: float, verdict: Verdict) -> None:
     assert judged(OURS, None, None, age) is verdict
 

@@ -33,9 +33,9 @@ def numbers() -> ListSource:
 
 def totals(name: str = "totals") -> Pipeline:
     pipeline = Pipeline(name)
-    source = pipeline.source("numbers", numbers())
+    source = pipeline.source(numbers(), name="numbers")
     keyed = source.filter(lambda n: n > 1).key_by(str)
-    keyed.fold("sum", init=int, step=lambda acc, n: acc + n).sink("sums", MemorySink())
+    keyed.fold(name="sum", init=int, step=lambda acc, n: acc + n).sink(MemorySink(), name="sums")
     return pipeline
 
 
@@ -53,9 +53,9 @@ def test_nodes_come_in_order_with_derived_names_for_those_that_have_none() -> No
 
 def test_what_goes_round_must_come_from_the_loop() -> None:
     pipeline = Pipeline("p")
-    other = pipeline.source("others", numbers())
-    out = pipeline.source("numbers", numbers()).iterate("again", lambda values: (other, values))
-    out.sink("out", MemorySink())
+    other = pipeline.source(numbers(), name="others")
+    out = pipeline.source(numbers(), name="numbers").iterate(lambda values: (other, values), name="again")
+    out.sink(MemorySink(), name="out")
 
     with pytest.raises(PlanError, match="'again' sends back does not come from the loop"):
         pipeline.plan()
@@ -64,7 +64,7 @@ def test_what_goes_round_must_come_from_the_loop() -> None:
 def test_the_fingerprint_depends_on_names_and_edges_and_not_on_code() -> None:
     def doubled(fn: Callable[[int], int], name: str) -> str:
         pipeline = Pipeline("p")
-        pipeline.source("numbers", numbers()).map(fn, name=name).sink("out", MemorySink())
+        pipeline.source(numbers(), name="numbers").map(fn, name=name).sink(MemorySink(), name="out")
         return pipeline.plan().fingerprint
 
     assert doubled(lambda n: n, "m") == doubled(lambda n: n * 2, "m")
@@ -73,8 +73,8 @@ def test_the_fingerprint_depends_on_names_and_edges_and_not_on_code() -> None:
 
 def test_a_stateful_operator_without_a_name_warns() -> None:
     pipeline = Pipeline("p")
-    keyed = pipeline.source("numbers", numbers()).key_by(str)
-    keyed.fold(init=int, step=lambda acc, n: acc + n).sink("out", MemorySink())
+    keyed = pipeline.source(numbers(), name="numbers").key_by(str)
+    keyed.fold(init=int, step=lambda acc, n: acc + n).sink(MemorySink(), name="out")
 
     with pytest.warns(DerivedNameWarning, match="fold-1"):
         pipeline.plan()
@@ -92,47 +92,47 @@ def no_source() -> Pipeline:
 
 def dangling() -> Pipeline:
     pipeline = totals()
-    pipeline.source("more", numbers()).map(str, name="lonely")  # lonely
+    pipeline.source(numbers(), name="more").map(str, name="lonely")  # lonely
     return pipeline
 
 
 def only_dead_letters() -> Pipeline:
     pipeline = Pipeline("p")
-    pipeline.source("numbers", numbers(), on_error=DeadLetters(MemorySink()))  # only dead letters
+    pipeline.source(numbers(), name="numbers", on_error=DeadLetters(MemorySink()))  # only dead letters
     return pipeline
 
 
 def twice_the_same_name() -> Pipeline:
     pipeline = totals()
-    pipeline.source("numbers", numbers()).sink("out", MemorySink())  # again
+    pipeline.source(numbers(), name="numbers").sink(MemorySink(), name="out")  # again
     return pipeline
 
 
 def a_bad_name() -> Pipeline:
     pipeline = Pipeline("p")
-    pipeline.source("my numbers", numbers()).sink("out", MemorySink())  # bad name
+    pipeline.source(numbers(), name="my numbers").sink(MemorySink(), name="out")  # bad name
     return pipeline
 
 
 def one_sink_twice() -> Pipeline:
     pipeline, sink = Pipeline("p"), MemorySink()
-    stream = pipeline.source("numbers", numbers())
-    stream.sink("one", sink)  # shared
-    stream.sink("two", sink)  # shared
+    stream = pipeline.source(numbers(), name="numbers")
+    stream.sink(sink, name="one")  # shared
+    stream.sink(sink, name="two")  # shared
     return pipeline
 
 
 def the_same_stream_twice_in_a_union() -> Pipeline:
     pipeline = Pipeline("p")
-    stream = pipeline.source("numbers", numbers())
-    stream.union(stream).sink("out", MemorySink())  # union with itself
+    stream = pipeline.source(numbers(), name="numbers")
+    stream.union(stream).sink(MemorySink(), name="out")  # union with itself
     return pipeline
 
 
 def a_weak_source_under_a_strong_sink() -> Pipeline:
     pipeline = Pipeline("p")
-    stream = pipeline.source("weak", WeakSource([1]))
-    stream.sink("strong", MemorySink())  # strong
+    stream = pipeline.source(WeakSource([1]), name="weak")
+    stream.sink(MemorySink(), name="strong")  # strong
     return pipeline
 
 
@@ -161,29 +161,29 @@ def test_a_plan_that_cannot_run_is_refused_with_the_line_to_change(
 
 
 def test_streams_of_two_pipelines_cannot_be_united() -> None:
-    one = Pipeline("one").source("a", numbers())
-    other = Pipeline("other").source("b", numbers())
+    one = Pipeline("one").source(numbers(), name="a")
+    other = Pipeline("other").source(numbers(), name="b")
 
     with pytest.raises(PlanError, match="two pipelines, 'one' and 'other'"):
         one.union(other)
 
 
 def test_a_keyed_verb_on_a_stream_without_keys_says_what_to_add() -> None:
-    stream = Pipeline("p").source("numbers", numbers())
+    stream = Pipeline("p").source(numbers(), name="numbers")
 
     with pytest.raises(PlanError, match="key_by"):
-        stream.fold("sum", init=int, step=int.__add__)  # type: ignore[attr-defined]
+        stream.fold(name="sum", init=int, step=int.__add__)  # type: ignore[attr-defined]
 
 
 def test_an_unknown_verb_is_an_attribute_error() -> None:
-    assert not hasattr(Pipeline("p").source("numbers", numbers()), "window")
+    assert not hasattr(Pipeline("p").source(numbers(), name="numbers"), "window")
 
 
 def test_a_path_is_as_strong_as_its_ends_and_says_why() -> None:
     pipeline = Pipeline("p")
-    strong, weak = pipeline.source("strong", numbers()), pipeline.source("weak", WeakSource([1]))
-    strong.sink("exact", MemorySink())
-    strong.union(weak, name="both").sink("loose", WeakSink())
+    strong, weak = pipeline.source(numbers(), name="strong"), pipeline.source(WeakSource([1]), name="weak")
+    strong.sink(MemorySink(), name="exact")
+    strong.union(weak, name="both").sink(WeakSink(), name="loose")
 
     assert [(p.source, p.sink, p.guarantee) for p in pipeline.plan().paths] == [
         ("strong", "exact", Guarantee.EXACTLY_ONCE),
@@ -196,7 +196,7 @@ def test_a_path_is_as_strong_as_its_ends_and_says_why() -> None:
 def test_dead_letters_are_a_sink_of_the_plan() -> None:
     pipeline = Pipeline("p")
     letters = MemorySink()
-    pipeline.source("numbers", numbers(), on_error=DeadLetters(letters)).sink("out", MemorySink())
+    pipeline.source(numbers(), name="numbers", on_error=DeadLetters(letters)).sink(MemorySink(), name="out")
     plan = pipeline.plan()
     sink = plan.dead_letters("numbers")
 

@@ -5,7 +5,7 @@ import pytest
 from kafka_eos import DerivedNameWarning, Pipeline
 from kafka_eos.cores import usable_cores
 from kafka_eos.explain import explain
-from kafka_eos.interfaces import DeadLetters
+from kafka_eos.interfaces import DeadLetters, Ttl
 from kafka_eos.settings import Settings
 from kafka_eos.testing import ListSource, MemorySink
 
@@ -34,8 +34,8 @@ notices
 def totals() -> Pipeline:
     pipeline = Pipeline("totals", batch_size=10)
     source = ListSource([1, 2], name="numbers")
-    stream = pipeline.source("numbers", source, on_error=DeadLetters(MemorySink()))
-    stream.key_by(str).fold("sum", init=int, step=lambda acc, n: acc + n).sink("sums", MemorySink())
+    stream = pipeline.source(source, name="numbers", on_error=DeadLetters(MemorySink()))
+    stream.key_by(str).fold(name="sum", init=int, step=lambda acc, n: acc + n).sink(MemorySink(), name="sums")
     return pipeline
 
 
@@ -58,10 +58,24 @@ def test_every_setting_is_shown_with_its_origin() -> None:
 
 def test_a_derived_name_of_state_is_a_notice() -> None:
     pipeline = Pipeline("p")
-    keyed = pipeline.source("numbers", ListSource([1])).key_by(str)
-    keyed.fold(init=int, step=lambda acc, n: acc + n).sink("out", MemorySink())
+    keyed = pipeline.source(ListSource([1]), name="numbers").key_by(str)
+    keyed.fold(init=int, step=lambda acc, n: acc + n).sink(MemorySink(), name="out")
 
     with pytest.warns(DerivedNameWarning):
         plan = pipeline.plan()
 
     assert "'fold-1' has no name of its own" in explain(plan)
+
+
+def test_how_long_state_is_kept_is_shown() -> None:
+    pipeline = Pipeline("lifetimes")
+    keyed = pipeline.source(ListSource([]), name="numbers").key_by(str)
+    keyed.fold(name="hour", init=int, step=max, ttl=Ttl(3600)).sink(MemorySink(), name="one")
+    keyed.reduce(max, name="half-second", ttl=Ttl(0.5, clock="event")).sink(MemorySink(), name="other")
+    keyed.fold(name="day", init=int, step=max, merge=max, ttl=Ttl(86_400)).sink(MemorySink(), name="third")
+
+    shown = explain(pipeline.plan())
+
+    assert "keeps state for 3600 s of processing time\n" in shown
+    assert "keeps state for 0.5 s of event time\n" in shown
+    assert "keeps state for 86400 s of processing time; one output a key and epoch" in shown

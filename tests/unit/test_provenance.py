@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.ids import Epoch, Term
-from kafka_eos.operators.base import take
 from kafka_eos.provenance import Provenance, branched, column, ordinals, parse, prefix
 from kafka_eos.records import Batch
 from kafka_eos.testing.sources import ListOrigin
@@ -55,8 +54,8 @@ def test_ordinals_count_within_each_row(rows: list[int]) -> None:
 def test_a_branch_names_outputs_that_stay_together_as_it_names_those_that_part(rows: list[int]) -> None:
     batch = branched(Batch(rows, rows, ORIGIN), 0)
     twice = [index for index in range(len(rows)) for _ in range(2)]
-    together = column(take(batch, twice), Term(1), Epoch(1))
-    parts = [take(batch, [i for i in twice if i % 2 == owner]) for owner in range(2)]
+    together = column(batch.take(twice), Term(1), Epoch(1))
+    parts = [batch.take([i for i in twice if i % 2 == owner]) for owner in range(2)]
     apart = [text for part in parts for text in column(part, Term(1), Epoch(1))]
 
     assert sorted(together) == sorted(apart)

@@ -1,13 +1,20 @@
 """Settings have one precedence, and each value knows where it came from."""
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
-from kafka_eos import ConfigError
+from kafka_eos import ConfigError, Pipeline
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.cores import usable_cores
+from kafka_eos.embedded.process import WorkerProcess
+from kafka_eos.explain import explain
+from kafka_eos.ids import AppRef, Term
+from kafka_eos.interfaces import JobContext
 from kafka_eos.settings import Settings
+from kafka_eos.testing import ListSource, MemorySink
 
 
 @pytest.fixture(autouse=True)
@@ -159,3 +166,73 @@ def test_local_state_is_in_the_jobs_directory_unless_it_has_its_own() -> None:
     assert own.local_dirs("job") == (Path("/fast/job"),)
     with pytest.raises(ConfigError, match="pipeline name"):
         usual.job_dir("../up")
+
+
+SECURED = {"security.protocol": "SASL_SSL", "sasl.username": "ada", "sasl.password": "hunter2"}
+
+
+def test_settings_of_clients_come_from_code_or_as_json_or_from_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("# of the cluster\n" + "".join(f"{name} = {value}\n" for name, value in SECURED.items()))
+    monkeypatch.setenv("KAFKA_EOS_KAFKA_CONFIG", json.dumps(SECURED))
+    from_json = Settings.resolve()
+    monkeypatch.setenv("KAFKA_EOS_KAFKA_CONFIG", f"@{file}")
+
+    found = [from_json, Settings.resolve(), Settings.resolve(code={"kafka_config": SECURED})]
+
+    assert [settings.kafka_config for settings in found] == [SECURED] * 3
+
+
+def test_settings_of_clients_reach_other_processes_whole_and_the_screen_without_secrets() -> None:
+    settings = Settings.resolve(code={"kafka_config": SECURED})
+    pipeline = Pipeline("p")
+    pipeline.source(ListSource([1]), name="in").sink(MemorySink(), name="out")
+
+    assert Settings.from_json(json.dumps(settings.as_json())).kafka_config == SECURED
+    shown = f"{settings} {settings!r} {settings.kafka_config} {explain(pipeline.plan(), settings)}"
+    assert "hunter2" not in shown and "ada" in shown
+
+
+@pytest.mark.parametrize("given", ["hunter2", "[1]", "@/nowhere", {"sasl.password": ["hunter2"]}, 3])
+def test_what_is_no_setting_of_clients_is_refused_without_showing_it(given: object) -> None:
+    with pytest.raises(ConfigError, match="setting kafka_config") as caught:
+        Settings.resolve(code={"kafka_config": given})
+
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_connector_has_the_jobs_settings_and_its_own_go_first() -> None:
+    ctx = JobContext("job", Term(1), Settings.resolve(code={"kafka_config": SECURED}).for_connectors())
+    own = KafkaSource("in", config={"sasl.username": "bob", "client.id": "x"})
+
+    assert own.audit_log(ctx)[2] == {**SECURED, "sasl.username": "bob", "client.id": "x"}
+    assert KafkaSink("out").scope(ctx) == "kafka://ada@127.0.0.1:9092"
+    assert KafkaSink.rejected("letters").audit_log(ctx)[2] == SECURED
+
+
+def test_what_a_guarantee_depends_on_is_refused_in_the_jobs_settings_too() -> None:
+    ctx = JobContext("job", Term(1), Settings.resolve(code={"kafka_config": {"acks": "0"}}).for_connectors())
+
+    with pytest.raises(ConfigError, match=r"kafka_config\['acks'\] cannot be set"):
+        KafkaSink("out").scope(ctx)
+
+
+def test_a_workers_command_line_shows_no_secret(tmp_path: Path) -> None:
+    """Anybody on the machine can list it."""
+    app = tmp_path / "app.py"
+    app.write_text(
+        "from kafka_eos import Pipeline\nfrom kafka_eos.testing import ListSource, MemorySink\n"
+        "pipeline = Pipeline('p')\npipeline.source(ListSource([1]), name='in').sink(MemorySink(), name='out')\n"
+    )
+    settings = Settings.resolve(code={"kafka_config": SECURED, "checkpoint_dir": tmp_path})
+    ended = threading.Event()
+    worker = WorkerProcess(AppRef(app, "p"), 0, settings.as_json(), lambda *_: None, lambda _: ended.set())
+    try:
+        shown = Path(f"/proc/{worker.pid}/cmdline").read_bytes()
+    finally:
+        worker.kill()
+
+    assert b"kafka_eos.embedded.worker" in shown and b"hunter2" not in shown
+    assert ended.wait(30)

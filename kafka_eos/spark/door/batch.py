@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from kafka_eos.connectors.kafka.transactions import Transaction
 from kafka_eos.coordinator.term import now_ms
-from kafka_eos.errors import Fenced
 from kafka_eos.failpoints import hit
+from kafka_eos.protocol.batches import Begin, Beginning, begin
 from kafka_eos.spark.door import task
 from kafka_eos.spark.door.finaliser import Finaliser
 from kafka_eos.spark.door.ledger import Promise
-from kafka_eos.spark.door.settling import Settling, log, lost_decision, outlived
+from kafka_eos.spark.door.settling import Settling, log, lost_decision, outlived, replaced
 from kafka_eos.spark.failures import of_environment
 
 if TYPE_CHECKING:
@@ -39,21 +39,35 @@ class Batch:
             raise
 
     def _deliver(self, rows: DataFrame, batch: int) -> None:
-        self._finaliser.gate()
-        replayed = self._settling.ledger.replayed(batch)
-        if replayed is not None:
-            self._compare(rows, replayed)
-            return
-        self._expect_newest(batch)
+        settling, ledger = self._settling, self._settling.ledger
+        self._finaliser.begins(batch)
+        facts = Beginning(batch, settling.decided(batch), ledger.settled(), self._finaliser.finalised)
+        match begin(facts):
+            case Begin.PREPARE:
+                self._prepare(rows, batch)
+            case Begin.COMPARE:
+                self._compare(rows, ledger.visible(batch))
+            case Begin.OUTLIVED:
+                raise outlived(settling.checkpoint, batch, max(facts.settled))
+            case Begin.REPLACED:
+                raise replaced(batch, settling.checkpoint)
+
+    def _prepare(self, rows: DataFrame, batch: int) -> None:
+        settling = self._settling
         prepared = rows.mapInArrow(partial(task.deliver, self._assignment(batch)), task.RESULT).collect()
         hit("door.collected")
-        if self._settling.decided(batch):
-            raise Fenced(f"batch {batch} is already in Spark's commits: another driver runs this query")
+        if settling.decided(batch):
+            raise replaced(batch, settling.checkpoint)
         promise = self._promised(batch, prepared)
-        self._settling.ledger.promise(promise)
-        hit("door.promised")
-        # After publishing: a driver that claims the query later lists promises after its claim, so one of us sees it.
-        self._settling.check_term()
+        try:
+            settling.ledger.promise(promise)
+            hit("door.promised")
+            # After publishing: a driver that claims the query later lists promises after its claim: one of us sees it.
+            settling.check_term()
+        except BaseException:
+            # Raised from here, this goes back to Spark, which then decides nothing.
+            settling.withdraw(promise)
+            raise
         self._finaliser.hand_over(promise)
         hit("door.returned")
 
@@ -70,12 +84,6 @@ class Batch:
             transactions=tuple(map(Transaction.from_payload, task.transactions(row.asDict() for row in prepared))),
         )
 
-    def _expect_newest(self, batch: int) -> None:
-        """Fatal if a later batch is visible: then so is this one's output."""
-        visible = self._settling.ledger.visible()
-        if visible is not None and batch < visible:
-            raise outlived(self._settling.checkpoint, batch, visible)
-
     def _compare(self, rows: DataFrame, committed: Promise) -> None:
         """The batch is visible, and Spark computes it again because its commit file is gone.
 
@@ -85,8 +93,11 @@ class Batch:
         counted = rows.mapInArrow(task.recount, task.RESULT).collect()
         found = (sum(row.records for row in counted), _sum(counted))
         if found != (committed.records, committed.digest):
-            self._expect_newest(committed.batch)
+            newest = max(self._settling.ledger.settled())
+            if newest > committed.batch:
+                raise outlived(self._settling.checkpoint, committed.batch, newest)
             raise lost_decision(self._settling.checkpoint, committed, found)
+        self._settling.check_term()
         log.warning("batch %d was committed before; its replay is the same and was not written again", committed.batch)
 
 

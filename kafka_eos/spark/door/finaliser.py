@@ -5,6 +5,10 @@
     this thread        sees it, commits promise(N), aborts other open transactions, writes the receipt
     foreachBatch(N+1)  waits at the gate until then
 
+A file ``commits/<batch>`` does not name its writer. Where another driver promised the same batch, this thread goes by
+what Spark reports of this query. Until this driver's Spark begins a batch, this thread also watches for a decision of
+the driver before, and makes that visible.
+
 Rule: at the gate nothing of the query is open. A failure here stops the query: no batch passes the gate again.
 """
 
@@ -16,28 +20,32 @@ from contextlib import contextmanager
 
 from kafka_eos.coordinator.patience import Interrupted
 from kafka_eos.errors import Bug
+from kafka_eos.protocol.batches import Verdict, Waiting, conclude
 from kafka_eos.spark.door.ledger import Promise
-from kafka_eos.spark.door.settling import Settling, log
+from kafka_eos.spark.door.settling import Recovered, Settling, log, replaced
 
 
 class Finaliser:
     """Ends transactions behind the query's back, in the order of the batches."""
 
-    def __init__(self, settling: Settling, newest: int | None, close: Callable[[], None]) -> None:
-        """``newest``: the last batch that is finalised already. ``close`` is called when all is done."""
+    def __init__(self, settling: Settling, recovered: Recovered, close: Callable[[], None]) -> None:
+        """``close`` is called when the query is over and all is done."""
         self._settling, self._close = settling, close
         self._changed = threading.Condition()
         self._pending: Promise | None = None
-        self._finalised = newest
+        self._finalised = recovered.newest
+        self._watched = recovered.undecided
+        self._adopting = threading.Lock()
         self._failure: BaseException | None = None
         self._stop: Callable[[], None] = lambda: None
+        self._reported: Callable[[], int | None] = lambda: None
         self._stopping = False
         self._over = threading.Event()
         self._done = threading.Event()
 
-    def start(self, stop: Callable[[], None]) -> None:
-        """``stop`` ends the query; called if a batch cannot be finalised."""
-        self._stop = stop
+    def start(self, stop: Callable[[], None], reported: Callable[[], int | None]) -> None:
+        """``stop`` ends the query; called if a batch cannot be finalised. ``reported``: the last batch that it did."""
+        self._stop, self._reported = stop, reported
         threading.Thread(target=self._run, name="kafka-eos-finaliser", daemon=True).start()
 
     @contextmanager
@@ -57,6 +65,16 @@ class Finaliser:
     @property
     def failure(self) -> BaseException | None:
         return self._failure
+
+    def begins(self, batch: int) -> None:
+        """Spark begins ``batch``: pass the gate. From here on this driver decides, and no earlier one is watched.
+
+        If the one before has decided something, it is made visible first.
+        """
+        self.gate()
+        with self._adopting:
+            self._adopt()
+            self._watched = None
 
     def gate(self) -> None:
         """Wait until everything before is finalised; raises what made that impossible, Interrupted on the way out."""
@@ -93,20 +111,59 @@ class Finaliser:
 
     def _run(self) -> None:
         try:
+            self._watch()
             while (promise := self._next()) is not None:
-                if self._decided(promise):
-                    self._settling.finish(promise)
-                    self._settling.abort_others(promise.ids)
-                    self._finalised = promise.batch
+                self._end(promise)
                 self._settle()
             self._over.wait()
-            self._settling.check_term()
-            self._settling.abort_others()
+            self._settling.leave()
         except BaseException as error:  # noqa: BLE001 - kept for whoever waits, and the query is stopped
             self._fail(error)
         finally:
+            # Not before: whoever is let in next must know that this driver's Spark decides nothing any more.
+            self._over.wait()
             self._close()
             self._done.set()
+
+    def _watch(self) -> None:
+        """Until Spark begins a batch, or ends: an earlier driver's Spark may still decide what that driver promised."""
+        over = False
+        while self._watched is not None and not over:
+            over = self._over.wait(self._settling.decisions.pause)
+            with self._adopting:
+                self._adopt()
+
+    def _adopt(self) -> None:
+        """Make visible what an earlier driver's Spark has decided after all. Only for who holds ``_adopting``."""
+        batch = self._watched
+        if batch is not None and self._settling.decided(batch):
+            self._settling.finish_decided(batch)
+            self._settling.abort_others()
+            self._watched, self._finalised = None, batch
+
+    def _end(self, promise: Promise) -> None:
+        """Wait for Spark's decision, and do what follows from it."""
+        settling = self._settling
+        match self._conclusion(promise):
+            case Verdict.MINE:
+                settling.finish(promise)
+                settling.abort_others(promise.ids)
+                self._finalised = promise.batch
+            case Verdict.UNCLEAR:
+                raise replaced(promise.batch, settling.checkpoint)
+            case _:
+                settling.withdraw(promise)
+
+    def _conclusion(self, promise: Promise) -> Verdict:
+        settling = self._settling
+        rivals = settling.ledger.attempts(promise.batch) != [promise.id]
+        while True:
+            over = self._over.is_set()  # before the look: what is not decided then never will be
+            reported = rivals and (last := self._reported()) is not None and last >= promise.batch
+            verdict = conclude(Waiting(settling.decided(promise.batch), reported, over, rivals))
+            if verdict is not Verdict.WAIT:
+                return verdict
+            self._over.wait(settling.decisions.pause)
 
     def _next(self) -> Promise | None:
         """The next promise; None once the query is over and there is none."""
@@ -118,14 +175,6 @@ class Finaliser:
         with self._changed:
             self._pending = None
             self._changed.notify_all()
-
-    def _decided(self, promise: Promise) -> bool:
-        """Wait for Spark's decision. False if the query ended without it."""
-        settling = self._settling
-        while not settling.decided(promise.batch):
-            if self._over.wait(settling.decisions.pause):
-                return settling.decided(promise.batch)
-        return True
 
     def _fail(self, error: BaseException) -> None:
         log.error("the query cannot go on: %s", error)

@@ -9,13 +9,16 @@ Rule: only ``commits/<batch>`` of Spark's files is read, and none is ever writte
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, Retryable
+from kafka_eos.errors import ConfigError, CorruptCheckpoint, JobLocked, Retryable
 from kafka_eos.interfaces import CheckpointStorage, FileRef
 
 if TYPE_CHECKING:
@@ -84,8 +87,8 @@ class SparkFiles:
         self._path = jvm.org.apache.hadoop.fs.Path
         self._root = self._path(root)
         self._bytes = jvm.org.apache.commons.io.IOUtils.toByteArray
-        conf = spark._jsparkSession.sessionState().newHadoopConf()
-        self._manager = _dotted(jvm, _MANAGER).create(self._root, conf)
+        self._conf = spark._jsparkSession.sessionState().newHadoopConf()
+        self._manager = _dotted(jvm, _MANAGER).create(self._root, self._conf)
 
     def make(self, name: str) -> None:
         self._call(lambda: self._manager.mkdirs(self._at(name)))
@@ -106,17 +109,33 @@ class SparkFiles:
         """All or nothing. FileExistsError if it exists."""
         if self.exists(name):
             raise FileExistsError(name)
+        self.staged(name, data)()
 
-        def write() -> None:
+    def staged(self, name: str, data: bytes) -> Callable[[], None]:
+        """Write ``data`` aside. The call that is returned gives it its name: FileExistsError if it exists by then."""
+
+        def write() -> Any:
             stream = self._manager.createAtomic(self._at(name), False)
             try:
                 stream.write(bytearray(data))
             except BaseException:
                 stream.cancel()
                 raise
-            stream.close()
+            return stream
 
-        self._call(write)
+        stream = self._call(write)
+        return lambda: self._call(stream.close)
+
+    @property
+    def scheme(self) -> str:
+        """Of the file system below, whatever is mounted above it."""
+        system = self._root.getFileSystem(self._conf)
+        return str(self._call(lambda: system.resolvePath(self._root)).toUri().getScheme())
+
+    @property
+    def manager(self) -> str:
+        """The class with which Spark writes into this file system."""
+        return str(self._manager.getClass().getSimpleName())
 
     def read(self, name: str) -> bytes:
         def read() -> bytes:
@@ -191,6 +210,85 @@ def _ours(name: str) -> str:
     return f"{OURS}/{paths.inside(name)}"
 
 
+_MANAGERS: Final = ("FileContextBasedCheckpointFileManager",)
+"""Those that leave it to the file system to refuse a name that is taken."""
+_OBJECT_STORES: Final = frozenset({"s3", "s3a", "s3n", "gs", "oss", "cosn", "obs", "wasb", "wasbs"})
+"""Spark looks whether a name is taken there, and writes then: two writers may both get it."""
+_JVM_ENDS: Final = 30.0
+"""Seconds that a JVM may need to end after its Python program."""
+
+
+def prove_exclusive(files: SparkFiles) -> None:
+    """ConfigError unless of several writers only one gets a name: elsewhere no claim, and no decision, means anything.
+
+    Both have written before either gives its file the name: so it is the store that refuses, not a look before.
+    """
+    if files.manager not in _MANAGERS:
+        raise ConfigError(_not_exclusive(f"Spark writes there with {files.manager}, which replaces files"))
+    if files.scheme in _OBJECT_STORES:
+        raise ConfigError(_not_exclusive(f"{files.scheme}: is an object store, where Spark's writers do not exclude"))
+    name = f"{OURS}/{paths.PROBE}-{secrets.token_hex(8)}"
+    writers = [files.staged(name, b""), files.staged(name, b"")]
+    try:
+        if not (_refuses(writers[0]) or _refuses(writers[1])):
+            raise ConfigError(_not_exclusive("of two writers both created one and the same file"))
+    finally:
+        files.delete(name)
+
+
+def _refuses(writer: Callable[[], None]) -> bool:
+    try:
+        writer()
+    except FileExistsError:
+        return True
+    return False
+
+
+def _not_exclusive(what: str) -> str:
+    return (
+        f"the file system of the checkpoint cannot decide which of two drivers goes on: {what}. Keep the checkpoint "
+        "on HDFS, on a local disk, or in another file system that renames atomically and never over a file that is "
+        "there; and leave spark.sql.streaming.checkpointFileManagerClass unset."
+    )
+
+
+@contextmanager
+def only_jvm(spark: SparkSession, path: Path, query: str) -> Iterator[None]:
+    """Hold a lock in the name of the JVM, which writes Spark's decisions and may outlive its Python program.
+
+    Whoever has it knows that no earlier driver of this host decides anything any more. Raises JobLocked.
+    """
+    from py4j.protocol import Py4JError
+
+    jvm: Any = spark._jvm
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = jvm.java.io.RandomAccessFile(str(path), "rw")
+    try:
+        until = time.monotonic() + _JVM_ENDS
+        while not _locked(file):
+            if time.monotonic() > until:
+                raise JobLocked(
+                    f"the Spark of an earlier driver of query {query!r} still runs on this host (it holds {path}), and "
+                    "may still decide a batch. End that Java process, then start the query again."
+                )
+            time.sleep(0.1)
+        yield
+    finally:
+        with suppress(Py4JError, OSError):  # the JVM is gone, and the lock with it
+            file.close()
+
+
+def _locked(file: Any) -> bool:
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        return file.getChannel().tryLock() is not None
+    except Py4JJavaError as error:
+        if "OverlappingFileLock" in str(error.java_exception):  # another query of this very JVM has it
+            return False
+        raise ConfigError(f"the checkpoint's directory has no locks: {error.java_exception}") from error
+
+
 def _dotted(jvm: Any, name: str) -> Any:
     found = jvm
     for part in name.split("."):
@@ -208,8 +306,10 @@ def local_path(spark: SparkSession, checkpoint: str) -> Path | None:
 
 
 def opened(spark: SparkSession, checkpoint: str, local: Path | None) -> tuple[CheckpointStorage, Decisions]:
-    """The door's records and Spark's decisions, in one checkpoint."""
+    """The door's records and Spark's decisions, in one checkpoint. ConfigError if nothing can be claimed there."""
     if local is not None:
         return LocalStorage(local / OURS), LocalDecisions(local)
     files = SparkFiles(spark, checkpoint)
+    files.make(OURS)
+    prove_exclusive(files)
     return SparkStorage(files), SparkDecisions(files)

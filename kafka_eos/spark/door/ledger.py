@@ -83,40 +83,45 @@ class Ledger:
         self._promises = _ids(self.storage, paths.MANIFESTS)
         self._receipts = set(_ids(self.storage, paths.RECEIPTS))
 
-    def newest(self, batch: int) -> EpochId | None:
-        """The last attempt at ``batch`` that promised something; earlier ones never counted."""
-        return max((i for i in self._promises if i.epoch.n == batch), default=None)
+    def attempts(self, batch: int) -> list[EpochId]:
+        """Every promise for ``batch``, by term."""
+        return sorted(i for i in self._promises if i.epoch.n == batch)
 
-    def after(self, batch: int) -> list[EpochId]:
-        """The last attempt at each batch after ``batch``."""
-        batches = sorted({i.epoch.n for i in self._promises if i.epoch.n > batch})
-        return [found for n in batches if (found := self.newest(n)) is not None]
+    def batches_after(self, batch: int) -> list[int]:
+        """Batches after ``batch`` for which there is a promise."""
+        return sorted({i.epoch.n for i in self._promises if i.epoch.n > batch})
 
-    def settled(self, attempt: EpochId) -> bool:
-        """Whether it has a receipt."""
-        return attempt in self._receipts
+    def settled(self) -> frozenset[int]:
+        """Batches of which an attempt is committed as a whole."""
+        return frozenset(i.epoch.n for i in self._receipts)
 
-    def replayed(self, batch: int) -> Promise | None:
-        """The attempt at ``batch`` whose output is committed, if there is one."""
-        done = max((i for i in self._receipts if i.epoch.n == batch), default=None)
-        return None if done is None else self.load(done)
-
-    def visible(self) -> int | None:
-        """The newest batch whose output is committed; None if there is none yet."""
-        return max((i.epoch.n for i in self._receipts), default=None)
+    def visible(self, batch: int) -> Promise:
+        """The attempt at a settled ``batch`` whose output is committed."""
+        return self.load(max(i for i in self._receipts if i.epoch.n == batch))
 
     def load(self, attempt: EpochId) -> Promise:
         """Raises CorruptCheckpoint if it is gone or is not what was written."""
-        name = paths.manifest_name(attempt)
+        promise = self.stored(attempt)
+        if promise is None:
+            raise CorruptCheckpoint(f"{paths.manifest_name(attempt)} is missing, but its receipt is there")
+        return promise
+
+    def stored(self, attempt: EpochId) -> Promise | None:
+        """Its promise; None if it was taken back since ``look``."""
         try:
-            return records.load(self.storage, Promise, name, self.job)
-        except FileNotFoundError as error:
-            raise CorruptCheckpoint(f"{name} is missing, but its receipt is there") from error
+            return records.load(self.storage, Promise, paths.manifest_name(attempt), self.job)
+        except FileNotFoundError:
+            return None
 
     def promise(self, promise: Promise) -> None:
         """Durable on return."""
         records.publish(self.storage, promise)
         self._promises.append(promise.id)
+
+    def withdraw(self, promise: Promise) -> None:
+        """Take a promise back that Spark has not decided and never will."""
+        self.storage.delete(promise.name)
+        self._promises = [attempt for attempt in self._promises if attempt != promise.id]
 
     def receipt(self, promise: Promise, outcomes: Sequence[Outcome]) -> None:
         """All of ``promise`` is committed. A receipt that another driver wrote says the same."""

@@ -31,8 +31,13 @@ class ExactlyOnceQuery:
     ) -> None:
         self.query, self.name, self.notices = query, name, notices
         self._batch, self._finaliser = batch, finaliser
-        finaliser.start(stop=query.stop)
+        finaliser.start(stop=query.stop, reported=self._reported)
         threading.Thread(target=self._watch, name="kafka-eos-watch", daemon=True).start()
+
+    def _reported(self) -> int | None:
+        """The last batch that this run of the query has finished: Spark reports one after it has decided it."""
+        progress = self.query._jsq.lastProgress()
+        return None if progress is None else int(progress.batchId())
 
     def _watch(self) -> None:
         """Tell the finaliser when the query is over, however it ended."""

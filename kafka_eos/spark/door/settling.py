@@ -2,8 +2,9 @@
 
 The same steps while the query runs and when a driver starts again, so there is one recovery and no special case.
 
-Rule: a promise is committed only if ``commits/<batch>`` exists, or if some of it is committed already, which proves
-that it existed. A transaction that no decided promise names is aborted, never left to its timeout.
+Rule: a promise is committed only if ``commits/<batch>`` exists and can be no other driver's (``protocol.batches``), or
+if some of the promise is committed already, which proves both. A transaction that no promise names which may be
+decided is aborted, never left to its timeout.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.coordinator import term as terms
 from kafka_eos.coordinator.commits import Finisher
 from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import CommittableLost, ConfigError, Fatal, Fenced, RestartFromCheckpoint
+from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fatal, Fenced, RestartFromCheckpoint
 from kafka_eos.failpoints import hit
-from kafka_eos.ids import EpochId, Term
+from kafka_eos.ids import Term
 from kafka_eos.interfaces import JobContext, Standing
-from kafka_eos.protocol.commit import Commit, Revoke, authorize
+from kafka_eos.protocol.batches import Attempt, owner
+from kafka_eos.protocol.commit import Commit, Revoke, authorize, undecidable
 from kafka_eos.spark.door.hadoop import OURS, Decisions
 from kafka_eos.spark.door.ledger import Ledger, Promise
 
@@ -51,11 +53,45 @@ class Settling:
     def decided(self, batch: int) -> bool:
         return self.patience.until_answered("read Spark's commits", lambda: self.decisions.has(batch))
 
+    def finish_decided(self, batch: int) -> None:
+        """Make visible the attempt that Spark's decision of ``batch`` belongs to; there is a promise, and no receipt.
+
+        Raises Fatal if the decision may belong to one of several attempts.
+        """
+        promises = self.promises(batch)
+        if not promises:
+            raise CorruptCheckpoint(f"batch {batch} of {self.checkpoint} is decided, and no promise for it is stored")
+        if len(promises) > 1:
+            probed = [Attempt(promise.id.term, self.is_visible(promise)) for promise in promises]
+            chosen = owner(probed)
+            if chosen is None:
+                raise unclear(self.checkpoint, promises, visible=any(attempt.visible for attempt in probed))
+            promises = [promise for promise in promises if promise.id.term == chosen]
+        for promise in promises:
+            self.finish(promise)
+
+    def promises(self, batch: int) -> list[Promise]:
+        """Those for ``batch`` that nobody has taken back."""
+        found = (self.ledger.stored(attempt) for attempt in self.ledger.attempts(batch))
+        return [promise for promise in found if promise is not None]
+
+    def is_visible(self, promise: Promise) -> bool:
+        """Whether some of it is committed: nothing is before a decision, so that proves that there was one."""
+        probes = self._finisher(promise).probe(promise.committables)
+        committed = any(probe.standing is Standing.COMMITTED for probe in probes)
+        if not committed and (doubt := undecidable(probes)):
+            raise Fatal(
+                f"whether a part of batch {promise.batch} (term {promise.term}) is visible cannot be told: {doubt}. If "
+                f"nothing of it is visible, delete {self.checkpoint}/{OURS}/{promise.name} and start again: Spark "
+                "replays the batch."
+            )
+        return committed
+
     def finish(self, promise: Promise) -> None:
         """Make a decided batch visible and write its receipt. Raises CommittableLost if that is impossible."""
         self.check_term()
         hit("door.decided")
-        finisher = Finisher(self.ledger.storage, {promise.scope: self.committer}, self.patience)
+        finisher = self._finisher(promise)
         decision = authorize(promise.id, finisher.probe(promise.committables), COMMIT_MARGIN)
         if not isinstance(decision, Commit):
             raise CommittableLost(self._lost(promise, decision.reason, visible=not isinstance(decision, Revoke)))
@@ -65,6 +101,25 @@ class Settling:
             raise CommittableLost(self._lost(promise, str(error), visible=True)) from error
         self.patience.until_answered("write the receipt", lambda: self.ledger.receipt(promise, outcomes))
         self.patience.until_answered("forget old batches", lambda: self.ledger.prune(promise.batch))
+
+    def withdraw(self, promise: Promise) -> None:
+        """Take a promise back: its driver's Spark decides it no more, and has not."""
+        self.patience.until_answered("take a promise back", lambda: self.ledger.withdraw(promise))
+
+    def leave(self) -> None:
+        """Spark has ended: abort whatever it did not decide.
+
+        What another driver promised for a batch that is decided and not settled stays for the next start.
+        """
+        self.check_term()
+        newest = self.newest()
+        unsettled = newest is not None and newest not in self.ledger.settled()
+        kept = [promise.ids for promise in self.promises(newest)] if newest is not None and unsettled else []
+        self.abort_others(frozenset().union(*kept))
+
+    def newest(self) -> int | None:
+        """The last batch in Spark's commits."""
+        return self.patience.until_answered("read Spark's commits", self.decisions.newest)
 
     def abort_others(self, kept: Collection[str] = ()) -> None:
         """Abort every open transaction of the query that is not ``kept``: task attempts that Spark gave up."""
@@ -80,6 +135,9 @@ class Settling:
     def check_term(self) -> None:
         """Fenced if another driver has taken over the query."""
         self.patience.until_answered("read terms", lambda: terms.check(self.ledger.storage, self.ctx.term))
+
+    def _finisher(self, promise: Promise) -> Finisher:
+        return Finisher(self.ledger.storage, {promise.scope: self.committer}, self.patience)
 
     def _lost(self, promise: Promise, reason: str, *, visible: bool) -> str:
         advice = (
@@ -105,58 +163,92 @@ def claimed(ledger: Ledger, committer: KafkaCommitter) -> Term:
     return term
 
 
-def recover(settling: Settling, *, adopt: bool) -> int | None:
-    """Before the query starts: finish what Spark decided, abort all the rest. Returns the last decided batch.
+@dataclass(frozen=True)
+class Recovered:
+    """Where a driver begins."""
 
+    newest: int | None
+    """The last batch that Spark had decided; it is settled, or adopted. None: there is none."""
+    undecided: int | None = None
+    """A batch that an earlier driver promised, and whose Spark may decide it yet."""
+
+
+def recover(settling: Settling, *, adopt: bool, alone: bool) -> Recovered:
+    """Before the query starts: finish what Spark decided, abort what nobody can decide any more.
+
+    ``alone``: no earlier driver's Spark lives. Otherwise what such a driver promised last stays prepared: it may have
+    looked at its term before this driver claimed the query, and its Spark writes the decision after that look.
     Raises ConfigError if Spark decided a batch that the door knows nothing of, unless told to ``adopt`` it.
     """
-    ledger = settling.ledger
     hit("recovery.claimed")
-    newest = settling.patience.until_answered("read Spark's commits", settling.decisions.newest)
+    newest = settling.newest()
     if newest is not None:
-        _finish_decided(settling, newest, adopt=adopt)
-    for attempt in ledger.after(-1 if newest is None else newest):
-        if not ledger.settled(attempt) and _was_decided(settling, attempt):
-            settling.finish(ledger.load(attempt))
+        _finish_newest(settling, newest, adopt=adopt)
+    open_promises = _undecided(settling, newest)
+    if alone:
+        for promise in open_promises:
+            settling.withdraw(promise)
+        open_promises = []
     hit("recovery.committed")
-    settling.patience.until_answered("abort orphans", lambda: settling.committer.abort_orphans(settling.ctx))
+    kept = frozenset[str]().union(*(promise.ids for promise in open_promises))
+    settling.patience.until_answered("abort orphans", lambda: settling.committer.abort_orphans(settling.ctx, kept))
     hit("recovery.aborted")
-    if settling.patience.until_answered("read Spark's commits", settling.decisions.newest) != newest:
-        raise Fenced("Spark decided a batch while its transactions were being aborted: another driver runs this query")
-    return newest
+    return Recovered(newest, max((promise.batch for promise in open_promises), default=None))
 
 
-def _finish_decided(settling: Settling, newest: int, *, adopt: bool) -> None:
-    """Only the newest can be unfinished: a batch begins when the one before it is finalised."""
-    attempt = settling.ledger.newest(newest)
-    if attempt is None:
-        if not adopt:
-            raise ConfigError(
-                f"Spark committed batch {newest} in {settling.checkpoint}, and kafka-eos has no record of its output. "
-                "If another sink wrote it (the plain Kafka sink, say), pass adopt=True once to go on after it; "
-                "that sink's duplicates stay. If the directory kafka_eos was lost, restore it."
-            )
+def _finish_newest(settling: Settling, newest: int, *, adopt: bool) -> None:
+    """Only the newest can be unfinished: a batch begins when the one before it is settled."""
+    ledger = settling.ledger
+    if ledger.attempts(newest):
+        if newest not in ledger.settled():
+            settling.finish_decided(newest)
+    elif not adopt:
+        raise ConfigError(
+            f"Spark committed batch {newest} in {settling.checkpoint}, and kafka-eos has no record of its output. "
+            "If another sink wrote it (the plain Kafka sink, say), pass adopt=True once to go on after it; "
+            "that sink's duplicates stay. If the directory kafka_eos was lost, restore it."
+        )
+    else:
         log.warning("adopting batch %d, written by another sink: nothing is known about its output", newest)
-    elif not settling.ledger.settled(attempt):
-        settling.finish(settling.ledger.load(attempt))
 
 
-def _was_decided(settling: Settling, attempt: EpochId) -> bool:
-    """Whether a batch without ``commits/<batch>`` was decided all the same, and that file lost since.
+def _undecided(settling: Settling, newest: int | None) -> list[Promise]:
+    """What is promised for batches after ``newest``, but for those whose decision was lost: they are finished here."""
+    ledger, found = settling.ledger, []
+    for batch in ledger.batches_after(-1 if newest is None else newest):
+        if batch in ledger.settled():
+            continue
+        promises = settling.promises(batch)
+        if any(settling.is_visible(promise) for promise in promises):
+            settling.finish_decided(batch)
+        else:
+            found += promises
+    return found
 
-    Nothing is committed before a decision, so one committed transaction proves that there was one.
-    """
-    promise = settling.ledger.load(attempt)
-    finisher = Finisher(settling.ledger.storage, {promise.scope: settling.committer}, settling.patience)
-    try:
-        probes = finisher.probe(promise.committables)
-    except Fatal as error:
-        raise Fatal(
-            f"Spark's commits do not hold batch {promise.batch}, and whether a part of it is visible cannot be told: "
-            f"{error} If nothing of it is visible, delete {settling.checkpoint}/{OURS}/{promise.name} and start "
-            "again: Spark replays the batch."
-        ) from error
-    return any(probe.standing is Standing.COMMITTED for probe in probes)
+
+def unclear(checkpoint: str, promises: Collection[Promise], *, visible: bool) -> Fatal:
+    """A batch is decided, and several drivers promised it."""
+    batch = max(promise.batch for promise in promises)
+    held = ", ".join(str(promise.term) for promise in promises)
+    advice = (
+        "Parts of more than one are visible: compare the output with the input of the batch before going on."
+        if visible
+        else f"Nothing of the batch is visible. Make sure that no other driver of this query runs, delete {checkpoint}/"
+        f"commits/{batch}, and start the query again: Spark replays the batch."
+    )
+    return Fatal(
+        f"Spark decided batch {batch}, for which the drivers of terms {held} had each prepared an attempt, and nobody "
+        f"can tell to which of them Spark's state belongs. {advice}"
+    )
+
+
+def replaced(batch: int, checkpoint: str) -> Fenced:
+    """Spark begins ``batch``, and another driver has decided it, or decided the one before it unseen."""
+    return Fenced(
+        f"Spark begins batch {batch}, but another driver has decided it, or decided the batch before it while this one "
+        f"took over: two drivers run the query of {checkpoint}. Nothing was written. Start one of them again: it "
+        "finishes what was decided."
+    )
 
 
 def outlived(checkpoint: str, batch: int, visible: int) -> Fatal:

@@ -14,23 +14,24 @@ from typing import TYPE_CHECKING, Any, Final
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
-from kafka_eos.connectors.kafka.limits import check_topic, check_transactions, transaction_timeout_ms
+from kafka_eos.connectors.kafka.limits import Demands, check_topic, check_transactions, transaction_timeout_ms
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
 from kafka_eos.connectors.kafka.sink import milliseconds, topic_name
 from kafka_eos.coordinator.lock import job_lock
 from kafka_eos.errors import ConfigError
+from kafka_eos.failpoints import hit
 from kafka_eos.ids import Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.spark.door.batch import Batch
 from kafka_eos.spark.door.columns import projected
 from kafka_eos.spark.door.finaliser import Finaliser
-from kafka_eos.spark.door.hadoop import OURS, local_path, opened
+from kafka_eos.spark.door.hadoop import OURS, local_path, only_jvm, opened
 from kafka_eos.spark.door.ledger import Ledger
 from kafka_eos.spark.door.query import ExactlyOnceQuery
-from kafka_eos.spark.door.settling import Settling, claimed, log, recover
+from kafka_eos.spark.door.settling import COMMIT_MARGIN, Recovered, Settling, claimed, log, recover
 from kafka_eos.spark.door.task import Assignment
-from kafka_eos.spark.session import check, refuse_mixed_attempts
+from kafka_eos.spark.session import check, check_python, refuse_mixed_attempts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,11 +73,12 @@ def exactly_once_kafka(
     _check(df, checkpoint, trigger)
     rows = projected(df, None if topic is None else topic_name(topic))
     where = cluster(bootstrap_servers, checked(config), JobContext(name or _NAME, Term(0), {}))
+    check_python(df.sparkSession)
     notices, timeout_ms = _limits(where, topic, milliseconds(transaction_timeout))
     with ExitStack() as opening:
-        settling, newest = _settled(df.sparkSession, opening, str(checkpoint), name or _NAME, where, adopt)
+        settling, recovered = _settled(df.sparkSession, opening, str(checkpoint), name or _NAME, where, adopt)
         job, term = settling.ctx.job, settling.ctx.term.n
-        finaliser = Finaliser(settling, newest, opening.pop_all().close)
+        finaliser = Finaliser(settling, recovered, opening.pop_all().close)
     batch = Batch(lambda n: Assignment(job, term, n, where, timeout_ms, topic), settling, finaliser)
     writer = rows.writeStream.foreachBatch(batch).outputMode(output_mode).queryName(name or job)
     writer = writer.option("checkpointLocation", str(checkpoint))
@@ -105,7 +107,7 @@ def _limits(where: Cluster, topic: str | None, wanted: int | None) -> tuple[tupl
     """What is worth knowing about topic and transactions, and the transaction timeout in milliseconds."""
     with Coordinators(where) as rpc:
         notices = [] if topic is None else check_topic(rpc, topic)
-        notices += check_transactions(rpc, wanted)
+        notices += check_transactions(rpc, wanted, Demands(margin=int(COMMIT_MARGIN * 1000)))
         for notice in notices:
             log.info("%s", notice)
         return tuple(notices), transaction_timeout_ms(rpc, wanted)
@@ -113,12 +115,13 @@ def _limits(where: Cluster, topic: str | None, wanted: int | None) -> tuple[tupl
 
 def _settled(
     spark: SparkSession, opening: ExitStack, checkpoint: str, name: str, where: Cluster, adopt: bool
-) -> tuple[Settling, int | None]:
+) -> tuple[Settling, Recovered]:
     """Everything that earlier drivers left is ended; this one owns the query. What it holds goes to ``opening``."""
     local = local_path(spark, checkpoint)
     storage, decisions = opened(spark, checkpoint, local)
     if local is not None:
         opening.enter_context(job_lock(local / OURS / paths.LOCK, name))
+        opening.enter_context(only_jvm(spark, local / OURS / paths.JVM_LOCK, name))
         LocalStorage(local / OURS).tidy()
     ledger = Ledger(storage, name)
     first = JobContext(ledger.job, Term(0), {})
@@ -128,6 +131,7 @@ def _settled(
     committer = KafkaCommitter(where, ctx)
     opening.callback(committer.close)
     settling = Settling(ctx, ledger, decisions, committer, checkpoint)
-    newest = recover(settling, adopt=adopt)
-    log.info("query %s: term %s begins after batch %s", ctx.job, term, newest)
-    return settling, newest
+    recovered = recover(settling, adopt=adopt, alone=local is not None)
+    hit("door.recovered")
+    log.info("query %s: term %s begins after batch %s", ctx.job, term, recovered.newest)
+    return settling, recovered

@@ -42,13 +42,13 @@ pipeline = Pipeline(
     restart_backoff_initial=0.05,
 )
 (
-    pipeline.source("rows", ListSource([Row(n) for n in range(60_000)], splits=4))
-    .key_by(lambda row: row.id % 40, "by-key", values=Row)
+    pipeline.source(ListSource([Row(n) for n in range(60_000)], splits=4), name="rows")
+    .key_by(lambda row: row.id % 40, name="by-key", values=Row)
     .fold(
-        "count",
+        name="count",
         init=lambda: Count(-1, 0),
         step=lambda count, row: Count(row.id, count.seen + 1),
         emit=slowly,
     )
-    .sink("counts", FileSink(os.environ["TEST_FILES"], value=Count))
+    .sink(FileSink(os.environ["TEST_FILES"], value=Count), name="counts")
 )

@@ -84,17 +84,19 @@ pipeline = Pipeline(
     batch_size=50,
     restart_backoff_initial=0.05,
 )
-shop = pipeline.source("shop", KafkaSource(os.environ["TEST_INPUT"], value=Payment, config=SECRETS))
-web = pipeline.source("web", KafkaSource(os.environ["TEST_INPUT_2"], value=Payment, config=SECRETS))
+shop = pipeline.source(KafkaSource(os.environ["TEST_INPUT"], value=Payment, config=SECRETS), name="shop")
+web = pipeline.source(KafkaSource(os.environ["TEST_INPUT_2"], value=Payment, config=SECRETS), name="web")
 baskets = (
     shop.flat_map(items, name="shop-items")
     .map(marked("shop"), name="from-shop")
     .union(web.flat_map(items, name="web-items").map(marked("web"), name="from-web"), name="all")
     .key_by(lambda item: item.account, values=Item)
-    .process("fill", Fill)
+    .process(Fill, name="fill")
 )
-baskets.sink("to-kafka", KafkaSink(os.environ["TEST_OUTPUT"], value=Basket, key=lambda b: b.account, config=SECRETS))
-baskets.sink("to-files", FileSink(os.environ["TEST_FILES"], value=Basket))
+baskets.sink(
+    KafkaSink(os.environ["TEST_OUTPUT"], value=Basket, key=lambda b: b.account, config=SECRETS), name="to-kafka"
+)
+baskets.sink(FileSink(os.environ["TEST_FILES"], value=Basket), name="to-files")
 
 if __name__ == "__main__":
     pipeline.run()

@@ -61,19 +61,19 @@ pipeline = Pipeline(
 )
 (
     pipeline.source(
-        "payments",
         KafkaSource(
             os.environ["TEST_INPUT"],
             value=Payment,
             start=datetime.fromisoformat(START) if START[0].isdigit() else START,
         ),
+        name="payments",
         on_error=dead_letter(LETTERS) if LETTERS else "stop",
     )
     .map(checked, name="checked")
     .filter(lambda payment: payment.amount > 0)
     .key_by(lambda payment: payment.account)
-    .fold("total", init=lambda: Total("", 0, -1), step=add, emit=emitted)
-    .sink("to-kafka", KafkaSink(os.environ["TEST_OUTPUT"], value=Total, key=lambda total: total.account))
+    .fold(name="total", init=lambda: Total("", 0, -1), step=add, emit=emitted)
+    .sink(KafkaSink(os.environ["TEST_OUTPUT"], value=Total, key=lambda total: total.account), name="to-kafka")
 )
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ class Count(ProcessFunction[str, Payment, Payment]):
 
 
 def body(payments: Stream[Payment]) -> tuple[Stream[Payment], Stream[Payment]]:
-    counted = payments.key_by(lambda p: p.account).process("count", Count)
+    counted = payments.key_by(lambda p: p.account).process(Count, name="count")
     return counted.filter(lambda p: p.seen < ROUNDS), counted.filter(lambda p: p.seen == ROUNDS)
 
 
@@ -53,11 +53,11 @@ pipeline = Pipeline(
     restart_backoff_initial=0.05,
 )
 (
-    pipeline.source("payments", KafkaSource(os.environ["TEST_INPUT"], value=Payment))
+    pipeline.source(KafkaSource(os.environ["TEST_INPUT"], value=Payment), name="payments")
     .filter(lambda p: p.amount > 0)
-    .iterate("rounds", body)
+    .iterate(body, name="rounds")
     .map(lambda p: Visit(p.account, p.amount, p.id))
-    .sink("to-kafka", KafkaSink(os.environ["TEST_OUTPUT"], value=Visit, key=lambda v: v.account))
+    .sink(KafkaSink(os.environ["TEST_OUTPUT"], value=Visit, key=lambda v: v.account), name="to-kafka")
 )
 
 if __name__ == "__main__":

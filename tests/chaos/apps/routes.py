@@ -95,54 +95,54 @@ def twice(item: Item) -> Iterable[Item]:
 def fan_out(payments: Stream[Payment]) -> Stream[Any]:
     """flat_map before key_by, and again."""
     once = payments.flat_map(items, name="items").key_by(lambda item: item.account, name="first", values=Item)
-    again = once.fold("passed", init=nothing, step=counted, emit=shown, state=Total).map(
+    again = once.fold(name="passed", init=nothing, step=counted, emit=shown, state=Total).map(
         lambda total: Item(total.account, total.id, total.number), name="item"
     )
     second = again.flat_map(twice, name="twice").key_by(lambda item: item.account, name="second", values=Item)
-    return second.fold("total", init=nothing, step=counted, emit=shown, state=Total)
+    return second.fold(name="total", init=nothing, step=counted, emit=shown, state=Total)
 
 
 def once(payments: Stream[Payment]) -> Stream[Any]:
     """flat_map before key_by: items of one payment go to several subtasks."""
     keyed = payments.flat_map(items, name="items").key_by(lambda item: item.account, values=Item)
-    return keyed.fold("total", init=nothing, step=counted, emit=shown, state=Total)
+    return keyed.fold(name="total", init=nothing, step=counted, emit=shown, state=Total)
 
 
 def stages(payments: Stream[Payment]) -> Stream[Any]:
     """Two exchanges in a row, state behind each."""
     single = payments.map(lambda p: Item(p.account, p.id, 0), name="single")
     first = single.key_by(lambda item: item.account, name="first", values=Item)
-    totals = first.fold("total", init=nothing, step=counted, emit=shown, state=Total)
+    totals = first.fold(name="total", init=nothing, step=counted, emit=shown, state=Total)
     second = totals.key_by(branch_of, name="second", values=Total)
-    return second.fold("branch", init=lambda: Branch("", 0, 0), step=by_branch, emit=shown, state=Branch)
+    return second.fold(name="branch", init=lambda: Branch("", 0, 0), step=by_branch, emit=shown, state=Branch)
 
 
 def letters(payments: Stream[Payment]) -> Stream[Any]:
     """The fold behind the exchange refuses some records."""
     keyed = payments.map(lambda p: Item(p.account, p.id, 0), name="single").key_by(lambda i: i.account, values=Item)
-    return keyed.fold("total", init=nothing, step=refusing, emit=shown, state=Total)
+    return keyed.fold(name="total", init=nothing, step=refusing, emit=shown, state=Total)
 
 
 def spread(payments: Stream[Payment]) -> Stream[Any]:
     """Without keys, so without state."""
-    return payments.rebalance("spread", values=Payment).map(lambda p: Item(p.account, p.id, 0), name="single")
+    return payments.rebalance(name="spread", values=Payment).map(lambda p: Item(p.account, p.id, 0), name="single")
 
 
 def everywhere(payments: Stream[Payment]) -> Stream[Any]:
-    return payments.broadcast("everywhere", values=Payment).map(lambda p: Item(p.account, p.id, 0), name="single")
+    return payments.broadcast(name="everywhere", values=Payment).map(lambda p: Item(p.account, p.id, 0), name="single")
 
 
 def diamond(payments: Stream[Payment]) -> Stream[Any]:
     """One way changes subtasks and the other does not, and then they meet: item 0 goes over, the others stay."""
-    over = payments.rebalance("over", values=Payment).map(lambda p: Item(p.account, p.id, 0), name="went-over")
+    over = payments.rebalance(name="over", values=Payment).map(lambda p: Item(p.account, p.id, 0), name="went-over")
     return over.union(payments.flat_map(numbered, name="stayed"), name="both").map(after, name="after")
 
 
 def keyed_diamond(payments: Stream[Payment]) -> Stream[Any]:
     """The same behind state: what stays is where its key is."""
     keyed = payments.map(lambda p: Item(p.account, p.id, 0), name="single").key_by(lambda i: i.account, values=Item)
-    totals = keyed.fold("total", init=nothing, step=counted, emit=shown, state=Total)
-    over = totals.rebalance("over", values=Total)
+    totals = keyed.fold(name="total", init=nothing, step=counted, emit=shown, state=Total)
+    over = totals.rebalance(name="over", values=Total)
     return over.union(totals.map(stayed, name="stayed"), name="both").map(after, name="after")
 
 
@@ -161,12 +161,12 @@ def after(row: Any) -> Any:
 
 def apart(payments: Stream[Payment]) -> Stream[Any]:
     """Two parts that have nothing to do with each other; the other one reads the input once more, as number 1."""
-    again = pipeline.source("again", KafkaSource(os.environ["TEST_INPUT"], value=Payment))
+    again = pipeline.source(KafkaSource(os.environ["TEST_INPUT"], value=Payment), name="again")
     other = again.map(lambda p: Item(p.account, p.id, 1), name="other").key_by(lambda i: i.account, values=Item)
-    more = other.fold("more", init=nothing, step=counted, emit=shown, state=Total).map(after, name="after-more")
-    more.sink("more-to-kafka", KafkaSink(os.environ["TEST_OUTPUT"], value=Total, key=lambda row: row.account))
+    more = other.fold(name="more", init=nothing, step=counted, emit=shown, state=Total).map(after, name="after-more")
+    more.sink(KafkaSink(os.environ["TEST_OUTPUT"], value=Total, key=lambda row: row.account), name="more-to-kafka")
     keyed = payments.map(lambda p: Item(p.account, p.id, 0), name="single").key_by(lambda i: i.account, values=Item)
-    return keyed.fold("total", init=nothing, step=counted, emit=shown, state=Total).map(after, name="after")
+    return keyed.fold(name="total", init=nothing, step=counted, emit=shown, state=Total).map(after, name="after")
 
 
 def straight(payments: Stream[Payment]) -> Stream[Any]:
@@ -182,8 +182,8 @@ pipeline = Pipeline(
     restart_backoff_initial=0.05,
 )
 payments = pipeline.source(
-    "payments",
     KafkaSource(os.environ["TEST_INPUT"], value=Payment),
+    name="payments",
     on_error=dead_letter(LETTERS) if LETTERS else "stop",
 ).map(slowly, name="slowly")
 routes: dict[str, tuple[Callable[[Stream[Payment]], Stream[Any]], type]] = {
@@ -200,8 +200,8 @@ routes: dict[str, tuple[Callable[[Stream[Payment]], Stream[Any]], type]] = {
 }
 route, tp = routes[os.environ["TEST_ROUTE"]]
 route(payments).sink(
-    "to-kafka",
     KafkaSink(os.environ["TEST_OUTPUT"], value=tp, key=lambda row: getattr(row, "account", None) or row.branch),
+    name="to-kafka",
 )
 
 if __name__ == "__main__":

@@ -29,12 +29,12 @@ pipeline = Pipeline(
     restart_backoff_initial=0.05,
 )
 paid = (
-    pipeline.source("payments", KafkaSource(os.environ["TEST_INPUT"], value=Payment))
+    pipeline.source(KafkaSource(os.environ["TEST_INPUT"], value=Payment), name="payments")
     .map(slowly)
     .filter(lambda payment: payment.amount > 0)
 )
-paid.sink("to-kafka", KafkaSink(os.environ["TEST_OUTPUT"], value=Payment, key=lambda payment: payment.account))
-paid.sink("to-files", FileSink(os.environ["TEST_FILES"], value=Payment))
+paid.sink(KafkaSink(os.environ["TEST_OUTPUT"], value=Payment, key=lambda payment: payment.account), name="to-kafka")
+paid.sink(FileSink(os.environ["TEST_FILES"], value=Payment), name="to-files")
 
 if __name__ == "__main__":
     pipeline.run()

@@ -46,18 +46,18 @@ pipeline = Pipeline(
     restart_backoff_initial=0.05,
 )
 sums = (
-    pipeline.source("payments", KafkaSource(os.environ["TEST_INPUT"], value=Payment))
+    pipeline.source(KafkaSource(os.environ["TEST_INPUT"], value=Payment), name="payments")
     .map(slowly, name="slowly")
     .key_by(account)
     .fold(
-        "sum",
+        name="sum",
         init=lambda: Sum(0, 0),
         step=lambda acc, payment: Sum(acc.count + 1, acc.total + payment.amount),
         merge=lambda one, other: Sum(one.count + other.count, one.total + other.total),
         emit=lambda key, acc: Shown(key, acc.count, acc.total),
     )
 )
-sums.sink("to-kafka", KafkaSink(os.environ["TEST_OUTPUT"], value=Shown, key=lambda shown: shown.account))
+sums.sink(KafkaSink(os.environ["TEST_OUTPUT"], value=Shown, key=lambda shown: shown.account), name="to-kafka")
 
 if __name__ == "__main__":
     pipeline.run()

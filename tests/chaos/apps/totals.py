@@ -3,7 +3,6 @@
 Topics and directories come from the environment, so that every test has its own.
 """
 
-import json
 import os
 import time
 
@@ -29,7 +28,6 @@ class Total(msgspec.Struct):
 PAUSE = float(os.environ.get("TEST_PAUSE", "0.0002"))
 AFTER = float(os.environ.get("TEST_PAUSE_AFTER", "0"))
 """Seconds a row behind the exchange: what is slow there keeps rows under way."""
-SECURITY = json.loads(os.environ.get("TEST_SECURITY", "{}"))
 """librdkafka's settings of a broker that wants them."""
 
 
@@ -56,16 +54,14 @@ pipeline = Pipeline(
     state_backend=os.environ.get("TEST_BACKEND", "rocksdb"),
 )
 totals = (
-    pipeline.source("payments", KafkaSource(os.environ["TEST_INPUT"], value=Payment, config=SECURITY))
+    pipeline.source(KafkaSource(os.environ["TEST_INPUT"], value=Payment), name="payments")
     .map(slowly)
     .filter(lambda payment: payment.amount > 0)
     .key_by(lambda payment: payment.account, local="TEST_LOCAL" in os.environ)
-    .fold("total", init=lambda: Total("", 0, -1), step=add, emit=emitted)
+    .fold(name="total", init=lambda: Total("", 0, -1), step=add, emit=emitted)
 )
-totals.sink(
-    "to-kafka", KafkaSink(os.environ["TEST_OUTPUT"], value=Total, key=lambda total: total.account, config=SECURITY)
-)
-totals.sink("to-files", FileSink(os.environ["TEST_FILES"], value=Total))
+totals.sink(KafkaSink(os.environ["TEST_OUTPUT"], value=Total, key=lambda total: total.account), name="to-kafka")
+totals.sink(FileSink(os.environ["TEST_FILES"], value=Total), name="to-files")
 
 if __name__ == "__main__":
     pipeline.run()

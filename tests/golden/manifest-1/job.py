@@ -48,19 +48,19 @@ pipeline = Pipeline(
     batch_size=20,
     state_backend=os.environ["TEST_BACKEND"],
 )
-payments = pipeline.source("payments", KafkaSource(os.environ["TEST_INPUT"], value=Payment)).key_by(
+payments = pipeline.source(KafkaSource(os.environ["TEST_INPUT"], value=Payment), name="payments").key_by(
     lambda payment: payment.account, name="by-account"
 )
 payments.fold(
-    "total",
+    name="total",
     init=lambda: Total(0, -1),
     step=lambda total, payment: Total(total.total + payment.amount, payment.id),
-).sink("totals", FileSink(os.environ["TEST_FILES"] + "/totals"))
-payments.process("seen", Seen).sink("counts", FileSink(os.environ["TEST_FILES"] + "/counts"))
+).sink(FileSink(os.environ["TEST_FILES"] + "/totals"), name="totals")
+payments.process(Seen, name="seen").sink(FileSink(os.environ["TEST_FILES"] + "/counts"), name="counts")
 (
-    pipeline.source("again", KafkaSource(os.environ["TEST_INPUT"], value=Payment))
+    pipeline.source(KafkaSource(os.environ["TEST_INPUT"], value=Payment), name="again")
     .map(lambda payment: Largest(account=payment.account, amount=payment.amount), name="amounts")
     .key_by(lambda amount: amount.account, name="by-account-too")
-    .reduce("largest", lambda a, b: a if a.amount >= b.amount else b, state=Largest)
-    .sink("amounts-out", FileSink(os.environ["TEST_FILES"] + "/amounts", value=Largest))
+    .reduce(lambda a, b: a if a.amount >= b.amount else b, name="largest", state=Largest)
+    .sink(FileSink(os.environ["TEST_FILES"] + "/amounts", value=Largest), name="amounts-out")
 )

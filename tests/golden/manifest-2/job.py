@@ -45,8 +45,8 @@ pipeline = Pipeline(
     batch_size=10,
 )
 (
-    pipeline.source("payments", KafkaSource(os.environ["TEST_INPUT"], value=Payment))
+    pipeline.source(KafkaSource(os.environ["TEST_INPUT"], value=Payment), name="payments")
     .key_by(lambda payment: payment.account, name="by-account", values=Payment)
-    .process("seen", Seen)
-    .sink("ids", FileSink(os.environ["TEST_FILES"]))
+    .process(Seen, name="seen")
+    .sink(FileSink(os.environ["TEST_FILES"]), name="ids")
 )

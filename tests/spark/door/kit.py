@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -30,26 +29,18 @@ from kafka_eos.ids import Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.spark import ExactlyOnceQuery, exactly_once_kafka
 from tests.spark.door import driver
+from tests.waiting import PATIENCE, eventually
 
 USERS = 6
 ROWS = 100
 """Of ``driver.PER_BATCH`` each: three batches."""
 
 
-def eventually(holds: Callable[[], Any], what: str, seconds: float = 90.0) -> Any:
-    """The first true answer of ``holds``."""
-    deadline = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.02)
-    return found
-
-
 def feed(bootstrap: str, topic: str, ids: range) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     for n in ids:
         producer.produce(topic, str(n), f"u{n % USERS}")
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE) == 0
 
 
 def messages(bootstrap: str, topic: str) -> list[Any]:
@@ -127,10 +118,14 @@ class Totals:
         )
 
     def stopped_at(self, failpoint: str, checkpoint: str | None = None) -> subprocess.Popen[bytes]:
-        """A driver that stops there, and goes on at SIGCONT; its JVM does not stop."""
-        process = self.launch(f"{failpoint}=stop@2", checkpoint)
+        """A driver that stops there in its second batch, and goes on at SIGCONT; its JVM does not stop."""
+        return self.stopped(f"{failpoint}=stop@2", checkpoint)
+
+    def stopped(self, script: str, checkpoint: str | None = None) -> subprocess.Popen[bytes]:
+        """A driver that stops at the next failpoint of ``script``, which a test gives to all its drivers."""
+        process = self.launch(script, checkpoint)
         status = Path(f"/proc/{process.pid}/stat")
-        eventually(lambda: status.read_text().rpartition(")")[2].split()[0] in "TZ", "the driver stops", 240.0)
+        eventually(lambda: status.read_text().rpartition(")")[2].split()[0] in "TZ", "the driver stops")
         assert process.poll() is None, self.tail()
         return process
 
@@ -184,6 +179,9 @@ class Totals:
         """The newest batch in Spark's commit log."""
         return max(int(path.name) for path in self.commits.iterdir() if path.name.isdecimal())
 
+    def is_decided(self, batch: int) -> bool:
+        return (self.commits / str(batch)).exists()
+
     def forget(self, batch: int) -> None:
         """Delete Spark's decision."""
         (self.commits / str(batch)).unlink()
@@ -235,7 +233,7 @@ class Totals:
         return name
 
 
-def ended(process: subprocess.Popen[bytes], seconds: float = 120.0) -> None:
+def ended(process: subprocess.Popen[bytes], seconds: float = PATIENCE) -> None:
     """Wait for the driver, then end what is left of its group: the host has crashed."""
     try:
         process.wait(seconds)

@@ -29,6 +29,7 @@ AGAIN = (
     ("door.collected", "recovery.claimed"),
     ("manifest.synced", "recovery.aborted"),
     ("door.promised", "recovery.committed"),
+    ("door.promised", "door.decided"),  # of the same batch: two promises, one decision
     ("door.returned", "recovery.committed"),
     ("door.decided", "recovery.claimed"),
     ("door.decided", "commit.between"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from kafka_eos.errors import ConfigError
 from kafka_eos.spark import exactly_once_kafka
 from kafka_eos.spark.door.batch import Batch
 from kafka_eos.spark.door.finaliser import Finaliser
-from kafka_eos.spark.door.settling import Settling
+from kafka_eos.spark.door.settling import Recovered, Settling
 from kafka_eos.spark.door.task import Assignment
 
 
@@ -41,6 +42,14 @@ def speculation(spark: Any) -> Iterator[None]:
     conf.remove("spark.speculation")
 
 
+@pytest.fixture
+def other_python(spark: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The interpreter that this environment was made from: it has none of its packages."""
+    bare = str(Path(sys.base_prefix) / "bin" / "python3")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", bare)
+    return bare
+
+
 def test_speculation(start: Any, rows: Any, speculation: None) -> None:
     with pytest.raises(ConfigError, match=r"Set spark\.speculation=false"):
         start(rows)
@@ -61,13 +70,23 @@ def test_another_version_of_spark(start: Any, rows: Any, monkeypatch: pytest.Mon
         start(rows)
 
 
+def test_a_python_of_the_tasks_without_this_package(start: Any, rows: Any, other_python: str) -> None:
+    """As where a script is started as .venv/bin/python, and PYSPARK_PYTHON is not set."""
+    wanted = f"tasks run '{other_python}' .* this program '{sys.executable}'.* set PYSPARK_PYTHON={sys.executable}"
+
+    with pytest.raises(ConfigError, match=wanted) as refused:
+        start(rows)
+
+    assert "\n" not in str(refused.value)
+
+
 def test_executors_without_kafka_eos(settling: Settling) -> None:
     """What a task raises there is Spark's; what the query ends with says what to do."""
 
     def fail(_: int) -> Assignment:
         raise PySparkException("ModuleNotFoundError: No module named 'kafka_eos'")
 
-    batch = Batch(fail, settling, Finaliser(settling, None, lambda: None))
+    batch = Batch(fail, settling, Finaliser(settling, Recovered(None), lambda: None))
     with pytest.raises(PySparkException):
         batch(cast(Any, SimpleNamespace(mapInArrow=None)), 0)
 

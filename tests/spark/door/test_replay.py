@@ -12,7 +12,7 @@ from kafka_eos.spark.door import ledger as ledgers
 from kafka_eos.spark.door.batch import Batch
 from kafka_eos.spark.door.finaliser import Finaliser
 from kafka_eos.spark.door.ledger import Promise
-from kafka_eos.spark.door.settling import Settling
+from kafka_eos.spark.door.settling import Recovered, Settling
 from tests.spark.door.kit import Totals, messages
 
 OLDER = "the output of batch {} is visible already.* is older than its output"
@@ -70,7 +70,7 @@ def test_a_batch_that_was_forgotten_long_ago_is_not_written_again(settling: Sett
         ledger.promise(done)
         ledger.receipt(done, ())
     ledger.prune(last)
-    batch = Batch(lambda _: pytest.fail("written again"), settling, Finaliser(settling, None, lambda: None))
+    batch = Batch(lambda _: pytest.fail("written again"), settling, Finaliser(settling, Recovered(None), lambda: None))
 
     with pytest.raises(Fatal, match=OLDER.format(last)):
         batch(cast(Any, None), 0)

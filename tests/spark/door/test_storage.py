@@ -9,9 +9,18 @@ from typing import Any
 import pytest
 
 from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.interfaces import CheckpointStorage
-from kafka_eos.spark.door.hadoop import OURS, LocalDecisions, SparkDecisions, local_path, opened
+from kafka_eos.spark.door import hadoop
+from kafka_eos.spark.door.hadoop import (
+    OURS,
+    LocalDecisions,
+    SparkDecisions,
+    SparkFiles,
+    local_path,
+    opened,
+    prove_exclusive,
+)
 
 NAME = "manifests/000000000001-00000001.json"
 
@@ -87,3 +96,38 @@ def test_where_a_checkpoint_is(spark: Any, tmp_path: Path, viewfs: Callable[[Pat
     assert isinstance(opened(spark, str(tmp_path), tmp_path)[1], LocalDecisions)
     assert isinstance(opened(spark, viewfs(tmp_path), None)[1], SparkDecisions)
     assert isinstance(opened(spark, str(tmp_path), tmp_path)[0], LocalStorage)
+
+
+_REPLACES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+
+def test_a_store_that_replaces_what_is_there_is_refused(
+    spark: Any, tmp_path: Path, viewfs: Callable[[Path], str]
+) -> None:
+    """Nobody could tell which of two drivers has claimed the query, nor whose decision Spark's commit is."""
+    spark.conf.set("spark.sql.streaming.checkpointFileManagerClass", _REPLACES)
+    try:
+        with pytest.raises(ConfigError, match="FileSystemBasedCheckpointFileManager, which replaces files"):
+            opened(spark, viewfs(tmp_path), None)
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointFileManagerClass")
+
+
+def test_of_two_writers_one_gets_a_name(spark: Any, tmp_path: Path, viewfs: Callable[[Path], str]) -> None:
+    files = SparkFiles(spark, viewfs(tmp_path))
+    files.make(OURS)
+
+    prove_exclusive(files)
+
+    assert files.scheme == "file", "what is mounted"
+    assert files.names(OURS) == []
+
+
+def test_an_object_store_is_refused(
+    spark: Any, tmp_path: Path, viewfs: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another Spark could reach one; here the file system below the mount counts as one."""
+    monkeypatch.setattr(hadoop, "_OBJECT_STORES", {"file"})
+
+    with pytest.raises(ConfigError, match="file: is an object store"):
+        opened(spark, viewfs(tmp_path), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, Record
+from kafka_eos.checkpoints.manifest import Base, Claim, Identity, Manifest, Receipt, Record
 from kafka_eos.checkpoints.savepoints import Origin, Savepoint
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Committable, FileRef, Outcome, StateHandle
@@ -39,5 +39,7 @@ RECORDS: tuple[Record, ...] = (
     Base(job=JOB, term=3, resumed=(6, 2), reason="newest", at=3),
     Base(job=JOB, term=4, resumed=None, reason="fresh", at=3),
     SAVEPOINT,
+    Claim(job=JOB, term=4, host="h", pid=17, at=2, identity="0123456789ab"),
+    Identity(job=JOB, identity="0123456789ab", nameless=False, at=1),
     Origin(job=JOB, savepoint=SAVEPOINT.id, path="/backup/totals", at=4),
 )

@@ -68,8 +68,9 @@ def _sealed(head: bytes, body: bytes) -> bytes:
 
 
 def test_a_newer_format_asks_to_upgrade() -> None:
-    with pytest.raises(ConfigError, match="version 3.*Upgrade"):
-        decode(Manifest, MANIFEST.name, _sealed(b"kafka-eos manifest 3 2 ", b"{}"), JOB)
+    newer = Manifest.VERSION + 1
+    with pytest.raises(ConfigError, match=f"version {newer}.*Upgrade"):
+        decode(Manifest, MANIFEST.name, _sealed(b"kafka-eos manifest %d 2 " % newer, b"{}"), JOB)
 
 
 @pytest.mark.parametrize(

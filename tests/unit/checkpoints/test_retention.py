@@ -210,8 +210,11 @@ class TakenOver(MemoryStorage):
 
 
 @pytest.mark.parametrize(("when", "content"), [("listing", b"new"), ("deleting", b"of epoch 1")])
-def test_a_driver_that_was_replaced_deletes_no_file_of_its_successor(tmp_path: Path, when: str, content: bytes) -> None:
-    """Not even one that was there, is named no longer, and has just been found stored already."""
+def test_a_driver_that_was_replaced_deletes_no_file_of_its_successor(
+    tmp_path: Path, when: str, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even one that was there, is named no longer, and has just been found stored already: in no later batch."""
+    monkeypatch.setattr(retention, "BATCH", 1)
     (tmp_path / "new").write_bytes(content)
     storage = TakenOver(tmp_path / "new", when)
     job(storage, tmp_path, 5)
@@ -220,6 +223,34 @@ def test_a_driver_that_was_replaced_deletes_no_file_of_its_successor(tmp_path: P
 
     assert storage.new is not None
     storage.check(storage.new)
+
+
+class Counting(MemoryStorage):
+    """Notes what is deleted at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[list[str]] = []
+
+    def delete_all(self, names: Sequence[str]) -> None:
+        self.batches.append(list(names))
+        super().delete_all(names)
+
+
+def test_who_owns_the_job_is_asked_once_a_batch_of_files_and_not_once_a_file(tmp_path: Path) -> None:
+    storage, asked = Counting(), list[int]()
+    job(storage, tmp_path, 30)
+    retention.retain(storage, JOB, 1, lambda: asked.append(len(storage.batches)))
+
+    assert [len(batch) for batch in storage.batches] == [29, 29, 29], "manifests, receipts, files"
+    assert asked == [0, 2], "once the files are listed, and before the files are deleted"
+
+
+def test_a_batch_is_no_longer_than_it_may_be_and_holds_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "BATCH", 2)
+    names = ["manifests/1", "manifests/2", "manifests/3", "shared/4"]
+
+    assert retention.batches(names) == [("manifests/1", "manifests/2"), ("manifests/3",), ("shared/4",)]
 
 
 def test_verify_names_every_damaged_object(tmp_path: Path) -> None:

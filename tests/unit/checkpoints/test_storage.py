@@ -303,3 +303,26 @@ def test_tidy_removes_what_dead_processes_left(local: LocalStorage) -> None:
     local.tidy()
 
     assert sorted(p.name for p in local.root.rglob("*") if p.is_file()) == [Path(NAME).name]
+
+
+def test_what_could_not_be_synced_is_synced_before_anything_is_decided_on_it(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recovery in the same process sees the object, and begins with the publication of its claim."""
+    synced, fails = [], [True]
+    sync_directory = files.sync_directory
+
+    def sync(directory: Path) -> None:
+        if fails:
+            fails.pop()
+            raise OSError(errno.EIO, "the disk is away")
+        synced.append(directory.name)
+        sync_directory(directory)
+
+    monkeypatch.setattr(files, "sync_directory", sync)
+    with pytest.raises(OSError, match="away"):
+        local.publish("manifests/000000000001-00000001.json", b"decided")
+
+    local.publish("terms/00000002.claim.json", b"claimed")
+
+    assert synced == ["manifests", "terms"]

@@ -25,6 +25,6 @@ def storage(tmp_path: Path) -> LocalStorage:
 def coordinator(storage: LocalStorage) -> Callable[..., Coordinator]:
     def made(pipeline: Pipeline, **options: Any) -> Coordinator:
         patience = Patience(threading.Event(), print)
-        return Coordinator(pipeline.plan(), storage, History(storage), patience, {}, 3, **options)
+        return Coordinator(pipeline.plan(), storage, History(storage, print), patience, {}, 3, **options)
 
     return made

@@ -23,8 +23,8 @@ Make = Callable[..., Coordinator]
 
 def total(source: str = "numbers", exchange: str = "by-key", *, local: bool = False) -> Pipeline:
     pipeline = Pipeline("orders")
-    keyed = pipeline.source(source, ListSource([1, 2, 3])).key_by(str, name=exchange, local=local)
-    keyed.fold("total", init=int, step=lambda acc, n: acc + n).sink("sums", MemorySink())
+    keyed = pipeline.source(ListSource([1, 2, 3]), name=source).key_by(str, name=exchange, local=local)
+    keyed.fold(name="total", init=int, step=lambda acc, n: acc + n).sink(MemorySink(), name="sums")
     return pipeline
 
 

@@ -24,8 +24,8 @@ Start = Callable[[Path | None], Resumed]
 
 def total() -> Pipeline:
     pipeline = Pipeline("orders")
-    keyed = pipeline.source("numbers", ListSource([1, 2, 3])).key_by(str)
-    keyed.fold("total", init=int, step=lambda acc, n: acc + n).sink("sums", MemorySink())
+    keyed = pipeline.source(ListSource([1, 2, 3]), name="numbers").key_by(str)
+    keyed.fold(name="total", init=int, step=lambda acc, n: acc + n).sink(MemorySink(), name="sums")
     return pipeline
 
 

@@ -24,7 +24,7 @@ from kafka_eos.embedded.task import Captured, Parts, Task
 from kafka_eos.ids import Term
 from kafka_eos.plan import Segment
 from kafka_eos.protocol.alignment import Mode
-from kafka_eos.records import Batch
+from kafka_eos.records import Batch, Tally
 from kafka_eos.testing.sources import ListOrigin
 
 SUBTASKS = 3
@@ -218,6 +218,9 @@ class Subtask:
 
     def flush(self, segment: Segment) -> None:
         return None
+
+    def tally(self, segment: Segment) -> Tally:
+        return Tally()
 
     def decode(self, edge: int, rows: Rows) -> Batch[Row]:
         return batch_of(rows_of(rows))

@@ -40,7 +40,7 @@ def as_items(value: int) -> list[Item]:
 
 
 def source(pipeline: Pipeline, name: str = "in") -> Stream[Any]:
-    return pipeline.source(name, ListSource([]))
+    return pipeline.source(ListSource([]), name=name)
 
 
 def forwards(plan: Plan) -> dict[str, tuple[str, ...]]:
@@ -71,8 +71,8 @@ def without(plan: Plan, forward: str) -> Plan:
 
 def test_rows_that_have_passed_one_exchange_meet_rows_that_have_passed_two() -> None:
     pipeline = Pipeline("p")
-    once = source(pipeline).rebalance("one")
-    once.rebalance("two").union(once, source(pipeline, "late"), name="all").sink("out", MemorySink())
+    once = source(pipeline).rebalance(name="one")
+    once.rebalance(name="two").union(once, source(pipeline, "late"), name="all").sink(MemorySink(), name="out")
     plan = pipeline.plan()
 
     assert forwards(plan) == {"all-forward-1": ("one",)}
@@ -84,8 +84,8 @@ def test_rows_that_have_passed_one_exchange_meet_rows_that_have_passed_two() -> 
 def test_two_unions_that_wait_for_each_other_need_one() -> None:
     pipeline = Pipeline("p")
     left, right = source(pipeline, "left"), source(pipeline, "right")
-    left.rebalance("over").union(right, name="first").sink("a", MemorySink())
-    right.rebalance("back").union(left, name="second").sink("b", MemorySink())
+    left.rebalance(name="over").union(right, name="first").sink(MemorySink(), name="a")
+    right.rebalance(name="back").union(left, name="second").sink(MemorySink(), name="b")
     plan = pipeline.plan()
 
     assert forwards(plan) == {"second-forward-1": ("left",)}
@@ -94,7 +94,7 @@ def test_two_unions_that_wait_for_each_other_need_one() -> None:
 
 def test_sources_that_come_to_an_exchange_need_none() -> None:
     pipeline = Pipeline("p")
-    source(pipeline, "one").rebalance("spread").union(source(pipeline, "two")).sink("out", MemorySink())
+    source(pipeline, "one").rebalance(name="spread").union(source(pipeline, "two")).sink(MemorySink(), name="out")
 
     assert forwards(pipeline.plan()) == {}
 
@@ -104,10 +104,10 @@ def test_a_diamond_in_a_loop() -> None:
     pipeline = Pipeline("p")
 
     def body(values: Stream[Any]) -> tuple[Stream[Any], Stream[Any]]:
-        both = values.rebalance("over", values=int).union(values, name="both")
+        both = values.rebalance(name="over", values=int).union(values, name="both")
         return both.filter(bool), both
 
-    source(pipeline).iterate("rounds", body, values=int).sink("out", MemorySink())
+    source(pipeline).iterate(body, name="rounds", values=int).sink(MemorySink(), name="out")
     plan = pipeline.plan()
 
     assert forwards(plan) == {"both-forward-1": ("rounds",)}
@@ -118,8 +118,8 @@ def test_a_diamond_in_a_loop() -> None:
 def test_one_that_the_user_writes_is_enough() -> None:
     pipeline = Pipeline("p")
     stream = source(pipeline)
-    stream.rebalance("over").union(stream.forward("stays", values=int).map(str, name="a"), name="both").sink(
-        "out", MemorySink()
+    stream.rebalance(name="over").union(stream.forward(name="stays", values=int).map(str, name="a"), name="both").sink(
+        MemorySink(), name="out"
     )
     plan = pipeline.plan()
 
@@ -137,11 +137,11 @@ def plans(draw: st.DrawFn) -> Plan:
         if others:
             streams.append(first.union(*others, name=f"union-{n}"))
         elif draw(st.booleans()):
-            streams.append(first.rebalance(f"spread-{n}"))
+            streams.append(first.rebalance(name=f"spread-{n}"))
         else:
             streams.append(first.map(str, name=f"map-{n}"))
     for n, stream in enumerate(streams):
-        stream.sink(f"out-{n}", MemorySink())
+        stream.sink(MemorySink(), name=f"out-{n}")
     return pipeline.plan()
 
 
@@ -158,8 +158,8 @@ def test_any_plan_can_be_cut_and_each_forward_was_needed(plan: Plan) -> None:
 def diamond() -> Plan:
     pipeline = Pipeline("names")
     stream = source(pipeline).flat_map(as_items, name="items")
-    both = stream.rebalance("over", values=Item).union(stream, name="both").flat_map(twice, name="twice")
-    both.rebalance("again", values=int).sink("out", MemorySink())
+    both = stream.rebalance(name="over", values=Item).union(stream, name="both").flat_map(twice, name="twice")
+    both.rebalance(name="again", values=int).sink(MemorySink(), name="out")
     return pipeline.plan()
 
 
@@ -232,12 +232,12 @@ def meeting(verb: Callable[[Stream[Any]], Stream[Any]]) -> Plan:
     """What ``verb`` makes, and the rows of a second source, meet what has gone through one more exchange."""
     pipeline = Pipeline("deep")
     stream = verb(source(pipeline)).union(source(pipeline, "other"), name="some")
-    stream.rebalance("over").union(stream, name="both").sink("out", MemorySink())
+    stream.rebalance(name="over").union(stream, name="both").sink(MemorySink(), name="out")
     return pipeline.plan()
 
 
 def totals(stream: Stream[Any], name: str = "last", local: bool = False) -> Stream[Any]:
-    return stream.key_by(str, local=local).reduce(name, lambda _, value: value)
+    return stream.key_by(str, local=local).reduce(lambda _, value: value, name=name)
 
 
 def restored(plan: Plan, name: str, known: Positions, lane: int = 0, number: int = 0) -> dict[Any, int]:
@@ -307,7 +307,7 @@ def test_a_type_that_cannot_be_written_is_refused_where_it_is_written() -> None:
 def test_a_type_that_is_known_is_used() -> None:
     pipeline = Pipeline("p")
     stream = source(pipeline).flat_map(as_items)
-    stream.rebalance("over").union(stream, name="both").sink("out", MemorySink())
+    stream.rebalance(name="over").union(stream, name="both").sink(MemorySink(), name="out")
     codec = pipeline.plan().node("both-forward-1").wire
 
     assert codec is not None

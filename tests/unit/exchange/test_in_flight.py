@@ -177,9 +177,9 @@ def plan(values: Any) -> Plan:
         return rows.filter(lambda row: False), rows
 
     pipeline = Pipeline("evolves")
-    keyed = pipeline.source("in", ListSource([])).key_by(lambda row: row.account, "by", values=values)
-    seen = keyed.process("seen", Seen)
-    seen.iterate("rounds", body, values=values).sink("out", MemorySink())
+    keyed = pipeline.source(ListSource([]), name="in").key_by(lambda row: row.account, name="by", values=values)
+    seen = keyed.process(Seen, name="seen")
+    seen.iterate(body, name="rounds", values=values).sink(MemorySink(), name="out")
     return pipeline.plan()
 
 

@@ -11,7 +11,6 @@ import pytest
 from kafka_eos import Pipeline, Stream
 from kafka_eos.exchange.routing import router
 from kafka_eos.ids import Epoch, Term
-from kafka_eos.operators.base import take
 from kafka_eos.operators.chain import Chain
 from kafka_eos.plan import Partitioning
 from kafka_eos.provenance import column
@@ -63,16 +62,16 @@ def _by_value(batch: Batch[Any], parallelism: int) -> Iterator[tuple[int, Batch[
     """A route by value, as for keys, so that values of one row part."""
     for target in range(parallelism):
         if rows := [i for i, value in enumerate(batch.values) if value % parallelism == target]:
-            yield target, take(batch, rows)
+            yield target, batch.take(rows)
 
 
 def _names(verbs: list[Verb], parallelism: int) -> list[tuple[str, Any]]:
     """(provenance, value) of every output, as ``parallelism`` subtasks make them that pass rows to each other."""
     pipeline = Pipeline("names")
-    stream: Stream[Any] = pipeline.source("source", ListSource([]))
+    stream: Stream[Any] = pipeline.source(ListSource([]), name="source")
     for verb in verbs:
         stream = verb(stream)
-    stream.sink("sink", MemorySink())
+    stream.sink(MemorySink(), name="sink")
     plan = pipeline.plan()
     out: list[tuple[str, Any]] = []
 

@@ -26,11 +26,11 @@ Keys = st.lists(st.text() | st.integers(-(2**63), 2**63 - 1) | st.binary() | st.
 
 def exchange(verb: Callable[[Stream[Any]], Any]) -> Node:
     pipeline = Pipeline("routes")
-    verb(pipeline.source("source", ListSource([]))).sink("sink", MemorySink())
+    verb(pipeline.source(ListSource([]), name="source")).sink(MemorySink(), name="sink")
     return pipeline.plan().exchanges[0]
 
 
-KEY_BY = exchange(lambda stream: stream.key_by(str).reduce("last", lambda _, value: value))
+KEY_BY = exchange(lambda stream: stream.key_by(str).reduce(lambda _, value: value, name="last"))
 REBALANCE = exchange(lambda stream: stream.rebalance())
 BROADCAST = exchange(lambda stream: stream.broadcast())
 

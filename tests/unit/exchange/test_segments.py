@@ -23,30 +23,30 @@ def segments(plan: Plan) -> Cut:
 
 
 def source(pipeline: Pipeline, name: str = "in") -> Stream[Any]:
-    return pipeline.source(name, ListSource([]))
+    return pipeline.source(ListSource([]), name=name)
 
 
 def kept(stream: Stream[Any], key: str, name: str) -> Stream[Any]:
-    return stream.key_by(str, name=key).reduce(name, lambda _, value: value)
+    return stream.key_by(str, name=key).reduce(lambda _, value: value, name=name)
 
 
 def test_a_chain_without_exchange_is_one_segment() -> None:
     pipeline = Pipeline("chain")
-    source(pipeline).map(str, name="a").filter(bool, name="b").sink("out", MemorySink())
+    source(pipeline).map(str, name="a").filter(bool, name="b").sink(MemorySink(), name="out")
 
     assert segments(pipeline.plan()) == [(("in",), (), ("in", "a", "b", "out"))]
 
 
 def test_an_exchange_works_before_the_cut() -> None:
     pipeline = Pipeline("cut")
-    kept(source(pipeline).map(str, name="a"), "key", "last").sink("out", MemorySink())
+    kept(source(pipeline).map(str, name="a"), "key", "last").sink(MemorySink(), name="out")
 
     assert segments(pipeline.plan()) == [(("in",), ("key",), ("in", "a", "key")), (("key",), (), ("last", "out"))]
 
 
 def test_two_exchanges_in_a_row_make_three() -> None:
     pipeline = Pipeline("row")
-    kept(source(pipeline), "key", "last").rebalance("spread").sink("out", MemorySink())
+    kept(source(pipeline), "key", "last").rebalance(name="spread").sink(MemorySink(), name="out")
 
     assert segments(pipeline.plan()) == [
         (("in",), ("key",), ("in", "key")),
@@ -57,7 +57,9 @@ def test_two_exchanges_in_a_row_make_three() -> None:
 
 def test_a_local_key_by_does_not_cut() -> None:
     pipeline = Pipeline("local")
-    source(pipeline).key_by(str, name="key", local=True).reduce("last", lambda _, v: v).sink("out", MemorySink())
+    source(pipeline).key_by(str, name="key", local=True).reduce(lambda _, v: v, name="last").sink(
+        MemorySink(), name="out"
+    )
 
     assert segments(pipeline.plan()) == [(("in",), (), ("in", "key", "last", "out"))]
 
@@ -66,8 +68,8 @@ def test_a_diamond_comes_together_behind_the_cut() -> None:
     """One way changes subtasks and the other does not: a forward exchange brings them together."""
     pipeline = Pipeline("diamond")
     stream = source(pipeline).map(str, name="a")
-    over = stream.rebalance("spread").map(str, name="b")
-    over.union(stream.map(str, name="c"), name="both").sink("out", MemorySink())
+    over = stream.rebalance(name="spread").map(str, name="b")
+    over.union(stream.map(str, name="c"), name="both").sink(MemorySink(), name="out")
 
     assert segments(pipeline.plan()) == [
         (("in",), ("spread", "both-forward-1"), ("in", "a", "spread", "c", "both-forward-1")),
@@ -78,7 +80,7 @@ def test_a_diamond_comes_together_behind_the_cut() -> None:
 def test_a_diamond_of_two_exchanges() -> None:
     pipeline = Pipeline("diamond")
     stream = source(pipeline)
-    stream.rebalance("left").union(stream.broadcast("right"), name="both").sink("out", MemorySink())
+    stream.rebalance(name="left").union(stream.broadcast(name="right"), name="both").sink(MemorySink(), name="out")
 
     assert segments(pipeline.plan()) == [
         (("in",), ("left", "right"), ("in", "left", "right")),
@@ -89,7 +91,7 @@ def test_a_diamond_of_two_exchanges() -> None:
 def test_two_sources_in_a_union_are_one_segment_only_where_they_meet() -> None:
     pipeline = Pipeline("union")
     one = kept(source(pipeline, "one"), "key", "last")
-    one.union(source(pipeline, "two").map(str, name="a"), name="both").sink("out", MemorySink())
+    one.union(source(pipeline, "two").map(str, name="a"), name="both").sink(MemorySink(), name="out")
 
     assert segments(pipeline.plan()) == [
         (("one",), ("key",), ("one", "key")),
@@ -102,10 +104,10 @@ def test_two_sources_in_a_union_are_one_segment_only_where_they_meet() -> None:
 
 def test_dead_letters_can_be_written_in_every_segment_that_their_source_reaches() -> None:
     pipeline = Pipeline("letters")
-    shop = pipeline.source("shop", KafkaSource("in"), on_error=dead_letter("aside"))
-    other = pipeline.source("other", KafkaSource("in-2"))
-    kept(shop, "key", "last").rebalance("spread").sink("out", KafkaSink("out"))
-    kept(other, "other-key", "other-last").sink("other-out", KafkaSink("out-2"))
+    shop = pipeline.source(KafkaSource("in"), name="shop", on_error=dead_letter("aside"))
+    other = pipeline.source(KafkaSource("in-2"), name="other")
+    kept(shop, "key", "last").rebalance(name="spread").sink(KafkaSink("out"), name="out")
+    kept(other, "other-key", "other-last").sink(KafkaSink("out-2"), name="other-out")
     plan = pipeline.plan()
     letters = next(sink.name for sink in plan.sinks if sink.dead_letters)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
+from kafka_eos.attribution import Attribution
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import StateBackend, StateHandle
@@ -22,6 +23,17 @@ from kafka_eos.testing.sources import ListOrigin
 Verbs = Callable[[Any], Any]
 
 
+class Dated(ListOrigin):
+    """Rows with a timestamp each."""
+
+    def __init__(self, origin: ListOrigin, times: Sequence[int]) -> None:
+        self.__dict__.update(origin.__dict__)
+        self._times = times
+
+    def timestamps(self) -> Sequence[int]:
+        return self._times
+
+
 @dataclass
 class Bench:
     """Operators of one pipeline, opened; ``run`` pushes values through them in a line."""
@@ -31,29 +43,38 @@ class Bench:
     storage: MemoryStorage = field(default_factory=MemoryStorage)
     refused: list[tuple[Any, str]] = field(default_factory=list)
     backends: dict[str, StateBackend] = field(default_factory=dict)
+    now: int = 1_700_000_000_000
+    """Milliseconds that the machine's clock shows to state that expires."""
 
     def line(self, verbs: Verbs, handles: Sequence[StateHandle] = ()) -> list[Operator]:
         """Build and open the operators that ``verbs`` adds to a stream."""
         pipeline = Pipeline("bench")
-        verbs(pipeline.source("source", ListSource([]))).sink("sink", MemorySink())
+        verbs(pipeline.source(ListSource([]), name="source")).sink(MemorySink(), name="sink")
         return [self._open(node, handles) for node in pipeline.plan().nodes[1:-1]]
 
     def _open(self, node: Any, handles: Sequence[StateHandle]) -> Operator:
         operator = build(node)
         path = self.directory / f"{node.name}-{len(self.backends)}"
         own = [handle for handle in handles if handle.operator == node.name]
-        backend = open_backend("memory", node.name, path, range(MAX_KEY_GROUPS), own, self.storage)
+        backend = open_backend(
+            "memory", node.name, path, range(MAX_KEY_GROUPS), own, self.storage, clock=lambda: self.now
+        )
         self.closing.callback(backend.close)
         self.backends[node.name] = backend
-        operator.open(OperatorContext(node.name, backend.value, self._reject))
+        operator.open(OperatorContext(node.name, backend.value, self._reject, backend.forget))
         self.closing.callback(operator.close)
         return operator
 
     def _reject(self, batch: Batch[Any], index: int, error: Exception) -> None:
+        where = batch.origin.raw(batch.rows[index]).where
+        Attribution().expect_record(error, "bench", where)  # as every engine's policy does
         self.refused.append((batch.origin.raw(batch.rows[index]).offset, f"{type(error).__name__}: {error}"))
 
-    def push(self, line: list[Operator], values: Sequence[Any]) -> Batch[Any]:
-        batch = Batch(list(values), range(len(values)), ListOrigin("source", "topic", 0, 0, list(values)))
+    def push(self, line: list[Operator], values: Sequence[Any], times: Sequence[int] | None = None) -> Batch[Any]:
+        origin = ListOrigin("source", "topic", 0, 0, list(values))
+        if times is not None:
+            origin = Dated(origin, times)
+        batch = Batch(list(values), range(len(values)), origin)
         for operator in line:
             batch = operator.process(batch)
         return batch

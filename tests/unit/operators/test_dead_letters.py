@@ -22,10 +22,10 @@ VALUES = [0, 1, 2]
 
 def _pipeline(**policy: Any) -> Pipeline:
     pipeline = Pipeline("letters")
-    numbers = pipeline.source("numbers", ListSource(VALUES), **policy)
-    numbers.map(lambda n: 1 // n, name="divide").sink("divided", MemorySink())
-    numbers.map(lambda n: 2 // n, name="halve").sink("halved", MemorySink())
-    numbers.sink("plain", MemorySink())
+    numbers = pipeline.source(ListSource(VALUES), name="numbers", **policy)
+    numbers.map(lambda n: 1 // n, name="divide").sink(MemorySink(), name="divided")
+    numbers.map(lambda n: 2 // n, name="halve").sink(MemorySink(), name="halved")
+    numbers.sink(MemorySink(), name="plain")
     return pipeline
 
 
@@ -82,7 +82,7 @@ def test_letters_keep_the_records_apart() -> None:
 
 def test_a_writers_refusal_stops_the_job_without_dead_letters() -> None:
     pipeline = Pipeline("letters")
-    pipeline.source("numbers", ListSource(VALUES)).sink("plain", MemorySink())
+    pipeline.source(ListSource(VALUES), name="numbers").sink(MemorySink(), name="plain")
 
     with pytest.raises(PoisonRecord, match=r"in/0/10.*'plain'.*too large.*on_error="):
         _chain(pipeline, {}, full="plain").push("numbers", _batch())

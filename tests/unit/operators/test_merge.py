@@ -26,7 +26,7 @@ from kafka_eos.exchange import wire
 from kafka_eos.exchange.routing import router
 from kafka_eos.explain import explain
 from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import DeadLetters, StateDescriptor, StateHandle
+from kafka_eos.interfaces import DeadLetters, StateDescriptor, StateHandle, Ttl
 from kafka_eos.operators import OperatorContext, build
 from kafka_eos.operators.base import Gathering
 from kafka_eos.operators.chain import Chain, RawOrigin
@@ -67,10 +67,10 @@ def rocks(directory: Path, most: int) -> Scratch:
 def made(local: bool = False, **changes: Any) -> Plan:
     """Count and sum of the numbers of each letter, in two phases."""
     pipeline = Pipeline("sums")
-    words = pipeline.source("words", ListSource([])).flat_map(lambda line: line, name="word")
+    words = pipeline.source(ListSource([]), name="words").flat_map(lambda line: line, name="word")
     fold = {"init": nothing, "step": counted, "merge": both, "state": tuple[int, int], **changes}
     keyed = words.key_by(lambda word: word[0], name="letter", local=local)
-    keyed.fold("sum", **fold).sink("out", MemorySink())
+    keyed.fold(name="sum", **fold).sink(MemorySink(), name="out")
     return pipeline.plan()
 
 
@@ -87,6 +87,8 @@ class Job:
     ) -> None:
         self.plan, self.parallelism, self.out = plan, parallelism, list[list[tuple[str, Any]]]()
         self.storage = STORAGE
+        self.now = 1_700_000_000_000
+        """Milliseconds that the machine's clock shows."""
         self._texts: list[str] = []
         self._epoch: list[Batch[Any]] = []
         self._offsets: Counter[int] = Counter()
@@ -110,7 +112,8 @@ class Job:
     def _backend(self, subtask: int, directory: Path, handles: Sequence[StateHandle]) -> Any:
         groups = key_group_range(subtask, self.parallelism)
         local = self.plan.keeps_local("sum")
-        return open_backend("memory", "sum", directory, groups, handles, self.storage, local=local)
+        given = (groups, handles, self.storage)
+        return open_backend("memory", "sum", directory, *given, local=local, clock=lambda: self.now)
 
     def _sender(self, node: Any, subtask: int) -> Callable[[Batch[Any]], None]:
         split = router(node, subtask, self.parallelism)
@@ -254,11 +257,11 @@ def test_it_is_one_by_one_without_merge() -> None:
 
 def test_the_key_by_is_gone_unless_somebody_else_reads_it() -> None:
     pipeline = Pipeline("both")
-    keyed = pipeline.source("words", ListSource([])).key_by(str, name="key")
-    keyed.fold("sum", init=int, step=min, merge=min).sink("out", MemorySink())
+    keyed = pipeline.source(ListSource([]), name="words").key_by(str, name="key")
+    keyed.fold(name="sum", init=int, step=min, merge=min).sink(MemorySink(), name="out")
     assert [node.name for node in pipeline.plan().nodes] == ["words", "sum-partial", "sum", "out"]
 
-    keyed.reduce("last", lambda _, value: value).sink("all", MemorySink())
+    keyed.reduce(lambda _, value: value, name="last").sink(MemorySink(), name="all")
     plan = pipeline.plan()
     assert [node.name for node in plan.exchanges] == ["key", "sum-partial"]
     assert isinstance(plan.node("sum-partial"), PartialFold)
@@ -268,9 +271,9 @@ def test_the_key_by_is_gone_unless_somebody_else_reads_it() -> None:
 def test_a_record_that_step_or_key_refuses_counts_nowhere() -> None:
     letters, out = MemorySink(), MemorySink()
     pipeline = Pipeline("refusing")
-    numbers = pipeline.source("numbers", ListSource([]), on_error=DeadLetters(letters))
+    numbers = pipeline.source(ListSource([]), name="numbers", on_error=DeadLetters(letters))
     keyed = numbers.key_by(lambda n: 12 // n)
-    keyed.fold("sum", init=int, step=lambda acc, n: acc + 60 // (n - 2), merge=int.__add__).sink("out", out)
+    keyed.fold(name="sum", init=int, step=lambda acc, n: acc + 60 // (n - 2), merge=int.__add__).sink(out, name="out")
 
     got = run_local(pipeline, {"numbers": [3, 0, 4, 2, 3]})
 
@@ -284,9 +287,9 @@ def test_a_record_that_step_or_key_refuses_counts_nowhere() -> None:
 def test_what_is_behind_a_merge_can_send_its_record_aside() -> None:
     """The record of the last row has come along."""
     pipeline = Pipeline("behind")
-    numbers = pipeline.source("numbers", ListSource([]), on_error=DeadLetters(MemorySink()))
-    summed = numbers.key_by(lambda n: n % 2).fold("sum", init=int, step=int.__add__, merge=int.__add__)
-    summed.map(lambda pair: 1 // pair[0]).sink("out", MemorySink())
+    numbers = pipeline.source(ListSource([]), name="numbers", on_error=DeadLetters(MemorySink()))
+    summed = numbers.key_by(lambda n: n % 2).fold(name="sum", init=int, step=int.__add__, merge=int.__add__)
+    summed.map(lambda pair: 1 // pair[0]).sink(MemorySink(), name="out")
 
     got = run_local(pipeline, {"numbers": [2, 3, 4, 5]})
 
@@ -304,10 +307,10 @@ def test_what_merge_or_emit_raises_stops_the_job_under_any_policy(broken: str, m
         raise ArithmeticError("overflow")
 
     pipeline = Pipeline("broken")
-    numbers = pipeline.source("words", ListSource([]), on_error=DeadLetters(MemorySink()))
+    numbers = pipeline.source(ListSource([]), name="words", on_error=DeadLetters(MemorySink()))
     given: dict[str, Any] = {"merge": int.__add__, broken: fail}
-    summed = numbers.key_by(lambda n: n % 2).fold("sum", init=int, step=int.__add__, **given)
-    summed.sink("out", MemorySink())
+    summed = numbers.key_by(lambda n: n % 2).fold(name="sum", init=int, step=int.__add__, **given)
+    summed.sink(MemorySink(), name="out")
 
     with job(pipeline.plan(), 2, scratch=lambda directory: MemoryScratch(most)) as running:
         for partition in (0, 1, 0, 1):
@@ -320,9 +323,9 @@ def test_what_merge_or_emit_raises_stops_the_job_under_any_policy(broken: str, m
 @pytest.mark.parametrize("scratch", SCRATCHES)
 def test_two_sources_in_a_union_keep_their_names(scratch: Opened) -> None:
     pipeline = Pipeline("union")
-    one, two = (pipeline.source(name, ListSource([])) for name in ("one", "two"))
+    one, two = (pipeline.source(ListSource([]), name=name) for name in ("one", "two"))
     keyed = one.union(two, name="both").key_by(lambda n: n % 3)
-    keyed.fold("sum", init=int, step=int.__add__, merge=int.__add__).sink("out", MemorySink())
+    keyed.fold(name="sum", init=int, step=int.__add__, merge=int.__add__).sink(MemorySink(), name="out")
     texts: list[str] = []
     plan = pipeline.plan()
     with ExitStack() as closing:
@@ -359,13 +362,13 @@ KEYS = ["a", "", "é" * 300, 0, -1, 2**63 - 1, -(2**63), b"", b"\xff\xff", ("a",
 
 def sums_of_themselves(pipeline: Pipeline, source: Any, **changes: Any) -> Plan:
     fold: dict[str, Any] = {"init": int, "step": lambda acc, _: acc + 1, "merge": int.__add__, **changes}
-    source.key_by(lambda value: value).fold("sum", **fold).sink("out", MemorySink())
+    source.key_by(lambda value: value).fold(name="sum", **fold).sink(MemorySink(), name="out")
     return pipeline.plan()
 
 
 def test_keys_of_all_types_are_themselves_again() -> None:
     pipeline = Pipeline("keys")
-    plan = sums_of_themselves(pipeline, pipeline.source("words", ListSource([])))
+    plan = sums_of_themselves(pipeline, pipeline.source(ListSource([]), name="words"))
     with job(plan, 1, scratch=lambda directory: rocks(directory, 3)) as running:
         for _ in range(2):
             for key in KEYS:
@@ -379,7 +382,7 @@ def test_keys_of_all_types_are_themselves_again() -> None:
 def partial_fold(scratch: Scratch) -> Gathering:
     """The first phase of the sums alone, opened."""
     pipeline = Pipeline("alone")
-    plan = sums_of_themselves(pipeline, pipeline.source("t", ListSource([])))
+    plan = sums_of_themselves(pipeline, pipeline.source(ListSource([]), name="t"))
     operator = build(plan.node("sum-partial"))
     assert isinstance(operator, Gathering)
     operator.open(
@@ -430,7 +433,7 @@ def test_an_accumulator_that_cannot_be_set_aside_is_named(changes: dict[str, Any
     """As at a checkpoint: what would come back as something else is refused."""
     pipeline = Pipeline("objects")
     fold = {"step": lambda acc, _: acc, "merge": lambda one, _: one, **changes}
-    plan = sums_of_themselves(pipeline, pipeline.source("words", ListSource([])), **fold)
+    plan = sums_of_themselves(pipeline, pipeline.source(ListSource([]), name="words"), **fold)
     with (
         job(plan, 1, scratch=lambda directory: MemoryScratch(1)) as running,
         pytest.raises(PlanError, match=r"'sum-partial': its accumulator cannot be stored.*state="),
@@ -542,8 +545,8 @@ def test_explain_says_what_is_vouched_for() -> None:
 
 def test_local_is_refused_where_nobody_can_vouch_for_it() -> None:
     pipeline = Pipeline("spread")
-    spread = pipeline.source("numbers", ListSource([])).rebalance("spread")
-    spread.key_by(str, local=True).reduce("last", max).sink("out", MemorySink())
+    spread = pipeline.source(ListSource([]), name="numbers").rebalance(name="spread")
+    spread.key_by(str, local=True).reduce(max, name="last").sink(MemorySink(), name="out")
 
     with pytest.raises(PlanError, match=r"rebalance 'spread' before it.*\n.*local=True"):
         pipeline.plan()
@@ -555,11 +558,46 @@ def test_neither_goes_into_a_loop(changes: dict[str, Any]) -> None:
 
     def body(numbers: Any) -> Any:
         keyed = numbers.key_by(str, name="key", values=int, local=local)
-        summed = keyed.fold("sum", init=int, step=int.__add__, emit=lambda _, n: n, **merging)
+        summed = keyed.fold(name="sum", init=int, step=int.__add__, emit=lambda _, n: n, **merging)
         return summed.filter(lambda n: n < 9, name="again"), summed.filter(lambda n: n >= 9, name="done")
 
     pipeline = Pipeline("loop")
-    pipeline.source("numbers", ListSource([])).iterate("round", body, values=int).sink("out", MemorySink())
+    pipeline.source(ListSource([]), name="numbers").iterate(body, name="round", values=int).sink(
+        MemorySink(), name="out"
+    )
 
     with pytest.raises(PlanError, match="in a loop|into a loop"):
         pipeline.plan()
+
+
+# ---------------------------------------------------------------- time to live
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_key_begins_anew_when_its_time_is_up(parallelism: int) -> None:
+    with job(made(ttl=Ttl(3600)), parallelism) as running:
+        running.read(0, [[("a", 1), ("b", 1)], [("a", 2)]])
+        assert sorted(running.end_epoch()) == [("a", (2, 3)), ("b", (1, 1))]
+        running.now += 3_599_999
+        running.read(1, [[("a", 4)]])
+        assert running.end_epoch() == [("a", (3, 7))]
+        running.now += 1
+        running.read(2, [[("a", 8)], [("b", 8)]])
+        assert sorted(running.end_epoch()) == [("a", (4, 15)), ("b", (1, 8))]
+        running.handles()
+        running.now += 3_600_000
+        running.handles()
+        assert [list(backend._store.rows(STATE).scan()) for backend in running.backends] == [[]] * parallelism
+        assert [parse(text).update for text in running._texts] == [None] * 5
+
+
+def test_what_expires_before_the_epoch_ends_still_comes_out_at_its_end() -> None:
+    with job(made(ttl=Ttl(1)), 2) as running:
+        running.read(0, [[("a", 1), ("b", 2)]])
+        for segment in running.plan.segments:
+            for chain in running.chains:
+                running.now += 1_000  # nothing that was merged is younger when it is emitted
+                chain.flush(segment.nodes)
+            running.deliver()
+
+        assert sorted(value for batch in running._epoch for value in batch.values) == [("a", (1, 1)), ("b", (1, 2))]

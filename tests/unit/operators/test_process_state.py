@@ -30,7 +30,7 @@ def function(declare: Callable[[Any, ProcessContext], None], step: Step) -> type
 
 
 def verbs(made: Any) -> Any:
-    return lambda stream: stream.key_by(lambda text: text[0]).process("op", made)
+    return lambda stream: stream.key_by(lambda text: text[0]).process(made, name="op")
 
 
 def refused(bench: Any) -> list[int]:

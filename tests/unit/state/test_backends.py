@@ -390,3 +390,22 @@ def _write(world: World, name: str, data: bytes) -> None:
     """A new inode: what running databases have linked stays as it is."""
     world.storage.delete(name)
     world.storage.publish(name, data)
+
+
+def test_a_state_that_is_forgotten_is_gone_from_the_next_checkpoint_and_may_come_again(world: World) -> None:
+    backend = world.open()
+    for name in ("kept", "gone"):
+        state = backend.value(StateDescriptor(name, KEY, JsonText("number")))
+        state.put("k", 1)
+    before = snapshot(world, backend, 1)
+    second = world.open([before])
+    second.forget("gone")
+    second.forget("never was")
+    kept = second.value(StateDescriptor("kept", KEY, JsonText("number")))
+    after = snapshot(world, second, 2)
+    third = world.open([after])
+
+    assert ([state["name"] for state in after.states], kept.get("k")) == (["kept"], 1)
+    assert third.value(StateDescriptor("gone", KEY, JsonText("number"))).get("k") is None
+    with pytest.raises(Bug, match="has opened"):
+        second.forget("kept")

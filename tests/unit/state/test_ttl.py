@@ -18,7 +18,7 @@ NUMBER: Any = JsonText("number")
 class Clock:
     """Milliseconds, as a test sets them."""
 
-    def __init__(self, now: int = 1_000_000) -> None:
+    def __init__(self, now: int = 1_700_000_000_000) -> None:
         self.now = now
 
     def __call__(self) -> int:
@@ -218,6 +218,30 @@ def test_the_clean_up_drops_a_bounded_number_of_rows_a_checkpoint(world: World, 
 
     assert left == [71, 41, 11, 1, 1]
     assert dict(state.items()) == {7: "again"}
+
+
+def test_the_clean_up_goes_on_in_the_next_session_where_it_was(world: World, clock: Clock) -> None:
+    """On Spark each epoch is a session. The rows that come first are written in every one of them and stay."""
+    options = StateOptions(ttl_cleanup_rows=30)
+    backend = world.open(clock=clock, options=options)
+    state = backend.value(value(Ttl(10)))
+    for key in range(100):
+        state.put(key, key)
+    handle = snapshot(world, backend, 1)
+    store: Any = backend
+    in_order = [store._open["state"]._inner.place(row) for row, _ in store._store.rows("state").page(b"", b"\xff", 100)]
+    clock.now += 10_000
+    left = []
+    for epoch in range(2, 6):
+        backend = world.open([handle], clock=clock, options=options)
+        state = backend.value(value(Ttl(10)))
+        for key in in_order[:30]:
+            state.put(key, "again")
+        handle = snapshot(world, backend, epoch)
+        left.append(rows(backend))
+
+    assert left == [100, 70, 40, 30]
+    assert sorted(state.items()) == sorted((key, "again") for key in in_order[:30])
 
 
 def test_the_clean_up_begins_again_after_the_last_row(world: World, clock: Clock) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from kafka_eos.connectors.files import FileSink, FileWriter
 from kafka_eos.errors import CommittableLost
-from kafka_eos.ids import EpochId, Term
+from kafka_eos.ids import EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Committable, JobContext, Outcome, PreCommit, Staged, Standing, TaskContext
 from kafka_eos.records import Batch
 from kafka_eos.testing import MemorySink
@@ -77,16 +77,16 @@ class ProbeGuesses(MemorySink):
 class KeepsOrphans(MemorySink):
     """abort_orphans does nothing."""
 
-    def abort(self, job: str, term: Term) -> list[str]:
+    def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
         return []
 
 
 class NeverFences(MemorySink):
     """abort_orphans removes what is prepared, but a writer that is still alive can go on."""
 
-    def abort(self, job: str, term: Term) -> list[str]:
+    def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
         open_portions = list(self._open)
-        names = super().abort(job, term)
+        names = super().abort(job, lives, term)
         self._open = open_portions
         self._oldest.clear()
         return names
@@ -95,24 +95,55 @@ class NeverFences(MemorySink):
 class AbortsItself(MemorySink):
     """abort_orphans hits the term that calls it."""
 
-    def abort(self, job: str, term: Term) -> list[str]:
-        return super().abort(job, term.next())
+    def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
+        return super().abort(job, lives, term.next())
 
 
 class AbortsNamesakes(MemorySink):
     """abort_orphans goes by the beginning of the job's name."""
 
-    def abort(self, job: str, term: Term) -> list[str]:
-        jobs = {portion.job for portion in self._prepared.values() if portion.job.startswith(job)}
-        return [name for each in sorted(jobs) for name in super(AbortsNamesakes, self).abort(each, term)]
+    def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
+        jobs = {of.job.job for of in self._prepared.values() if of.job.job.startswith(job)}
+        return [name for each in sorted(jobs) for name in super(AbortsNamesakes, self).abort(each, lives, term)]
+
+
+class AbortsOtherLives(MemorySink):
+    """abort_orphans goes by the job's name, whosever life it is."""
+
+    def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
+        everybody = {of.job.identity for of in self._prepared.values()}
+        return super().abort(job, {*lives, *everybody}, term)
 
 
 class AbortsCommitted(MemorySink):
     """abort_orphans takes back what is committed."""
 
-    def abort(self, job: str, term: Term) -> list[str]:
+    def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
         self.committed.clear()
-        return super().abort(job, term)
+        return super().abort(job, lives, term)
+
+
+class TakesAbsenceForLoss(MemorySink):
+    """A probe looks for the visible rows, and takes it for a loss if they are not there."""
+
+    def standing(self, name: str) -> Standing:
+        found = super().standing(name)
+        return Standing.LOST if found is Standing.COMMITTED and not self.committed else found
+
+
+class PublishesAgain(MemorySink):
+    """A commit of rows that are not visible makes them visible, whoever took them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: dict[str, list[Any]] = {}
+
+    def commit(self, name: str) -> Outcome:
+        self._kept.setdefault(name, self.prepared)
+        outcome = super().commit(name)
+        if not self.committed:
+            self.committed += self._kept[name]
+        return outcome
 
 
 class HidesStaged(MemorySink):
@@ -126,7 +157,7 @@ class TellsOfOthers(MemorySink):
     """staged goes by nothing at all."""
 
     def unfinished(self, job: str) -> list[Staged]:
-        return [staged for p in self._prepared.values() for staged in MemorySink.unfinished(self, p.job)]
+        return [staged for p in self._prepared.values() for staged in MemorySink.unfinished(self, p.job.job)]
 
 
 class SharesNames(MemorySink):
@@ -157,7 +188,7 @@ class PromisesNothing(_OtherWriter):
     class Writer(MemoryWriter):
         def seal(self, epoch: EpochId) -> PreCommit:
             if self._portion is None:
-                self._portion = self._sink.begin(self._ctx.job.job, self._ctx.job.term)
+                self._portion = self._sink.begin(self._ctx.job)
             return super().seal(epoch)
 
 
@@ -265,11 +296,14 @@ BROKEN: dict[type[Any], dict[str, str]] = {
     CommitDoesNothing: {"happy-path": "rows are missing"},
     VisibleWhenWritten: {"invisible-before-commit": "must not be", "happy-path": "must not be"},
     ProbeGuesses: {"probe": "must answer Standing.COMMITTED", "abort-orphans": "must answer Standing.LOST"},
-    KeepsOrphans: {"abort-orphans": "must return its name", "zombie": "must answer Standing.LOST"},
+    KeepsOrphans: {"abort-orphans": "must return its name", "zombie": "Standing.LOST or Standing.UNKNOWN, not"},
     NeverFences: {"zombie": "must not be committable"},
     AbortsItself: {"abort-spares-own-term": "must answer Standing.PREPARED"},
+    AbortsOtherLives: {"abort-spares-other-lives": "abort_orphans hit life"},
     AbortsNamesakes: {"abort-spares-other-jobs": "abort_orphans hit job"},
     AbortsCommitted: {"abort-orphans": "rows are missing"},
+    TakesAbsenceForLoss: {"taken-away": "must answer COMMITTED, or UNKNOWN if it cannot tell"},
+    PublishesAgain: {"taken-away": "rows are visible that must not be, or twice"},
     HidesStaged: {"staged": "must tell of something"},
     TellsOfOthers: {"staged": "another job"},
     SharesNames: {"siblings": "must answer COMMITTED"},

@@ -12,6 +12,7 @@ import broken_sinks
 import pytest
 
 from kafka_eos.connectors.files import FileSink
+from kafka_eos.interfaces import Json
 from kafka_eos.testing import SINK_CHECKS, ContractBroken, SinkUnderTest, check_sink
 
 PLANTED = [(kind, *words) for kind, found in broken_sinks.BROKEN.items() for words in found.items()]
@@ -28,7 +29,9 @@ def _target(kind: type[Any], tmp_path: Path) -> SinkUnderTest:
         parts = sorted(Path(name).glob("part-*.jsonl"))
         return [json.loads(line) for part in parts for line in part.read_text().splitlines()]
 
-    return SinkUnderTest("broken_sinks:build", {"kind": kind.__name__, "name": name}, read_back)
+    take_away = None if files else sink.committed.clear
+    arguments: dict[str, Json] = {"kind": kind.__name__, "name": name}
+    return SinkUnderTest("broken_sinks:build", arguments, read_back, take_away=take_away)
 
 
 @pytest.mark.parametrize(("kind", "check", "words"), PLANTED, ids=[f"{kind.__name__}-{c}" for kind, c, _ in PLANTED])
@@ -56,6 +59,12 @@ def test_a_sink_in_memory_is_spared_the_checks_that_need_two_processes() -> None
     assert len(ran) == len(SINK_CHECKS)
     with pytest.raises(ContractBroken, match="another process"):
         check_sink(fresh, "commit-in-another-process")
+
+
+def test_the_check_that_takes_output_away_asks_for_the_means() -> None:
+    """By name; a run of all checks leaves it out, as the test above shows."""
+    with pytest.raises(ContractBroken, match=r"SinkUnderTest\.take_away"):
+        check_sink(_recording([]), "taken-away")
 
 
 def _recording(ran: list[str]) -> Callable[[], SinkUnderTest]:

@@ -1,0 +1,299 @@
+"""Commits staged files: probe, publish, and undo what no manifest knows. I/O around ``standings``.
+
+A commit makes a trace, syncs it, renames the staged file to its final name, and syncs that. Readers may take the
+final file away at once; the trace stays until a later epoch proves the receipt of this one.
+Rule: only a rename ends a staged file, a commit's or an abort's, so that exactly one of both happens.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+
+from kafka_eos.connectors.files import disk, names
+from kafka_eos.connectors.files.names import Kind, Part, Promise
+from kafka_eos.connectors.files.standings import Content, Facts, judged
+from kafka_eos.errors import Bug, CommittableLost, Fenced, KafkaEosError, Retryable
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.interfaces import (
+    CommitPermit,
+    Committable,
+    JobContext,
+    Life,
+    LifeState,
+    Outcome,
+    Probe,
+    Staged,
+    Standing,
+)
+from kafka_eos.protocol.lives import taken_over
+
+
+@contextmanager
+def mapped(kind: type[KafkaEosError], what: str) -> Iterator[None]:
+    """The one place that maps the operating system's errors to what the caller must do."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"could not {what}: {error}") from error
+
+
+class FileCommitter:
+    """The committer of one directory, which holds all that decides. May be used from threads."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._checked: dict[str, tuple[int, ...]] = {}
+        self._traces = _Traces(directory)
+
+    def probe(self, committable: Committable) -> Probe:
+        with mapped(Retryable, f"look into {self._directory}"):
+            return self._look(Promise.read(committable.payload))
+
+    def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
+        promise = Promise.read(committable.payload)
+        if permit.epoch < promise.part.epoch:  # an older one was given up; its output is part of this epoch
+            raise Bug(f"a permit for epoch {permit.epoch} cannot commit {promise.part.staged}")
+        with mapped(Retryable, f"commit {promise.part.final}"):
+            seen = self._look(promise)
+            match seen.standing:
+                case Standing.PREPARED:
+                    self._publish(promise.part, permit)
+                    outcome = Outcome.COMMITTED
+                case Standing.COMMITTED:
+                    outcome = Outcome.ALREADY
+                case Standing.LOST | Standing.UNKNOWN:
+                    raise CommittableLost(seen.detail)
+            # Also when it was there: the process that renamed it may have died before it could sync.
+            disk.sync_directory(self._directory)
+            self._path(promise.part.staged).unlink(missing_ok=True)  # a commit of version 1 leaves both names
+            self._checked.pop(promise.part.staged, None)
+            self._traces.forget(promise.part, permit.epoch)
+            return outcome
+
+    def _publish(self, part: Part, permit: CommitPermit) -> None:
+        """Rename the staged file to its final name, after a trace that outlives it is durable."""
+        first = self._traces.make(part, permit.epoch)
+        disk.sync_directory(self._directory)
+        try:
+            disk.rename_new(self._path(part.staged), self._path(part.final))
+        except FileExistsError as error:
+            raise Retryable(f"{part.final} appeared while it was being committed") from error
+        except FileNotFoundError as error:
+            if first and not os.path.lexists(self._path(part.final)):
+                # The trace is ours, and it proves nothing: a newer term may have undone what was staged.
+                raise CommittableLost(f"{part.staged} was ended by another process at this moment") from error
+            raise Retryable(f"{part.final} was committed by another process at this moment") from error
+
+    def staged(self, ctx: JobContext) -> Sequence[Staged]:
+        """Open and prepared files."""
+        now, found = time.time(), []
+        with mapped(Retryable, f"look into {self._directory}"):
+            for name, kind, part in hidden(self._directory, ctx.job):
+                seen = _seen(self._path(name))
+                if kind not in (Kind.OPEN, Kind.STAGED) or seen is None or self._is_published(part, seen):
+                    continue
+                detail = f"{seen.st_size} bytes in {self._directory}"
+                found.append(Staged(part.epoch.term, name, detail, max(0.0, now - seen.st_mtime), part.identity))
+        return found
+
+    def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
+        """Undo this life's open and staged files of older terms; a writer that still has one open loses it."""
+        return self._end(ctx.job, lambda part: ctx.owns(part.identity) and part.epoch.term < ctx.term)
+
+    def _end(self, job: str, whose: Callable[[Part], bool]) -> list[str]:
+        with mapped(Retryable, f"clean up {self._directory}"):
+            old = [each for each in hidden(self._directory, job) if whose(each[2])]
+            opened = [name for name, kind, _ in old if kind is Kind.OPEN]
+            for name in opened:
+                self._path(name).unlink(missing_ok=True)
+            undone = [name for name, kind, part in old if kind is Kind.STAGED and self._undo(part)]
+            if opened or undone:
+                disk.sync_directory(self._directory)
+            return sorted([*opened, *undone])
+
+    def _undo(self, part: Part) -> bool:
+        """Whether there was something to undo. What is left is a name; its content goes at once."""
+        staged, trace = self._path(part.staged), self._path(part.hidden(Kind.ABORTED))
+        seen = _seen(staged)
+        if seen is not None and self._is_published(part, seen):
+            staged.unlink(missing_ok=True)
+            return False
+        try:
+            os.rename(staged, trace)
+        except FileNotFoundError:
+            return False  # somebody who had the right to commit was faster
+        self._traces.note(part, Kind.ABORTED, part.epoch)
+        if (left := _seen(trace)) is not None and stat.S_ISREG(left.st_mode) and left.st_nlink == 1:
+            os.truncate(trace, 0)
+        return True
+
+    # ------------------------------------------------------------ lives of one name
+
+    def lives(self, ctx: JobContext) -> Sequence[Life]:
+        """By marks, by what is staged, and by parts that readers have not taken."""
+        with mapped(Retryable, f"look into {self._directory}"):
+            found = sorted(os.listdir(self._directory)) if self._directory.exists() else []
+        ended = [whose[1] for name in found if (whose := names.published(name)) and whose[0] == ctx.job]
+        marks: dict[JobIdentity | None, bool]
+        marks = {of[1]: of[2] for name in found if (of := names.marked(name)) is not None and of[0] == ctx.job}
+        open_: dict[JobIdentity | None, Staged] = {}
+        for item in self.staged(ctx):
+            open_[item.identity] = max(item, open_.get(item.identity, item), key=lambda each: each.term)
+        return [
+            self._life(identity, open_.get(identity), marks.get(identity, False))
+            for identity in dict.fromkeys([*open_, *marks, *ended])
+        ]
+
+    def _life(self, identity: JobIdentity | None, newest: Staged | None, over: bool) -> Life:
+        place = f"file:{self._directory}"
+        if newest is not None:
+            return Life(identity, place, newest.name, newest.term, LifeState.OPEN, newest.age)
+        return Life(identity, place, "files of it", state=LifeState.OVER if over else LifeState.ENDED)
+
+    def hold(self, ctx: JobContext) -> None:
+        """The mark is a file; another one in its place shows that it was taken away."""
+        if ctx.identity is None:
+            return
+        with mapped(Retryable, f"look for the mark of job {ctx.job!r} in {self._directory}"):
+            if os.path.lexists(self._path(names.over(ctx.job, ctx.identity))):
+                raise Fenced(taken_over(ctx, str(self._directory)))
+            mark = self._path(names.mark(ctx.job, ctx.identity))
+            if not os.path.lexists(mark):
+                disk.create_directory(self._directory)
+                disk.create_empty(mark)
+                disk.sync_directory(self._directory)
+
+    def succeed(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
+        """What it stages after the look is found by nobody, and committed by nobody: it sees that its mark is gone."""
+        if identity is not None:
+            with mapped(Retryable, f"take the mark of life {identity} in {self._directory}"):
+                disk.create_directory(self._directory)
+                disk.create_empty(self._path(names.over(ctx.job, identity)))
+                self._path(names.mark(ctx.job, identity)).unlink(missing_ok=True)
+                disk.sync_directory(self._directory)
+        return self._end(ctx.job, lambda part: part.identity == identity)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _path(self, name: str) -> Path:
+        return self._directory / name
+
+    def _look(self, promise: Promise) -> Probe:
+        part = promise.part
+        staged, final = self._path(part.staged), self._path(part.final)
+        seen = _seen(staged)
+        facts = Facts(
+            staged=self._content(promise, staged, seen),
+            linked=promise.version == 1 and seen is not None and seen.st_nlink > 1,
+            final=self._content(promise, final, _seen(final)),
+            one_file=seen is not None and self._is_published(part, seen),
+            aborted=os.path.lexists(self._path(part.hidden(Kind.ABORTED))),
+            committed=os.path.lexists(self._path(part.hidden(Kind.COMMITTED))),
+        )
+        standing = judged(facts)
+        return Probe(standing, _detail(standing, facts, self._directory, part))
+
+    def _content(self, promise: Promise, path: Path, seen: os.stat_result | None) -> Content:
+        if seen is None:
+            return Content.ABSENT
+        if not stat.S_ISREG(seen.st_mode) or seen.st_size != promise.size:
+            return Content.OTHER
+        identity = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+        if self._checked.get(path.name) != identity:  # it is read once, not once a look
+            if disk.sha256(path) != promise.sha256:
+                return Content.OTHER
+            if path.name == promise.part.staged:
+                self._checked[path.name] = identity
+        return Content.RIGHT
+
+    def _is_published(self, part: Part, staged: os.stat_result) -> bool:
+        """Whether the staged file has its final name too, as a commit of version 1 left it that died half-way."""
+        final = _seen(self._path(part.final))
+        return final is not None and os.path.samestat(staged, final)
+
+
+class _Traces:
+    """Makes and removes the traces of one directory.
+
+    One is needed until the receipt of the epoch that its commit was permitted for. An epoch is decided only after
+    the receipt of the one before it, and no number is used twice: so a permit for a later epoch proves the receipt,
+    and a permit of a later term proves that everything of the terms before it is settled, whatever became of it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._lock = directory, Lock()
+        self._noted: dict[str, Epoch] = {}
+        self._swept: Term | None = None
+
+    def make(self, part: Part, permit: EpochId) -> bool:
+        """Leave the trace of a commit, not synced. False if it was there."""
+        first = disk.create_empty(self._directory / part.hidden(Kind.COMMITTED))
+        self.note(part, Kind.COMMITTED, permit)
+        return first
+
+    def note(self, part: Part, kind: Kind, needed_by: EpochId) -> None:
+        with self._lock:
+            self._noted[part.hidden(kind)] = needed_by.epoch
+
+    def forget(self, of: Part, permit: EpochId) -> None:
+        """Remove those of a life that nobody can ask for any more. One that stays by accident goes in a later term."""
+        with self._lock:
+            settled = [name for name, epoch in self._noted.items() if epoch < permit.epoch]
+            for name in settled:
+                del self._noted[name]
+            sweep = self._swept is None or self._swept < permit.term
+            self._swept = permit.term if sweep else self._swept
+        if sweep:
+            old = [each for each in hidden(self._directory, of.job) if each[2].identity == of.identity]
+            traces = (Kind.COMMITTED, Kind.ABORTED)
+            settled += [name for name, kind, part in old if kind in traces and part.epoch.term < permit.term]
+        for name in settled:
+            (self._directory / name).unlink(missing_ok=True)
+
+
+def hidden(directory: Path, job: str) -> list[tuple[str, Kind, Part]]:
+    """A job's hidden files, by name. FileNotFoundError is none: a directory that is not there holds nothing."""
+    listed = sorted(os.listdir(directory)) if directory.exists() else []
+    parsed = [(name, found) for name in listed if (found := Part.parse(name)) is not None]
+    return [(name, kind, part) for name, (kind, part) in parsed if part.job == job]
+
+
+def _seen(path: Path) -> os.stat_result | None:
+    """What is there; None if nothing is. Links are not followed."""
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        return None
+
+
+def _detail(standing: Standing, facts: Facts, directory: Path, part: Part) -> str:
+    """What a person needs to know about a promise."""
+    staged, final = directory / part.staged, directory / part.final
+    match standing:
+        case Standing.PREPARED:
+            return f"{staged} is there"
+        case Standing.COMMITTED:
+            return f"{final} is there" if facts.final is Content.RIGHT else f"{final} was there and has been taken"
+        case Standing.LOST if facts.final is Content.OTHER and facts.staged is not Content.ABSENT:
+            return (
+                f"{final} exists and is not what {staged.name} promised: most likely the directory holds parts of an "
+                f"earlier life of job {part.job!r}; move them away or use another directory"
+            )
+        case Standing.LOST if facts.aborted:
+            return f"{staged} was aborted"
+        case Standing.LOST:
+            return f"{staged} is damaged: its length or its checksum is not the one that was promised"
+    found = "is not what was promised" if facts.final is Content.OTHER else "is not there"
+    also = f"{staged.name} has another name somewhere" if facts.linked else f"{staged.name} is not there either"
+    act = f"mv {staged}" if facts.linked else "touch"
+    return (
+        f"{final} {found}, {also}, and there is no trace of a commit (if readers have got its rows: {act} "
+        f"{directory / part.hidden(Kind.COMMITTED)}; if nobody has: {act} {directory / part.hidden(Kind.ABORTED)})"
+    )

@@ -1,0 +1,116 @@
+"""Whose fault an exception is that came out of user code or a codec: the record's, the environment's, or the job's.
+
+Pure. Readers, operators, writers and exchanges of both engines ask here before they blame a record. What an exception
+says of itself and of what caused it is read from the outside in, along ``__cause__``, else along ``__context__`` as
+far as a traceback would show it; the first class that is known decides, and of its classes the most specific one.
+
+Rule: only what the record did is the record's fault. What something else did is tried again with the same record.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from kafka_eos.errors import EnvironmentFailed, KafkaEosError, RestartFromCheckpoint, Retryable
+
+_PACKAGE: Final = str(Path(__file__).parent) + "/"
+_ENVIRONMENT: Final = frozenset({Retryable, RestartFromCheckpoint, OSError, MemoryError})
+"""OSError: connections, timeouts, name resolution, disks; requests, urllib and many drivers derive theirs from it."""
+_PLAIN: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+
+
+class Fault(enum.Enum):
+    RECORD = "record"
+    """It is refused by the policy of its source: the job stops at it, or it becomes a dead letter."""
+    ENVIRONMENT = "environment"
+    """Nothing is wrong with the record: it is processed again, from the last checkpoint."""
+    JOB = "job"
+    """An error of this package that says itself what comes next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """What a source's user has said about exceptions, on top of what holds everywhere."""
+
+    environment: tuple[type[Exception], ...] = ()
+    """Count as the environment's: ``psycopg.OperationalError``, ``redis.ConnectionError`` …"""
+    record: tuple[type[Exception], ...] = ()
+    """Count as the record's, though they are an OSError, say: ``FileNotFoundError``, ``requests.HTTPError`` …"""
+
+    def of(self, error: BaseException) -> Fault:
+        for each in _story(error):
+            fault = self._of_class(type(each))
+            if fault is not None:
+                return fault
+            if each is error and isinstance(error, KafkaEosError):
+                return Fault.JOB
+        return Fault.RECORD
+
+    def expect_record(self, error: Exception, operator: str, where: str) -> None:
+        """Return if ``error`` is the fault of the record at ``where``.
+
+        Raises EnvironmentFailed if it is the environment's, and ``error`` itself if it is an error of this package.
+        """
+        match self.of(error):
+            case Fault.JOB:
+                raise error
+            case Fault.ENVIRONMENT if isinstance(error, EnvironmentFailed):
+                raise error
+            case Fault.ENVIRONMENT:
+                raise EnvironmentFailed(_reason(error, operator, where)) from error
+
+    def _of_class(self, cls: type[BaseException]) -> Fault | None:
+        for each in cls.__mro__:
+            if each in self.record:
+                return Fault.RECORD
+            if each in self.environment or each in _ENVIRONMENT:
+                return Fault.ENVIRONMENT
+        return None
+
+
+def surely_the_records(error: Exception) -> bool:
+    """Is there no doubt, whatever the user has said? Whoever collects errors of many rows may go on then."""
+    plain = isinstance(error, _PLAIN) and not isinstance(error, OSError)
+    return plain and error.__cause__ is None and error.__context__ is None
+
+
+def _story(error: BaseException) -> Iterator[BaseException]:
+    """The exception, and what led to it, as a traceback shows them; members of a group after the group."""
+    seen: set[int] = set()
+    waiting: list[BaseException] = [error]
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        before = each.__context__ if each.__cause__ is None and not each.__suppress_context__ else each.__cause__
+        if before is not None:
+            waiting.append(before)
+        if isinstance(each, BaseExceptionGroup):
+            waiting.extend(reversed(each.exceptions))
+
+
+def _reason(error: Exception, operator: str, where: str) -> str:
+    first, *causes = (f"{type(each).__name__}: {each}" for each in _story(error))
+    led = f" (caused by {causes[-1]})" if causes else ""
+    return (
+        f"{_function(error.__traceback__)} raised {first}{led}, in operator {operator!r}, at the record {where} "
+        "(topic/partition/offset). That is not the record's fault: it is neither refused nor skipped, and is processed "
+        "again from the last checkpoint. If the record is to blame, name the exception in record_errors=… of the source"
+    )
+
+
+def _function(traceback: TracebackType | None) -> str:
+    """The outermost function that is not of this package, with its line; codecs written in C have no frame."""
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not code.co_filename.startswith(_PACKAGE):
+            return f"{code.co_qualname} ({Path(code.co_filename).name}, line {traceback.tb_lineno})"
+        traceback = traceback.tb_next
+    return "a function or codec"

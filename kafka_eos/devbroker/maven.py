@@ -1,0 +1,193 @@
+"""Fetches files from the repository that Maven would ask on this machine.
+
+Rule: a file appears under its name only when its SHA-256 is the pinned one. What an interrupted download has fetched is
+kept beside it, and the next one goes on from there.
+
+The repository is the first of
+    KAFKA_EOS_MAVEN_REPOSITORY    the URL of a repository in Maven's layout, or its directory
+    ~/.m2/settings.xml            a mirror of everything (``mirrorOf`` is ``*``, ``external:*`` or names ``central``)
+    Maven Central, at the address that an installed client has for it: Maven itself, or the Ivy inside pyspark
+Proxies and certificates are those of the environment (HTTPS_PROXY, SSL_CERT_FILE).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import importlib.util
+import os
+import re
+import shutil
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+from urllib.parse import unquote, urlsplit
+from xml.etree import ElementTree
+
+from kafka_eos.errors import ConfigError
+
+VARIABLE: Final = "KAFKA_EOS_MAVEN_REPOSITORY"
+_CENTRAL: Final = re.compile(rb"https://[a-z0-9.-]+/maven2")
+_SUPER_POM: Final = "org/apache/maven/model/pom-4.0.0.xml"
+_RESOLVER: Final = "org/apache/ivy/plugins/resolver/IBiblioResolver.class"
+_ATTEMPTS: Final = 4
+_TIMEOUT: Final = 30.0
+_BLOCK: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A jar by its Maven coordinates, with the SHA-256 (hex) that it must have."""
+
+    group: str
+    name: str
+    version: str
+    digest: str
+
+    @classmethod
+    def parse(cls, coordinates: str, digest: str) -> Artifact:
+        """``group:name:version``."""
+        group, name, version = coordinates.split(":")
+        return cls(group, name, version, digest)
+
+    @property
+    def file(self) -> str:
+        return f"{self.name}-{self.version}.jar"
+
+    @property
+    def path(self) -> str:
+        """Where a repository has it."""
+        return f"{self.group.replace('.', '/')}/{self.name}/{self.version}/{self.file}"
+
+
+class Unreachable(Exception):
+    """The repository did not give the file."""
+
+
+def repository() -> str:
+    """The URL, or the directory, of the repository to ask; without a slash at the end. ConfigError if none is known."""
+    found = os.environ.get(VARIABLE) or _mirror(Path.home() / ".m2" / "settings.xml") or _central()
+    if not found:
+        raise ConfigError(
+            f"no Maven repository is known here. Set {VARIABLE} to the URL of Maven Central, or of a mirror. Or "
+            "install Maven, or run pip install 'kafka-eos[spark]': the default of either is used then"
+        )
+    return found.rstrip("/")
+
+
+def shown(url: str) -> str:
+    """The address without a login."""
+    return re.sub(r"//[^/@]*@", "//", url)
+
+
+def is_intact(path: Path, artifact: Artifact) -> bool:
+    """Is the file there, and the pinned one?"""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == artifact.digest
+
+
+def fetch(home: str, artifact: Artifact, directory: Path) -> None:
+    """Put the artifact into ``directory``; fine if it is there. Raises Unreachable, or ConfigError if it is another."""
+    target = directory / artifact.file
+    if is_intact(target, artifact):
+        return
+    target.unlink(missing_ok=True)
+    partial = target.with_name(f"{artifact.file}.part")
+    for attempt in range(_ATTEMPTS):
+        try:
+            _download(home, artifact, partial)
+            break
+        except (OSError, http.client.HTTPException) as error:
+            if attempt == _ATTEMPTS - 1 or _is_final(error):
+                raise Unreachable(f"{shown(home)}/{artifact.path}: {error}") from error
+    if not is_intact(partial, artifact):
+        partial.unlink()  # nothing of it is of use
+        raise ConfigError(
+            f"{artifact.file} of {shown(home)} is not the pinned file (SHA-256 differs): this version of kafka-eos was "
+            f"built with another one. If a mirror or proxy answers, let it give the real files, or name another "
+            f"repository: {VARIABLE}"
+        )
+    partial.rename(target)
+
+
+def _download(home: str, artifact: Artifact, partial: Path) -> None:
+    if not urlsplit(home).scheme:
+        shutil.copyfile(Path(home) / artifact.path, partial)
+        return
+    request = _request(f"{home}/{artifact.path}", partial.stat().st_size if partial.exists() else 0)
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
+            mode = "ab" if answer.status == http.HTTPStatus.PARTIAL_CONTENT else "wb"
+            with partial.open(mode) as file:
+                _copy(answer, file)
+    except urllib.error.HTTPError as error:
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            return  # all of it is there already: the digest decides
+        raise
+
+
+def _request(url: str, have: int) -> urllib.request.Request:
+    """For what comes after the first ``have`` bytes; with the login that stands in the address, if one does."""
+    request = urllib.request.Request(shown(url), headers={"Range": f"bytes={have}-"} if have else {})
+    parts = urlsplit(url)
+    if parts.username is not None:
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        request.add_header("Authorization", f"Basic {base64.b64encode(login.encode()).decode()}")
+    return request
+
+
+def _copy(answer: http.client.HTTPResponse, file: IO[bytes]) -> None:
+    """Raises IncompleteRead if the answer ends early: ``read`` with a size does not say so."""
+    missing = answer.length
+    while block := answer.read(_BLOCK):
+        file.write(block)
+        missing = None if missing is None else missing - len(block)
+    if missing:
+        raise http.client.IncompleteRead(b"", missing)
+
+
+def _is_final(error: Exception) -> bool:
+    """Will asking again change nothing?"""
+    refused = isinstance(error, urllib.error.HTTPError) and error.code < http.HTTPStatus.INTERNAL_SERVER_ERROR
+    return refused or isinstance(error, FileNotFoundError)
+
+
+def _central() -> str | None:
+    """The address of Maven Central by an installed client; None if there is none."""
+    for jar, member in _clients():
+        with zipfile.ZipFile(jar) as archive:
+            if found := _CENTRAL.search(archive.read(member)):
+                return found[0].decode()
+    return None
+
+
+def _clients() -> Iterator[tuple[Path, str]]:
+    """Jars of clients on this machine, and the file in each that holds its default repository."""
+    if maven := shutil.which("mvn"):
+        home = Path(maven).resolve().parent.parent
+        yield from ((jar, _SUPER_POM) for jar in sorted(home.glob("lib/maven-model-builder-*.jar")))
+    if (spark := importlib.util.find_spec("pyspark")) is not None:
+        for place in spark.submodule_search_locations or ():
+            yield from ((jar, _RESOLVER) for jar in sorted(Path(place).glob("jars/ivy-*.jar")))
+
+
+def _mirror(settings: Path) -> str | None:
+    """The mirror that Maven's settings of this user have for Central. ConfigError if they cannot be read."""
+    if not settings.is_file():
+        return None
+    try:
+        tree = ElementTree.parse(settings)
+    except (OSError, ElementTree.ParseError) as error:
+        raise ConfigError(f"{settings} cannot be read: {error}. Mend it, or name a repository: {VARIABLE}") from None
+    for mirror in tree.iterfind(".//{*}mirror"):
+        wanted, url = mirror.findtext("{*}mirrorOf", ""), mirror.findtext("{*}url")
+        if url and {part.strip() for part in re.split(",", wanted)} & {"*", "external:*", "central"}:
+            return url.strip()
+    return None

@@ -1,0 +1,27 @@
+"""What is installed besides the engine: the extras of this package.
+
+Rule: who needs an extra says so before it begins, and names the one command that installs it.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Final
+
+from kafka_eos.errors import ConfigError
+
+_SPARK: Final = ("pyspark", "pyarrow", "pandas")
+MODULES: Final = {"spark": _SPARK, "audit": (*_SPARK, "jinja2", "markupsafe", "matplotlib")}
+
+
+def expect_extra(extra: str, what: str) -> None:
+    """ConfigError if something of ``extra`` that ``what`` needs is not installed."""
+    if missing := [name for name in MODULES[extra] if not _installed(name)]:
+        raise ConfigError(f"{what} needs {', '.join(missing)}: pip install 'kafka-eos[{extra}]'")
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):  # something keeps it from being imported
+        return False

@@ -1,0 +1,39 @@
+"""What a verb asks of a function before it becomes part of a plan.
+
+Rule: a coroutine function is refused where it is given. Nothing here awaits, so a ``filter`` would keep every value and
+a ``map`` would pass coroutines on.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+
+from kafka_eos.errors import PlanError
+
+
+def expect_no_coroutines(verb: str, **functions: object) -> None:
+    """PlanError if one of the functions, named by the parameter that it is given for, is asynchronous."""
+    for parameter, fn in functions.items():
+        if fn is not None and (kind := asynchronous(fn)):
+            raise PlanError(
+                f"{parameter} of {verb} is {kind}, and nothing would await it: there are no asynchronous operators. "
+                "Give an ordinary function; to wait for a coroutine in it, call asyncio.run(...), or do the call for "
+                "many values at once in map_batches"
+            )
+
+
+def asynchronous(fn: object) -> str | None:
+    """What kind of asynchronous function ``fn`` is; None for an ordinary one.
+
+    A ``functools.partial`` is what it calls, an object what its ``__call__`` is. A lambda that returns the coroutine of
+    another function cannot be told from an ordinary one.
+    """
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    call = fn if inspect.isroutine(fn) or isinstance(fn, type) else getattr(type(fn), "__call__", None)  # noqa: B004
+    if inspect.iscoroutinefunction(call):
+        return "a coroutine function (async def)"
+    if inspect.isasyncgenfunction(call):
+        return "an asynchronous generator (async def with yield)"
+    return None

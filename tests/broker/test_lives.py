@@ -1,0 +1,194 @@
+"""Two lives of one job's name on a real cluster: a sink's committer and a source tell whose is what."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+from kafka_eos.connectors.kafka.committer import KafkaCommitter
+from kafka_eos.devbroker import Broker
+from kafka_eos.errors import Fenced, RestartFromCheckpoint
+from kafka_eos.ids import JobIdentity, Term
+from kafka_eos.interfaces import Committable, JobContext, LifeState, Outcome, Standing, Writer
+from tests.broker.kafka_kit import batch, commit, epoch, prepare, task
+from tests.broker.transaction_kit import create_topic
+from tests.waiting import eventually
+
+Topic = Callable[..., str]
+Lived = Callable[..., "Side"]
+
+
+class Side:
+    """One life of a name: a writer of its term 1, and what recovers it."""
+
+    def __init__(self, sink: KafkaSink[Any], ctx: JobContext) -> None:
+        self.ctx, self._sink = ctx, sink
+        self.writer: Writer[Any] = sink.writer(task(ctx))
+        self.committer = sink.committer(ctx)
+        assert isinstance(self.committer, KafkaCommitter)
+
+    def prepare(self, value: bytes, number: int = 1) -> Committable:
+        (one,) = prepare(self.writer, batch(value), epoch(number))
+        return one
+
+    def close(self) -> None:
+        self.writer.discard()
+        self.committer.close()
+
+
+@pytest.fixture
+def lived(bootstrap: str, topic: Topic) -> Iterator[Lived]:
+    """``lived(identity)``: a life of the one name of this test, in its one topic."""
+    name, sink = f"lives-{uuid.uuid4().hex[:8]}", KafkaSink[Any](topic())
+    made: list[Side] = []
+
+    def life(identity: JobIdentity | None, *, term: int = 1, owns_nameless: bool = False) -> Side:
+        settings = {"bootstrap_servers": bootstrap}
+        made.append(Side(sink, JobContext(name, Term(term), settings, identity, owns_nameless)))
+        return made[-1]
+
+    yield life
+    for side in made:
+        side.close()
+
+
+@pytest.fixture
+def two(lived: Lived) -> tuple[Side, Side]:
+    return lived(JobIdentity.new()), lived(JobIdentity.new())
+
+
+def test_orphans_of_another_life_are_left_alone(two: tuple[Side, Side], lived: Lived) -> None:
+    """The defect: a start from another directory was taken for the next term, and fenced what was decided."""
+    ours, theirs = two
+    mine, other = ours.prepare(b"ours"), theirs.prepare(b"theirs")
+    later = lived(theirs.ctx.identity, term=7)
+
+    aborted = later.committer.abort_orphans(later.ctx)
+
+    assert [name.split(" ")[0] for name in aborted if "Ongoing" in name] == [other.payload["transactional_id"]]
+    assert commit(ours.committer, [mine], epoch(1)) == [Outcome.COMMITTED]
+
+
+def test_markers_of_two_lives_do_not_overwrite_each_other(two: tuple[Side, Side], lived: Lived) -> None:
+    """The marker proves a commit when the id has moved on; another life's commit in between must not hide it."""
+    ours, theirs = two
+    mine, other = ours.prepare(b"ours"), theirs.prepare(b"theirs")
+    commit(ours.committer, [mine], epoch(1))
+    commit(theirs.committer, [other], epoch(1))
+    later = lived(ours.ctx.identity, term=2)
+    later.committer.abort_orphans(later.ctx)
+
+    assert later.committer.probe(mine).standing is Standing.COMMITTED
+
+
+def test_what_is_open_is_shown_with_its_life(two: tuple[Side, Side], lived: Lived) -> None:
+    ours, theirs = two
+    nameless = lived(None)
+    for side in (ours, theirs, nameless):
+        side.prepare(b"x")
+
+    shown = eventually(lambda: (found := ours.committer.staged(ours.ctx)) and len(found) == 3 and found, "all three")
+
+    assert {each.identity for each in shown} == {ours.ctx.identity, theirs.ctx.identity, None}
+    assert [each.identity for each in shown if ours.ctx.owns(each.identity)] == [ours.ctx.identity]
+
+
+def test_only_a_job_older_than_identities_ends_what_has_none(lived: Lived) -> None:
+    old = lived(None)
+    decided = old.prepare(b"decided")
+    stranger = lived(JobIdentity.new(), term=9)
+    upgraded = lived(JobIdentity.new(), term=9, owns_nameless=True)
+
+    assert stranger.committer.abort_orphans(stranger.ctx) == []
+    assert upgraded.committer.probe(decided).standing is Standing.PREPARED
+    assert commit(upgraded.committer, [decided], epoch(1)) == [Outcome.COMMITTED]
+    open_ = old.prepare(b"orphan", 2)
+    aborted = upgraded.committer.abort_orphans(upgraded.ctx)
+    assert any(name.startswith(str(open_.payload["transactional_id"])) for name in aborted)
+
+
+def test_lives_are_told_apart_by_what_they_have_open(two: tuple[Side, Side]) -> None:
+    ours, theirs = two
+    ours.committer.hold(ours.ctx)
+    theirs.prepare(b"open")
+
+    found = {each.identity: each for each in ours.committer.lives(ours.ctx)}
+
+    assert found[ours.ctx.identity].state is LifeState.ENDED
+    assert found[theirs.ctx.identity].state is LifeState.OPEN
+    assert found[theirs.ctx.identity].term == theirs.ctx.term
+
+
+def test_a_life_whose_mark_was_taken_stops_and_has_nothing_open(two: tuple[Side, Side]) -> None:
+    ours, theirs = two
+    ours.committer.hold(ours.ctx)
+    ours.committer.hold(ours.ctx)
+    decided = ours.prepare(b"decided")
+
+    ended = theirs.committer.succeed(theirs.ctx, ours.ctx.identity)
+
+    assert any(name.startswith(str(decided.payload["transactional_id"])) for name in ended)
+    with pytest.raises(Fenced, match="took over from this one"):
+        ours.committer.hold(ours.ctx)
+    eventually(lambda: ours.committer.probe(decided).standing is Standing.LOST, "the abort")
+    (over,) = (each for each in theirs.committer.lives(theirs.ctx) if each.identity == ours.ctx.identity)
+    assert over.state is LifeState.OVER
+
+
+def test_a_producer_that_was_warm_when_its_life_ended_writes_nothing(two: tuple[Side, Side]) -> None:
+    ours, theirs = two
+    ours.committer.hold(ours.ctx)
+    eventually(lambda: theirs.committer.succeed(theirs.ctx, ours.ctx.identity), "ids of the life")
+
+    with pytest.raises(RestartFromCheckpoint):
+        ours.prepare(b"late")
+
+
+def test_group_offsets_name_the_life_that_committed_them(bootstrap: str, topic: Topic) -> None:
+    source: KafkaSource[bytes] = KafkaSource(topic())
+    settings = {"bootstrap_servers": bootstrap}
+    ctx = JobContext(f"lives-{uuid.uuid4().hex[:8]}", Term(4), settings, JobIdentity.new())
+    positions = source.discover(ctx, None)
+    assert source.lives(ctx) == []
+
+    source.completed(ctx, epoch(3, 4), positions)
+
+    (found,) = source.lives(ctx)
+    assert (found.identity, found.term, found.state) == (ctx.identity, Term(4), LifeState.ENDED)
+    assert ctx.job in found.place
+
+
+def test_offsets_from_before_identities_count_in_the_jobs_own_group_only(bootstrap: str, topic: Topic) -> None:
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    name, settings = f"lives-{uuid.uuid4().hex[:8]}", {"bootstrap_servers": bootstrap}
+    where = topic()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    old = [TopicPartition(where, 0, 0, "kafka_eos 7/2")]
+    for group in (name, f"{name}-shared"):
+        for future in admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, old)]).values():
+            future.result(30)
+    ctx = JobContext(name, Term(1), settings, JobIdentity.new())
+
+    (found,) = KafkaSource[bytes](where).lives(ctx)
+
+    assert (found.identity, found.term) == (None, Term(2))
+    assert KafkaSource[bytes](where, group_id=f"{name}-shared").lives(ctx) == []
+
+
+def test_a_new_cluster_without_any_group_shows_no_life(broker_factory: Callable[..., Broker]) -> None:
+    """The admin client of librdkafka crashed there, and the process with it."""
+    broker = broker_factory()
+    create_topic(broker.bootstrap, "first")
+    ctx = JobContext("lives", Term(1), {"bootstrap_servers": broker.bootstrap}, JobIdentity.new())
+
+    assert KafkaSource[bytes]("first").lives(ctx) == []
+    committer = KafkaSink[bytes]("first").committer(ctx)
+    assert isinstance(committer, KafkaCommitter)
+    assert committer.lives(ctx) == []
+    committer.close()

@@ -1,0 +1,96 @@
+"""Two lives of one job's name in one directory of a FileSink."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_eos.connectors.files import FileSink
+from kafka_eos.errors import Fenced
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.interfaces import CommitPermit, Committable, JobContext, LifeState, Outcome, Standing, TaskContext
+from kafka_eos.records import Batch
+from kafka_eos.testing.sources import ListOrigin
+
+A, B = JobIdentity("a" * 12), JobIdentity("b" * 12)
+FIRST = EpochId(Epoch(1), Term(1))
+
+
+def job(identity: JobIdentity | None, term: int = 1, *, owns_nameless: bool = False) -> JobContext:
+    return JobContext("orders", Term(term), {}, identity, owns_nameless)
+
+
+def prepared(sink: FileSink, ctx: JobContext, *values: str) -> Committable:
+    writer = sink.writer(TaskContext(ctx, 0, 1, "out"))
+    writer.write(Batch(list(values), range(len(values)), ListOrigin("in", "list", 0, 0, list(values))))
+    (committable,) = writer.seal(FIRST)()
+    return committable
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> FileSink:
+    return FileSink(tmp_path / "out")
+
+
+def test_the_same_epoch_of_two_lives_is_two_files(sink: FileSink) -> None:
+    """Epochs begin again in another life: its part must not be taken for the one that is there."""
+    committer = sink.committer(job(A))
+    outcomes = [
+        committer.commit(CommitPermit(FIRST), prepared(sink, job(identity), str(identity))) for identity in (A, B, None)
+    ]
+
+    assert outcomes == [Outcome.COMMITTED] * 3
+    parts = sorted(path.name for path in sink.directory.glob("part-*"))
+    assert parts == [f"part-000000000001-0000-orders{life}.out.jsonl" for life in (f".{A}", f".{B}", "")]
+
+
+def test_each_life_undoes_its_own(sink: FileSink) -> None:
+    mine, theirs, nameless = (prepared(sink, job(identity), "x") for identity in (A, B, None))
+    committer = sink.committer(job(A, 9))
+
+    assert committer.abort_orphans(job(A, 9)) == [mine.payload["staged"]]
+    assert {committer.probe(each).standing for each in (theirs, nameless)} == {Standing.PREPARED}
+    assert committer.abort_orphans(job(B, 9, owns_nameless=True)) == sorted(
+        str(each.payload["staged"]) for each in (theirs, nameless)
+    )
+
+
+def test_a_commit_leaves_the_traces_of_another_life(sink: FileSink) -> None:
+    """They tell that life what became of its rows when readers have taken them."""
+    theirs = prepared(sink, job(B), "theirs")
+    sink.committer(job(B)).commit(CommitPermit(FIRST), theirs)
+    for part in sink.directory.glob("part-*"):
+        part.unlink()
+    later = EpochId(Epoch(5), Term(5))
+
+    sink.committer(job(A, 5)).commit(CommitPermit(later), prepared(sink, job(A), "mine"))
+
+    assert sink.committer(job(B)).probe(theirs).standing is Standing.COMMITTED
+
+
+def test_lives_are_known_by_mark_by_what_is_staged_and_by_parts(sink: FileSink) -> None:
+    committer = sink.committer(job(A))
+    assert list(committer.lives(job(A))) == []
+    committer.hold(job(A))
+    prepared(sink, job(B), "x")
+    committer.commit(CommitPermit(FIRST), prepared(sink, job(None), "x"))
+    prepared(sink, JobContext("orders-2", Term(1), {}, A), "x")
+
+    found = {life.identity: life.state for life in committer.lives(job(A))}
+
+    assert found == {A: LifeState.ENDED, B: LifeState.OPEN, None: LifeState.ENDED}
+
+
+def test_a_life_whose_mark_was_taken_stops(sink: FileSink) -> None:
+    committer = sink.committer(job(A))
+    committer.hold(job(A))
+    committer.hold(job(A))
+    staged = prepared(sink, job(A), "x")
+
+    assert committer.succeed(job(B), A) == [staged.payload["staged"]]
+
+    with pytest.raises(Fenced, match="took over from this one"):
+        committer.hold(job(A))
+    assert committer.probe(staged).standing is Standing.LOST
+    assert {life.identity: life.state for life in committer.lives(job(B))} == {A: LifeState.OVER}

@@ -1,0 +1,251 @@
+"""Whose decision Spark's commit of a batch is: by table, and in every interleaving of drivers that take over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+import pytest
+
+from kafka_eos.ids import Term
+from kafka_eos.protocol.batches import (
+    Attempt,
+    Begin,
+    Beginning,
+    Verdict,
+    Waiting,
+    begin,
+    conclude,
+    owner,
+)
+from tests.marks import campaign
+
+# ---------------------------------------------------------------- by table
+
+
+@pytest.mark.parametrize(
+    ("batch", "decided", "settled", "base", "answer"),
+    [
+        (0, False, (), None, Begin.PREPARE),
+        (1, False, (), None, Begin.REPLACED),  # batch 0 was decided unseen
+        (5, False, (), 4, Begin.PREPARE),  # adopted
+        (5, False, (3, 4), 4, Begin.PREPARE),
+        (6, False, (3, 4), 4, Begin.REPLACED),  # batch 5 was decided unseen: the loss that this rule prevents
+        (5, True, (3, 4), 4, Begin.REPLACED),
+        (4, True, (3, 4), 4, Begin.REPLACED),
+        (4, False, (3, 4), 4, Begin.COMPARE),  # its decision was lost
+        (4, False, (3, 4), 2, Begin.COMPARE),
+        (3, False, (3, 4), 2, Begin.COMPARE),
+        (2, False, (3, 4), 4, Begin.OUTLIVED),
+        (0, False, (3, 4), None, Begin.OUTLIVED),  # Spark's part of the checkpoint is gone
+        (5, False, (3, 4), None, Begin.PREPARE),  # … and the replay has caught up
+        (4, False, (), 4, Begin.REPLACED),
+        (0, False, (), 4, Begin.REPLACED),
+    ],
+)
+def test_what_to_do_with_a_batch_that_begins(
+    batch: int, decided: bool, settled: tuple[int, ...], base: int | None, answer: Begin
+) -> None:
+    assert begin(Beginning(batch, decided, settled, base)) is answer
+
+
+def test_nothing_is_prepared_unless_the_batch_before_is_settled_or_adopted() -> None:
+    subsets = [tuple(n for n in range(4) if bits >> n & 1) for bits in range(16)]
+    for batch, decided, settled, base in product(range(5), (False, True), subsets, (None, 0, 1, 2, 3)):
+        if begin(Beginning(batch, decided, settled, base)) is Begin.PREPARE:
+            assert not decided
+            assert batch - 1 in settled or batch - 1 == base or (batch == 0 and base is None)
+            assert all(n < batch for n in settled)
+
+
+def test_what_a_driver_concludes_about_its_promise() -> None:
+    for decided, reported, over, rivals in product((False, True), repeat=4):
+        found = conclude(Waiting(decided, reported, over, rivals))
+        if found is Verdict.MINE:
+            assert reported or (decided and not rivals)
+        else:
+            assert not reported
+            assert found is (Verdict.WAIT if not over else Verdict.UNCLEAR if decided else Verdict.UNDECIDED)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "answer"),
+    [
+        ({1: False}, 1),
+        ({1: True}, 1),
+        ({1: False, 2: False}, None),
+        ({1: True, 2: False}, 1),
+        ({1: False, 2: True, 3: False}, 2),
+        ({1: True, 2: True}, None),
+    ],
+)
+def test_whose_a_decision_is(attempts: dict[int, bool], answer: int | None) -> None:
+    found = owner([Attempt(Term(term), visible) for term, visible in attempts.items()])
+
+    assert found == (None if answer is None else Term(answer))
+
+
+# ---------------------------------------------------------------- every interleaving
+
+NONE = -1
+"""No batch."""
+
+
+@dataclass(frozen=True, order=True)
+class Driver:
+    """``step``: what it does next; ``spark``: where its Spark is with the batch that was handed over."""
+
+    step: str = "claim"
+    term: int = 0
+    batch: int = 0
+    base: int = NONE
+    watched: int = NONE
+    target: tuple[int, int] = (0, 0)
+    then: str = ""
+    seen: frozenset[tuple[int, int]] = frozenset()
+    receipts: frozenset[int] = frozenset()
+    spark: str = "idle"
+    """"deciding" from the return of foreachBatch until its Spark has written the decision, or was refused."""
+
+
+@dataclass(frozen=True)
+class World:
+    """``commits``: batch to the term that really wrote it, which no driver can read."""
+
+    drivers: tuple[Driver, ...]
+    batches: int
+    claimed: int = 0
+    commits: tuple[int, ...] = ()
+    promises: frozenset[tuple[int, int]] = frozenset()
+    prepared: frozenset[tuple[int, int]] = frozenset()
+    visible: frozenset[tuple[int, int]] = frozenset()
+    receipts: frozenset[int] = frozenset()
+
+    def attempts(self, batch: int) -> list[Attempt]:
+        return [Attempt(Term(t), (b, t) in self.visible) for b, t in sorted(self.promises) if b == batch]
+
+
+def moves(world: World, at: int) -> Iterator[World]:
+    """What may happen next in one driver: a step of its own, a step of its Spark, or its end."""
+    d = world.drivers[at]
+
+    def to(driver: Driver, **changed: object) -> World:
+        others = [*world.drivers[:at], *world.drivers[at + 1 :]]
+        drivers = tuple(sorted([driver, *others], key=repr))  # who is who makes no difference
+        return replace(world, drivers=drivers, **changed)  # type: ignore[arg-type]
+
+    decides = d.spark == "deciding" and d.batch == len(world.commits)
+    if decides:
+        yield to(replace(d, spark="decided"), commits=(*world.commits, d.term))
+    elif d.spark == "deciding":
+        yield to(replace(d, spark="refused"))
+    if d.step == "stopped":
+        return
+    yield to(replace(d, step="stopped"))  # killed; its JVM may live a little longer
+    yield from (to(driver, **changed) for driver, changed in _step(world, d))
+
+
+def _step(world: World, d: Driver) -> Iterator[tuple[Driver, dict[str, object]]]:
+    newest = len(world.commits) - 1
+    mine = (d.batch, d.term)
+    match d.step:
+        case "claim":
+            yield replace(d, step="look", term=world.claimed + 1), {"claimed": world.claimed + 1}
+        case "look":
+            yield replace(d, step="newest", seen=world.promises, receipts=world.receipts), {}
+        case "newest":
+            unsettled = newest != NONE and newest not in d.receipts
+            yield replace(d, base=newest, step="settle" if unsettled else "abort", then="abort"), {}
+        case "settle":  # the attempts are read anew; the names are those of the look
+            batch = d.base if d.then == "abort" else d.watched
+            found = [a for a in world.attempts(batch) if (batch, a.term.n) in d.seen]
+            chosen = owner(found)
+            target = (batch, chosen.n) if chosen is not None else (0, 0)
+            yield replace(d, step="check" if chosen else "stopped", target=target), {}
+        case "check":
+            yield replace(d, step="stopped" if world.claimed > d.term else "commit"), {}
+        case "commit":
+            if d.target in world.visible:
+                yield replace(d, step="receipt"), {}
+            elif d.target in world.prepared:
+                yield (
+                    replace(d, step="receipt"),
+                    {"visible": world.visible | {d.target}, "prepared": world.prepared - {d.target}},
+                )
+            else:
+                yield replace(d, step="stopped"), {}  # CommittableLost
+        case "receipt":
+            done = {d.target[0]}
+            settled = replace(d, step=d.then, receipts=d.receipts | done)
+            if d.then == "begin":
+                settled = replace(settled, base=d.watched, watched=NONE)
+            yield settled, {"receipts": world.receipts | done}
+        case "abort":
+            kept = {p for p in d.seen if p[0] > d.base} & world.promises
+            left = {p for p in world.prepared if p[1] >= d.term or p in kept}
+            watched = max((b for b, _ in kept), default=NONE)
+            yield replace(d, step="start", watched=watched), {"prepared": frozenset(left)}
+        case "start":  # Spark reads its commits
+            yield replace(d, step="begin", batch=newest + 1), {}
+        case "begin":
+            if d.batch >= world.batches:
+                return
+            if NONE < d.watched < len(world.commits):
+                yield replace(d, step="settle", then="begin"), {}
+                return
+            facts = Beginning(d.batch, d.batch < len(world.commits), d.receipts, None if d.base == NONE else d.base)
+            going = begin(facts) is Begin.PREPARE
+            yield replace(d, step="prepare" if going else "stopped", watched=NONE), {}
+        case "prepare":
+            yield replace(d, step="look again"), {"prepared": world.prepared | {mine}}
+        case "look again":
+            yield replace(d, step="stopped" if d.batch < len(world.commits) else "promise"), {}
+        case "promise":
+            yield replace(d, step="check promise"), {"promises": world.promises | {mine}}
+        case "check promise":
+            if world.claimed > d.term:
+                yield replace(d, step="stopped"), {"promises": world.promises - {mine}}
+            else:
+                yield replace(d, step="wait", spark="deciding"), {}
+        case "wait":
+            rivals = any(b == d.batch and t != d.term for b, t in d.seen)
+            decided = d.batch < len(world.commits)
+            verdict = conclude(Waiting(decided, d.spark == "decided", d.spark == "refused", rivals))
+            if verdict is Verdict.MINE:
+                yield replace(d, step="check", target=mine, then="abort others"), {}
+            elif verdict is not Verdict.WAIT:
+                yield replace(d, step="stopped"), {}
+        case "abort others":
+            left = {p for p in world.prepared if p == mine}
+            yield replace(d, step="next"), {"prepared": frozenset(left)}
+        case "next":  # Spark goes on once it has decided
+            if d.spark == "decided":
+                yield replace(d, step="begin", batch=d.batch + 1, spark="idle"), {}
+
+
+def invariant(world: World) -> None:
+    for batch, term in world.visible:
+        assert world.commits[batch] == term, "an attempt is visible that was not the one decided"
+    for batch in range(len(world.commits) - 1):
+        assert batch in world.receipts, f"batch {batch + 1} is decided, and batch {batch} is not visible"
+    for batch in world.receipts:
+        assert any(b == batch for b, _ in world.visible)
+
+
+@pytest.mark.parametrize(("drivers", "batches"), [(1, 4), (2, 2), campaign(3, 1)])
+def test_no_interleaving_loses_a_batch_or_shows_another_attempt_than_was_decided(drivers: int, batches: int) -> None:
+    """Every driver may be killed or paused anywhere, and its Spark may decide after that."""
+    first = World((Driver(),) * drivers, batches)
+    seen, left, finished = {first}, [first], 0
+    while left:
+        world = left.pop()
+        invariant(world)
+        finished += len(world.receipts) == batches
+        for at in range(drivers):
+            for after in moves(world, at):
+                if after not in seen:
+                    seen.add(after)
+                    left.append(after)
+
+    assert finished, "no run came to its end: nothing was explored"

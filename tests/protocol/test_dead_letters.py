@@ -1,0 +1,123 @@
+"""How many dead letters are too many, and what is said about them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_eos.coordinator.refusals import Refusals
+from kafka_eos.errors import TooManyDeadLetters
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.protocol.dead_letters import Books, Limit, described
+from kafka_eos.records import Refusal, Tally
+
+
+def epoch(read: int, refused: int, source: str = "in", operator: str = "parse") -> Tally:
+    tally = Tally()
+    tally.reads(source, read)
+    for number in range(refused):
+        tally.refuses(source, Refusal(f"topic/0/{number}", operator, "ValueError: bad"))
+    return tally
+
+
+def decided(limit: Limit, *epochs: Tally) -> Books:
+    books = Books()
+    for each in epochs:
+        assert books.excess(each, limit) is None
+        books = books.after(each, limit)
+    return books
+
+
+def test_a_number_counts_the_run() -> None:
+    limit = Limit.parse("10", 1000)
+    books = decided(limit, epoch(100, 4), epoch(100, 6))
+
+    found = books.excess(epoch(5, 1), limit)
+
+    assert found is not None
+    assert (found.source, found.refused, found.read, found.by) == ("in", 11, 205, {"parse": 11})
+    assert [refusal.where for refusal in found.first] == ["topic/0/0", "topic/0/1", "topic/0/2"]
+
+
+def test_no_dead_letter_is_a_limit_too() -> None:
+    assert Books().excess(epoch(1, 1), Limit.parse("0", 1000)) is not None
+    assert Books().excess(epoch(1, 0), Limit.parse("0", 1000)) is None
+
+
+def test_a_share_is_that_of_enough_records() -> None:
+    limit = Limit.parse("50%", 1000)
+
+    assert Books().excess(epoch(999, 999), limit) is None, "too few to tell"
+    assert Books().excess(epoch(1000, 500), limit) is None
+    assert Books().excess(epoch(1000, 501), limit) is not None
+
+
+def test_a_share_looks_at_the_newest_records() -> None:
+    """Years without a bad record do not hide that all are bad now, nor does an old burst count for ever."""
+    limit = Limit.parse("50%", 100)
+
+    assert decided(limit, *[epoch(50, 0)] * 40, epoch(50, 50)).excess(epoch(50, 1), limit) is not None
+    assert decided(limit, epoch(50, 50), *[epoch(50, 0)] * 2).excess(epoch(50, 20), limit) is None
+
+
+def test_each_source_has_its_own_share() -> None:
+    limit = Limit.parse("50%", 100)
+    books = decided(limit, epoch(100_000, 0, "good"), epoch(60, 0, "bad"))
+
+    found = books.excess(epoch(90, 90, "bad"), limit)
+
+    assert found is not None
+    assert found.source == "bad"
+
+
+def test_none_is_no_limit() -> None:
+    assert Books().excess(epoch(10**6, 10**6), Limit.parse("none", 1)) is None
+
+
+epochs = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: (max(pair), min(pair))))
+
+
+@given(epochs, st.integers(1, 100))
+def test_the_books_keep_what_a_window_needs_and_no_more(counts: list[tuple[int, int]], window: int) -> None:
+    limit, books = Limit(share=1.0, window=window), Books()
+    for read, refused in counts:
+        books = books.after(epoch(read, refused), limit)
+
+    kept = [tally.read.get("in", 0) for tally in books.newest]
+    assert sum(kept) >= min(window, sum(read for read, _ in counts))
+    assert len(kept) <= 1 or sum(kept[1:]) < window
+    assert books.total.letters("in") == sum(refused for _, refused in counts)
+
+
+def test_counts_of_two_moments_tell_what_came_between() -> None:
+    before, after = epoch(10, 2), epoch(10, 2).plus(epoch(5, 1, operator="total"))
+
+    assert after.since(before).read == {"in": 5}
+    assert after.since(before).refused == {"in": {"total": 1}}
+
+
+def test_the_end_of_a_run_says_how_many() -> None:
+    counts = epoch(10, 2).plus(epoch(5, 1, operator="total")).refused
+
+    assert described(counts) == "3 dead letters (in: 2 by parse, 1 by total)"
+    assert described(epoch(1, 1).refused) == "1 dead letter (in: 1 by parse)"
+
+
+def test_who_is_stopped_is_told_how_many_where_and_why() -> None:
+    told: list[dict[str, object]] = []
+    refusals = Refusals("50%", 10, lambda event, **facts: told.append({"event": event, **facts}))
+    first = epoch(10, 2)
+    refusals.expect_few(first)
+    refusals.decided(EpochId(Epoch(3), Term(1)), first)
+
+    with pytest.raises(TooManyDeadLetters) as stopped:
+        refusals.expect_few(epoch(10, 9))
+
+    counts = {"in": {"parse": 2}}
+    assert told == [{"event": "dead-letters", "epoch": 3, "counts": counts, "total": counts}]
+    said = str(stopped.value)
+    assert "9 of the newest 10 records of source 'in'" in said
+    assert "9 by operator 'parse'" in said
+    assert "topic/0/0 in 'parse': ValueError: bad" in said
+    assert "max_dead_letters=50%" in said

@@ -1,0 +1,281 @@
+"""Power cuts while durable objects are made and removed: every state that they may leave is opened with the real code.
+
+Each test records the real operations (see ``tests/power_cuts.py``) and states what holds in every state after them.
+Rule: a claim that no omission can break proves nothing, so each is shown to fail when one fsync is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from checkpoint_samples import JOB, MANIFEST, SAVEPOINT
+
+import kafka_eos
+from kafka_eos.checkpoints import paths, retention, savepoints, verify
+from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, load, publish
+from kafka_eos.checkpoints.savepoints import SavepointFiles
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.errors import ConfigError
+from kafka_eos.interfaces import FileRef, StateHandle
+from tests.power_cuts import Operation, Recording, Synced, after, breaks, broken, recorded
+
+Check = Callable[[Path], None]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "disk").mkdir()
+    return tmp_path / "disk"
+
+
+def _names(refs: list[FileRef], epoch: int = 7) -> Manifest:
+    """A manifest that needs these files."""
+    states = (StateHandle("total", "rocksdb", (0, 127), tuple(refs), ()),)
+    return msgspec.structs.replace(MANIFEST, epoch=epoch, states=states)
+
+
+def _private(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    path.chmod(0o600)
+    return path
+
+
+def _holds_after(recording: Recording, check: Check, tmp_path: Path) -> bool:
+    """Whether it holds in every state once all was done."""
+    for number, tree in enumerate(after(recording)):
+        tree.write(tmp_path / "after" / str(number))
+        check(tmp_path / "after" / str(number))
+    return True
+
+
+# ---------------------------------------------------------------- publish
+
+
+def _published(root: Path) -> Recording:
+    storage = LocalStorage(root / "job")
+    with recorded(root) as recording:
+        publish(storage, MANIFEST)
+    return recording
+
+
+def _manifests(root: Path) -> list[Manifest]:
+    storage = LocalStorage(root / "job")
+    storage.tidy()
+    return [load(storage, Manifest, name, JOB) for name in storage.list(paths.MANIFESTS)]
+
+
+def _absent_or_whole(root: Path) -> None:
+    assert _manifests(root) in ([], [MANIFEST])
+
+
+def _whole(root: Path) -> None:
+    assert _manifests(root) == [MANIFEST]
+
+
+def test_a_manifest_is_absent_or_whole_and_whole_once_publish_has_returned(root: Path, tmp_path: Path) -> None:
+    recording = _published(root)
+
+    assert broken(recording, _absent_or_whole, tmp_path / "states") == []
+    assert breaks(recording, _whole, tmp_path / "states"), "no state is without the manifest: nothing was enumerated"
+    assert _holds_after(recording, _whole, tmp_path)
+
+
+def test_publish_needs_both_of_its_syncs(root: Path, tmp_path: Path) -> None:
+    """Of the file, before it gets its name; of the directory, before it counts."""
+    recording = _published(root)
+
+    assert len(recording.syncs) == 2
+    assert breaks(recording.forgetting(0), _absent_or_whole, tmp_path / "states")
+    with pytest.raises(AssertionError):
+        _holds_after(recording.forgetting(1), _whole, tmp_path)
+
+
+# ---------------------------------------------------------------- upload
+
+
+def _every_file_is_there(root: Path) -> None:
+    """What recovery needs: a manifest that is there has all of its files, whole."""
+    storage = LocalStorage(root / "job")
+    storage.tidy()
+    for name in storage.list(paths.MANIFESTS):
+        assert verify.verify_manifest(storage, name, JOB) == []
+
+
+@pytest.mark.parametrize("private", [True, False], ids=["linked", "copied"])
+def test_a_published_manifest_has_all_of_its_files(root: Path, tmp_path: Path, private: bool) -> None:
+    storage = LocalStorage(root / "job")
+    with recorded(root) as recording:
+        file = _private(root / "state", b"rows of an epoch")
+        if not private:
+            file.chmod(0o644)
+        publish(storage, _names([storage.upload(file, "1.rows")]))
+
+    assert broken(recording, _every_file_is_there, tmp_path / "states") == []
+    for forgotten in (0, 1):  # the file; its directory
+        assert breaks(recording.forgetting(forgotten), _every_file_is_there, tmp_path / "states")
+
+
+@pytest.mark.parametrize("when", ["before it is looked for", "while it is stored"])
+def test_content_that_another_process_has_just_stored_is_durable_when_upload_returns(
+    root: Path, tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has written and linked it, and has not synced anything: it may never come to that."""
+    mine, other = LocalStorage(root / "job"), LocalStorage(root / "job")
+    file = _private(root / "mine", b"the same rows")
+    others = slice(0, 0)
+
+    def store() -> None:
+        nonlocal others
+        begin = len(recording.operations)
+        other.upload(_private(root / "other", b"the same rows"), "1.rows")
+        others = slice(begin, len(recording.operations))
+
+    if when == "while it is stored":
+        place = mine._place
+
+        def interrupted(*args: object) -> None:
+            store()
+            place(*args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(mine, "_place", interrupted)
+    with recorded(root) as recording:
+        if when == "before it is looked for":
+            store()
+        publish(mine, _names([mine.upload(file, "1.rows")]))
+
+    def unsynced(at: int, operation: Operation) -> bool:
+        return isinstance(operation, Synced) and at in range(others.start, others.stop)
+
+    assert broken(recording.without(unsynced), _every_file_is_there, tmp_path / "states") == []
+
+
+# ---------------------------------------------------------------- retention
+
+
+def _job(root: Path, epochs: int) -> LocalStorage:
+    """Each epoch has a file of its own, and one that all share; all of them have receipts."""
+    storage = LocalStorage(root / "job")
+    publish(storage, Claim(job=JOB, term=3, host="h", pid=1, at=0))
+    publish(storage, Base(job=JOB, term=3, resumed=None, reason="fresh", at=0))
+    shared = storage.upload(_private(root / "shared", b"of all epochs"), "1.sst")
+    for epoch in range(epochs):
+        own = storage.upload(_private(root / f"own-{epoch}", b"of epoch %d" % epoch), "2.sst")
+        publish(storage, _names([shared, own], epoch))
+        publish(storage, Receipt(job=JOB, epoch=epoch, term=3, created_at=0, outcomes=()))
+    return storage
+
+
+def _nothing_is_missing(root: Path) -> None:
+    """The newest epoch is committed and whole, and so is every other that is still there."""
+    storage = LocalStorage(root / "job")
+    storage.tidy()
+    assert savepoints.newest_committed(storage, JOB).epoch == 2
+    assert verify.verify_job(storage, JOB) == []
+
+
+def test_retention_leaves_every_epoch_whole_that_is_still_there(root: Path, tmp_path: Path) -> None:
+    """A manifest comes back if its removal was not synced; so its files must not have gone before."""
+    storage = _job(root, 3)
+    with recorded(root) as recording:
+        dropped = retention.retain(storage, JOB, 1, lambda: None)
+
+    assert len(dropped) == 6
+    assert broken(recording, _nothing_is_missing, tmp_path / "states") == []
+    assert any(breaks(recording.forgetting(n), _nothing_is_missing, tmp_path / "states") for n in (0, 1))
+
+
+# ---------------------------------------------------------------- savepoints
+
+
+def _made(target: Path) -> None:
+    with savepoints.staged(target) as stage:
+        ref = stage.files.upload(_private(stage.work / "rows", b"rows of a savepoint"), "1.rows")
+        handle = StateHandle("total", "rocksdb", (0, 127), (ref,), ())
+        stage.publish(msgspec.structs.replace(SAVEPOINT, operators=(handle,)))
+
+
+def _absent_or_complete(root: Path) -> None:
+    target = root / "savepoints" / "s1"
+    if target.exists():
+        _complete(root)
+
+
+def _complete(root: Path) -> None:
+    target = root / "savepoints" / "s1"
+    found = savepoints.read(target)
+    assert found.id == SAVEPOINT.id
+    for ref in found.files:
+        SavepointFiles(target).check(ref)
+
+
+def test_a_savepoint_is_absent_or_complete_and_complete_once_it_is_made(root: Path, tmp_path: Path) -> None:
+    with recorded(root) as recording:
+        _made(root / "savepoints" / "s1")
+
+    assert broken(recording, _absent_or_complete, tmp_path / "states") == []
+    assert _holds_after(recording, _complete, tmp_path)
+    needed = [n for n in range(len(recording.syncs)) if _breaks(recording.forgetting(n), tmp_path)]
+    assert len(needed) >= 5, "file, its directory, the description, its directory, the name"
+
+
+def _breaks(recording: Recording, tmp_path: Path) -> bool:
+    if breaks(recording, _absent_or_complete, tmp_path / "states"):
+        return True
+    try:
+        return not _holds_after(recording, _complete, tmp_path / f"{len(list(tmp_path.iterdir()))}")
+    except (ConfigError, OSError):
+        return True
+
+
+def test_a_savepoint_that_is_dropped_is_complete_or_gone(root: Path, tmp_path: Path) -> None:
+    _made(root / "savepoints" / "s1")
+    with recorded(root) as recording:
+        savepoints.drop(root / "savepoints" / "s1")
+
+    assert broken(recording, _absent_or_complete, tmp_path / "states") == []
+    assert breaks(recording.forgetting(0), _absent_or_complete, tmp_path / "states")
+    assert not list((root / "savepoints").glob("s1"))
+
+
+# ---------------------------------------------------------------- killed, not cut off
+
+
+@pytest.mark.parametrize(
+    ("point", "decided"),
+    [("manifest.staged", False), ("manifest.synced", False), ("manifest.renamed", True), ("manifest.published", True)],
+)
+def test_a_process_killed_while_publishing_leaves_all_or_nothing(tmp_path: Path, point: str, decided: bool) -> None:
+    log = tmp_path / "log"
+    child = subprocess.run(
+        [sys.executable, "-c", _PUBLISH, str(tmp_path / "job")],
+        env=os.environ
+        | {
+            "PYTHONPATH": os.pathsep.join([str(Path(kafka_eos.__path__[0]).parent), str(Path(__file__).parent)]),
+            "KAFKA_EOS_FAILPOINTS": f"{point}=kill",
+            "KAFKA_EOS_FAILPOINT_LOG": str(log),
+        },
+        check=False,
+    )
+    storage = LocalStorage(tmp_path / "job")
+    storage.tidy()
+
+    assert (child.returncode, len(log.read_text().splitlines())) == (-signal.SIGKILL, 1)
+    assert [path.name for path in (storage.root / "manifests").iterdir()] == [Path(MANIFEST.name).name] * decided
+    assert [load(storage, Manifest, name, JOB) for name in storage.list("manifests")] == [MANIFEST] * decided
+
+
+_PUBLISH = """
+import sys
+from pathlib import Path
+from checkpoint_samples import MANIFEST
+from kafka_eos.checkpoints.manifest import publish
+from kafka_eos.checkpoints.storage import LocalStorage
+publish(LocalStorage(Path(sys.argv[1])), MANIFEST)
+"""

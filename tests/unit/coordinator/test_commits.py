@@ -1,0 +1,140 @@
+"""Many committables of one epoch are probed, and committed, at the same time, within a bound."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.coordinator.commits import Finisher
+from kafka_eos.coordinator.patience import Patience
+from kafka_eos.errors import Fatal, RestartFromCheckpoint, Retryable
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Probe, TaskContext
+from kafka_eos.protocol.commit import Commit
+from kafka_eos.records import Batch
+from kafka_eos.testing import MemorySink
+from kafka_eos.testing.sinks import MemoryCommitter
+from kafka_eos.testing.sources import ListOrigin
+
+EPOCH = EpochId(Epoch(3), Term(1))
+PATIENCE = 30.0
+
+
+class Meeting(MemoryCommitter):
+    """Commits of a MemorySink that wait for each other: as many as ``together`` must be under way at once."""
+
+    def __init__(self, sink: MemorySink, together: int, first_alone: int = 1) -> None:
+        super().__init__(sink)
+        self._meet, self._alone, self._lock = (
+            threading.Barrier(together, timeout=PATIENCE),
+            first_alone,
+            threading.Lock(),
+        )
+        self.begun: list[str] = []
+        self.most = self._running = 0
+
+    def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
+        with self._lock:
+            self.begun.append(str(committable.payload["name"]))
+            alone = len(self.begun) <= self._alone
+            self._running += 1
+            self.most = max(self.most, self._running)
+        try:
+            if not alone:
+                self._meet.wait()
+            return super().commit(permit, committable)
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    def probe(self, committable: Committable) -> Probe:
+        self._meet.wait()
+        return super().probe(committable)
+
+
+def prepared(sink: MemorySink, count: int) -> list[Committable]:
+    """So many committables of one epoch, one a subtask."""
+    made: list[Committable] = []
+    for subtask in range(count):
+        writer = sink.writer(TaskContext(JobContext("orders", EPOCH.term, {}), subtask, count, "sums"))
+        writer.write(Batch(values=[subtask], rows=range(1), origin=ListOrigin("s", "t", 0, 0, [subtask])))
+        made += writer.seal(EPOCH)()
+    return made
+
+
+def finisher(sink: MemorySink, committer: MemoryCommitter, at_once: int) -> Finisher:
+    scope = sink.scope(JobContext("orders", EPOCH.term, {}))
+    return Finisher(MemoryStorage(), {scope: committer}, Patience(threading.Event(), print), at_once)
+
+
+def decided(order: Sequence[int]) -> Commit:
+    return Commit(CommitPermit(EPOCH), tuple(order))
+
+
+def test_the_most_urgent_goes_alone_and_the_others_together() -> None:
+    sink = MemorySink()
+    committables = prepared(sink, 5)
+    committer = Meeting(sink, together=4)
+
+    outcomes = finisher(sink, committer, 4).commit(committables, decided([3, 0, 1, 2, 4]))
+
+    assert outcomes == [Outcome.COMMITTED] * 5
+    assert committer.begun[0] == committables[3].payload["name"]
+    assert sink.committed[0] == 3
+    assert sorted(sink.committed) == [0, 1, 2, 3, 4]
+
+
+def test_no_more_run_at_once_than_is_allowed() -> None:
+    sink = MemorySink()
+    committables = prepared(sink, 7)
+    committer = Meeting(sink, together=2)
+
+    finisher(sink, committer, 2).commit(committables, decided(range(7)))
+
+    assert committer.most == 2
+
+
+def test_probes_run_together_and_are_answered_in_order() -> None:
+    sink = MemorySink()
+    committables = prepared(sink, 4)
+
+    probes = finisher(sink, Meeting(sink, together=4), 4).probe(committables)
+
+    assert [probe.detail.split()[0] for probe in probes] == [c.payload["name"] for c in committables]
+
+
+def test_one_that_fails_does_not_keep_the_others_from_being_committed() -> None:
+    sink = MemorySink()
+    committables = prepared(sink, 4)
+
+    class Broken(Meeting):
+        def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
+            if committable is committables[1]:
+                self._meet.wait()
+                raise Fatal("nobody can tell")
+            if committable is committables[2]:
+                self._meet.wait()
+                raise Retryable("no answer")
+            return super().commit(permit, committable)
+
+    told_to_stop = finisher(sink, Broken(sink, together=3), 3)
+    told_to_stop.patience.interrupt()
+    with pytest.raises(Fatal, match="nobody can tell"):
+        told_to_stop.commit(committables, decided([0, 2, 1, 3]))
+
+    assert sorted(sink.committed) == [0, 3]
+
+
+def test_if_the_most_urgent_is_lost_nothing_else_is_committed() -> None:
+    """Then the epoch can still be revoked as a whole."""
+    sink = MemorySink()
+    committables = prepared(sink, 3)
+    sink.abort("orders", {None}, EPOCH.term.next())
+
+    with pytest.raises(RestartFromCheckpoint):
+        finisher(sink, MemoryCommitter(sink), 3).commit(committables, decided(range(3)))
+
+    assert sink.committed == []

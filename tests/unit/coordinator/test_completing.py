@@ -1,0 +1,254 @@
+"""Completing a decided epoch is the first phase of recovery: it reads no state file, and nothing later undoes it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafka_eos import Pipeline
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.coordinator import history
+from kafka_eos.coordinator import identity as identities
+from kafka_eos.coordinator.coordinator import Coordinator
+from kafka_eos.coordinator.handover import Acked
+from kafka_eos.coordinator.history import History
+from kafka_eos.coordinator.patience import Patience
+from kafka_eos.coordinator.stored import StoredState
+from kafka_eos.errors import ConfigError, CorruptCheckpoint, InputLost
+from kafka_eos.ids import EpochId
+from kafka_eos.interfaces import Committable, FileRef, JobContext, Positions, StateHandle, TaskContext
+from kafka_eos.records import Batch
+from kafka_eos.testing import ListSource, MemorySink
+from kafka_eos.testing.sources import ListOrigin
+
+JOB = "orders"
+
+
+class Watched(LocalStorage):
+    """Notes, in order, what is published and which state files are looked at or read."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.log: list[str] = []
+        self._lock = threading.Lock()
+
+    def _note(self, what: str) -> None:
+        with self._lock:
+            self.log.append(what)
+
+    def publish(self, name: str, data: bytes) -> None:
+        super().publish(name, data)
+        self._note(name.split("/")[0])
+
+    def check(self, ref: FileRef) -> None:
+        self._note("read")
+        super().check(ref)
+
+    def look(self, ref: FileRef) -> None:
+        self._note("looked")
+        super().look(ref)
+
+
+class World:
+    """A job whose sink is in memory and whose state is two files, on a real directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root, self._made = directory / JOB, directory
+        self.sink, self.said = MemorySink(), list[str]()
+        self.source: ListSource = ListSource([1, 2, 3])
+        self.storage = Watched(self.root)
+
+    def coordinator(self) -> Coordinator:
+        pipeline = Pipeline(JOB)
+        keyed = pipeline.source(self.source, name="numbers").key_by(str)
+        keyed.fold(init=int, step=lambda acc, n: acc + n, name="total").sink(self.sink, name="sums")
+        patience = Patience(threading.Event(), self.said.append)
+        self.storage = Watched(self.root)
+        return Coordinator(pipeline.plan(), self.storage, History(self.storage, self.said.append), patience, {}, 3)
+
+    def state(self, *contents: str) -> tuple[StateHandle, ...]:
+        files = []
+        for number, content in enumerate(contents):
+            path = self._made / f"state-{number}"
+            path.write_text(content)
+            files.append(LocalStorage(self.root).upload(path, path.name))
+        return (StateHandle("total", "memory", (0, 127), tuple(files), ()),)
+
+    def decided(self, coordinator: Coordinator, value: str, *contents: str) -> Manifest:
+        """One more epoch is decided, with this output and this state; nothing of it is committed."""
+        epoch = coordinator.next_epoch()
+        return coordinator.decide(epoch, Acked({"numbers": {}}, self.state(*contents), self.prepared(epoch, value)))
+
+    def prepared(self, epoch: EpochId, value: str, subtask: int = 0) -> tuple[Committable, ...]:
+        job = identities.context_of(identities.establish(LocalStorage(self.root), JOB), epoch.term, {})
+        writer = self.sink.writer(TaskContext(job, subtask, 2, "sums"))
+        origin = ListOrigin("sums", "numbers", 0, 0, [value])
+        writer.write(Batch(values=[value], rows=range(1), origin=origin))
+        return tuple(writer.seal(epoch)())
+
+    def dies(self) -> Manifest:
+        """A coordinator that committed one epoch dies between the decision and the commits of the next."""
+        first = self.coordinator()
+        first.recover()
+        first.finish(self.decided(first, "one", "a", "b"))
+        return self.decided(first, "two", "c", "d")
+
+    def stored(self, manifest: Manifest) -> Path:
+        return self.root / paths.shared_name(min(manifest.files))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def _alter(path: Path) -> None:
+    """Another content of the same size, under a new inode: stored files may be linked elsewhere."""
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(bytes([data[0] ^ 1, *data[1:]]))
+
+
+def test_no_state_file_is_read_before_the_receipt(world: World) -> None:
+    world.dies()
+    second = world.coordinator()
+
+    resumed = second.recover()
+    before_the_receipt = world.storage.log[: world.storage.log.index(paths.RECEIPTS)]
+    read_in_recovery = world.storage.log.count("read")
+    second.verify_state(resumed, world.said.append)
+
+    assert before_the_receipt == [paths.TERMS, "looked", "looked"]
+    assert (read_in_recovery, world.storage.log.count("read")) == (0, 2)
+    assert world.sink.committed == ["one", "two"]
+
+
+def test_damage_that_only_the_checksum_shows_is_found_after_the_commit(world: World) -> None:
+    """What is decided stays done; the job names the object, and goes on once that is restored."""
+    decided = world.dies()
+    victim = world.stored(decided)
+    whole = victim.read_bytes()
+    _alter(victim)
+
+    second = world.coordinator()
+    resumed = second.recover()
+    with pytest.raises(CorruptCheckpoint, match=victim.name):
+        second.verify_state(resumed, world.said.append)
+
+    assert world.sink.committed == ["one", "two"]
+    assert (world.root / paths.receipt_name(decided.id)).exists()
+    victim.unlink()
+    victim.write_bytes(whole)
+    third = world.coordinator()
+    third.verify_state(third.recover(), world.said.append)
+    assert world.sink.committed == ["one", "two"]
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"longer than it was")])
+def test_a_file_that_is_missing_or_of_another_size_revokes_what_is_not_committed(
+    world: World, damage: Callable[[Path], object]
+) -> None:
+    damage(world.stored(world.dies()))
+
+    second = world.coordinator()
+    resumed = second.recover()
+
+    assert world.sink.committed == ["one"]
+    assert resumed.base.epoch.n == 1
+    assert "revoked" in [event["event"] for event in history.read(world.storage)]
+
+
+def test_a_missing_file_does_not_keep_the_rest_of_a_half_committed_epoch_from_its_commit(world: World) -> None:
+    first = world.coordinator()
+    first.recover()
+    epoch = first.next_epoch()
+    half = world.prepared(epoch, "one")
+    rest = world.prepared(epoch, "two", subtask=1)
+    decided = first.decide(epoch, Acked({"numbers": {}}, world.state("a"), (*half, *rest)))
+    world.sink.commit(str(half[0].payload["name"]))
+    world.stored(decided).unlink()
+
+    with pytest.raises(CorruptCheckpoint, match="missing"):
+        world.coordinator().recover()
+
+    assert world.sink.committed == ["one", "two"]
+    assert (world.root / paths.receipt_name(decided.id)).exists()
+
+
+def test_an_epoch_is_not_revoked_in_favour_of_one_that_is_damaged(world: World) -> None:
+    """The way back is the last one: before it is taken, every byte of the epoch before is read."""
+    decided = world.dies()
+    world.stored(decided).unlink()
+    for path in (world.root / paths.SHARED).iterdir():
+        if path.name not in decided.files:
+            _alter(path)
+
+    with pytest.raises(CorruptCheckpoint, match="damaged"):
+        world.coordinator().recover()
+
+    assert world.sink.committed == ["one"]
+    assert world.sink.prepared == ["two"], "a person may still restore the file and commit it"
+
+
+def test_a_store_that_is_away_is_not_taken_for_one_that_lost_its_files(world: World) -> None:
+    first = world.coordinator()
+    first.recover()
+    manifest = world.decided(first, "one", "a")
+    world.root.rename(world.root.with_name("away"))
+
+    with pytest.raises(OSError, match="No such file"):
+        StoredState(world.storage, first.ensure_owner).missing(manifest)
+
+
+def test_what_fails_in_the_second_phase_leaves_the_first_as_it_is(world: World) -> None:
+    world.dies()
+
+    class Gone(ListSource):
+        def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
+            raise InputLost("retention passed it")
+
+    world.source = Gone([1, 2, 3])
+    with pytest.raises(InputLost):
+        world.coordinator().recover()
+
+    assert world.sink.committed == ["one", "two"]
+    assert world.sink.prepared == []
+
+
+def test_a_diary_that_cannot_be_written_costs_no_receipt_and_is_said_once(world: World) -> None:
+    coordinator = world.coordinator()
+    coordinator.recover()
+    (world.root / paths.HISTORY).unlink()
+    (world.root / paths.HISTORY).mkdir()
+
+    for value in ("one", "two"):
+        manifest = world.decided(coordinator, value)
+        coordinator.finish(manifest)
+        assert (world.root / paths.receipt_name(manifest.id)).exists()
+
+    assert world.sink.committed == ["one", "two"]
+    assert len([text for text in world.said if "cannot be written" in text]) == 1, world.said
+    (world.root / paths.HISTORY).rmdir()
+    coordinator.finish(world.decided(coordinator, "three"))
+    assert [event["event"] for event in history.read(world.storage)] == ["committed"]
+
+
+def test_a_group_that_may_not_be_written_ends_nothing(world: World) -> None:
+    class Refused(ListSource):
+        def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
+            raise ConfigError("no right to write the group")
+
+    world.source = Refused([1, 2, 3])
+    coordinator = world.coordinator()
+    coordinator.recover()
+    manifest = world.decided(coordinator, "one")
+    coordinator.finish(manifest)
+
+    (said,) = coordinator.tell_sources(manifest)
+
+    assert "no right to write the group" in said

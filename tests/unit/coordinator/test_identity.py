@@ -1,0 +1,265 @@
+"""Which life of its name a job is: in its directory, in what it writes there, and against another life's signs."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kafka_eos import Pipeline
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.manifest import Claim, Manifest, Record
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.coordinator import identity as identities
+from kafka_eos.coordinator.coordinator import Coordinator
+from kafka_eos.coordinator.handover import Acked
+from kafka_eos.coordinator.history import History
+from kafka_eos.coordinator.patience import Patience
+from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fenced
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.interfaces import Committable, JobContext, TaskContext
+from kafka_eos.records import Batch
+from kafka_eos.state import savepoints
+from kafka_eos.testing import ListSource, MemorySink
+from kafka_eos.testing.sources import ListOrigin
+
+Made = Callable[..., Coordinator]
+
+
+@pytest.fixture
+def sink() -> MemorySink:
+    return MemorySink()
+
+
+@pytest.fixture
+def on(tmp_path: Path, sink: MemorySink) -> Made:
+    """``on("a")``: a coordinator of the one pipeline, as a supervisor makes it that was started in directory ``a``."""
+
+    def made(directory: str, **options: Any) -> Coordinator:
+        pipeline = Pipeline("orders")
+        pipeline.source(ListSource([1, 2, 3]), name="numbers").sink(sink, name="out")
+        storage = LocalStorage(tmp_path / directory / "orders")
+        home = str(tmp_path / directory / "orders")
+        patience = Patience(threading.Event(), print)
+        return Coordinator(pipeline.plan(), storage, History(storage, print), patience, {}, 3, home=home, **options)
+
+    return made
+
+
+def prepared(sink: MemorySink, ctx: JobContext, *values: int) -> tuple[Committable, ...]:
+    writer = sink.writer(TaskContext(ctx, 0, 1, "out"))
+    writer.write(Batch(list(values), range(len(values)), ListOrigin("numbers", "list", 0, 0, list(values))))
+    return tuple(writer.seal(EpochId(Epoch(1), ctx.term))())
+
+
+def decided(coordinator: Coordinator, sink: MemorySink, *values: int) -> Manifest:
+    """One more epoch of a job that has recovered, decided and not committed."""
+    epoch = coordinator.next_epoch()
+    ctx = coordinator.recognise()
+    writer = sink.writer(TaskContext(ctx, 0, 1, "out"))
+    writer.write(Batch(list(values), range(len(values)), ListOrigin("numbers", "list", 0, 0, list(values))))
+    return coordinator.decide(epoch, Acked({"numbers": {}}, (), tuple(writer.seal(epoch)())))
+
+
+def as_before_identities(root: Path) -> None:
+    """Turn a job directory into one that an older version has left: no identity, and records of older formats."""
+    (root / paths.IDENTITY).unlink()
+    for directory, kind, version in ((paths.TERMS, Claim, 1), (paths.MANIFESTS, Manifest, 2)):
+        for file in (root / directory).iterdir():
+            if not file.name.endswith(".base.json"):
+                _rewrite(root, file.relative_to(root).as_posix(), kind, version)
+
+
+def _rewrite(root: Path, name: str, kind: type[Record], version: int) -> None:
+    found = msgspec.to_builtins(records.decode(kind, name, (root / name).read_bytes()))
+    del found["identity"]
+    body = msgspec.json.encode(found)
+    head = f"kafka-eos {kind.FORMAT} {version} {len(body)} ".encode()
+    (root / name).write_bytes(head + hashlib.sha256(head + body).hexdigest().encode() + b"\n" + body)
+
+
+# ---------------------------------------------------------------- in the directory
+
+
+def test_a_directory_has_one_identity_for_ever(on: Made) -> None:
+    first = on("a").recover()
+    again = on("a").recover()
+
+    assert first.identity == again.identity
+    assert again.term > first.term
+
+
+def test_claim_and_manifest_carry_it(on: Made, tmp_path: Path) -> None:
+    resumed = on("a").recover()
+
+    storage = LocalStorage(tmp_path / "a" / "orders")
+    manifest = records.load(storage, Manifest, paths.manifest_name(resumed.base), "orders")
+    claim = records.load(storage, Claim, paths.claim_name(resumed.term), "orders")
+    assert manifest.identity == claim.identity == str(resumed.identity)
+
+
+def test_a_manifest_of_another_life_is_not_believed(on: Made, tmp_path: Path) -> None:
+    """Somebody has copied one directory into another."""
+    on("a").recover()
+    (tmp_path / "a" / "orders" / paths.IDENTITY).unlink()
+    identities.establish(LocalStorage(tmp_path / "a" / "orders"), "orders")
+
+    with pytest.raises(CorruptCheckpoint, match=r"was decided by life [0-9a-f]{12} of job 'orders'.*mixed"):
+        on("a").recover()
+
+
+@pytest.mark.parametrize("text", ["", "ABCDEF012345", "0123456789a", "0123456789abc", "../123456789"])
+def test_an_identity_is_twelve_hex_digits(text: str) -> None:
+    with pytest.raises(ConfigError, match="12 hex digits"):
+        JobIdentity(text)
+
+
+def test_a_directory_of_an_older_version_gets_one_and_finishes_what_has_none(
+    on: Made, sink: MemorySink, tmp_path: Path
+) -> None:
+    """Also an epoch that was decided and not committed: its output carries no identity, and is this job's."""
+    old = on("a")
+    old.recover()
+    nameless = JobContext("orders", old.term, {})
+    committables = prepared(sink, nameless, 1, 2)
+    old.decide(old.next_epoch(), Acked({"numbers": {}}, (), committables))
+    orphan = sink.writer(TaskContext(nameless, 1, 2, "out"))
+    orphan.write(Batch([9], range(1), ListOrigin("numbers", "list", 0, 0, [9])))
+    as_before_identities(tmp_path / "a" / "orders")
+    sink._marks.clear()
+
+    upgraded = on("a")
+    resumed = upgraded.recover()
+
+    assert sink.committed == [1, 2]
+    assert sink.staged == []
+    found = identities.find(LocalStorage(tmp_path / "a" / "orders"), "orders")
+    assert found is not None and found.nameless and found.id == resumed.identity
+    assert on("a").recover().identity == resumed.identity
+
+
+def test_a_directory_that_decided_nothing_owns_no_output_without_identity(on: Made, tmp_path: Path) -> None:
+    on("a").recover()
+
+    found = identities.find(LocalStorage(tmp_path / "a" / "orders"), "orders")
+    assert found is not None and not found.nameless
+
+
+# ---------------------------------------------------------------- against another life
+
+
+def test_a_start_elsewhere_is_refused_and_says_whose_it_is_and_what_to_do(
+    on: Made, sink: MemorySink, tmp_path: Path
+) -> None:
+    first = on("a")
+    identity = first.recover().identity
+    decided(first, sink, 1, 2)
+
+    with pytest.raises(ConfigError) as refused:
+        on("b").recover()
+
+    for part in (str(identity), str(tmp_path / "b" / "orders"), "(open)", "--checkpoint-dir", "--take-over"):
+        assert part in str(refused.value)
+    assert sink.prepared == [1, 2]
+
+
+def test_the_refused_start_is_refused_again_and_the_first_goes_on(on: Made, sink: MemorySink) -> None:
+    on("a").recover()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="another life of that name"):
+            on("b").recover()
+
+    again = on("a")
+    again.recover()
+    again.finish(decided(again, sink, 1))
+
+    assert sink.committed == [1]
+
+
+def test_output_without_identity_of_another_directory_refuses_too(on: Made, sink: MemorySink) -> None:
+    prepared(sink, JobContext("orders", Term(3), {}), 1)
+
+    with pytest.raises(ConfigError, match="without identity"):
+        on("a").recover()
+
+    assert sink.prepared == [1]
+
+
+def test_who_takes_over_ends_what_is_open_and_the_other_commits_no_more(on: Made, sink: MemorySink) -> None:
+    first = on("a")
+    first.recover()
+    decided(first, sink, 1, 2)
+
+    on("b", take_over=True).recover()
+
+    assert sink.prepared == []
+    with pytest.raises(Fenced):
+        decided(first, sink, 3)
+    with pytest.raises(Fenced, match="took over"):
+        on("a").recover()
+    assert sink.committed == []
+
+
+def test_an_heir_ends_the_life_of_its_savepoint_only_if_nothing_is_wrong_with_it(
+    on: Made, sink: MemorySink, tmp_path: Path
+) -> None:
+    first = on("a")
+    resumed = first.recover()
+    manifest = decided(first, sink, 1)
+    first.finish(manifest)
+    savepoints.pin(LocalStorage(tmp_path / "a" / "orders"), manifest, tmp_path / "sp").write()
+    shutil.copytree(tmp_path / "sp", tmp_path / "damaged")
+    (tmp_path / "damaged" / paths.SAVEPOINT).write_bytes(b"")
+
+    with pytest.raises(CorruptCheckpoint):
+        on("b", start_from=tmp_path / "damaged").recover()
+    on("a").recover()
+
+    heir = on("b", start_from=tmp_path / "sp").recover()
+
+    assert heir.identity != resumed.identity
+    with pytest.raises(Fenced, match="took over"):
+        on("a").recover()
+
+
+def test_the_heir_of_an_heir_is_not_stopped_by_the_first_life(on: Made, sink: MemorySink, tmp_path: Path) -> None:
+    """What is over stays in sight for a week; it stops nobody."""
+    for begun, start_from in (("a", None), ("b", tmp_path / "a.savepoint"), ("c", tmp_path / "b.savepoint")):
+        life = on(begun, start_from=start_from)
+        life.recover()
+        manifest = decided(life, sink, 1)
+        life.finish(manifest)
+        savepoints.pin(LocalStorage(tmp_path / begun / "orders"), manifest, tmp_path / f"{begun}.savepoint").write()
+
+    assert sink.committed == [1, 1, 1]
+
+
+def test_taking_over_is_asked_for_once(on: Made, sink: MemorySink) -> None:
+    """The setting may stay: it says nothing to a job that has begun."""
+    on("a").recover()
+    on("b", take_over=True).recover()
+    on("b").recover()
+    again = on("b", take_over=True)
+    again.recover()
+    again.finish(decided(again, sink, 5))
+
+    assert sink.committed == [5]
+
+
+def test_an_epoch_that_is_decided_when_another_life_takes_over_is_not_committed(on: Made, sink: MemorySink) -> None:
+    """The look at the mark comes after the manifest: whoever took it away has fenced all that was prepared before."""
+    first = on("a")
+    first.recover()
+    epoch = first.next_epoch()
+    committables = prepared(sink, first.recognise(), 1)
+    on("b", take_over=True).recover()
+
+    with pytest.raises(Fenced, match="took over"):
+        first.decide(epoch, Acked({"numbers": {}}, (), committables))

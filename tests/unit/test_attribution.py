@@ -1,0 +1,266 @@
+"""Only what the record did is the record's fault."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kafka_eos import Pipeline
+from kafka_eos.attribution import Attribution, Fault
+from kafka_eos.errors import ConfigError, EnvironmentFailed, PlanError, PoisonRecord, RestartFromCheckpoint, Retryable
+from kafka_eos.exchange import wire
+from kafka_eos.explain import explain
+from kafka_eos.interfaces import DeadLetters, TaskContext
+from kafka_eos.operators.chain import Chain
+from kafka_eos.plan import Plan
+from kafka_eos.records import Batch
+from kafka_eos.testing import ListSource, MemorySink, run_local
+from kafka_eos.testing.sources import ListOrigin
+
+
+class DriverError(Exception):
+    """As many database drivers have: no OSError."""
+
+
+class NoRow(DriverError):
+    """A more special one."""
+
+
+def _raised(raises: Callable[[], Any]) -> Exception:
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        raises()
+    return caught.value
+
+
+def _wrapped(inner: Exception, outer: Exception, *, chained: str) -> Exception:
+    def raises() -> None:
+        try:
+            raise inner
+        except type(inner) as error:
+            if chained == "from":
+                raise outer from error
+            if chained == "from None":
+                raise outer from None
+            raise outer  # noqa: B904 - as a careless codec does
+
+    return _raised(raises)
+
+
+ENVIRONMENTS = [
+    ConnectionRefusedError(111, "refused"),
+    TimeoutError("slow"),
+    socket.gaierror(-2, "unknown host"),
+    OSError(28, "No space left on device"),
+    ssl.SSLCertVerificationError("expired"),
+    MemoryError(),
+    Retryable("the broker does not answer"),
+    RestartFromCheckpoint("fenced"),
+    EnvironmentFailed("of another function"),
+    ExceptionGroup("tasks", [ValueError("bad"), ConnectionResetError("reset")]),
+    _wrapped(ConnectionResetError("reset"), ValueError("cannot decode"), chained="from"),
+    _wrapped(ConnectionResetError("reset"), DriverError("lost"), chained="implicitly"),
+]
+RECORDS = [
+    ValueError("bad"),
+    _raised(lambda: b"\xff".decode()),
+    _raised(lambda: json.loads("{")),
+    KeyError("account"),
+    ZeroDivisionError("division by zero"),
+    RecursionError("too deep"),
+    AssertionError("no"),
+    DriverError("unknown to all"),
+    _wrapped(KeyError("a"), ValueError("bad"), chained="from"),
+    _wrapped(ConnectionResetError("reset"), ValueError("bad"), chained="from None"),
+]
+
+
+@pytest.mark.parametrize("error", ENVIRONMENTS, ids=repr)
+def test_what_something_else_did_is_the_environments(error: Exception) -> None:
+    assert Attribution().of(error) is Fault.ENVIRONMENT
+
+
+@pytest.mark.parametrize("error", RECORDS, ids=repr)
+def test_what_the_record_did_is_the_records(error: Exception) -> None:
+    assert Attribution().of(error) is Fault.RECORD
+
+
+def test_our_own_errors_say_themselves_what_comes_next() -> None:
+    assert Attribution().of(ConfigError("set it")) is Fault.JOB
+    assert Attribution().of(PlanError("write it")) is Fault.JOB
+
+
+def test_the_user_adds_to_both_and_the_most_special_class_decides() -> None:
+    said = Attribution(environment=(DriverError, ValueError), record=(FileNotFoundError, NoRow))
+
+    assert said.of(DriverError("down")) is Fault.ENVIRONMENT
+    assert said.of(NoRow("none")) is Fault.RECORD
+    assert said.of(FileNotFoundError(2, "no such picture")) is Fault.RECORD
+    assert said.of(PermissionError(13, "denied")) is Fault.ENVIRONMENT
+    assert said.of(_raised(lambda: b"\xff".decode())) is Fault.ENVIRONMENT
+    assert said.of(_wrapped(NoRow("none"), RuntimeError("lookup"), chained="from")) is Fault.RECORD
+
+
+def test_a_chain_that_ends_in_itself_is_read_once() -> None:
+    one, other = RuntimeError("one"), RuntimeError("other")
+    one.__cause__, other.__cause__ = other, one
+
+    assert Attribution().of(one) is Fault.RECORD
+
+
+# ---------------------------------------------------------------- in a plan
+
+
+def down(*_: Any) -> Any:
+    raise ConnectionRefusedError(111, "registry")
+
+
+VERBS: dict[str, Callable[[Any], Any]] = {
+    "map": lambda stream: stream.map(down, name="at-fault"),
+    "filter": lambda stream: stream.filter(down, name="at-fault"),
+    "flat_map": lambda stream: stream.flat_map(down, name="at-fault"),
+    "map_batches": lambda stream: stream.map_batches(down, name="at-fault"),
+    "key_by": lambda stream: stream.key_by(down, name="at-fault").reduce(max, name="r"),
+    "fold": lambda stream: stream.key_by(str, name="k").fold(init=int, step=down, name="at-fault"),
+    "emit": lambda stream: stream.key_by(str, name="k").fold(
+        init=int, step=lambda acc, value: acc + value, emit=down, name="at-fault"
+    ),
+    "merge": lambda stream: stream.key_by(str, name="k").fold(
+        init=int, step=lambda acc, value: acc + value, merge=lambda a, b: a + b, emit=down, name="at-fault"
+    ),
+    "reduce": lambda stream: stream.key_by(lambda value: "k", name="k").reduce(down, name="at-fault"),
+}
+
+
+@pytest.mark.parametrize("letters", [True, False])
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_operator_refuses_a_record_for_what_the_environment_did(verb: str, letters: bool) -> None:
+    policy: dict[str, Any] = {"on_error": DeadLetters(MemorySink())} if letters else {}
+    pipeline = Pipeline("attribution")
+    VERBS[verb](pipeline.source(ListSource([]), name="numbers", **policy)).sink(MemorySink(), name="out")
+
+    with pytest.raises(EnvironmentFailed) as failed:
+        run_local(pipeline, {"numbers": [1, 2, 3]})
+
+    said = str(failed.value)
+    assert "down (test_attribution.py, line " in said
+    assert "ConnectionRefusedError: [Errno 111] registry" in said
+    assert "'at-fault'" in said
+    assert "numbers/0/" in said
+
+
+def _plan(**policy: Any) -> Plan:
+    pipeline = Pipeline("attribution")
+    pipeline.source(ListSource([]), name="numbers", **policy).rebalance(name="spread").sink(MemorySink(), name="out")
+    return pipeline.plan()
+
+
+def _batch() -> Batch[Any]:
+    return Batch([1, 2], range(2), ListOrigin("numbers", "in", 0, 10, [1, 2]))
+
+
+@pytest.mark.parametrize("letters", [True, False])
+def test_readers_and_writers_ask_the_same(letters: bool) -> None:
+    plan = _plan(**({"on_error": DeadLetters(MemorySink())} if letters else {}))
+    written: list[Batch[Any]] = []
+    chain = Chain(plan, {}, {sink.name: written.append for sink in plan.sinks})
+
+    with pytest.raises(EnvironmentFailed, match=r"refused.*'numbers'.*in/0/10"):
+        chain.rejector("numbers")(_batch().origin.raw(0), ConnectionRefusedError("refused"))
+    with pytest.raises(EnvironmentFailed, match=r"refused.*'out'.*in/0/11"):
+        chain.refuse_row(_batch(), 1, "out", ConnectionRefusedError("refused"))
+    chain.flush_rejected("numbers")
+    assert written == []
+
+
+class Codec:
+    """Of an exchange, whose registry is away."""
+
+    name, schema = "down", None
+
+    def encode(self, values: Any) -> bytes:
+        raise ValueError("no schema") from ConnectionRefusedError("registry")
+
+    def decode(self, data: bytes) -> list[Any]:
+        raise ConnectionRefusedError("registry")
+
+
+def test_exchanges_ask_the_same() -> None:
+    from dataclasses import replace
+
+    plan = _plan()
+    node = replace(plan.node("spread"), values=Codec())  # type: ignore[call-arg]
+    frame = wire.encode_at(plan, plan.node("spread"), [_batch()])
+
+    with pytest.raises(EnvironmentFailed, match=r"Codec\.encode .*no schema.*registry.*'spread'.*in/0/10"):
+        wire.encode_at(plan, node, [_batch()])
+    with pytest.raises(EnvironmentFailed, match=r"Codec\.decode .*registry.*in/0/10"):
+        wire.decode(frame, Codec())
+
+
+def test_a_writer_looks_no_further_when_the_environment_fails() -> None:
+    """Each row would wait for its own timeout."""
+    from kafka_eos.connectors.kafka.encoding import each
+    from kafka_eos.connectors.rejecting import BadRows
+
+    asked: list[int] = []
+
+    def lookup(value: int) -> bytes:
+        asked.append(value)
+        raise TimeoutError("slow") if value == 2 else ValueError("bad")
+
+    with pytest.raises(BadRows) as bad:
+        each(lookup, [1, 2, 3, 4])
+
+    assert asked == [1, 2]
+    assert [type(error) for error in bad.value.errors.values()] == [ValueError, TimeoutError]
+
+
+def test_a_file_sink_says_that_the_environment_failed(tmp_path: Any) -> None:
+    from kafka_eos.connectors.files import FileSink
+    from kafka_eos.ids import Term
+    from kafka_eos.interfaces import JobContext
+
+    class Down:
+        name, schema = "json", None
+        encode = decode = staticmethod(down)
+
+    writer = FileSink(tmp_path, value=Down()).writer(TaskContext(JobContext("j", Term(1), {}), 0, 1, "out"))
+
+    with pytest.raises(EnvironmentFailed, match=r"down .*'out'.*in/0/10"):
+        writer.write(_batch())
+
+
+def test_what_the_user_says_holds_in_the_plan_and_is_explained() -> None:
+    pipeline = Pipeline("attribution")
+
+    def lookup(value: int) -> int:
+        raise {1: FileNotFoundError("picture"), 2: DriverError("down")}[value]
+
+    source = pipeline.source(
+        ListSource([]), name="numbers", environment_errors=DriverError, record_errors=(FileNotFoundError,)
+    )
+    source.map(lookup, name="lookup").sink(MemorySink(), name="out")
+
+    with pytest.raises(PoisonRecord, match="picture"):
+        run_local(pipeline, {"numbers": [1]})
+    with pytest.raises(EnvironmentFailed, match="DriverError: down"):
+        run_local(pipeline, {"numbers": [2]})
+    assert "environment_errors: DriverError; record_errors: FileNotFoundError" in explain(pipeline.plan())
+
+
+@pytest.mark.parametrize("given", [{"record_errors": "OSError"}, {"environment_errors": (KeyboardInterrupt,)}])
+def test_errors_are_classes_of_exceptions(given: Any) -> None:
+    with pytest.raises(PlanError, match="classes of exceptions"):
+        Pipeline("attribution").source(ListSource([]), name="numbers", **given)
+
+
+def test_one_error_cannot_be_both() -> None:
+    with pytest.raises(PlanError, match="KeyError is both"):
+        Pipeline("attribution").source(
+            ListSource([]), name="numbers", environment_errors=KeyError, record_errors=KeyError
+        )

@@ -1,0 +1,46 @@
+"""A setting that can never work is refused before anything runs, with the setting that lifts the limit."""
+
+import pytest
+
+from kafka_eos.connectors.kafka.limits import Demands, Memory, refusal
+
+DAY = 24 * 3_600_000
+WEEK = Memory(7 * DAY, 7 * DAY)
+UNKNOWN = Memory(None, None)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "demands", "memory"),
+    [
+        (3_600_000, Demands(), UNKNOWN),
+        (3_600_000, Demands(1_000, 10_000), WEEK),
+        (10_001, Demands(10_000, 10_000), WEEK),
+        (5_000, Demands(1_000, 0), WEEK),  # one transaction an epoch: it may be committed to its last moment
+        (7 * DAY, Demands(1_000, 10_000), WEEK),
+    ],
+)
+def test_what_can_work_is_taken(timeout: int, demands: Demands, memory: Memory) -> None:
+    assert refusal(timeout, 8 * DAY, demands, memory) is None
+
+
+@pytest.mark.parametrize(
+    ("timeout", "demands", "memory", "said"),
+    [
+        (30 * DAY, Demands(), UNKNOWN, "librdkafka accepts at most"),
+        (9 * DAY, Demands(), UNKNOWN, "transaction.max.timeout.ms=691200000"),
+        (60_000, Demands(interval=60_000), WEEK, "checkpoint_interval is 1 min"),
+        (10_000, Demands(1_000, 10_000), WEEK, "10 s that must be left"),
+        (3_600_000, Demands(), Memory(DAY, 7 * DAY), "Set offsets.retention.minutes=8640 or more"),
+        (8 * DAY, Demands(), Memory(7 * DAY, 9 * DAY), "Set offsets.retention.minutes=11520 or more"),
+        (3_600_000, Demands(), Memory(7 * DAY, 60_000), "Set transactional.id.expiration.ms=3600000"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_what_to_change(
+    timeout: int, demands: Demands, memory: Memory, said: str
+) -> None:
+    assert said in (refusal(timeout, 8 * DAY, demands, memory) or "")
+
+
+def test_demands_are_what_the_engine_says() -> None:
+    assert Demands.of({"checkpoint_interval": 0.5, "commit_margin": 10.0}) == Demands(500, 10_000)
+    assert Demands.of({"bootstrap_servers": "a:1"}) == Demands()

@@ -1,0 +1,170 @@
+"""What every verb has in common: where its name stands, which functions it takes, and which types it knows."""
+
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from kafka_eos import KeyedStream, Pipeline, PlanError, ProcessFunction, Stream
+from kafka_eos.connectors.kafka import KafkaSource, Record
+from kafka_eos.schemas import JsonCodec
+from kafka_eos.testing import ListSource, MemorySink, run_local
+
+VERBS = [
+    verb
+    for kind in (Pipeline, Stream, KeyedStream)
+    for verb in vars(kind).values()
+    if inspect.isfunction(verb) and "name" in inspect.signature(verb).parameters and not verb.__name__.startswith("_")
+]
+
+
+class Order(Struct, frozen=True):
+    user: str
+    amount: int
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)
+def test_the_name_is_a_keyword_and_the_first_one(verb: Callable[..., Any]) -> None:
+    keywords = [p.name for p in inspect.signature(verb).parameters.values() if p.kind is p.KEYWORD_ONLY]
+
+    assert keywords[0] == "name"
+
+
+def test_all_verbs_are_looked_at() -> None:
+    stateful = {"fold", "reduce", "process"}
+    others = {
+        "map",
+        "filter",
+        "flat_map",
+        "map_batches",
+        "key_by",
+        "rebalance",
+        "broadcast",
+        "forward",
+        "iterate",
+        "union",
+    }
+
+    assert {verb.__name__ for verb in VERBS} == stateful | others | {"source", "sink"}
+
+
+async def later(value: Any, *_: Any) -> Any:
+    return value
+
+
+async def many(value: Any, *_: Any) -> AsyncIterator[Any]:
+    yield value
+
+
+class Caller:
+    async def __call__(self, value: Any, *_: Any) -> Any:
+        return value
+
+    async def method(self, value: Any, *_: Any) -> Any:
+        return value
+
+
+class Waits(ProcessFunction[str, int, int]):
+    async def process(self, key: str, value: int) -> list[int]:  # type: ignore[override]
+        return [value]
+
+
+ASYNCHRONOUS = {
+    "function": later,
+    "generator": many,
+    "object": Caller(),
+    "method": Caller().method,
+    "partial": functools.partial(later, 1),
+    "partial-of-an-object": functools.partial(functools.partial(Caller()), 1),
+}
+VERBS_WITH_FUNCTIONS: dict[str, Callable[[Stream[Any], Any], Any]] = {
+    "map": lambda stream, fn: stream.map(fn),
+    "filter": lambda stream, fn: stream.filter(fn),
+    "flat-map": lambda stream, fn: stream.flat_map(fn),
+    "map-batches": lambda stream, fn: stream.map_batches(fn),
+    "key-by": lambda stream, fn: stream.key_by(fn),
+    "reduce": lambda stream, fn: stream.key_by(str).reduce(fn),
+    "fold init": lambda stream, fn: stream.key_by(str).fold(init=fn, step=max),
+    "fold step": lambda stream, fn: stream.key_by(str).fold(init=int, step=fn),
+    "fold emit": lambda stream, fn: stream.key_by(str).fold(init=int, step=max, emit=fn),
+    "fold merge": lambda stream, fn: stream.key_by(str).fold(init=int, step=max, merge=fn),
+}
+
+
+@pytest.mark.parametrize("fn", ASYNCHRONOUS.values(), ids=ASYNCHRONOUS)
+@pytest.mark.parametrize("verb", VERBS_WITH_FUNCTIONS)
+def test_what_nothing_would_await_is_refused_with_the_users_line(verb: str, fn: Any) -> None:
+    stream = Pipeline("p").source(ListSource([1]), name="in")
+
+    with pytest.raises(PlanError, match=rf"of {verb.split()[0]} is an? .*async.*(?s:.)*test_verbs.py"):
+        VERBS_WITH_FUNCTIONS[verb](stream, fn)
+
+
+@pytest.mark.parametrize("function", [Waits, Waits()], ids=["class", "object"])
+def test_a_process_function_that_waits_is_refused(function: Any) -> None:
+    keyed = Pipeline("p").source(ListSource([1]), name="in").key_by(str)
+
+    with pytest.raises(PlanError, match="process of process is a coroutine function"):
+        keyed.process(function)
+
+
+def test_ordinary_callables_are_taken() -> None:
+    class Adds:
+        def __call__(self, value: int) -> int:
+            return value + 1
+
+    pipeline = Pipeline("p")
+    stream = pipeline.source(ListSource([1]), name="in").map(Adds()).map(functools.partial(pow, 2)).map(str)
+    stream.sink(MemorySink(), name="out")
+
+    assert run_local(pipeline, {"in": [1]}) == {"out": ["4"]}
+
+
+def test_reduce_stores_the_type_of_its_stream() -> None:
+    pipeline = Pipeline("p")
+    orders = pipeline.source(KafkaSource("orders", value=Order), name="orders")
+    largest = orders.key_by(lambda order: order.user).reduce(lambda a, b: max(a, b, key=lambda o: o.amount), name="max")
+    largest.sink(MemorySink(), name="out")
+    codec = next(node.entry_codec for node in pipeline.plan().nodes if node.name == "max")  # type: ignore[attr-defined]
+
+    entry = (3, Order("a", 5))
+    assert codec.decode(codec.encode(entry)) == entry
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(None, None), (str, Order), (bytes, dict), (str, JsonCodec(Order))],
+    ids=["raw", "types", "dict", "codec"],
+)
+def test_whole_records_change_subtasks_as_what_they_are(key: Any, value: Any) -> None:
+    """Their type is known, so it need not be given again with values=."""
+    pipeline = Pipeline("p")
+    rows = pipeline.source(KafkaSource.records("orders", key=key, value=value), name="rows")
+    rows.rebalance(name="spread").sink(MemorySink(), name="out")
+    wire = next(node.wire for node in pipeline.plan().nodes if node.name == "spread")
+    made: Any = {None: b"v", Order: Order("a", 1), dict: {"a": 1}}.get(value, Order("b", 2))
+    sent: list[Any] = [
+        Record("k" if key is str else b"k", made, (("h", b"x"), ("none", None)), 17),
+        Record(None, None),
+    ]
+
+    assert wire is not None and wire.decode(wire.encode(sent)) == sent
+
+
+def test_records_in_a_codec_without_a_type_keep_to_plain_values() -> None:
+    class Own:
+        name, schema = "own", None
+
+        def encode(self, value: Any) -> bytes:
+            return bytes(value)
+
+        def decode(self, data: bytes) -> Any:
+            return data
+
+        def reader_of(self, schema: Any) -> Any:
+            return self
+
+    assert KafkaSource.records("orders", value=Own()).value_type is None
