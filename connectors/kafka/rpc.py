@@ -34,6 +34,7 @@ from kafka_eos.errors import ConfigError, Retryable, UserError
 
 _GROUP, _TRANSACTION = 0, 1
 _BROKER_RESOURCE, _TOPIC_RESOURCE = 4, 2
+_TOPIC_UNKNOWN, _LEADER_UNKNOWN = 3, 5
 _REQUEST_MS = 5_000
 _NEW_TOPIC_SECONDS = 2.0
 _ASK_AGAIN = frozenset({5, 6, 7, 13, 14, 15, 16, 41, 51, 84, 88})
@@ -241,7 +242,9 @@ class Coordinators:
         return self._config(_BROKER_RESOURCE, str(self._nodes()[0]), name, self._nodes()[0])
 
     def topic_config(self, topic: str, name: str) -> str | None:
-        """One setting of a topic; None if the user may not read it."""
+        """One setting of a topic; None if the user may not read it, or the topic does not exist."""
+        if self.topic(topic) is None:
+            return None
         return self._config(_TOPIC_RESOURCE, topic, name, None)
 
     def _config(self, kind: int, resource: str, name: str, node: int | None) -> str | None:
@@ -251,7 +254,11 @@ class Coordinators:
             )
             return DescribeConfigsRequest(resources=[one])
 
-        answer = self._ask(request, None, node, lambda a: a.results[0].error_code, "DescribeConfigs", forbidden=False)
+        def code(answer: Any) -> int:
+            found = int(answer.results[0].error_code)
+            return _LEADER_UNKNOWN if found == _TOPIC_UNKNOWN else found  # a broker that has not heard of it yet
+
+        answer = self._ask(request, None, node, code, "DescribeConfigs", forbidden=False)
         result = answer.results[0]
         if result.error_code in _FORBIDDEN:
             return None
