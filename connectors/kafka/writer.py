@@ -5,7 +5,7 @@ Rule: the loop over rows does nothing but produce; all that can be done once a b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final, Generic, TypeVar
 
@@ -43,7 +43,7 @@ class _Provenance:
 
     def __init__(self, ctx: TaskContext) -> None:
         self._term, self._epoch = ctx.job.term, ctx.first_epoch
-        self._starts: dict[tuple[str, str], dict[int, str]] = {}
+        self._starts: dict[tuple[str, str], _Prefixes] = {}
 
     def next(self, sealed: EpochId) -> None:
         self._epoch = sealed.epoch.next()
@@ -119,7 +119,7 @@ def produce_all(
     return len(columns.values) - refused
 
 
-def _rows(columns: Columns, stamps: Stamps | None, without: Container[int]) -> Iterable[tuple[int, tuple[Any, ...]]]:
+def _rows(columns: Columns, stamps: Stamps | None, without: Collection[int]) -> Iterable[tuple[int, tuple[Any, ...]]]:
     marks = None if stamps is None else stamps.rows
     headers: Any = marks if columns.headers is None else _joined(columns.headers, marks)
     places: Iterable[int] = repeat(-1) if columns.partitions is None else columns.partitions
