@@ -186,7 +186,7 @@ class Settings(BaseSettings):
     tolerated_checkpoint_failures: int = Field(3, ge=0)
     """Consecutive failures that are retried before the job stops."""
     worker_timeout: Duration = 120.0
-    """Time that workers have to let go of one session and to restore the next; after it they are killed."""
+    """A worker that is not ready and comes no further for so long is killed; and most time to let go of a session."""
     max_restarts: int = Field(10, ge=0)
     """Consecutive deaths of a worker that are answered by a restart."""
     max_environment_failures: int = Field(30, ge=0)
