@@ -23,6 +23,7 @@ from kafka_eos.connectors.kafka.limits import (
     transaction_timeout_ms,
 )
 from kafka_eos.connectors.kafka.markers import MarkerGroups
+from kafka_eos.connectors.kafka.memory import SHARE, expect_room, queue, share_of
 from kafka_eos.connectors.kafka.names import TransactionalId
 from kafka_eos.connectors.kafka.pool import MAX_SLOTS, WarmPool
 from kafka_eos.connectors.kafka.records import Record
@@ -49,7 +50,6 @@ _DEFAULTS: Mapping[str, Any] = {
     "batch.size": 262144,
     "compression.type": "lz4",
     "queue.buffering.max.messages": 500_000,
-    "queue.buffering.max.kbytes": 262_144,
 }
 
 
@@ -153,7 +153,7 @@ class KafkaSink(Generic[T]):
         to = _target(ctx, self._cluster(ctx.job), self.topic)
         where = batching(self._cluster(ctx.job), to)
         if self._delivery is Guarantee.AT_LEAST_ONCE:
-            config = producer_config(where, 120_000)
+            config = producer_config(where, 120_000, share_of(ctx.job))
             deadline = config["message.timeout.ms"] / 1000
             return PlainWriter(ctx, to, self._encoder, config, deadline, self._provenance)
         return StagedWriter(ctx, to, self._encoder, self._stage(ctx, where), self._provenance)
@@ -239,7 +239,7 @@ def batching(where: Cluster, to: Target) -> Cluster:
 def _open_stage(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> Stage:
     clients, lasts = _clients(ctx, where, timeout_ms)
     groups = names.marker_groups(ctx.job, ctx.subtask)
-    deadline = producer_config(where, clients.timeout_ms)["message.timeout.ms"] / 1000
+    deadline = producer_config(where, clients.timeout_ms, share_of(ctx.job))["message.timeout.ms"] / 1000
     terms = Terms(where.scope, ctx.job.term.n, clients.timeout_ms, deadline)
     keep = clients.keep if lasts else None
     return Stage(clients.pool, terms, clients.coordinators, lambda slot: clients.groups.named(f"{groups}.{slot}"), keep)
@@ -274,20 +274,21 @@ def _open_clients(
     pool = WarmPool(
         lambda slot: str(TransactionalId(job.job, job.identity, job.term, ctx.owner, slot)),
         new_slot,
-        {**producer_config(where, timeout), "transaction.timeout.ms": timeout},
+        {**producer_config(where, timeout, share_of(job)), "transaction.timeout.ms": timeout},
     )
     return LastingClients(pool, rpc, timeout, MarkerGroups(where))
 
 
-def producer_config(where: Cluster, timeout_ms: int) -> dict[str, Any]:
+def producer_config(where: Cluster, timeout_ms: int, share: int = SHARE) -> dict[str, Any]:
     """The settings of a producer whose transactions last ``timeout_ms``, without its transactional id.
+
+    ``share``: bytes, of which its queue gets two; see ``memory``.
 
     librdkafka wants both timeouts within the transaction's; its defaults would be derived from it.
     """
-    config = where.client(
-        {**_DEFAULTS, "message.timeout.ms": min(120_000, timeout_ms), "socket.timeout.ms": min(30_000, timeout_ms)},
-        {"enable.idempotence": True, "acks": "all"},
-    )
+    lasting = {"message.timeout.ms": min(120_000, timeout_ms), "socket.timeout.ms": min(30_000, timeout_ms)}
+    config = where.client({**_DEFAULTS, **lasting, **queue(share)}, {"enable.idempotence": True, "acks": "all"})
+    expect_room(config)
     for key in ("message.timeout.ms", "socket.timeout.ms"):
         config[key] = int(config[key])
         if config[key] > timeout_ms:
