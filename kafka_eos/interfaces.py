@@ -85,6 +85,7 @@ class JobContext:
     ``bootstrap_servers``, ``kafka_config``  for connectors that were not given their own
     ``checkpoint_interval``                  seconds
     ``parallelism``                          subtasks
+    ``kafka_share``                          in a worker: bytes that a Kafka source may hold, and half a producer's
     ``commit_margin``                        in ``Sink.check``: seconds that must be left to output when it is committed
     """
     identity: JobIdentity | None = None

@@ -42,7 +42,7 @@ from kafka_eos.interfaces import (
     total_lag,
 )
 from kafka_eos.operators.chain import Chain, Reject
-from kafka_eos.plan import Feedback, Forward, PartialFold, Plan, Segment, Sink
+from kafka_eos.plan import Feedback, Forward, PartialFold, Plan, Segment, Sink, kafka_share
 from kafka_eos.protocol.alignment import Mode
 from kafka_eos.records import Batch, RawRecord, Tally
 from kafka_eos.settings import Settings
@@ -95,7 +95,8 @@ class Stage:
         self._places = spread(on_disk, local, subtask)
         self._subtask, self._parallelism, self._done = subtask, start.parallelism, done
         self._told = told
-        self._job = JobContext(plan.name, Term(start.term), settings.for_connectors(), JobIdentity(start.identity))
+        for_them = settings.for_connectors(kafka_share=kafka_share(plan, settings.kafka_memory))
+        self._job = JobContext(plan.name, Term(start.term), for_them, JobIdentity(start.identity))
         self._shared: dict[str, Any] = {}
         self._writers: dict[tuple[int, str], Writer[Any]] = {}
         self._current = 0
