@@ -80,11 +80,8 @@ class Preparation(Generic[P]):
 
     def restored(self, subtask: int, restored: Restored, now: float) -> None:
         """A worker has told how far it is."""
-        if (
-            subtask in self._preparing
-        ):  # one that is ready may have more rows to convert, for a state that it opens late
-            self._restored[subtask] = restored
-            self._see(subtask, now)
+        self._restored[subtask] = restored
+        self._see(subtask, now)
 
     def stuck(self, now: float) -> list[P]:
         """Workers that have not come further for so long that they never will."""

@@ -87,7 +87,6 @@ def test_what_is_shown(children: tuple[Child, Child]) -> None:
     preparation = Preparation(children, TIMEOUT, now=0.0)
     preparation.restored(waiting.subtask, HALF, now=1.0)
     preparation.ready(copying.subtask)
-    preparation.restored(copying.subtask, HALF, now=1.0)  # rows of a state that it opens late
 
     assert preparation.facts == {
         "text": "worker 1 restores 'total': 3.2 of 9.8 GB, 12 of 40 files; 1 of 2 ready",
