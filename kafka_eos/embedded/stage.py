@@ -46,7 +46,7 @@ from kafka_eos.plan import Feedback, Forward, PartialFold, Plan, Segment, Sink
 from kafka_eos.protocol.alignment import Mode
 from kafka_eos.records import Batch, RawRecord, Tally
 from kafka_eos.settings import Settings
-from kafka_eos.state.backends import open_backend, open_scratch
+from kafka_eos.state.backends import grouping_of, open_backend, open_scratch
 from kafka_eos.state.keygroups import key_group_range
 from kafka_eos.state.options import StateOptions, spread
 from kafka_eos.state.scratch import Scratch
@@ -89,6 +89,7 @@ class Stage:
         on_disk = [node.name for node in plan.nodes if node.stateful or isinstance(node, PartialFold)]
         self._places = spread(on_disk, local, subtask)
         self._subtask, self._parallelism, self._done = subtask, start.parallelism, done
+        self._grouping = grouping_of(settings.state_backend, start.states, start.parallelism)
         self._job = JobContext(plan.name, Term(start.term), settings.for_connectors(), JobIdentity(start.identity))
         self._shared: dict[str, Any] = {}
         self._writers: dict[tuple[int, str], Writer[Any]] = {}
@@ -116,7 +117,8 @@ class Stage:
         self._network = Network(peers, len(self._edges), window, self._local)
         self._closing.callback(self._network.close)
         self._outgoing = [self._outgoing_of(edge) for edge in range(len(self._exchanges))]
-        self._routers: list[Router] = [router(n, self._subtask, self._parallelism) for n in self._exchanges]
+        given = (self._subtask, self._parallelism, self._grouping)
+        self._routers: list[Router] = [router(node, *given) for node in self._exchanges]
         self._codecs: list[ListCodec[Any]] = [n.wire for n in self._exchanges if n.wire is not None]
         backends = {node.name: self._backend(node.name) for node in plan.nodes if node.stateful}
         hit("recovery.restored")
@@ -149,6 +151,7 @@ class Stage:
             handles,
             self._storage,
             self._settings.state_cache_entries,
+            self._grouping,
             options=StateOptions.of(**self._settings.state_options()),
             local=self._plan.keeps_local(operator),
         )
@@ -240,7 +243,8 @@ class Stage:
         They may be more than memory holds: those of a slow loop are.
         """
         kept = self._start.in_flight
-        split = {n.name: restorer(self._plan, n, self._parallelism, self._start.positions) for n in self._exchanges}
+        given = (self._parallelism, self._start.positions, self._grouping)
+        split = {node.name: restorer(self._plan, node, *given) for node in self._exchanges}
         rows = in_flight.restored(self._plan, self._storage, self._local / "in-flight", kept)
         for number, name, batch in rows:
             edge = self._edges[name]
