@@ -62,7 +62,7 @@ class Manifest(Record, frozen=True, kw_only=True):
 
     FORMAT: ClassVar[str] = "manifest"
     VERSION: ClassVar[int] = 4
-    """4: handles name the hash of their key groups. 3: with the job's identity. 2: with rows under way. Older ones are
+    """4: with the hash of key groups. 3: with the job's identity. 2: with rows under way. Older ones are
     read as without."""
 
     epoch: int

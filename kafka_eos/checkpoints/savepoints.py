@@ -37,7 +37,7 @@ class Savepoint(Record, frozen=True, kw_only=True):
 
     FORMAT: ClassVar[str] = "savepoint"
     VERSION: ClassVar[int] = 3
-    """3: handles name the hash of their key groups. 2: with the identity of the job. An older one is read as without."""
+    """3: with the hash of key groups. 2: with the identity of the job. Older ones are read as without."""
 
     id: str
     epoch: int

@@ -122,7 +122,7 @@ class KeyedStateBackend:
             failpoints.hit("snapshot.upload")
             files = upload_files(storage)
             failpoints.hit("snapshot.uploaded")
-            return StateHandle(self._operator, self._store.kind, self._bounds, files, states, self._grouping.hash)
+            return StateHandle(self._operator, self._store.kind, self._bounds, files, states, self._grouping.key_hash)
 
         return upload
 
@@ -158,8 +158,8 @@ def open_backend(
 
     ``directory`` is private to this attempt and wiped; with ``rocksdb`` it should be on the file system of
     the checkpoints, where files are linked and not copied. ``cache_entries`` bounds the objects in memory,
-    a state. ``handles`` are those of all subtasks. One of this backend, this very range and this ``grouping`` is taken as
-    it is; others are converted row by row. ``clock`` gives the time of state that expires, in ms since the epoch.
+    a state. ``handles`` are those of all subtasks. One of this backend, this very range and this ``grouping`` is taken
+    as it is; others are converted row by row. ``clock`` gives the time of state that expires, in ms since the epoch.
 
     ``local``: keys are of any group, and ``key_groups`` only names the subtask (see ``local``).
 
@@ -171,12 +171,12 @@ def open_backend(
     scattered = any(map(is_local, handles))
     if local:
         handles = of_same_subtask(operator, key_groups, handles, grouping.groups)
-    elif not scattered and all(handle.key_hash == grouping.hash for handle in handles):
+    elif not scattered and all(handle.key_hash == grouping.key_hash for handle in handles):
         handles = [h for h in handles if h.key_groups[0] < key_groups.stop and h.key_groups[1] >= key_groups.start]
     if directory.exists():
         shutil.rmtree(directory)
     directory.mkdir(mode=0o700, parents=True)
-    fits = [h for h in handles if _is_database(h, kind) and h.key_hash == grouping.hash]
+    fits = [h for h in handles if _is_database(h, kind) and h.key_hash == grouping.key_hash]
     whole = fits[0] if len(handles) == 1 and [h.key_groups for h in fits] == [_bounds(key_groups)] else None
     options, groups = options or StateOptions(), range(grouping.groups) if local else key_groups
     store = _opened(kind, directory, whole, storage, options)
@@ -200,7 +200,7 @@ def grouping_of(kind: Literal["memory", "rocksdb"], handles: Sequence[StateHandl
     shares = [_bounds(key_group_range(subtask, parallelism)) for subtask in range(parallelism)]
     as_they_are = all(handle.key_groups in shares and _is_database(handle, kind) for handle in handles)
     hashes = {handle.key_hash for handle in handles}
-    return Grouping(*hashes) if as_they_are and len(hashes) == 1 else GROUPING
+    return Grouping(hashes.pop()) if as_they_are and len(hashes) == 1 else GROUPING
 
 
 def _is_database(handle: StateHandle, kind: str) -> bool:
@@ -244,7 +244,7 @@ def _import(
         raise ConfigError(f"the checkpoint was made by state backend {handle.backend!r}, which is not known here")
     scratch.mkdir(mode=0o700)
     first, end = group_prefix(groups.start), group_prefix(groups.stop)
-    other, plain = handle.key_hash != grouping.hash, _plain(handle)
+    other, plain = handle.key_hash != grouping.key_hash, _plain(handle)
     for state, block in _READERS[handle.backend](handle, storage, scratch):
         if other:
             block = regrouped(block, plain[state], grouping)
@@ -282,7 +282,7 @@ def _plain(handle: StateHandle) -> dict[str, bool]:
 
 def _cursors(handles: Sequence[StateHandle], grouping: Grouping) -> dict[str, bytes]:
     """Where the clean-up of each state had come to; of several subtasks together, or regrouped, it begins anew."""
-    states = handles[0].states if len(handles) == 1 and handles[0].key_hash == grouping.hash else ()
+    states = handles[0].states if len(handles) == 1 and handles[0].key_hash == grouping.key_hash else ()
     return {str(state["name"]): bytes.fromhex(str(state[CURSOR])) for state in states if CURSOR in state}
 
 

@@ -47,16 +47,18 @@ _HASHES: Mapping[str, Callable[[int], Sequence[int]]] = {OLDEST: _oldest, PRESEN
 class Grouping:
     """How keys are divided: by which hash, into how many groups. ConfigError if the hash is not known here."""
 
-    hash: str = PRESENT
+    key_hash: str = PRESENT
     groups: int = MAX_KEY_GROUPS
     _table: Sequence[int] = field(init=False, repr=False, compare=False)
     _prefixes: Sequence[bytes] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.hash not in _HASHES:
-            raise ConfigError(f"state is grouped by the hash {self.hash!r}, which is not known here. Upgrade kafka-eos.")
-        object.__setattr__(self, "_table", _table(self.hash, self.groups))
-        object.__setattr__(self, "_prefixes", _prefixes(self.hash, self.groups))
+        if self.key_hash not in _HASHES:
+            raise ConfigError(
+                f"state is grouped by the hash {self.key_hash!r}, which is not known here. Upgrade kafka-eos."
+            )
+        object.__setattr__(self, "_table", _table(self.key_hash, self.groups))
+        object.__setattr__(self, "_prefixes", _prefixes(self.key_hash, self.groups))
 
     def group(self, key: bytes) -> KeyGroup:
         """The group of an encoded key."""
@@ -86,14 +88,14 @@ def group_prefix(group: int) -> bytes:
 
 
 @cache
-def _table(hash: str, groups: int) -> Sequence[int]:
-    return _HASHES[hash](groups)
+def _table(key_hash: str, groups: int) -> Sequence[int]:
+    return _HASHES[key_hash](groups)
 
 
 @cache
-def _prefixes(hash: str, groups: int) -> Sequence[bytes]:
+def _prefixes(key_hash: str, groups: int) -> Sequence[bytes]:
     prefixes = [group_prefix(group) for group in range(groups)]
-    return [prefixes[group] for group in _table(hash, groups)]
+    return [prefixes[group] for group in _table(key_hash, groups)]
 
 
 GROUPING = Grouping()

@@ -54,12 +54,12 @@ def test_a_key_goes_to_the_owner_of_its_group(keys: list[Any], parallelism: int)
 ROUTES = {OLDEST: {"a": [1], "b": [2], 7: [2], ("a", 7): [2]}, PRESENT: {"a": [4], "b": [4], 7: [1], ("a", 7): [4]}}
 
 
-@pytest.mark.parametrize("hash", ROUTES)
-def test_the_route_of_a_key_is_for_ever(hash: str) -> None:
+@pytest.mark.parametrize("key_hash", ROUTES)
+def test_the_route_of_a_key_is_for_ever(key_hash: str) -> None:
     """A change here would send rows that are stored under way to subtasks without their state."""
-    split = router(KEY_BY, 0, 8, Grouping(hash))
+    split = router(KEY_BY, 0, 8, Grouping(key_hash))
 
-    assert {key: [t for t, _ in split(batch_of([0], keys=[key]))] for key in ROUTES[hash]} == ROUTES[hash]
+    assert {key: [t for t, _ in split(batch_of([0], keys=[key]))] for key in ROUTES[key_hash]} == ROUTES[key_hash]
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 128])

@@ -1,4 +1,4 @@
-"""State that was grouped by an older hash goes on by it in place, and is regrouped whenever its rows are gone through."""
+"""State that an older hash grouped goes on by it in place, and is regrouped whenever its rows are gone through."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 from state_codecs import TOTAL
-from state_world import Kind, World, snapshot
+from state_world import World, snapshot
 
 from kafka_eos import Pipeline
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
 from kafka_eos.errors import Bug, ConfigError
 from kafka_eos.exchange.routing import router
-from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import StateBackend, StateDescriptor, StateHandle, Ttl
 from kafka_eos.plan import KeyBy
 from kafka_eos.records import Batch
@@ -201,10 +200,10 @@ def batch() -> Batch[Any]:
 
 
 @pytest.mark.parametrize("parallelism", [2, 3, 5])
-@pytest.mark.parametrize("hash", [OLDEST, PRESENT])
-def test_a_key_is_routed_to_the_subtask_that_has_its_state(rocks: World, hash: str, parallelism: int) -> None:
+@pytest.mark.parametrize("key_hash", [OLDEST, PRESENT])
+def test_a_key_is_routed_to_the_subtask_that_has_its_state(rocks: World, key_hash: str, parallelism: int) -> None:
     descriptor, content = SHAPES["value"]
-    handles = stored(rocks, parallelism, Grouping(hash))
+    handles = stored(rocks, parallelism, Grouping(key_hash))
     grouping = grouping_of("rocksdb", handles, parallelism)
     states = [backend.value(descriptor) for backend in opened(rocks, handles, parallelism, grouping=grouping)]
     split = router(by_key(), 0, parallelism, grouping)
@@ -216,10 +215,9 @@ def test_a_key_is_routed_to_the_subtask_that_has_its_state(rocks: World, hash: s
 def test_a_router_of_another_hash_is_noticed(rocks: World) -> None:
     """A subtask never takes a key that is not its own for one without state."""
     states = [b.value(TOTAL) for b in opened(rocks, stored(rocks, 2, OLD), 2, grouping=OLD)]
+    routed = [(target, key) for target, part in router(by_key(), 0, 2, NEW)(batch()) for key in part.keys or ()]
     with pytest.raises(Bug, match="does not own its key group"):
-        for target, part in router(by_key(), 0, 2, NEW)(batch()):
-            for key in part.keys or ():
-                states[target].get(key)
+        [states[target].get(key) for target, key in routed]
 
 
 # ---------------------------------------------------------------- offline
@@ -256,7 +254,7 @@ def test_a_savepoint_of_an_older_epoch_is_read_and_begins_a_job_by_the_present_h
 
 
 def test_an_edited_operator_has_the_present_hash_and_the_others_keep_theirs(rocks: World, tmp_path: Path) -> None:
-    descriptor, content = SHAPES["value"]
+    _, content = SHAPES["value"]
     old = old_savepoint(rocks, tmp_path / "savepoint")
     with SavepointBuilder.from_snapshot(old) as builder:
         builder.put("total", "s", "a3", 333)

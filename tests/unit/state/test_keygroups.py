@@ -1,4 +1,4 @@
-"""Key groups are the same everywhere and for ever, each belongs to exactly one subtask, and keys are spread over them."""
+"""Key groups are the same everywhere and for ever, each belongs to one subtask, and usual keys are spread over them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kafka_eos.schemas import KeyCodec
 from kafka_eos.state.keygroups import GROUPING, OLDEST, PRESENT, Grouping, key_group_range, subtask_of
 
 
-@pytest.mark.parametrize(("hash", "groups"), [(OLDEST, [0, 67, 20, 62]), (PRESENT, [0, 78, 96, 106])])
-def test_the_group_of_a_key_is_pinned(hash: str, groups: list[int]) -> None:
+@pytest.mark.parametrize(("key_hash", "groups"), [(OLDEST, [0, 67, 20, 62]), (PRESENT, [0, 78, 96, 106])])
+def test_the_group_of_a_key_is_pinned(key_hash: str, groups: list[int]) -> None:
     """Changing any of these numbers makes every stored state unreadable."""
-    grouping = Grouping(hash)
+    grouping = Grouping(key_hash)
 
     assert [grouping.group(key) for key in (b"", b"a", b"user-1", "é".encode())] == groups
 
@@ -40,10 +40,10 @@ def test_each_group_belongs_to_one_subtask_and_shares_are_even(groups: int, data
     assert all(subtask_of(g, parallelism, groups) == subtask for subtask, r in enumerate(ranges) for g in r)
 
 
-@pytest.mark.parametrize("hash", [OLDEST, PRESENT])
+@pytest.mark.parametrize("key_hash", [OLDEST, PRESENT])
 @given(keys=st.lists(st.binary(max_size=20)), groups=st.sampled_from([1, 7, 128]))
-def test_a_row_key_begins_with_its_group(hash: str, keys: list[bytes], groups: int) -> None:
-    grouping = Grouping(hash, groups)
+def test_a_row_key_begins_with_its_group(key_hash: str, keys: list[bytes], groups: int) -> None:
+    grouping = Grouping(key_hash, groups)
 
     assert grouping.row_keys(keys) == [grouping.group(key).to_bytes(2, "big") + key for key in keys]
     assert all(0 <= grouping.group(key) < groups for key in keys)

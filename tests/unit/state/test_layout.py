@@ -29,15 +29,17 @@ def layout(grouping: Grouping = GROUPING, key: Any = RAW, **shape: Any) -> Layou
     return Layout(StateDescriptor("s", key, RAW, **shape), grouping)
 
 
-@pytest.mark.parametrize(("hash", "group"), [(OLDEST, b"\x00\x14"), (PRESENT, b"\x00\x60")])
-def test_row_keys_are_pinned(hash: str, group: bytes) -> None:
+@pytest.mark.parametrize(("key_hash", "group"), [(OLDEST, b"\x00\x14"), (PRESENT, b"\x00\x60")])
+def test_row_keys_are_pinned(key_hash: str, group: bytes) -> None:
     """Changing any of these makes every stored state unreadable."""
-    long, grouping = b"x" * 300, Grouping(hash)
+    long, grouping = b"x" * 300, Grouping(key_hash)
 
     assert layout(grouping).row_keys([b"user-1"]) == [group + b"user-1"]
     assert layout(grouping, **SHAPES["value with namespace"]).row_keys([(b"user-1", b"w")]) == [group + b"\x06user-1w"]
     assert layout(grouping, **SHAPES["map"]).row_keys([(b"user-1", b"e")]) == [group + b"\x06user-1e"]
-    assert layout(grouping, **SHAPES["map with namespace"]).row_keys([(b"user-1", b"w", b"e")]) == [group + b"\x06user-1\x01we"]
+    assert layout(grouping, **SHAPES["map with namespace"]).row_keys([(b"user-1", b"w", b"e")]) == [
+        group + b"\x06user-1\x01we"
+    ]
     assert layout(grouping, **SHAPES["map with namespace"]).row_keys([(b"user-1", long, b"e")]) == [
         group + b"\x06user-1\xff\x00\x00\x01\x2c" + long + b"e"
     ]

@@ -1,5 +1,5 @@
-"""Whatever is done to maps, lists and windows, with time passing, over crashes, rescaling, changes of backend and hash, they
-behave like dicts that are saved and restored."""
+"""Whatever is done to maps, lists and windows, with time passing, over crashes, rescaling, changes of backend and of
+hash, they behave like dicts that are saved and restored."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class KindsModel(RuleBasedStateMachine):
         self.saved: tuple[list[StateHandle], Model] = ([], Model())
         self._open(1, "memory", OLDEST)
 
-    def _open(self, parallelism: int, kind: Kind, hash: str) -> None:
+    def _open(self, parallelism: int, kind: Kind, key_hash: str) -> None:
         handles, model = self.saved
-        self.parallelism, self.model, self.grouping = parallelism, model.copy(), Grouping(hash)
+        self.parallelism, self.model, self.grouping = parallelism, model.copy(), Grouping(key_hash)
         self.world.close()
         self.world._opened.clear()
         self.backends: list[StateBackend] = []
@@ -174,15 +174,15 @@ class KindsModel(RuleBasedStateMachine):
         epoch = next(self.epochs)
         self.saved = ([snapshot(self.world, backend, epoch) for backend in self.backends], self.model.copy())
 
-    @rule(parallelism=st.sampled_from([1, 3, 2]), kind=st.sampled_from(["memory", "rocksdb"]), hash=hashes)
-    def crash_and_restore(self, parallelism: int, kind: Kind, hash: str) -> None:
-        self._open(parallelism, kind, hash)
+    @rule(parallelism=st.sampled_from([1, 3, 2]), kind=st.sampled_from(["memory", "rocksdb"]), key_hash=hashes)
+    def crash_and_restore(self, parallelism: int, kind: Kind, key_hash: str) -> None:
+        self._open(parallelism, kind, key_hash)
 
     @rule(kind=st.sampled_from(["memory", "rocksdb"]))
     def rescale_1_3_2(self, kind: Kind) -> None:
         for parallelism in (1, 3, 2):
             self.checkpoint()
-            self._open(parallelism, kind, self.grouping.hash)
+            self._open(parallelism, kind, self.grouping.key_hash)
         self.compare_everything()
 
     @rule()
