@@ -39,7 +39,7 @@ pipeline = Pipeline("{name}")
 (
     pipeline.source(KafkaSource("{input}", value=Payment), name="payments")
     .filter(lambda payment: payment.amount > 0)
-    .key_by(lambda payment: payment.account, name=KEYS)
+    .key_by(lambda payment: payment.account, KEYS)
     .fold(name="total", init=lambda: Total("", 0, -1), step=slowly, emit=lambda account, total: total)
     .sink(KafkaSink("{output}", value=Total, key=lambda total: total.account), name="to-kafka")
 )
