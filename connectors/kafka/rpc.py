@@ -12,7 +12,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -22,7 +22,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.admin.configs import DescribeConfigsRequest
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
-from kafka.protocol.consumer.group import OffsetFetchRequest
+from kafka.protocol.consumer.group import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
@@ -216,6 +216,25 @@ class Coordinators:
         found = [part for part in _offsets_of(answer) if part.committed_offset >= 0]
         # confluent-kafka sends the terminating NUL of its C string along with an offset's metadata.
         return {part.partition_index: str(part.metadata).rstrip("\0") for part in found}
+
+    def commit_offsets(self, group: str, topic: str, offsets: Mapping[int, int], metadata: str) -> None:
+        """Store offsets of a group by partition, as a consumer without members does; raises UserError if refused.
+
+        librdkafka's admin client goes on with a coordinator that has moved: that one refuses each partition by itself.
+        """
+        asked = OffsetCommitRequest.OffsetCommitRequestTopic
+        parts = [
+            asked.OffsetCommitRequestPartition(
+                partition_index=partition, committed_offset=at, committed_metadata=metadata
+            )
+            for partition, at in offsets.items()
+        ]
+
+        def request() -> Any:
+            return OffsetCommitRequest(group_id=group, topics=[asked(name=topic, partitions=parts)], max_version=9)
+
+        answer = self._ask(request, _GROUP, group, lambda a: _part_error(a.topics), "OffsetCommit")
+        _expect(_part_error(answer.topics), {0}, f"OffsetCommit of group {group}")
 
     def transaction_version(self) -> int:
         """The finalized feature level ``transaction.version``; 0 on brokers without features."""
@@ -439,7 +458,12 @@ def _soft(code: int) -> int:
 
 def _offset_error(answer: Any) -> int:
     group = answer.groups[0] if answer.API_VERSION >= 8 else answer
-    return int(group.error_code or next((part.error_code for part in _offsets_of(answer) if part.error_code), 0))
+    return int(group.error_code or _part_error(group.topics))
+
+
+def _part_error(topics: Iterable[Any]) -> int:
+    """The first error of any partition; 0 if there is none."""
+    return next((part.error_code for topic in topics for part in topic.partitions if part.error_code), 0)
 
 
 def _offsets_of(answer: Any) -> list[Any]:

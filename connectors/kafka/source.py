@@ -13,7 +13,6 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
 from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.client import (
     AdminClient,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     OffsetSpec,
     TopicPartition,
@@ -125,6 +124,7 @@ class KafkaSource(Generic[T]):
         """What a stream of this source holds, for codecs between workers; None if only the codec knows."""
         self._columns: Callable[..., Any] = value_decoder(codec)
         self._admin: AdminClient | None = None
+        self._showing: Coordinators | None = None
 
     @overload
     @classmethod
@@ -301,19 +301,11 @@ class KafkaSource(Generic[T]):
     def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
         """Show the group's progress to lag tools; the metadata names who wrote it, and the epoch."""
         note = names.offset_metadata(ctx, epoch)
-        offsets = [
-            TopicPartition(self.topic, partition_of(split), offset_of(at), note) for split, at in positions.items()
-        ]
-        if not offsets:
-            return
-        request = ConsumerGroupTopicPartitions(self._group or ctx.job, offsets)
-        try:
-            with kafka_errors("group offsets"):
-                for future in self._client(self._cluster(ctx)).alter_consumer_group_offsets([request]).values():
-                    future.result(_ADMIN_TIMEOUT)
-        except (Retryable, RestartFromCheckpoint, TimeoutError) as error:
-            self._admin = None  # a new client finds the brokers anew
-            raise Retryable(f"the group's offsets could not be written: {error}") from error
+        offsets = {partition_of(split): offset_of(at) for split, at in positions.items()}
+        if offsets:
+            if self._showing is None:
+                self._showing = Coordinators(self._cluster(ctx))
+            self._showing.commit_offsets(self._group or ctx.job, self.topic, offsets, note)
 
     def lives(self, ctx: JobContext) -> Sequence[Life]:
         """By the group's offsets; those of a group that others use too count only if this package wrote them."""

@@ -89,6 +89,8 @@ class Coordinator:
         ``refusals``: the books of dead letters; without them nobody counts.
         """
         self._refusals = refusals
+        self._untold: frozenset[str] = frozenset()
+        """Sources whose progress could not be told after the last epoch."""
         self._start_from, self._allow_dropped, self._held = start_from, allow_dropped_state, held
         self._plan, self._storage, self._history, self._patience = plan, storage, history, patience
         self._settings, self._retained = connector_settings, retained
@@ -465,15 +467,19 @@ class Coordinator:
         retention.retain(self._storage, self._plan.name, self._retained, owned, self._held())
 
     def tell_sources(self, manifest: Manifest) -> list[str]:
-        """Pass committed positions on to lag tools. Returns, in words, which could not be told: nothing rests on it."""
-        failed = []
+        """Pass committed positions on to lag tools: nothing rests on it. The next epoch tells again what failed.
+
+        Returns, in words, what could not be told; what failed after the last epoch too is not repeated.
+        """
+        failed: dict[str, str] = {}
         for source in self._plan.sources:
             try:
                 source.source.completed(self._context, manifest.id, manifest.sources[source.name])
             except (KafkaEosError, OSError) as error:
-                # The next epoch tells it again.
-                failed.append(f"offsets of {source.name!r} in epoch {manifest.epoch} are not shown: {error}")
-        return failed
+                failed[source.name] = f"offsets of {source.name!r} in epoch {manifest.epoch} are not shown: {error}"
+        news = [text for name, text in failed.items() if name not in self._untold]
+        self._untold = frozenset(failed)
+        return news
 
     def _commit(self, manifest: Manifest, decision: Commit) -> None:
         outcomes = self._finisher.commit(manifest.committables, decision)

@@ -168,10 +168,10 @@ def _look() -> Callable[[object], tuple[str, str, str]]:
         import sys
 
         try:
-            from kafka_eos import __version__ as version
+            import kafka_eos.spark.tasks  # with all that it needs: the source alone may be on the path
         except ImportError as error:
             return sys.executable, "", str(error)
-        return sys.executable, version, ""
+        return sys.executable, kafka_eos.__version__, ""
 
     return look
 

@@ -21,9 +21,15 @@ def ends(bootstrap: str, topic: str) -> dict[int, int]:
 
 
 def shown(bootstrap: str, topic: str, group: str) -> dict[int, int]:
-    """The offsets that a group shows, one committed epoch of its job after another; 0 before the first."""
+    """The offsets that a group shows, one committed epoch of its job after another; 0 before the first.
+
+    Raises KafkaException if the broker does not say.
+    """
     with _client(bootstrap, group) as consumer:
         found = consumer.committed(_partitions(consumer, topic), _ANSWER_SECONDS)
+    for each in found:
+        if each.error is not None:
+            raise KafkaException(each.error)
     return {each.partition: max(each.offset, 0) for each in found}
 
 

@@ -252,3 +252,4 @@ def test_a_group_that_may_not_be_written_ends_nothing(world: World) -> None:
     (said,) = coordinator.tell_sources(manifest)
 
     assert "no right to write the group" in said
+    assert coordinator.tell_sources(manifest) == [], "said once"

@@ -1,0 +1,28 @@
+"""What lag tools are shown, while the coordinator of the group moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kafka_eos.connectors.kafka import KafkaSource
+from kafka_eos.connectors.kafka.reader import position, split_id
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import JobContext
+from tests.chaos.harness import Job
+from tests.chaos.positions import shown
+from tests.cluster.brokers import Cluster
+
+pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.cluster]
+
+
+def test_the_group_is_shown_when_its_coordinator_has_moved(new_job: Callable[..., Job], cluster: Cluster) -> None:
+    """The broker that coordinated lives on, and refuses each partition instead of the request."""
+    job = new_job(6)
+    source, ctx = KafkaSource(job.input, bootstrap_servers=cluster.bootstrap), JobContext(job.name, Term(1), {})
+    for epoch in range(1, 4):
+        source.completed(ctx, EpochId(Epoch(epoch), Term(1)), {split_id(job.input, 0): position(epoch, "")})
+
+        assert shown(cluster.bootstrap, job.input, job.name)[0] == epoch
+        cluster.move_leaders(["__consumer_offsets"])
