@@ -197,7 +197,7 @@ def grouping_of(kind: Literal["memory", "rocksdb"], handles: Sequence[StateHandl
     backend, and from a savepoint.
     Rule: whoever routes or stores keys of a session asks here, with the same handles, and all get the same answer.
     """
-    shares = [_bounds(key_group_range(subtask, parallelism)) for subtask in range(parallelism)]
+    shares = {_bounds(key_group_range(subtask, parallelism)) for subtask in range(parallelism)}
     as_they_are = all(handle.key_groups in shares and _is_database(handle, kind) for handle in handles)
     hashes = {handle.key_hash for handle in handles}
     return Grouping(hashes.pop()) if as_they_are and len(hashes) == 1 else GROUPING
