@@ -85,6 +85,7 @@ class JobContext:
     ``bootstrap_servers``, ``kafka_config``  for connectors that were not given their own
     ``checkpoint_interval``                  seconds
     ``parallelism``                          subtasks
+    ``kafka_share``                          in a worker: bytes that a Kafka source may hold, and half a producer's
     ``commit_margin``                        in ``Sink.check``: seconds that must be left to output when it is committed
     """
     identity: JobIdentity | None = None
@@ -540,7 +541,18 @@ class StateBackend(Protocol):
 # ---------------------------------------------------------------- checkpoint storage
 
 
-class CheckpointStorage(Protocol):
+def unheard(size: int) -> None:
+    """Nobody hears how much has passed."""
+
+
+class StoredFiles(Protocol):
+    """State files by their content."""
+
+    def fetch(self, ref: FileRef, target: Path) -> None:
+        """Bring a file back after verifying length and checksum, else raise CorruptCheckpoint naming it."""
+
+
+class CheckpointStorage(StoredFiles, Protocol):
     """Durable objects of one job. Names come from ``checkpoints.paths`` only."""
 
     def publish(self, name: str, data: bytes) -> None:
@@ -558,5 +570,5 @@ class CheckpointStorage(Protocol):
     def upload(self, path: Path, name: str) -> FileRef:
         """Store a file under its content. Already stored: costs a look, no copy. Durable on return."""
 
-    def fetch(self, ref: FileRef, target: Path) -> None:
-        """Bring a file back after verifying length and checksum, else raise CorruptCheckpoint naming it."""
+    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = unheard) -> None:
+        """As ``StoredFiles``; ``passed`` hears the bytes of each piece as it goes, and what it raises ends the call."""

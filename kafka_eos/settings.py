@@ -186,7 +186,7 @@ class Settings(BaseSettings):
     tolerated_checkpoint_failures: int = Field(3, ge=0)
     """Consecutive failures that are retried before the job stops."""
     worker_timeout: Duration = 120.0
-    """Time that workers have to let go of one session and to restore the next; after it they are killed."""
+    """A worker that is not ready and comes no further for so long is killed; and most time to let go of a session."""
     max_restarts: int = Field(10, ge=0)
     """Consecutive deaths of a worker that are answered by a restart."""
     max_environment_failures: int = Field(30, ge=0)
@@ -241,6 +241,8 @@ class Settings(BaseSettings):
     """How long rows for another worker wait for others to go with; 0 sends each batch at once."""
     exchange_memory: ByteCount = Field(16 << 20, ge=1 << 20)
     """Bytes of rows that may be on their way to and from one worker."""
+    kafka_memory: ByteCount = Field(512 << 20, ge=8 << 20)
+    """Bytes, a worker: what Kafka's clients hold of records that are read ahead or not yet sent."""
     alignment_spill: ByteCount = 0
     """Aligned: bytes of blocked input that one worker takes over, on its local disk beyond memory; 0: senders wait."""
 
@@ -335,9 +337,10 @@ class Settings(BaseSettings):
             "ttl_cleanup_rows": self.state_ttl_cleanup_rows,
         }
 
-    def for_connectors(self) -> Mapping[str, Json]:
-        """What connectors may fall back on; see ``JobContext.settings``."""
+    def for_connectors(self, **more: Json) -> Mapping[str, Json]:
+        """What connectors may fall back on, and ``more``; see ``JobContext.settings``."""
         return {
+            **more,
             "bootstrap_servers": self.bootstrap_servers,
             "kafka_config": dict(self.kafka_config or {}),
             "checkpoint_interval": self.checkpoint_interval,

@@ -181,8 +181,8 @@ def undelivered(error: KafkaError, message: Message) -> str:
     if not too_large(error):
         return f"{message.topic()}: {error.str()}"
     return (
-        f"{error.str()}: the topic {message.topic()} refused a batch of records as larger than its max.message.bytes. "
-        "Raise that, or make the outputs smaller (or batch.size in the sink's config=…, if each of them is small)"
+        f"{error.str()}: the topic {message.topic()} refused a batch of records as larger than its max.message.bytes, "
+        "which was lowered while the job ran, or which this user may not read (DescribeConfigs)"
     )
 
 

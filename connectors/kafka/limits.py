@@ -130,6 +130,12 @@ def check_topic(rpc: Coordinators, topic: str) -> list[str]:
     return notices
 
 
+def batch_limit(rpc: Coordinators, topic: str) -> int | None:
+    """``max.message.bytes`` of a topic; None if the user may not read it."""
+    found = rpc.topic_config(topic, "max.message.bytes")
+    return None if found is None else int(found)
+
+
 def missing_topic(topic: str, bootstrap: str) -> str:
     """What to tell whoever named a topic that does not exist."""
     return (

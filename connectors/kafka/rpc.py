@@ -34,8 +34,11 @@ from kafka_eos.errors import ConfigError, Retryable, UserError
 
 _GROUP, _TRANSACTION = 0, 1
 _BROKER_RESOURCE, _TOPIC_RESOURCE = 4, 2
+_TOPIC_UNKNOWN, _LEADER_UNKNOWN = 3, 5
 _REQUEST_MS = 5_000
 _NEW_TOPIC_SECONDS = 2.0
+_ONE_OF_MANY_SECONDS = 2.0
+"""For a request that any broker can answer as well."""
 _ASK_AGAIN = frozenset({5, 6, 7, 13, 14, 15, 16, 41, 51, 84, 88})
 """Leader or coordinator unavailable, loading or moved; timeouts; CONCURRENT_TRANSACTIONS; unstable offsets."""
 _FORBIDDEN = frozenset({29, 30, 31, 53, 58, 33, 34})
@@ -256,21 +259,34 @@ class Coordinators:
         return self._end_version
 
     def broker_config(self, name: str) -> str | None:
-        """One setting of a broker; None if the user may not read it."""
-        return self._config(_BROKER_RESOURCE, str(self._nodes()[0]), name, self._nodes()[0])
+        """One setting of the first broker that answers; None if the user may not read it."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            for node in self._nodes():  # some may be dead, and not known to be
+                try:
+                    return self._config(_BROKER_RESOURCE, str(node), name, node, _ONE_OF_MANY_SECONDS)
+                except Retryable:
+                    if time.monotonic() > deadline:
+                        raise
 
     def topic_config(self, topic: str, name: str) -> str | None:
-        """One setting of a topic; None if the user may not read it."""
-        return self._config(_TOPIC_RESOURCE, topic, name, None)
+        """One setting of a topic; None if the user may not read it, or the topic does not exist."""
+        if self.topic(topic) is None:
+            return None
+        return self._config(_TOPIC_RESOURCE, topic, name, None, self._patience)
 
-    def _config(self, kind: int, resource: str, name: str, node: int | None) -> str | None:
+    def _config(self, kind: int, resource: str, name: str, node: int | None, seconds: float) -> str | None:
         def request() -> Any:
             one = DescribeConfigsRequest.DescribeConfigsResource(
                 resource_type=kind, resource_name=resource, configuration_keys=[name]
             )
             return DescribeConfigsRequest(resources=[one])
 
-        answer = self._ask(request, None, node, lambda a: a.results[0].error_code, "DescribeConfigs", forbidden=False)
+        def code(answer: Any) -> int:
+            found = int(answer.results[0].error_code)
+            return _LEADER_UNKNOWN if found == _TOPIC_UNKNOWN else found  # a broker that has not heard of it yet
+
+        answer = self._ask(request, None, node, code, "DescribeConfigs", forbidden=False, seconds=seconds)
         result = answer.results[0]
         if result.error_code in _FORBIDDEN:
             return None
@@ -321,9 +337,11 @@ class Coordinators:
         what: str,
         *,
         forbidden: bool = True,
+        seconds: float | None = None,
     ) -> Any:
         """Send until there is an answer whose ``code`` is final. ``place`` is a coordinator's key or a node."""
-        deadline = time.monotonic() + self._patience
+        patience = self._patience if seconds is None else min(seconds, self._patience)
+        deadline = time.monotonic() + patience
         pause, last = 0.005, "no answer"
         while True:
             try:
@@ -338,7 +356,7 @@ class Coordinators:
             if kind is not None and last != "CONCURRENT_TRANSACTIONS":
                 self._known.pop((kind, str(place)), None)
             if time.monotonic() + pause > deadline:
-                raise Retryable(f"{what} for {place!r} on {self._cluster.bootstrap}: {last} for {self._patience:g} s")
+                raise Retryable(f"{what} for {place!r} on {self._cluster.bootstrap}: {last} for {patience:g} s")
             time.sleep(pause)
             pause = min(2 * pause, 0.25)
         if forbidden and code(answer) in _FORBIDDEN:

@@ -6,6 +6,7 @@ Rule: a promise that the cluster cannot keep is refused in ``check``, before any
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice
 from typing import Any, Generic, TypeVar
@@ -14,18 +15,26 @@ from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.encoding import Encoder, RecordEncoder, RejectedEncoder, Timestamp, ValueEncoder
 from kafka_eos.connectors.kafka.lasting import LastingClients
-from kafka_eos.connectors.kafka.limits import Demands, check_topic, check_transactions, transaction_timeout_ms
+from kafka_eos.connectors.kafka.limits import (
+    Demands,
+    batch_limit,
+    check_topic,
+    check_transactions,
+    transaction_timeout_ms,
+)
 from kafka_eos.connectors.kafka.markers import MarkerGroups
+from kafka_eos.connectors.kafka.memory import SHARE, expect_room, queue, share_of
 from kafka_eos.connectors.kafka.names import TransactionalId
 from kafka_eos.connectors.kafka.pool import MAX_SLOTS, WarmPool
 from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
+from kafka_eos.connectors.kafka.sizes import Target
 from kafka_eos.connectors.kafka.staging import Stage, Terms
 from kafka_eos.connectors.kafka.writer import PlainWriter, StagedWriter
 from kafka_eos.connectors.rejecting import RejectRow, encoded
 from kafka_eos.errors import ConfigError
-from kafka_eos.ids import token
+from kafka_eos.ids import Epoch, token
 from kafka_eos.interfaces import Codec, Committer, Guarantee, JobContext, Json, TaskContext, Writer
 from kafka_eos.records import Batch, Headers, RawRecord, Rejected
 from kafka_eos.schemas import codec_for
@@ -41,7 +50,6 @@ _DEFAULTS: Mapping[str, Any] = {
     "batch.size": 262144,
     "compression.type": "lz4",
     "queue.buffering.max.messages": 500_000,
-    "queue.buffering.max.kbytes": 262_144,
 }
 
 
@@ -142,12 +150,13 @@ class KafkaSink(Generic[T]):
         return notices
 
     def writer(self, ctx: TaskContext) -> Writer[T]:
-        where = self._cluster(ctx.job)
+        to = _target(ctx, self._cluster(ctx.job), self.topic)
+        where = batching(self._cluster(ctx.job), to)
         if self._delivery is Guarantee.AT_LEAST_ONCE:
-            config = producer_config(where, 120_000)
+            config = producer_config(where, 120_000, share_of(ctx.job))
             deadline = config["message.timeout.ms"] / 1000
-            return PlainWriter(ctx, self.topic, self._encoder, config, deadline, self._provenance)
-        return StagedWriter(ctx, self.topic, self._encoder, self._stage(ctx, where), self._provenance)
+            return PlainWriter(ctx, to, self._encoder, config, deadline, self._provenance)
+        return StagedWriter(ctx, to, self._encoder, self._stage(ctx, where), self._provenance)
 
     def committer(self, ctx: JobContext) -> Committer:
         return KafkaCommitter(self._cluster(ctx), ctx)
@@ -192,10 +201,45 @@ class KafkaSink(Generic[T]):
         return stage
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was learnt of a topic, for as long as the engine keeps it; see ``interfaces.Lasting``."""
+
+    to: Target
+
+    def committed(self, epoch: Epoch) -> None:
+        """Nothing waits for a receipt."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _target(ctx: TaskContext, where: Cluster, topic: str) -> Target:
+    """Asked of the cluster once a session, or once a term in a process whose sessions are short.
+
+    So a limit that is changed while a job runs counts from its next attempt.
+    """
+    kept: MutableMapping[str, Any] = ctx.shared if ctx.lasting is None else ctx.lasting
+    key = f"kafka:topic:{where.scope}:{where.fingerprint}:{topic}"
+    if key not in kept:
+        with Coordinators(where) as rpc:
+            kept[key] = _Known(Target(topic, batch_limit(rpc, topic)))
+    known: _Known = kept[key]
+    return known.to
+
+
+def batching(where: Cluster, to: Target) -> Cluster:
+    """``where`` with batches that are not larger than the topic takes."""
+    size = int(where.config.get("batch.size", _DEFAULTS["batch.size"]))
+    if to.limit is None or size <= to.limit:
+        return where
+    return replace(where, config={**where.config, "batch.size": max(1, to.limit)})
+
+
 def _open_stage(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> Stage:
     clients, lasts = _clients(ctx, where, timeout_ms)
     groups = names.marker_groups(ctx.job, ctx.subtask)
-    deadline = producer_config(where, clients.timeout_ms)["message.timeout.ms"] / 1000
+    deadline = producer_config(where, clients.timeout_ms, share_of(ctx.job))["message.timeout.ms"] / 1000
     terms = Terms(where.scope, ctx.job.term.n, clients.timeout_ms, deadline)
     keep = clients.keep if lasts else None
     return Stage(clients.pool, terms, clients.coordinators, lambda slot: clients.groups.named(f"{groups}.{slot}"), keep)
@@ -230,20 +274,21 @@ def _open_clients(
     pool = WarmPool(
         lambda slot: str(TransactionalId(job.job, job.identity, job.term, ctx.owner, slot)),
         new_slot,
-        {**producer_config(where, timeout), "transaction.timeout.ms": timeout},
+        {**producer_config(where, timeout, share_of(job)), "transaction.timeout.ms": timeout},
     )
     return LastingClients(pool, rpc, timeout, MarkerGroups(where))
 
 
-def producer_config(where: Cluster, timeout_ms: int) -> dict[str, Any]:
+def producer_config(where: Cluster, timeout_ms: int, share: int = SHARE) -> dict[str, Any]:
     """The settings of a producer whose transactions last ``timeout_ms``, without its transactional id.
+
+    ``share``: bytes, of which its queue gets two; see ``memory``.
 
     librdkafka wants both timeouts within the transaction's; its defaults would be derived from it.
     """
-    config = where.client(
-        {**_DEFAULTS, "message.timeout.ms": min(120_000, timeout_ms), "socket.timeout.ms": min(30_000, timeout_ms)},
-        {"enable.idempotence": True, "acks": "all"},
-    )
+    lasting = {"message.timeout.ms": min(120_000, timeout_ms), "socket.timeout.ms": min(30_000, timeout_ms)}
+    config = where.client({**_DEFAULTS, **lasting, **queue(share)}, {"enable.idempotence": True, "acks": "all"})
+    expect_room(config)
     for key in ("message.timeout.ms", "socket.timeout.ms"):
         config[key] = int(config[key])
         if config[key] > timeout_ms:

@@ -19,6 +19,7 @@ from kafka_eos.connectors.kafka.client import (
     kafka_errors,
 )
 from kafka_eos.connectors.kafka.limits import missing_topic
+from kafka_eos.connectors.kafka.memory import read_ahead, share_of
 from kafka_eos.connectors.kafka.reader import (
     KafkaReader,
     check_splits,
@@ -54,7 +55,6 @@ _GO_ON = (
 _READ: Mapping[str, Any] = {
     "fetch.queue.backoff.ms": 5,
     "queued.min.messages": 200_000,
-    "queued.max.messages.kbytes": 131_072,
     "fetch.message.max.bytes": 4_194_304,
     "fetch.wait.max.ms": 100,
 }
@@ -279,7 +279,7 @@ class KafkaSource(Generic[T]):
         check_splits(self.topic, positions)
         where = self._cluster(ctx.job)
         group = self._group or ctx.job.job
-        config = where.client(_READ, {**_READ_ALWAYS, "group.id": group})
+        config = where.client({**_READ, **read_ahead(share_of(ctx.job))}, {**_READ_ALWAYS, "group.id": group})
         reject = ctx.shared.get(f"reject:{ctx.operator}")
         return KafkaReader(config, ctx.operator, self.topic, positions, self._columns, reject)
 

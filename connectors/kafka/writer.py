@@ -5,9 +5,9 @@ Rule: the loop over rows does nothing but produce; all that can be done once a b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from kafka_eos.connectors.kafka.client import (
     KafkaError,
@@ -20,6 +20,7 @@ from kafka_eos.connectors.kafka.client import (
     undelivered,
 )
 from kafka_eos.connectors.kafka.encoding import Columns, Encoder
+from kafka_eos.connectors.kafka.sizes import Stamps, Target, oversized
 from kafka_eos.connectors.kafka.staging import EpochOutput, Stage
 from kafka_eos.connectors.rejecting import encoded, policy
 from kafka_eos.errors import RestartFromCheckpoint
@@ -31,25 +32,34 @@ from kafka_eos.records import Batch
 
 T = TypeVar("T")
 
+_NUMBERS: Final = 200
+"""More bytes than a header takes besides the start of its text and the branch: its name, and numbers."""
 _FULL_WAIT = 0.05
 """Seconds to let deliveries drain when the producer's queue is full."""
 
 
-class _Stamps:
+class _Provenance:
     """The provenance of rows, with what rows of one partition have in common formed once an epoch."""
 
     def __init__(self, ctx: TaskContext) -> None:
         self._term, self._epoch = ctx.job.term, ctx.first_epoch
-        self._starts: dict[tuple[str, str], dict[int, str]] = {}
+        self._starts: dict[tuple[str, str], _Prefixes] = {}
 
     def next(self, sealed: EpochId) -> None:
         self._epoch = sealed.epoch.next()
         self._starts.clear()
 
-    def column(self, batch: Batch[Any]) -> list[dict[str, str]]:
+    def column(self, batch: Batch[Any]) -> Stamps:
         """One header a row. As dicts of strings: cheap to make, and the garbage collector does not track them."""
-        origin, rows, updates = batch.origin, batch.rows, batch.updates
+        origin = batch.origin
         starts = self._starts.setdefault((origin.source, origin.topic), _Prefixes(self._term, self._epoch, origin))
+        rows = self._rows(batch, starts)
+        branch = max(map(len, batch.branch), default=0) if batch.branch is not None else 0
+        return Stamps(rows, starts.longest + branch + _NUMBERS)
+
+    @staticmethod
+    def _rows(batch: Batch[Any], starts: Mapping[int, str]) -> list[dict[str, str]]:
+        origin, rows, updates = batch.origin, batch.rows, batch.updates
         places = zip(map(origin.partitions.__getitem__, rows), map(origin.offsets.__getitem__, rows), strict=True)
         if batch.branch is not None or fans_out(batch):
             numbers: Sequence[Any] = ordinals(batch)
@@ -71,31 +81,33 @@ class _Prefixes(dict[int, str]):
     def __init__(self, term: Term, epoch: Epoch, origin: Any) -> None:
         super().__init__()
         self._of = (term, epoch, origin.source, origin.topic)
+        self.longest = 0
 
     def __missing__(self, partition: int) -> str:
         found = self[partition] = prefix(*self._of, partition)
+        self.longest = max(self.longest, len(found.encode()))
         return found
 
 
 def produce_all(
     producer: Producer,
-    topic: str,
+    to: Target,
     columns: Columns,
-    stamps: Sequence[Any] | None,
+    stamps: Stamps | None,
     refuse: Callable[[int, Exception], None],
 ) -> int:
     """Hand every row to librdkafka; returns how many it took. A full queue waits for deliveries.
 
-    ``refuse`` gets the index of a row that can never be sent: too large for the producer, or of a wrong type.
-    Raises RestartFromCheckpoint if librdkafka refuses for another reason.
+    ``refuse`` gets the index of a row that can never be sent: too large for the topic or the producer, or of a wrong
+    type. Raises RestartFromCheckpoint if librdkafka refuses for another reason.
     """
-    refused = 0
-    produce = producer.produce
-    headers: Any = stamps if columns.headers is None else _joined(columns.headers, stamps)
-    places: Iterable[int] = repeat(-1) if columns.partitions is None else columns.partitions
-    rows = zip(columns.values, columns.keys, columns.timestamps, headers or repeat(None), places, strict=False)
+    large = {} if to.limit is None else oversized(columns, stamps, to.limit)
+    for index, size in large.items():
+        refuse(index, ValueError(_over(to, size)))
+    refused = len(large)
+    produce, topic = producer.produce, to.topic
     with kafka_errors(f"produce to {topic}"):
-        for index, (value, key, time, header, place) in enumerate(rows):
+        for index, (value, key, time, header, place) in _rows(columns, stamps, large):
             try:
                 produce(topic, value, key, place, None, None, time, header)
             except BufferError:
@@ -105,6 +117,21 @@ def produce_all(
                 refused += 1
         producer.poll(0)
     return len(columns.values) - refused
+
+
+def _rows(columns: Columns, stamps: Stamps | None, without: Collection[int]) -> Iterable[tuple[int, tuple[Any, ...]]]:
+    marks = None if stamps is None else stamps.rows
+    headers: Any = marks if columns.headers is None else _joined(columns.headers, marks)
+    places: Iterable[int] = repeat(-1) if columns.partitions is None else columns.partitions
+    rows = zip(columns.values, columns.keys, columns.timestamps, headers or repeat(None), places, strict=False)
+    return ((index, row) for index, row in enumerate(rows) if index not in without) if without else enumerate(rows)
+
+
+def _over(to: Target, size: int) -> str:
+    return (
+        f"the output takes {size} bytes before compression, and the topic {to.topic} takes at most {to.limit} "
+        "(max.message.bytes; raise it there)"
+    )
 
 
 def _the_rows_fault(error: Exception) -> Exception:
@@ -135,10 +162,10 @@ def _retry(producer: Producer, row: tuple[Any, ...]) -> None:
 class StagedWriter(Generic[T]):
     """Exactly-once: rows go into the transaction that all Kafka sinks of this worker share."""
 
-    def __init__(self, ctx: TaskContext, topic: str, encoder: Encoder, stage: Stage, provenance: bool) -> None:
-        self._operator, self._topic, self._encode, self._stage = ctx.operator, topic, encoder, stage
+    def __init__(self, ctx: TaskContext, to: Target, encoder: Encoder, stage: Stage, provenance: bool) -> None:
+        self._operator, self._to, self._encode, self._stage = ctx.operator, to, encoder, stage
         self._reject = policy(ctx)
-        self._stamps = _Stamps(ctx) if provenance else None
+        self._stamps = _Provenance(ctx) if provenance else None
         self._staged: EpochOutput | None = None
         self._turn = 0
         stage.join()
@@ -149,11 +176,11 @@ class StagedWriter(Generic[T]):
             return
         stamps = None if self._stamps is None else self._stamps.column(kept)
         if self._staged is None:
-            self._staged = self._stage.enter(self._turn, self._topic)
+            self._staged = self._stage.enter(self._turn, self._to.topic)
         staged = self._staged
         staged.records += produce_all(
             staged.warm.producer,
-            self._topic,
+            self._to,
             columns,
             stamps,
             lambda index, error: self._reject(kept, index, self._operator, error),
@@ -180,11 +207,11 @@ class PlainWriter(Generic[T]):
     """At-least-once: an idempotent producer, flushed at each barrier; rows are visible before it."""
 
     def __init__(
-        self, ctx: TaskContext, topic: str, encoder: Encoder, config: dict[str, Any], deadline: float, provenance: bool
+        self, ctx: TaskContext, to: Target, encoder: Encoder, config: dict[str, Any], deadline: float, provenance: bool
     ) -> None:
-        self._operator, self._topic, self._encode, self._deadline = ctx.operator, topic, encoder, deadline
+        self._operator, self._to, self._encode, self._deadline = ctx.operator, to, encoder, deadline
         self._reject = policy(ctx)
-        self._stamps = _Stamps(ctx) if provenance else None
+        self._stamps = _Provenance(ctx) if provenance else None
         self._failures: list[str] = []
         with kafka_errors("producer"):
             self._producer: Producer | None = Producer(
@@ -201,7 +228,7 @@ class PlainWriter(Generic[T]):
             stamps = None if self._stamps is None else self._stamps.column(kept)
             produce_all(
                 self._producer,
-                self._topic,
+                self._to,
                 columns,
                 stamps,
                 lambda index, error: self._reject(kept, index, self._operator, error),
@@ -224,7 +251,7 @@ class PlainWriter(Generic[T]):
     def _check(self, left: int) -> None:
         if self._failures or left:
             reason = "; ".join(self._failures) or f"{left} not acknowledged in {self._deadline:g} s"
-            raise RestartFromCheckpoint(f"records for {self._topic} were not delivered: {reason}")
+            raise RestartFromCheckpoint(f"records for {self._to.topic} were not delivered: {reason}")
 
     def committed(self, epoch: EpochId) -> None:
         """Nothing was kept."""

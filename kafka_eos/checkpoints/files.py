@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -137,6 +137,13 @@ def make_directory(path: Path) -> None:
     except FileExistsError:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory (links are not followed)", str(path)) from None
+
+
+def counted(data: Iterable[bytes], passed: Callable[[int], None]) -> Iterator[bytes]:
+    """The same pieces; ``passed`` hears the length of each when it has been used."""
+    for piece in data:
+        yield piece
+        passed(len(piece))
 
 
 def chunks(fd: int) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ import hashlib
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from kafka_eos import failpoints
 from kafka_eos.checkpoints import files, paths
 from kafka_eos.checkpoints.storage import altered, complete_lines, expect, expect_size
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.interfaces import FileRef
+from kafka_eos.interfaces import FileRef, unheard
 
 SEGMENT_LINES = 200
 """Lines of a log in one object. Each line writes its object anew, so this bounds what a line costs."""
@@ -113,9 +113,9 @@ class RemoteStorage:
             raise altered(ref, f"{stored} bytes, not {size}")
         return ref
 
-    def fetch(self, ref: FileRef, target: Path) -> None:
+    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = unheard) -> None:
         with files.created(target) as out:
-            expect(ref, files.write_chunks(out, self._stored(ref)))
+            expect(ref, files.write_chunks(out, files.counted(self._stored(ref), passed)))
 
     def check(self, ref: FileRef) -> None:
         expect(ref, files.digest_of(self._stored(ref)))

@@ -20,7 +20,7 @@ from typing import Protocol
 from kafka_eos import failpoints
 from kafka_eos.checkpoints import files, paths
 from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.interfaces import CheckpointStorage, FileRef
+from kafka_eos.interfaces import CheckpointStorage, FileRef, unheard
 
 
 class JobStorage(CheckpointStorage, Protocol):
@@ -109,16 +109,15 @@ class LocalFiles:
         files.sync_directory(target.parent)
         return ref
 
-    def fetch(self, ref: FileRef, target: Path) -> None:
-        name = paths.shared_name(ref.sha256)
+    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = unheard) -> None:
+        stored = self._path(paths.shared_name(ref.sha256))
         with self._shared(ref) as fd:
-            if ref.name.endswith(paths.IMMUTABLE_SUFFIX):
-                expect(ref, files.digest(fd))
-                if files.link(self._path(name), target):
-                    return
-                os.lseek(fd, 0, os.SEEK_SET)
+            pieces = files.counted(files.chunks(fd), passed)
+            if ref.name.endswith(paths.IMMUTABLE_SUFFIX) and files.link(stored, target):
+                expect(ref, files.digest_of(pieces))
+                return
             with files.created(target) as out:
-                expect(ref, files.copy(fd, out))
+                expect(ref, files.write_chunks(out, pieces))
 
     def check(self, ref: FileRef) -> None:
         with self._shared(ref) as fd:
@@ -278,10 +277,10 @@ class MemoryStorage:
         self.objects[paths.shared_name(ref.sha256)] = data
         return ref
 
-    def fetch(self, ref: FileRef, target: Path) -> None:
+    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = unheard) -> None:
         data = self._checked(ref)
         with files.created(target) as fd:
-            files.write_all(fd, data)
+            files.write_chunks(fd, files.counted([data], passed))
 
     def check(self, ref: FileRef) -> None:
         self._checked(ref)

@@ -46,12 +46,16 @@ class LiveView:
     """
 
     _LOG_EVERY = 10.0
+    _RESTORE_EVERY = 5.0
+    """Seconds between two lines about a restore, and before the first: a short one says nothing."""
 
     def __init__(self, job: str) -> None:
         self._job = job
         self._facts: dict[str, Any] = {"records_in": 0, "records_out": 0, "lag": None}
         self._rate, self._since = 0.0, time.monotonic()
         self._restarts = 0
+        self._restore_told: float | None = None
+        """When a line about the restore was printed last, or it began; None while nothing is restored."""
         self.dead_letters: Mapping[str, Mapping[str, int]] = {}
         """Of the run so far, by source and operator."""
         self._logged = 0.0
@@ -75,10 +79,21 @@ class LiveView:
             if not self.dead_letters:
                 say(("records are refused and sent aside; the column dead letters counts them", "yellow"))
             self.dead_letters = cast("Mapping[str, Mapping[str, int]]", facts["total"])
+        if event in ("restoring", "running"):
+            self._restore(str(facts.get("text", "")))
         if event in _LOUD:
             say((_LOUD[event].format(**facts), "yellow" if event == "restarting" else ""))
         self._facts.update({f"{event}.{name}": value for name, value in facts.items()})
         self._draw()
+
+    def _restore(self, text: str) -> None:
+        """``text``: how far the restore is; empty when it is over."""
+        now = time.monotonic()
+        if not text or self._restore_told is None:
+            self._restore_told = now if text else None
+        elif now - self._restore_told >= self._RESTORE_EVERY:
+            self._restore_told = now
+            say(text)
 
     def _measure(self, facts: Mapping[str, object]) -> None:
         now = time.monotonic()

@@ -14,6 +14,7 @@ from typing import Protocol
 
 STATUS = "status.json"
 _EVERY = 0.2
+_OFTEN = ("progress", "decided", "restoring")
 
 
 class Observer(Protocol):
@@ -26,7 +27,7 @@ class StatusFile:
     """Keeps ``status.json`` in the job directory: the latest facts of each kind of event.
 
     Shape: ``{"pid": …, "at": ms, "counts": {event: how often}, "last": {event: facts}}``. Rewritten at most five
-    times a second, and at once for everything but progress.
+    times a second, and at once for what happens seldom.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -39,7 +40,7 @@ class StatusFile:
         self._counts[event] = self._counts.get(event, 0) + 1
         self._last[event] = dict(facts)
         now = time.monotonic()
-        if event in ("progress", "decided") and now - self._written < _EVERY:
+        if event in _OFTEN and now - self._written < _EVERY:
             return
         self._written = now
         staged = self._path.with_suffix(".tmp")

@@ -1,8 +1,8 @@
 """One attempt to run a job: one term, one session of each worker, epochs until it stops or fails.
 
     PREPARING → RUNNING → ENDING → DONE
-        the workers restore; checkpoints by the clock and on demand; nothing is read any more, the last epoch is on its
-        way; it is committed
+        the workers restore, and wait for each other; checkpoints by the clock and on demand; nothing is read any more,
+        the last epoch is on its way; it is committed
 
 Everything that happens arrives in one queue (worker messages, finished commits, requests to stop) and is
 handled by one thread. Commits run on a second thread and the search for new splits on a third, so that an outage
@@ -30,6 +30,7 @@ from kafka_eos.embedded.control import (
     Abort,
     Ack,
     Assign,
+    Begin,
     Complete,
     Counted,
     Decline,
@@ -38,6 +39,7 @@ from kafka_eos.embedded.control import (
     Progress,
     Reached,
     Ready,
+    Restoring,
     Start,
     ToSupervisor,
     Trigger,
@@ -53,6 +55,7 @@ from kafka_eos.embedded.events import (
     StopRequested,
     WorkerEnded,
 )
+from kafka_eos.embedded.preparing import Preparation
 from kafka_eos.embedded.process import WorkerDied, WorkerProcess
 from kafka_eos.embedded.standstill import Standstill
 from kafka_eos.errors import EnvironmentFailed, Fatal, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable
@@ -69,7 +72,7 @@ class Phase(enum.Enum):
     ENDING = "ending"
     DONE = "done"
     LEFT = "left"
-    """Ended before all workers were ready for the first time: some may have begun."""
+    """Ended before all workers were ready for the first time: none has begun."""
 
 
 _SWEEP_EVERY = 8
@@ -100,6 +103,7 @@ class Attempt:
         self._coordinator, self._resumed, self._workers = coordinator, resumed, workers
         self._events, self._epochs, self._observe = events, epochs, observe
         self._desk, self._may_leave, self._worker_timeout = desk, may_leave, worker_timeout
+        self._preparation = Preparation(workers, worker_timeout, time.monotonic())
         self._ends, self._has_loops, self._stops_the_world = ends, has_loops, stops_the_world
         self._session = resumed.term.n
         self._phase = Phase.PREPARING
@@ -110,12 +114,11 @@ class Attempt:
         """Was the epoch that somebody asked for last given up, with none of the job's own since?"""
         self._heard: dict[int, float] = {}
         """When a worker last said anything."""
-        self._ready: set[int] = set()
         self._reached: set[int] = set()
         self._standstill = Standstill(self._session, frozenset(w.subtask for w in workers), self._tell_all)
         self._progress: dict[int, Progress] = {}
         self._known = {name: dict(positions) for name, positions in resumed.positions.items()}
-        self._began = self._last_discovery = time.monotonic()
+        self._last_discovery = time.monotonic()
         self._committing_thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._looking_thread = ThreadPoolExecutor(1, thread_name_prefix="discovery")
         self._looking = self._sweeping = False
@@ -185,10 +188,11 @@ class Attempt:
     # ------------------------------------------------------------ time
 
     def _tick(self, now: float) -> None:
-        if self._phase is Phase.PREPARING and now - self._began > self._worker_timeout:
-            late = [w for w in self._workers if w.subtask not in self._ready]
+        if self._phase is Phase.PREPARING and (stuck := self._preparation.stuck(now)):
             raise WorkerDied(
-                f"not ready after {self._worker_timeout:.0f} s (worker_timeout): {_named(late)}", [w.pid for w in late]
+                f"not ready, and no further than {self._worker_timeout:g} s ago (worker_timeout): {_named(stuck)}"
+                f"{self._preparation.how_far(stuck[0].subtask)}",
+                [worker.pid for worker in stuck],
             )
         for epoch in self._epochs.expired(now):
             self._late(epoch, now)
@@ -370,6 +374,9 @@ class Attempt:
                 raise _as_exception(message)
             case _ if message.session != self._session:
                 return
+            case Restoring(restored=restored):
+                self._preparation.restored(subtask, restored, time.monotonic())
+                self._observe("restoring", **self._preparation.facts)
             case Ready():
                 self._is_ready(subtask)
             case Ack():
@@ -395,8 +402,10 @@ class Attempt:
         )
 
     def _is_ready(self, subtask: int) -> None:
-        self._ready.add(subtask)
-        if len(self._ready) == len(self._workers):
+        self._preparation.ready(subtask)
+        self._observe("restoring", **self._preparation.facts)
+        if self._preparation.done:
+            self._tell_all(Begin(session=self._session))
             base, pids = self._resumed.base.epoch.n, [worker.pid for worker in self._workers]
             self._observe("running", term=self._session, base=base, workers=pids, parallelism=len(pids))
             self._phase = Phase.RUNNING

@@ -17,6 +17,7 @@ import msgspec
 from kafka_eos.ids import Epoch, EpochId
 from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
 from kafka_eos.records import Tally
+from kafka_eos.state.restoring import Restored
 
 _LENGTH = struct.Struct(">I")
 _MOST_SOCKETS = 253
@@ -45,6 +46,10 @@ class Start(Message, frozen=True):
     in_flight: tuple[InFlight, ...]
     ends: dict[str, Positions] | None
     """For a bounded run: where each source may stop."""
+
+
+class Begin(Message, frozen=True):
+    """All workers are ready: process. The first message after Start, unless it is Drop."""
 
 
 class Trigger(Message, frozen=True):
@@ -105,6 +110,12 @@ class Counted(Message, frozen=True):
     idle: bool
     sent: int
     processed: int
+
+
+class Restoring(Message, frozen=True):
+    """More of the restore is done. Nothing is said while nothing is."""
+
+    restored: Restored
 
 
 class Ready(Message, frozen=True):
@@ -169,8 +180,8 @@ class Dropped(Message, frozen=True):
     """The session is over and nothing of it runs any more."""
 
 
-ToWorker: TypeAlias = Start | Trigger | Complete | Abort | Assign | Halt | GoOn | Count | Drop
-ToSupervisor: TypeAlias = Ready | Ack | Decline | Progress | Reached | Counted | Failed | Dropped
+ToWorker: TypeAlias = Start | Begin | Trigger | Complete | Abort | Assign | Halt | GoOn | Count | Drop
+ToSupervisor: TypeAlias = Restoring | Ready | Ack | Decline | Progress | Reached | Counted | Failed | Dropped
 
 _encoder = msgspec.msgpack.Encoder()
 _to_worker = msgspec.msgpack.Decoder(ToWorker)

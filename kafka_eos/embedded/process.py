@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from kafka_eos.embedded.control import Message, ToSupervisor, receive_as_supervisor, send
 from kafka_eos.errors import ConfigError, ProcessLost
@@ -84,6 +85,11 @@ class WorkerProcess:
         code = self._process.wait()
         return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
 
+    @property
+    def moved(self) -> int:
+        """As ``moved_by``."""
+        return moved_by(self.pid)
+
     def tell(self, message: Message, sockets: Sequence[socket.socket] = ()) -> None:
         """Send a message, and copies of these sockets with it. Raises WorkerDied if the worker is gone."""
         try:
@@ -112,6 +118,18 @@ class WorkerProcess:
         self._process.wait()
         self._sock.close()
         ended(self)
+
+
+def moved_by(pid: int) -> int:
+    """Bytes that a process of ours has read and written since it began, as the kernel counts them; 0 if it does not.
+
+    What comes by network counts when it is written somewhere.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.partition(":")[2]) for line in lines if line.startswith(("rchar", "wchar")))
 
 
 def _memory(data: bytes) -> int:

@@ -27,6 +27,7 @@ from kafka_eos.embedded.control import (
     Abort,
     Ack,
     Assign,
+    Begin,
     Complete,
     Count,
     Counted,
@@ -110,10 +111,15 @@ class Session:
         self._reached = start.ends is None
 
     def run(self, stage: Stage, inbox: Inbox) -> None:
-        """Process until told to drop it."""
+        """Wait until all workers are ready, then process until told to drop it.
+
+        Of what one wrote meanwhile nothing could be committed, and its transaction would grow old over the restore of
+        another.
+        """
         self._stage = stage
         try:
-            self._loop(inbox)
+            if isinstance(inbox.get()[0], Begin):
+                self._loop(inbox)
         finally:
             self._background.shutdown(wait=True, cancel_futures=True)
 

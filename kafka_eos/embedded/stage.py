@@ -42,13 +42,14 @@ from kafka_eos.interfaces import (
     total_lag,
 )
 from kafka_eos.operators.chain import Chain, Reject
-from kafka_eos.plan import Feedback, Forward, PartialFold, Plan, Segment, Sink
+from kafka_eos.plan import Feedback, Forward, PartialFold, Plan, Segment, Sink, kafka_share
 from kafka_eos.protocol.alignment import Mode
 from kafka_eos.records import Batch, RawRecord, Tally
 from kafka_eos.settings import Settings
 from kafka_eos.state.backends import grouping_of, open_backend, open_scratch
 from kafka_eos.state.keygroups import key_group_range
 from kafka_eos.state.options import StateOptions, spread
+from kafka_eos.state.restoring import Restoration, Told
 from kafka_eos.state.scratch import Scratch
 
 _LOCAL_ROOM = 8
@@ -59,6 +60,8 @@ _ROWS_IN_MEMORY = 50_000
 """Accumulators of this worker for itself that stay in memory; at a barrier it makes those of all keys at once."""
 _ROW = 64
 """Bytes of a row on the disk, about."""
+_UNDER_WAY = "rows under way"
+"""In the place of an operator, where it is told what is restored."""
 _WORK = 16
 """Entries that are processed between two looks at the network and at the supervisor."""
 
@@ -78,7 +81,9 @@ class Stage:
         subtask: int,
         peers: Mapping[int, socket.socket],
         done: Callable[[int, Sequence[Captured]], None],
+        told: Told,
     ) -> None:
+        """``done`` hears of each epoch to which all segments have come; ``told`` how far the restore is."""
         self.readers: dict[str, Reader[Any]] = {}
         self.tasks: list[Task] = []
         self.records_in = self.records_out = 0
@@ -90,7 +95,9 @@ class Stage:
         self._places = spread(on_disk, local, subtask)
         self._subtask, self._parallelism, self._done = subtask, start.parallelism, done
         self._grouping = grouping_of(settings.state_backend, start.states, start.parallelism)
-        self._job = JobContext(plan.name, Term(start.term), settings.for_connectors(), JobIdentity(start.identity))
+        self._told = told
+        for_them = settings.for_connectors(kafka_share=kafka_share(plan, settings.kafka_memory))
+        self._job = JobContext(plan.name, Term(start.term), for_them, JobIdentity(start.identity))
         self._shared: dict[str, Any] = {}
         self._writers: dict[tuple[int, str], Writer[Any]] = {}
         self._current = 0
@@ -154,6 +161,7 @@ class Stage:
             self._grouping,
             options=StateOptions.of(**self._settings.state_options()),
             local=self._plan.keeps_local(operator),
+            told=self._told,
         )
         self._closing.callback(backend.close)
         return backend
@@ -245,7 +253,8 @@ class Stage:
         kept = self._start.in_flight
         given = (self._parallelism, self._start.positions, self._grouping)
         split = {node.name: restorer(self._plan, node, *given) for node in self._exchanges}
-        rows = in_flight.restored(self._plan, self._storage, self._local / "in-flight", kept)
+        stored = Restoration(_UNDER_WAY, self._storage, [file for part in kept for file in part.files], self._told)
+        rows = in_flight.restored(self._plan, stored, self._local / "in-flight", kept)
         for number, name, batch in rows:
             edge = self._edges[name]
             replay = self._by_edge[edge].replay
@@ -254,6 +263,7 @@ class Stage:
             for target, own in split[name](number, batch):
                 if target == self._subtask:
                     replay[edge].append(own)
+            stored.converted(len(batch))
         if kept:
             hit("in-flight.replayed")
 

@@ -89,7 +89,7 @@ class Supervisor:
         finally:
             self._ran = self._ran or attempt.ran
         if phase is Phase.LEFT:
-            # Nothing counts that was begun since the epoch this attempt came from.
+            # No row was processed; but a writer may stage something as soon as it is opened.
             self._kill_all()
             coordinator.abort_left_over()
 

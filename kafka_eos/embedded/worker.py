@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from kafka_eos.app import load
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.embedded.control import Drop, Dropped, Start, receive_as_worker
+from kafka_eos.embedded.preparing import Teller
 from kafka_eos.embedded.session import Done, Inbox, Mouth, failure, run_session
 from kafka_eos.embedded.stage import Stage
 from kafka_eos.ids import AppRef
@@ -69,9 +70,11 @@ def _prepare(app: AppRef, settings: str, subtask: str) -> Work:
     local = [directory / subtask for directory in resolved.local_dirs(plan.name)]
 
     def work(start: Start, peers: Mapping[int, socket.socket], mouth: Mouth, inbox: Inbox) -> None:
+        told = Teller(mouth.say, start.session)
+
         def open_stage(done: Done) -> Stage:
             directories = [directory / str(start.term) for directory in local]
-            return Stage(plan, resolved, storage, start, directories, int(subtask), peers, done)
+            return Stage(plan, resolved, storage, start, directories, int(subtask), peers, done, told)
 
         run_session(open_stage, resolved.batch_size, storage, start, mouth, local, inbox)
 

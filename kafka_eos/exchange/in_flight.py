@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, PlanError, UserError
 from kafka_eos.exchange import wire
-from kafka_eos.interfaces import CheckpointStorage, InFlight, ListCodec
+from kafka_eos.interfaces import CheckpointStorage, InFlight, ListCodec, StoredFiles
 from kafka_eos.plan import Feedback, Node, Plan
 from kafka_eos.records import Batch
 from kafka_eos.state.evolution import described, reader
@@ -68,12 +68,12 @@ class Log:
         self._tail.clear()
 
 
-def load(storage: CheckpointStorage, scratch: Path, kept: Sequence[InFlight]) -> Iterator[tuple[str, bytes]]:
+def load(stored: StoredFiles, scratch: Path, kept: Sequence[InFlight]) -> Iterator[tuple[str, bytes]]:
     """All frames, with the name of their exchange. CorruptCheckpoint names a file that is not what was stored."""
     for part in kept:
         for file in part.files:
             try:
-                storage.fetch(file, scratch)
+                stored.fetch(file, scratch)
                 with scratch.open("rb") as data:
                     for frame in _frames(data, file.name):
                         yield part.exchange, frame
@@ -83,7 +83,7 @@ def load(storage: CheckpointStorage, scratch: Path, kept: Sequence[InFlight]) ->
 
 def restored(
     plan: Plan,
-    storage: CheckpointStorage,
+    stored: StoredFiles,
     scratch: Path,
     kept: Sequence[InFlight],
     mine: Callable[[int], bool] = lambda number: True,
@@ -105,7 +105,7 @@ def restored(
     codecs = [_reader(part, plan.node(part.exchange)) for part in ordered]
     number = 0
     for part, codec in zip(ordered, codecs, strict=True):
-        for _, frame in load(storage, scratch, [part]):
+        for _, frame in load(stored, scratch, [part]):
             if mine(number):
                 yield number, part.exchange, _decoded(part, frame, codec, plan.node(part.exchange))
             number += 1

@@ -1,5 +1,6 @@
 """The plan of a pipeline: its nodes, the graph that they make, its segments, and what makes it valid."""
 
+from kafka_eos.plan.clients import kafka_share
 from kafka_eos.plan.forwards import with_forwards
 from kafka_eos.plan.graph import Path, Plan
 from kafka_eos.plan.nodes import (
@@ -53,6 +54,7 @@ __all__ = [
     "Source",
     "Union",
     "Where",
+    "kafka_share",
     "union_lane",
     "with_forwards",
 ]

@@ -13,12 +13,12 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from kafka_eos.checkpoints import files, paths
-from kafka_eos.interfaces import CheckpointStorage, FileRef
+from kafka_eos.interfaces import CheckpointStorage, FileRef, unheard
 
 _KEPT = "cache"
 _INHERITED = "inherited"
@@ -50,7 +50,7 @@ class CachedStorage:
         self._keep(ref, path)
         return ref
 
-    def fetch(self, ref: FileRef, target: Path) -> None:
+    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = unheard) -> None:
         if ref.name.endswith(paths.IMMUTABLE_SUFFIX):
             # Another task of this machine may drop it between any two steps: then it comes from the storage.
             with suppress(FileNotFoundError):
@@ -58,7 +58,7 @@ class CachedStorage:
                 if kept.stat().st_size == ref.size and files.link(kept, target):
                     return
         if not self._took_over(ref, target):
-            self._storage.fetch(ref, target)
+            self._storage.fetch(ref, target, passed)
         self._keep(ref, target)
 
     def _took_over(self, ref: FileRef, target: Path) -> bool:

@@ -30,7 +30,7 @@ from kafka_eos.interfaces import (
     total_lag,
 )
 from kafka_eos.operators.chain import Chain
-from kafka_eos.plan import Node, Partitioning, Plan, Sink
+from kafka_eos.plan import Node, Partitioning, Plan, Sink, kafka_share
 from kafka_eos.protocol.assignment import subtask_of_split
 from kafka_eos.records import Batch, Tally
 from kafka_eos.settings import Settings
@@ -75,9 +75,8 @@ class LevelStage:
         self._destinations = destinations(stages)
         self._grouping = grouping_of(around.settings.state_backend, spec.states, spec.parallelism)
         self._epoch = EpochId(Epoch(spec.epoch), Term(spec.term))
-        self._job = JobContext(
-            self._plan.name, self._epoch.term, around.settings.for_connectors(), JobIdentity(spec.identity)
-        )
+        told = around.settings.for_connectors(kafka_share=kafka_share(self._plan, around.settings.kafka_memory))
+        self._job = JobContext(self._plan.name, self._epoch.term, told, JobIdentity(spec.identity))
         self._shared: dict[str, Any] = {}
         self._readers: dict[str, Reader[Any]] = {}
         self._writers: dict[str, Writer[Any]] = {}

@@ -21,6 +21,7 @@ from kafka_eos.interfaces import (
     StateBackend,
     StateDescriptor,
     StateHandle,
+    StoredFiles,
     Upload,
     ValueState,
 )
@@ -32,6 +33,7 @@ from kafka_eos.state.keygroups import GROUPING, Grouping, group_prefix, key_grou
 from kafka_eos.state.layout import Layout, regrouped
 from kafka_eos.state.local import LOCAL, check_new, is_local, of_same_subtask
 from kafka_eos.state.options import StateOptions
+from kafka_eos.state.restoring import Restoration, Told, nobody
 from kafka_eos.state.rows import Rows, Store
 from kafka_eos.state.scratch import MemoryScratch, Scratch, most_of
 from kafka_eos.state.ttl import TIME, ExpiringState, Timed
@@ -60,7 +62,9 @@ class KeyedStateBackend:
         clean_rows: int,
         local: bool,
         cursors: Mapping[str, bytes],
+        converted: Callable[[int], None],
     ) -> None:
+        self._converted = converted
         self._operator, self._store, self._local, self._cursors = operator, store, local, cursors
         self._stored = {name: stored for name, (stored, _) in restored.items()}
         """How the rows of each state are written, by name."""
@@ -79,7 +83,9 @@ class KeyedStateBackend:
         rows, marks = self._store.rows(name), self._marks.get(name, {})
         if name in self._stored:
             where = f"state {name!r} of operator {self._operator!r}"
-            Evolution(where, descriptor, self._stored[name], marks.get(TIME, UNKNOWN), self._clock).apply(rows)
+            Evolution(where, descriptor, self._stored[name], marks.get(TIME, UNKNOWN), self._clock).apply(
+                rows, self._converted
+            )
             marks = carried(marks, self._stored[name], describe(descriptor))
         self._stored[name] = describe(descriptor)
         state = self._open[name] = self._state(descriptor, rows, marks)
@@ -153,6 +159,7 @@ def open_backend(
     options: StateOptions | None = None,
     clock: Callable[[], int] = wall_clock,
     local: bool = False,
+    told: Told = nobody,
 ) -> StateBackend:
     """The state of one operator for ``key_groups``, as it was in ``handles`` (empty for a fresh start).
 
@@ -161,7 +168,8 @@ def open_backend(
     a state. ``handles`` are those of all subtasks. One of this backend, this very range and this ``grouping`` is taken
     as it is; others are converted row by row. ``clock`` gives the time of state that expires, in ms since the epoch.
 
-    ``local``: keys are of any group, and ``key_groups`` only names the subtask (see ``local``).
+    ``local``: keys are of any group, and ``key_groups`` only names the subtask (see ``local``). ``told`` hears how far
+    the restore is, also while states that are opened later have their rows rewritten; what it raises ends the restore.
 
     Raises CorruptCheckpoint if a file is not what was stored, RestartFromCheckpoint if RocksDB fails, ConfigError if
     local state is wanted as nobody can divide it.
@@ -179,13 +187,24 @@ def open_backend(
     fits = [h for h in handles if _is_database(h, kind) and h.key_hash == grouping.key_hash]
     whole = fits[0] if len(handles) == 1 and [h.key_groups for h in fits] == [_bounds(key_groups)] else None
     options, groups = options or StateOptions(), range(grouping.groups) if local else key_groups
-    store = _opened(kind, directory, whole, storage, options)
+    restoration = Restoration(operator, storage, [file for handle in handles for file in handle.files], told)
+    store = _opened(kind, directory, whole, restoration, options)
     for number, handle in enumerate(handles if not whole else ()):
-        _import(store, handle, groups, grouping, storage, directory / f"restore-{number}", scattered)
+        _import(store, handle, groups, grouping, restoration, directory / f"restore-{number}", scattered)
     restored = _restored(operator, handles)
     rows, cursors = options.ttl_cleanup_rows, _cursors(handles, grouping)
     return KeyedStateBackend(
-        operator, store, restored, key_groups, cache_entries, grouping, clock, rows, local, cursors
+        operator,
+        store,
+        restored,
+        key_groups,
+        cache_entries,
+        grouping,
+        clock,
+        rows,
+        local,
+        cursors,
+        restoration.converted,
     )
 
 
@@ -223,10 +242,10 @@ def open_scratch(
 
 
 def _opened(
-    kind: str, directory: Path, handle: StateHandle | None, storage: CheckpointStorage, options: StateOptions
+    kind: str, directory: Path, handle: StateHandle | None, stored: StoredFiles, options: StateOptions
 ) -> Store:
     if kind == rocksdb.KIND:
-        return rocksdb.RocksStore(directory, handle, storage, options)
+        return rocksdb.RocksStore(directory, handle, stored, options)
     return memory.MemoryStore(directory)
 
 
@@ -235,7 +254,7 @@ def _import(
     handle: StateHandle,
     groups: range,
     grouping: Grouping,
-    storage: CheckpointStorage,
+    restoration: Restoration,
     scratch: Path,
     scattered: bool,
 ) -> None:
@@ -245,13 +264,14 @@ def _import(
     scratch.mkdir(mode=0o700)
     first, end = group_prefix(groups.start), group_prefix(groups.stop)
     other, plain = handle.key_hash != grouping.key_hash, _plain(handle)
-    for state, block in _READERS[handle.backend](handle, storage, scratch):
+    for state, block in _READERS[handle.backend](handle, restoration, scratch):
         if other:
             block = regrouped(block, plain[state], grouping)
         own = [row for row in block if first <= row[0] < end]
         if scattered:
             check_new(store.rows(state), own, handle.operator, state)
         store.rows(state).write([key for key, _ in own], [value for _, value in own], ())
+        restoration.converted(len(block))
     shutil.rmtree(scratch)
 
 

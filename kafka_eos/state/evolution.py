@@ -81,8 +81,8 @@ class Evolution:
         self._then = UNKNOWN if self._before is None else time_of(self._before, clock, stored_at).now()
         self._stamp = clock() if self._today == "processing" else UNKNOWN
 
-    def apply(self, rows: Rows) -> None:
-        """Rewrite the rows if they must be. ConfigError if they cannot."""
+    def apply(self, rows: Rows, converted: Callable[[int], None]) -> None:
+        """Rewrite the rows if they must be; ``converted`` hears of each block. ConfigError if they cannot."""
         if any(self._stored.get(part) != self._declared.get(part) for part in ("key", "kind", "namespace", "entry")):
             raise self._refusal()
         same_value = self._stored["value"] == self._declared["value"]
@@ -94,6 +94,7 @@ class Evolution:
                 kept = [(key, new) for key, data in block if (new := self._rewritten(data, value)) is not None]
                 gone = {key for key, _ in block}.difference(key for key, _ in kept)
                 rows.write([key for key, _ in kept], [data for _, data in kept], gone)
+                converted(len(block))
         except ValueError as error:
             raise ConfigError(
                 f"{self._where}: a value written with {self._stored} cannot be read as {self._declared}: {error}"

@@ -18,7 +18,7 @@ import msgspec
 from kafka_eos.checkpoints import files
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import CheckpointStorage, FileRef, StateHandle
+from kafka_eos.interfaces import CheckpointStorage, FileRef, StateHandle, StoredFiles
 from kafka_eos.state.rows import Row, Rows, UploadFiles
 
 KIND = "memory"
@@ -118,11 +118,11 @@ class MemoryStore:
         self._states.clear()
 
 
-def read_rows(handle: StateHandle, storage: CheckpointStorage, scratch: Path) -> Iterator[tuple[str, list[Row]]]:
+def read_rows(handle: StateHandle, stored: StoredFiles, scratch: Path) -> Iterator[tuple[str, list[Row]]]:
     """All rows of a handle that a memory store made, in blocks, with the state that they belong to."""
     for file in handle.files:
         path = scratch / file.name
-        storage.fetch(file, path)
+        stored.fetch(file, path)
         with path.open("rb") as source:
             for block in read_blocks(source, file.name):
                 yield file.name.removesuffix(_SUFFIX), block

@@ -37,7 +37,7 @@ from kafka_eos.checkpoints.paths import IMMUTABLE_SUFFIX, plain_file_name
 from kafka_eos.errors import Bug, RestartFromCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import CheckpointStorage, FileRef, StateHandle
+from kafka_eos.interfaces import CheckpointStorage, FileRef, StateHandle, StoredFiles
 from kafka_eos.state.options import StateOptions, Tuning
 from kafka_eos.state.rows import Row, Rows, UploadFiles
 
@@ -120,7 +120,7 @@ class RocksStore:
         self,
         directory: Path,
         handle: StateHandle | None,
-        storage: CheckpointStorage,
+        stored: StoredFiles,
         options: StateOptions = READING,
     ) -> None:
         self._directory = directory
@@ -128,7 +128,7 @@ class RocksStore:
         path = directory / "db"
         path.mkdir(mode=0o700)
         if handle is not None:
-            _fetch(handle, storage, path)
+            _fetch(handle, stored, path)
             # RocksDB neither rewrites such a file nor uses its number again.
             self._uploaded = {file.name: file for file in handle.files if file.name.endswith(IMMUTABLE_SUFFIX)}
         self._options = _options(options)
@@ -234,9 +234,9 @@ class RocksScratch:
             shutil.rmtree(self._directory)
 
 
-def read_rows(handle: StateHandle, storage: CheckpointStorage, scratch: Path) -> Iterator[tuple[str, list[Row]]]:
+def read_rows(handle: StateHandle, stored: StoredFiles, scratch: Path) -> Iterator[tuple[str, list[Row]]]:
     """All rows of a handle that a RocksDB store made, in blocks, with the state that they belong to."""
-    store = RocksStore(scratch, handle, storage)
+    store = RocksStore(scratch, handle, stored)
     try:
         for state in store.states():
             rows = store.rows(state).scan()
@@ -246,9 +246,9 @@ def read_rows(handle: StateHandle, storage: CheckpointStorage, scratch: Path) ->
         store.close()
 
 
-def _fetch(handle: StateHandle, storage: CheckpointStorage, path: Path) -> None:
+def _fetch(handle: StateHandle, stored: StoredFiles, path: Path) -> None:
     for file in handle.files:
-        storage.fetch(file, path / plain_file_name(file.name))
+        stored.fetch(file, path / plain_file_name(file.name))
 
 
 def _needed(path: Path) -> bool:

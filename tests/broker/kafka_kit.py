@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from kafka_eos.connectors.kafka import KafkaSource, Record
 from kafka_eos.ids import Epoch, EpochId, Term
@@ -72,6 +73,15 @@ def send(bootstrap: str, topic: str, *values: bytes | None, **options: Any) -> N
     for value in values:
         producer.produce(topic, value, **options)
     assert producer.flush(PATIENCE) == 0
+
+
+def set_topic_config(bootstrap: str, topic: str, name: str, value: str) -> None:
+    """Change one setting of a topic that exists."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(PATIENCE)
 
 
 def read(reader: Reader[Any], count: int) -> list[Any]:

@@ -15,12 +15,13 @@ from kafka_eos.connectors.kafka.committer import FENCED_MS
 from kafka_eos.connectors.kafka.pool import MOST_SPARES
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.connectors.kafka.sizes import batch_bytes
 from kafka_eos.devbroker import Broker
 from kafka_eos.errors import CommittableLost, ConfigError, PoisonRecord, RestartFromCheckpoint
 from kafka_eos.interfaces import Committable, Committer, JobContext, Outcome, Standing, Writer
 from kafka_eos.provenance import parse
 from kafka_eos.records import Batch, Rejected
-from tests.broker.kafka_kit import Rows, batch, commit, epoch, job, prepare, task, values_of, visible
+from tests.broker.kafka_kit import Rows, batch, commit, epoch, job, prepare, set_topic_config, task, values_of, visible
 from tests.broker.transaction_kit import create_topic
 from tests.waiting import eventually
 
@@ -220,12 +221,14 @@ def test_a_key_that_is_no_key_names_its_row(topic: Topic, opened: Open) -> None:
         writer.write(batch(b"x"))
 
 
-def test_a_record_that_the_broker_refuses_fails_the_epoch(topic: Topic, opened: Open) -> None:
+def test_a_record_that_the_broker_refuses_fails_the_epoch(bootstrap: str, topic: Topic, opened: Open) -> None:
     """Nothing is prepared when one record was not delivered."""
-    writer, _ = opened(KafkaSink(topic(config={"max.message.bytes": "1000"}), config={"compression.type": "none"}))
+    out = topic()
+    writer, _ = opened(KafkaSink(out, config={"compression.type": "none"}))
     writer.write(batch(b"small"))
     precommit = writer.seal(epoch(1))
     assert len(precommit()) == 1
+    set_topic_config(bootstrap, out, "max.message.bytes", "1000")
     writer.write(batch(b"x" * 10_000))
     precommit = writer.seal(epoch(2))
 
@@ -233,7 +236,73 @@ def test_a_record_that_the_broker_refuses_fails_the_epoch(topic: Topic, opened: 
         precommit()
 
 
-@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+DELIVERIES = pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+
+
+@DELIVERIES
+def test_an_output_over_the_topics_limit_is_refused_before_it_is_sent(
+    bootstrap: str, topic: Topic, ctx: JobContext, delivery: str
+) -> None:
+    """The largest that the topic takes goes out, one byte more goes to the policy, however well it compresses."""
+    out = topic(config={"max.message.bytes": "2000"})
+    refused: list[tuple[int, str]] = []
+
+    def reject(rows: Batch[Any], index: int, operator: str, error: Exception) -> None:
+        refused.append((rows.origin.raw(rows.rows[index]).offset, str(error)))
+
+    sink: KafkaSink[Any] = KafkaSink(out, delivery=delivery, config={"compression.type": "none"}, provenance=False)
+    writer, committer = sink.writer(task(ctx, "out", {"reject-row": reject})), sink.committer(ctx)
+    around = batch_bytes(bytes(1900), None, []) - 1900
+    fits = bytes(2000 - around)
+    commit(committer, prepare(writer, batch(b"a", fits, fits + b"x", b"z", b"y" * 99_999), epoch(1)), epoch(1))
+
+    eventually(lambda: len(values_of(bootstrap, out)) == 3, "the good rows")
+    committer.close()
+    writer.discard()
+    assert values_of(bootstrap, out) == [b"a", fits, b"z"]
+    assert [place for place, _ in refused] == [2, 4]
+    assert f"takes 2001 bytes before compression, and the topic {out} takes at most 2000" in refused[0][1]
+
+
+@DELIVERIES
+def test_batches_are_not_larger_than_the_topic_takes(
+    bootstrap: str, topic: Topic, ctx: JobContext, delivery: str
+) -> None:
+    """Many small outputs, of all sizes up to the limit, with headers; each alone would fit."""
+    out = topic(config={"max.message.bytes": "1500"})
+    sink: KafkaSink[Any] = KafkaSink(
+        out, delivery=delivery, config={"compression.type": "none"}, headers=lambda value: [("h", value[:40])]
+    )
+    writer, committer = sink.writer(task(ctx)), sink.committer(ctx)
+    wanted = [bytes(size) for size in range(1300)]
+    commit(committer, prepare(writer, batch(*wanted), epoch(1)), epoch(1))
+
+    eventually(lambda: len(values_of(bootstrap, out)) == len(wanted), "all rows")
+    committer.close()
+    writer.discard()
+    assert values_of(bootstrap, out) == wanted
+
+
+def test_a_limit_counts_from_the_next_session(bootstrap: str, topic: Topic, ctx: JobContext) -> None:
+    out = topic()
+    sink: KafkaSink[Any] = KafkaSink(out)
+    set_topic_config(bootstrap, out, "max.message.bytes", "1000")
+    writer = sink.writer(task(ctx))
+
+    with pytest.raises(PoisonRecord, match=r"in/0/1.*max\.message\.bytes"):
+        writer.write(batch(b"fine", b"x" * 1000))
+    writer.discard()
+
+
+def test_a_dead_letter_over_its_topics_limit_names_its_record(topic: Topic, opened: Open) -> None:
+    writer, _ = opened(dead_letter(topic(config={"max.message.bytes": "1000"})).sink)
+    rejected = Rejected(Rows(1, 5).raw(0), "parse", "ValueError", "x" * 1000)
+
+    with pytest.raises(PoisonRecord, match=r"in/0/5.*max\.message\.bytes"):
+        writer.write(Batch([rejected], [0], Rows(1, 5)))
+
+
+@DELIVERIES
 def test_rows_that_cannot_be_written_are_left_out_where_the_policy_takes_them(
     bootstrap: str, topic: Topic, ctx: JobContext, delivery: str
 ) -> None:

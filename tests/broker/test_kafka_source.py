@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from kafka_eos.connectors.kafka import KafkaSource
+from kafka_eos.connectors.kafka.client import BrokerWatch
 from kafka_eos.errors import ConfigError, InputLost, PoisonRecord, Retryable
 from kafka_eos.interfaces import JobContext, Positions, Reader
 from kafka_eos.records import RawRecord
@@ -262,3 +266,34 @@ def test_splits_can_be_added_while_running(bootstrap: str, topic: Topic, opened:
     assert not early, "the end of a partition that is not assigned yet is not reached"
     assert reader.reached(source.ends(ctx))
     assert offsets(reader.positions()) == [1, 1]
+
+
+def test_a_source_reads_no_further_ahead_than_its_share(
+    bootstrap: str, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As librdkafka tells it. One answer, as large as a share, may be on its way when the share is full."""
+    share, out = 2 << 20, topic(3)
+    for partition in range(3):
+        send(bootstrap, out, *(os.urandom(500_000) for _ in range(14)), partition=partition)
+    told: list[int] = []
+
+    def learn(watch: BrokerWatch, statistics: Mapping[str, Any]) -> None:
+        parts = [part for each in statistics["topics"].values() for part in each["partitions"].values()]
+        told.append(max((part["fetchq_size"] for part in parts), default=0))  # each tells of the queue of all
+
+    monkeypatch.setattr(BrokerWatch, "learn", learn)
+    source, ctx = KafkaSource(out), job(bootstrap)
+    ctx = replace(ctx, settings={**ctx.settings, "kafka_share": share})
+    reader = source.reader(task(ctx), source.discover(ctx, None))
+    try:
+        assert len(read(reader, 1)) >= 1
+
+        def seen() -> bool:
+            time.sleep(1.0)  # statistics come so often, and each look at them takes a record
+            reader.poll(1, 0)
+            return len([size for size in told if size > share // 2]) >= 2
+
+        eventually(seen, "a buffer that is full")
+    finally:
+        reader.close()
+    assert max(told) <= 2 * share + 500_000

@@ -12,6 +12,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from tests.broker.kafka_kit import set_topic_config
 from tests.chaos.harness import Job, by_account, create_topic, open_transactions, read
 from tests.chaos.running import events, nothing_left, refused, running
 from tests.waiting import PATIENCE
@@ -152,6 +153,74 @@ def _one_transaction_an_epoch(job: Job, records: int) -> None:
     committed = {e["epoch"]: e for e in events(job) if e["event"] == "committed"}
     assert max(len(e["outcomes"]) for e in committed.values()) == 1
     assert sum(sum(e["records"].values()) for e in committed.values()) == records
+
+
+def _feed_long_accounts(job: Job, ids: range) -> None:
+    """Payments whose outputs take over 5000 bytes: one each on partition 0."""
+    producer = Producer({"bootstrap.servers": job.bootstrap})
+    for number in ids:
+        account = f"long-{number}" + "x" * 5000
+        producer.produce(job.input, json.dumps({"id": number, "account": account, "amount": 1}).encode(), partition=0)
+    assert producer.flush(PATIENCE) == 0
+
+
+def _long(job: Job) -> list[Where]:
+    return [(m.partition(), m.offset()) for m in read(job.bootstrap, job.input) if b'"long-' in (m.value() or b"")]
+
+
+def test_an_output_over_the_topics_limit_stops_the_job_with_its_place(new_job: NewJob) -> None:
+    job = new_job(100, app="payments.py")
+    set_topic_config(job.bootstrap, job.output, "max.message.bytes", "2000")
+    _feed_long_accounts(job, range(1000, 1002))
+    (partition, offset), _ = sorted(_long(job))
+
+    said = refused(job, 2)
+
+    assert "PoisonRecord" in said
+    assert f"the record at {job.input}/{partition}/{offset} " in said
+    assert f"the topic {job.output} takes at most 2000 (max.message.bytes" in said
+    assert not any(event["event"] == "restarting" for event in events(job))
+    set_topic_config(job.bootstrap, job.output, "max.message.bytes", "20000")
+    job.run()
+    assert len(_visible(job)) == 100 - 100 // 10 + 2
+    nothing_left(job)
+
+
+def test_outputs_over_the_topics_limit_are_in_the_dead_letter_topic_once(new_job: NewJob) -> None:
+    job = new_job(300, app="payments.py", TEST_PAUSE=0.002)
+    letters = job.environment["TEST_LETTERS"] = f"{job.name}-letters"
+    create_topic(job.bootstrap, letters, 2)
+    set_topic_config(job.bootstrap, job.output, "max.message.bytes", "2000")
+    _feed_long_accounts(job, range(1000, 1010))
+
+    job.run(";".join(KILLS))
+
+    dead = read(job.bootstrap, letters)
+    assert Counter(map(_where, dead)) == Counter(_long(job))
+    assert {_fate(letter) for letter in dead} == {("to-kafka", "ValueError")}
+    ids = [json.loads(m.value())["id"] for m in read(job.bootstrap, job.input) if b'"long-' not in (m.value() or b"")]
+    paid = [n for n in ids if n % 10 != 7]
+    assert sorted(number for _, _, number in _visible(job)) == sorted(paid)
+    nothing_left(job)
+
+
+def test_a_limit_that_is_lowered_while_the_job_runs_names_the_record(new_job: NewJob) -> None:
+    """The broker refuses a batch, and says of none of its records which it was; the next attempt knows the limit."""
+    job = new_job(50, app="payments.py", KAFKA_EOS_KAFKA_CONFIG='{"compression.type": "none"}')
+    with running(job) as started:
+        started.until_output()
+        set_topic_config(job.bootstrap, job.output, "max.message.bytes", "2000")
+        _feed_long_accounts(job, range(1000, 1001))
+        assert started.ended() == 2, started.log[-6000:]
+        said, why = started.log, started.events("restarting")
+
+    ((partition, offset),) = _long(job)
+    assert "refused a batch of records as larger than its max.message.bytes" in why[0]["reason"]
+    assert f"the record at {job.input}/{partition}/{offset} " in said
+    assert f"the topic {job.output} takes at most 2000 (max.message.bytes" in said
+    set_topic_config(job.bootstrap, job.output, "max.message.bytes", "20000")
+    job.run()
+    nothing_left(job)
 
 
 def test_good_records_wait_for_a_registry_that_is_down(new_job: NewJob) -> None:

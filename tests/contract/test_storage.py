@@ -333,6 +333,15 @@ def test_a_missing_file_is_named(place: Place, tmp_path: Path) -> None:
         place.storage.fetch(ref, tmp_path / "back")
 
 
+def test_what_is_fetched_is_told_as_it_passes(place: Place, tmp_path: Path) -> None:
+    for name in ("x.sst", "x.rows"):
+        ref = upload(place, tmp_path, os.urandom(2 * MIB + 5), name)
+        passed: list[int] = []
+        place.storage.fetch(ref, tmp_path / f"back-{name}", passed.append)
+
+        assert sum(passed) == ref.size
+
+
 def test_a_large_file_passes_through_little_memory(s3: str, tmp_path: Path) -> None:
     storage = open_storage(s3)
     path = tmp_path / "large"

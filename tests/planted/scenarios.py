@@ -13,16 +13,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from tests.broker.kafka_kit import set_topic_config
 from tests.chaos.harness import Invalid, Job, check, feed
-from tests.chaos.running import frozen
+from tests.chaos.running import frozen, running
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -61,12 +61,15 @@ def killed_late(job: Job) -> None:
 
 
 def topic_refuses(job: Job) -> None:
-    """The output topic takes no records until the job has noticed."""
-    _configure(job, "max.message.bytes", "100")
-    with _running(job) as process:
-        _until(lambda: any(e["event"] == "restarting" for e in _history(job)) or process.poll() is not None)
-        _configure(job, "max.message.bytes", "1048588")
-        _ends(job, process)
+    """The topic takes nothing any more: the job must notice that nothing was delivered, and stop."""
+    with running(job) as started:
+        started.until_output()
+        set_topic_config(job.bootstrap, job.output, "max.message.bytes", "100")
+        feed(job.bootstrap, job.input, range(10_000, 10_200))
+        with suppress(AssertionError):  # it has stopped
+            started.until_all_committed()
+    set_topic_config(job.bootstrap, job.output, "max.message.bytes", "1048588")
+    job.run()
     check(job)
 
 
@@ -202,14 +205,6 @@ def _until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
         if time.monotonic() > deadline:
             raise Invalid(f"nothing happened in {seconds:.0f} s")
         time.sleep(0.02)
-
-
-def _configure(job: Job, key: str, value: str) -> None:
-    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, job.output, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": job.bootstrap})
-    for done in admin.incremental_alter_configs([resource]).values():
-        done.result(PATIENCE)
 
 
 def _directory(job: Job) -> Path:

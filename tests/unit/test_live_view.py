@@ -20,3 +20,20 @@ def test_the_rate_begins_anew_with_a_restart(monkeypatch: pytest.MonkeyPatch) ->
         rates.append(dict(view._cells())["records/s"])
 
     assert rates == ["1,000", "2,000", "0", "500"]
+
+
+def test_a_long_restore_is_shown_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    said: list[str] = []
+    monkeypatch.setattr(output.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(output, "say", said.append)
+    view = LiveView("job")
+
+    for second in range(1, 13):
+        clock[0] = second
+        view("restoring", {"text": f"{second} of 12 GB"})
+    view("running", {"term": 2})
+    clock[0] = 100
+    view("restoring", {"text": "0 of 12 GB"})
+
+    assert [line for line in said if "GB" in line] == ["6 of 12 GB", "11 of 12 GB"]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, JobLocked, Retryable
-from kafka_eos.interfaces import CheckpointStorage, FileRef
+from kafka_eos.interfaces import CheckpointStorage, FileRef, unheard
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -199,11 +199,12 @@ class SparkStorage:
             self.publish(paths.shared_name(ref.sha256), data)
         return ref
 
-    def fetch(self, ref: FileRef, target: Path) -> None:
+    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = unheard) -> None:
         data = self.read(paths.shared_name(ref.sha256))
         if hashlib.sha256(data).hexdigest() != ref.sha256:
             raise CorruptCheckpoint(f"{paths.shared_name(ref.sha256)} ({ref.name}): the content was altered")
         target.write_bytes(data)
+        passed(len(data))
 
 
 def _ours(name: str) -> str:

@@ -20,11 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_eos.connectors.kafka.encoding import Columns
+from kafka_eos.connectors.kafka.limits import batch_limit
 from kafka_eos.connectors.kafka.markers import MarkerGroup, MarkerGroups
 from kafka_eos.connectors.kafka.pool import WarmPool
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.connectors.kafka.sink import producer_config
+from kafka_eos.connectors.kafka.sink import batching, producer_config
+from kafka_eos.connectors.kafka.sizes import Target
 from kafka_eos.connectors.kafka.staging import EpochOutput, Terms
 from kafka_eos.connectors.kafka.writer import produce_all
 from kafka_eos.errors import UserError
@@ -95,10 +97,14 @@ class _Output:
 
     def __init__(self, staged: EpochOutput, group: MarkerGroup, outlet: Outlet, topic: str | None) -> None:
         self._staged, self._group, self._outlet, self._topic = staged, group, outlet, topic
+        self._targets: dict[str, Target] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         for topic, rows in _by_topic(batch, self._topic):
-            self._staged.records += produce_all(self._staged.warm.producer, topic, columns_of(rows), None, _refuse)
+            if topic not in self._targets:
+                self._targets[topic] = self._outlet.target(topic)
+            to = self._targets[topic]
+            self._staged.records += produce_all(self._staged.warm.producer, to, columns_of(rows), None, _refuse)
         self._staged.check()
 
     def prepare(self) -> str:
@@ -147,7 +153,11 @@ class Outlet:
     def __init__(self, assignment: Assignment) -> None:
         self._cluster, self.term = assignment.cluster, assignment.term
         self.rpc = Coordinators(self._cluster)
-        config = producer_config(self._cluster, assignment.timeout_ms)
+        limited = self._cluster
+        if assignment.topic is not None:
+            limited = batching(limited, Target(assignment.topic, batch_limit(self.rpc, assignment.topic)))
+        config = producer_config(limited, assignment.timeout_ms)
+        self._largest = int(config["batch.size"])
         self._deadline = config["message.timeout.ms"] / 1000
         process = secrets.randbits(62)
         self.pool = WarmPool(
@@ -170,6 +180,16 @@ class Outlet:
         topic, _ = next(_by_topic(first, assignment.topic))
         staged = EpochOutput(warm, topic, terms, epoch=EpochId(Epoch(assignment.batch), Term(assignment.term)))
         return _Output(staged, self._groups.named(warm.transactional_id), self, assignment.topic)
+
+    def target(self, topic: str) -> Target:
+        """A topic as it is now. UserError if it does not take the batches of this worker's producers."""
+        limit = batch_limit(self.rpc, topic)
+        if limit is not None and limit < self._largest:
+            raise UserError(
+                f"the topic {topic} takes batches of at most {limit} bytes (max.message.bytes), and those of this "
+                f'query have up to {self._largest}: raise it, or start the query with config={{"batch.size": {limit}}}'
+            )
+        return Target(topic, limit)
 
     def _release(self, batch: int) -> None:
         """Slots of earlier batches may serve again: a batch begins when the one before it is finalised."""

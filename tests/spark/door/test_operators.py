@@ -183,11 +183,36 @@ def test_a_running_query_is_followed_and_stopped(
 
 
 def test_a_row_that_can_never_be_sent_stops_the_query(rows: Any, run: Run, topic: Any, bootstrap: str) -> None:
-    target = topic(1)
+    target = topic(1, config={"max.message.bytes": "10000000"})
     df = rows().selectExpr("IF(id = 3, repeat('x', 3000000), string(id)) AS value")
 
     with pytest.raises(Exception, match="larger than the producer's message.max.bytes"):
         run(df, topic=target)
 
     assert messages(bootstrap, target) == []
+    nothing_is_open(bootstrap, target)
+
+
+def test_a_row_over_the_topics_limit_stops_the_query(rows: Any, run: Run, topic: Any, bootstrap: str) -> None:
+    target = topic(1, config={"max.message.bytes": "5000"})
+    df = rows().selectExpr("IF(id = 3, repeat('x', 6000), string(id)) AS value")
+
+    with pytest.raises(Exception, match=f"the topic {target} takes at most 5000"):
+        run(df, topic=target)
+
+    assert messages(bootstrap, target) == []
+    nothing_is_open(bootstrap, target)
+
+
+def test_topics_by_row_that_do_not_take_the_querys_batches_are_named(
+    rows: Any, run: Run, topic: Any, bootstrap: str, tmp_path: Path
+) -> None:
+    target = topic(1, config={"max.message.bytes": "5000"})
+    df = rows().selectExpr(f"'{target}' AS topic", "string(id) AS value")
+
+    with pytest.raises(Exception, match=rf"the topic {target} takes batches of at most 5000.*batch\.size"):
+        run(df)
+    run(df, checkpoint=tmp_path / "second", config={"batch.size": 5000})
+
+    assert sorted(int(m.value()) for m in messages(bootstrap, target)) == list(range(100))
     nothing_is_open(bootstrap, target)

@@ -22,7 +22,7 @@ from kafka_eos.checkpoints.savepoints import Savepoint, SavepointFiles
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch, token
-from kafka_eos.interfaces import FileRef, InFlight, Outcome, StateDescriptor
+from kafka_eos.interfaces import FileRef, InFlight, Outcome, StateDescriptor, unheard
 from kafka_eos.schemas import KeyCodec, MsgpackCodec
 from kafka_eos.state import savepoints as making
 from kafka_eos.state.backends import open_backend
@@ -395,9 +395,9 @@ class Dropping(LocalStorage):
         self._drop(f"read {name.split('/')[0]}")
         return super().read(name)
 
-    def fetch(self, ref: FileRef, target: Path) -> None:
+    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = unheard) -> None:
         self._drop("fetch")
-        super().fetch(ref, target)
+        super().fetch(ref, target, passed)
 
     def _drop(self, doing: str) -> None:
         if doing == self.what:

@@ -1,4 +1,4 @@
-"""What lag tools are shown, while the coordinator of the group moves."""
+"""Requests of our own while a broker is dead, or has handed over."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pytest
 
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.connectors.kafka.reader import position, split_id
+from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.settings import Cluster as Where
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import JobContext
 from tests.chaos.harness import Job
@@ -26,3 +28,13 @@ def test_the_group_is_shown_when_its_coordinator_has_moved(new_job: Callable[...
 
         assert shown(cluster.bootstrap, job.input, job.name)[0] == epoch
         cluster.move_leaders(["__consumer_offsets"])
+
+
+def test_settings_are_read_while_a_broker_is_dead_and_not_known_to_be(cluster: Cluster) -> None:
+    with Coordinators(Where(cluster.bootstrap)) as rpc:
+        dead = cluster.brokers[min(cluster.brokers)]
+        dead.kill()
+        try:
+            assert rpc.broker_config("transaction.max.timeout.ms") == "2147483647"
+        finally:
+            cluster.start()

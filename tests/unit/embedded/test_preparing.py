@@ -1,0 +1,116 @@
+"""Workers that are not ready yet: who is waited for, and who has come to a standstill. Real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from kafka_eos.embedded.control import Message, Restoring
+from kafka_eos.embedded.preparing import Preparation, Teller
+from kafka_eos.embedded.process import moved_by
+from kafka_eos.state.restoring import Restored
+from tests.waiting import eventually
+
+TIMEOUT = 10.0
+COPY = ["dd", "if=/dev/zero", "of=/dev/null", "bs=64k"]
+"""Reads and writes for ever, in one long call as far as its parent can see."""
+HALF = Restored("total", 12, 40, 3_200_000_000, 9_800_000_000, 0)
+
+
+@dataclass(frozen=True)
+class Child:
+    subtask: int
+    pid: int
+
+    @property
+    def moved(self) -> int:
+        return moved_by(self.pid)
+
+
+@pytest.fixture
+def children() -> Iterator[tuple[Child, Child]]:
+    """One that copies, and one that only waits."""
+    with ExitStack() as ends:
+        processes = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for command in (COPY, ["sleep", "1000"])]
+        for process in processes:
+            ends.callback(process.wait)
+            ends.callback(process.kill)
+        yield Child(0, processes[0].pid), Child(1, processes[1].pid)
+
+
+def _copies(child: Child) -> None:
+    before = child.moved
+    eventually(lambda: child.moved > before + (4 << 20), "copy")
+
+
+def test_who_moves_bytes_is_waited_for_and_who_waits_is_not(children: tuple[Child, Child]) -> None:
+    copying, waiting = children
+    _copies(copying)  # both have loaded their libraries
+    preparation = Preparation(children, TIMEOUT, now=0.0)
+    _copies(copying)
+
+    assert preparation.stuck(now=TIMEOUT) == []
+    assert preparation.stuck(now=TIMEOUT + 1) == [waiting]
+
+
+def test_one_that_is_frozen_in_a_long_call_is_stuck(children: tuple[Child, Child]) -> None:
+    copying, waiting = children
+    preparation = Preparation(children, TIMEOUT, now=0.0)
+    _copies(copying)
+    os.kill(copying.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, copying.pid, os.WSTOPPED)
+    preparation.ready(waiting.subtask)
+
+    assert preparation.stuck(now=TIMEOUT + 1) == [], "what it did before it was frozen counts once"
+    assert preparation.stuck(now=2 * TIMEOUT + 2) == [copying]
+
+
+def test_who_tells_that_it_came_on_is_waited_for(children: tuple[Child, Child]) -> None:
+    copying, waiting = children
+    preparation = Preparation(children, TIMEOUT, now=0.0)
+    preparation.ready(copying.subtask)
+    preparation.restored(waiting.subtask, HALF, now=TIMEOUT)
+
+    assert preparation.stuck(now=2 * TIMEOUT) == []
+    assert preparation.stuck(now=2 * TIMEOUT + 1) == [waiting]
+
+
+def test_what_is_shown(children: tuple[Child, Child]) -> None:
+    copying, waiting = children
+    preparation = Preparation(children, TIMEOUT, now=0.0)
+    preparation.restored(waiting.subtask, HALF, now=1.0)
+    preparation.ready(copying.subtask)
+    preparation.restored(copying.subtask, HALF, now=1.0)  # rows of a state that it opens late
+
+    assert preparation.facts == {
+        "text": "worker 1 restores 'total': 3.2 of 9.8 GB, 12 of 40 files; 1 of 2 ready",
+        "ready": 1,
+        "workers": [
+            {
+                "worker": 1,
+                "process": waiting.pid,
+                "operator": "total",
+                "files": 12,
+                "of_files": 40,
+                "bytes": 3_200_000_000,
+                "of_bytes": 9_800_000_000,
+                "rows": 0,
+            }
+        ],
+    }
+
+
+def test_a_worker_tells_it_at_a_human_rate() -> None:
+    said: list[Message] = []
+    teller = Teller(said.append, session=3)
+
+    for _ in range(1000):
+        teller(HALF)
+
+    assert said == [Restoring(session=3, restored=HALF)]

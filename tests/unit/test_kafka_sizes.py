@@ -1,0 +1,84 @@
+"""The size of an output is what an encoder of the same format makes of it."""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from kafka_eos.connectors.kafka.encoding import Columns
+from kafka_eos.connectors.kafka.sizes import Stamps, batch_bytes, oversized
+from kafka_eos.provenance import HEADER
+
+FIELD = st.none() | st.binary(max_size=300)
+HEADERS = st.lists(st.tuples(st.text(max_size=20), FIELD), max_size=70)
+
+
+def _encoded(value: bytes | None, key: bytes | None, headers: list[tuple[str, bytes | None]]) -> int:
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=1,
+        producer_id=2**40,
+        producer_epoch=7,
+        base_sequence=0,
+        batch_size=2**30,
+    )
+    builder.append(0, 1_700_000_000_000, key, value, headers)
+    return len(builder.build())
+
+
+@given(FIELD, FIELD, HEADERS)
+def test_a_batch_of_one_is_as_long_as_an_encoder_makes_it(
+    value: bytes | None, key: bytes | None, headers: list[tuple[str, bytes | None]]
+) -> None:
+    assert batch_bytes(value, key, headers) == _encoded(value, key, headers)
+
+
+@pytest.mark.parametrize("power", [6, 7, 13, 14, 20])
+def test_lengths_of_lengths_change_where_an_encoder_changes_them(power: int) -> None:
+    for size in range(2**power - 10, 2**power + 2):
+        value = bytes(size)
+        assert batch_bytes(value, value, []) == _encoded(value, value, [])
+
+
+@given(st.text(max_size=100))
+def test_text_counts_as_utf8(text: str) -> None:
+    raw = text.encode()
+    assert batch_bytes(text, text, [("h", text)]) == batch_bytes(raw, raw, [("h", raw)])
+
+
+ROW = st.tuples(FIELD, FIELD | st.text(max_size=100), HEADERS, st.text(max_size=100))
+
+
+@given(st.lists(ROW, max_size=6), st.integers(0, 2000), st.booleans(), st.booleans(), st.booleans())
+@example([(b"", "\U0001f600" * 100, [], "")], 400, True, False, False)
+def test_oversized_is_what_is_over_the_limit_alone_in_a_batch(
+    rows: list[tuple[Any, ...]], limit: int, keyed: bool, headed: bool, stamped: bool
+) -> None:
+    columns = Columns(
+        [row[0] for row in rows],
+        [row[1] for row in rows] if keyed else repeat(None),
+        repeat(0),
+        [row[2] for row in rows] if headed else None,
+    )
+    longest = max((len(row[3].encode()) + 20 for row in rows), default=0)
+    stamps = Stamps([{HEADER: row[3]} for row in rows], longest) if stamped else None
+
+    sizes = [
+        batch_bytes(value, key if keyed else None, [*(own if headed else ()), *([(HEADER, mark)] if stamped else [])])
+        for value, key, own, mark in rows
+    ]
+    assert oversized(columns, stamps, limit) == {i: size for i, size in enumerate(sizes) if size > limit}
+
+
+def test_what_is_of_a_wrong_type_is_left_to_the_client() -> None:
+    values: list[Any] = [b"x" * 500, 7, b"y"]
+    headers: list[Any] = [[], [("h", 7)], []]
+    columns = Columns(values, [None, 1.5, "k"], repeat(0), headers)  # type: ignore[list-item]
+
+    assert list(oversized(columns, None, 300)) == [0]
