@@ -152,7 +152,7 @@ class Supervision:
                     self._term = max(self._term, coordinator.term)
                     coordinator.until_owner(self._new_patience(), self._term, error)
                     self._back_off(self._count(error))
-                except (UserError, Fatal):
+                except (UserError, Fatal, Interrupted):
                     # One that was replaced must clear nothing up: it would replace its successor.
                     with suppress(OSError):
                         coordinator.ensure_owner()

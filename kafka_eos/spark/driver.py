@@ -126,7 +126,8 @@ class Driver:
             )
         if self._overlap.late(time.monotonic()):
             raise RestartFromCheckpoint(
-                f"the epoch's Spark job did not end within {self._timeout:.0f} s (checkpoint_timeout)"
+                f"the epoch's Spark job did not end within {self._timeout:.0f} s (checkpoint_timeout, which must be "
+                "more than it takes a task to restore its state)"
             )
 
     def _serve(self) -> None:

@@ -20,6 +20,7 @@ from benchmarks import (
     alignment,
     backpressure,
     checkpoint_cost,
+    completing,
     exchange,
     plots,
     serializers,
@@ -374,3 +375,18 @@ def test_the_page_has_the_marks_of_every_benchmark() -> None:
     page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
 
     assert [name for name in plots.NAMES if f"<!-- {name}: begin -->" not in page] == []
+
+
+def test_epochs_are_compared_turn_by_turn() -> None:
+    """The median of the ratios of pairs, not the ratio of medians."""
+    times = {
+        1: [(100.0, 40.0), (400.0, 90.0), (300.0, 80.0)],
+        completing.AT_ONCE: [(50.0, 0.0), (100.0, 30.0), (60.0, 40.0)],
+    }
+    found = {(0.0, at_once): [completing.Completion(*each) for each in pairs] for at_once, pairs in times.items()}
+
+    assert completing.table(found).splitlines()[2:] == [
+        "| on this machine | 1 | 300 | 400 | 80 | 90 |",
+        "| on this machine | 16 | 60 | 100 | 30 | 40 |",
+        "| on this machine | 1 / 16, pair by pair | 4.0 | – | 3.0 | – |",
+    ]
