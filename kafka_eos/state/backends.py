@@ -169,7 +169,7 @@ def open_backend(
     as it is; others are converted row by row. ``clock`` gives the time of state that expires, in ms since the epoch.
 
     ``local``: keys are of any group, and ``key_groups`` only names the subtask (see ``local``). ``told`` hears how far
-    the restore is, also while states that are opened later have their rows rewritten; what it raises ends the restore.
+    the restore is, also while the rows of a state are rewritten when it is asked for; what it raises ends the restore.
 
     Raises CorruptCheckpoint if a file is not what was stored, RestartFromCheckpoint if RocksDB fails, ConfigError if
     local state is wanted as nobody can divide it.
