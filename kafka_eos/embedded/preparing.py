@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Generic, Protocol, TypeVar
 
 from kafka_eos.embedded.control import Message, Restoring
+from kafka_eos.errors import RestartFromCheckpoint
 from kafka_eos.state.restoring import Restored
 
 _TOLD_EVERY = 0.5
@@ -24,13 +25,15 @@ _SHOWN = 3
 
 
 class Teller:
-    """The worker's side: tells the supervisor how far a restore is, not too often."""
+    """The worker's side: tells the supervisor how far a restore is, not too often, and ends one that is called off."""
 
-    def __init__(self, say: Callable[[Message], None], session: int) -> None:
-        self._say, self._session = say, session
+    def __init__(self, say: Callable[[Message], None], session: int, called_off: Callable[[], bool]) -> None:
+        self._say, self._session, self._called_off = say, session, called_off
         self._told_at = 0.0
 
     def __call__(self, restored: Restored) -> None:
+        if self._called_off():
+            raise RestartFromCheckpoint("the restore was called off: the attempt has failed elsewhere")
         now = time.monotonic()
         if now - self._told_at >= _TOLD_EVERY:
             self._told_at = now
@@ -77,11 +80,8 @@ class Preparation(Generic[P]):
 
     def restored(self, subtask: int, restored: Restored, now: float) -> None:
         """A worker has told how far it is."""
-        if (
-            subtask in self._preparing
-        ):  # one that is ready may have more rows to convert, for a state that it opens late
-            self._restored[subtask] = restored
-            self._see(subtask, now)
+        self._restored[subtask] = restored
+        self._see(subtask, now)
 
     def stuck(self, now: float) -> list[P]:
         """Workers that have not come further for so long that they never will."""

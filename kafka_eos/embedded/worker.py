@@ -70,7 +70,8 @@ def _prepare(app: AppRef, settings: str, subtask: str) -> Work:
     local = [directory / subtask for directory in resolved.local_dirs(plan.name)]
 
     def work(start: Start, peers: Mapping[int, socket.socket], mouth: Mouth, inbox: Inbox) -> None:
-        told = Teller(mouth.say, start.session)
+        # To a worker that is not ready nothing is said but that its session is over.
+        told = Teller(mouth.say, start.session, lambda: not inbox.empty())
 
         def open_stage(done: Done) -> Stage:
             directories = [directory / str(start.term) for directory in local]

@@ -93,6 +93,22 @@ def test_a_worker_that_is_frozen_in_its_restore_is_replaced(job: Job) -> None:
     _check(job)
 
 
+def test_a_worker_that_restores_lets_go_when_another_one_dies(job: Job) -> None:
+    """It keeps its interpreter: nobody has to wait for the end of a restore that is in vain, nor to kill it."""
+    job.run()
+    _slow_from_now_on(job, pause=0.2)
+    with running(job, "", "--until-caught-up") as run:
+        both = run.until(lambda: len(now := _restoring(run, 2_000)) == 2 and now, "restore")
+        killed, kept = (int(worker["process"]) for worker in both)
+        signal_worker(killed, signal.SIGKILL)
+        workers = run.until(lambda: run.last("running").get("workers"), "come up")
+        assert run.ended() == 0, run.log
+
+    assert len(run.events("restarting")) == 1
+    assert kept in workers
+    _check(job)
+
+
 def test_no_worker_begins_before_all_are_ready(job: Job) -> None:
     """What it wrote could not be committed, and its transaction would grow old over the restore of another."""
     with running(job, "recovery.restored=stop", "--until-caught-up") as run:

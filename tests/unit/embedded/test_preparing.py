@@ -14,6 +14,7 @@ import pytest
 from kafka_eos.embedded.control import Message, Restoring
 from kafka_eos.embedded.preparing import Preparation, Teller
 from kafka_eos.embedded.process import moved_by
+from kafka_eos.errors import RestartFromCheckpoint
 from kafka_eos.state.restoring import Restored
 from tests.waiting import eventually
 
@@ -86,7 +87,6 @@ def test_what_is_shown(children: tuple[Child, Child]) -> None:
     preparation = Preparation(children, TIMEOUT, now=0.0)
     preparation.restored(waiting.subtask, HALF, now=1.0)
     preparation.ready(copying.subtask)
-    preparation.restored(copying.subtask, HALF, now=1.0)  # rows of a state that it opens late
 
     assert preparation.facts == {
         "text": "worker 1 restores 'total': 3.2 of 9.8 GB, 12 of 40 files; 1 of 2 ready",
@@ -108,9 +108,18 @@ def test_what_is_shown(children: tuple[Child, Child]) -> None:
 
 def test_a_worker_tells_it_at_a_human_rate() -> None:
     said: list[Message] = []
-    teller = Teller(said.append, session=3)
+    teller = Teller(said.append, session=3, called_off=lambda: False)
 
     for _ in range(1000):
         teller(HALF)
 
     assert said == [Restoring(session=3, restored=HALF)]
+
+
+def test_a_restore_that_is_called_off_ends() -> None:
+    said: list[Message] = []
+    teller = Teller(said.append, session=3, called_off=lambda: bool(said))
+    teller(HALF)
+
+    with pytest.raises(RestartFromCheckpoint, match="called off"):
+        teller(HALF)
