@@ -20,6 +20,8 @@ from kafka_eos.records import Batch
 T = TypeVar("T")
 
 if TYPE_CHECKING:
+    from kafka_eos.errors import Retryable
+
     Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 else:
     Json = Any  # decoders read annotations at run time, and a recursive one has no end for them
@@ -160,6 +162,24 @@ class Source(Protocol[T]):
 
     def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
         """Told after an epoch's receipt; for lag tools only. What it raises becomes a notice: nothing depends on it."""
+
+
+Answer: TypeAlias = "Positions | Retryable"
+"""What a source says when several are asked at once; Retryable if it cannot be told now, of this source alone."""
+
+
+@runtime_checkable
+class AskedTogether(Protocol):
+    """A source whose server answers for many sources with one request: the engine asks them all through one of them."""
+
+    def scope(self, ctx: JobContext) -> str:
+        """Sources of one class with the same scope are asked together."""
+
+    def discover_all(self, ctx: JobContext, asked: Sequence[tuple[Source[Any], Positions | None]]) -> Sequence[Answer]:
+        """As ``Source.discover`` of each, with its known positions, in this order."""
+
+    def ends_all(self, ctx: JobContext, asked: Sequence[Source[Any]]) -> Sequence[Answer]:
+        """As ``Source.ends`` of each, in this order."""
 
 
 class Reader(Protocol[T]):
@@ -505,6 +525,8 @@ class StateHandle:
 
     Absent is the default: ``kind`` value, no ``namespace``, ``entry`` or ``ttl``; see docs/state.md.
     """
+    key_hash: str = "crc32"
+    """The hash that the key groups of its rows were made by (``state.keygroups``). Absent: the oldest one."""
 
 
 @dataclass(frozen=True, slots=True)

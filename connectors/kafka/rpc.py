@@ -12,7 +12,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -294,33 +294,29 @@ class Coordinators:
         return next((c.value for c in result.configs if c.name == name), None)
 
     def topic(self, name: str) -> TopicFacts | None:
-        """Metadata of a topic, without creating it; None if it does not exist.
+        """Metadata of a topic, without creating it; None if it does not exist. See ``topics``."""
+        return self.topics([name])[name]
+
+    def topics(self, names: Collection[str]) -> dict[str, TopicFacts | None]:
+        """Metadata of these topics from one request, without creating them; None for one that does not exist.
 
         A topic that was created a moment ago is unknown to the broker for some milliseconds: asked again for 2 s.
         """
         deadline = time.monotonic() + _NEW_TOPIC_SECONDS
-        while (facts := self._topic(name)) is None and time.monotonic() < deadline:
+        found = self._topics(names)
+        while None in found.values() and time.monotonic() < deadline:
             time.sleep(0.1)
-        return facts
+            found |= self._topics([name for name, facts in found.items() if facts is None])
+        return found
 
-    def _topic(self, name: str) -> TopicFacts | None:
+    def _topics(self, names: Collection[str]) -> dict[str, TopicFacts | None]:
 
         def request() -> Any:
-            asked = MetadataRequest.MetadataRequestTopic(name=name)
-            return MetadataRequest(topics=[asked], allow_auto_topic_creation=False)
+            asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(names)]
+            return MetadataRequest(topics=asked, allow_auto_topic_creation=False)
 
-        answer = self._ask(request, None, None, lambda a: _soft(a.topics[0].error_code), "Metadata")
-        found = answer.topics[0]
-        if found.error_code == 3:
-            return None
-        _expect(found.error_code, {0, 5}, f"Metadata of topic {name}")
-        parts = found.partitions
-        return TopicFacts(
-            str(found.topic_id),
-            len(parts),
-            min((len(p.replica_nodes) for p in parts), default=0),
-            tuple(sorted(p.partition_index for p in parts if p.leader_id < 0)),
-        )
+        answer = self._ask(request, None, None, _worst, "Metadata")
+        return {str(topic.name): _topic_facts(topic) for topic in answer.topics}
 
     def _nodes(self) -> list[int]:
         answer = self._ask(lambda: MetadataRequest(topics=[]), None, None, lambda a: 0, "Metadata")
@@ -469,9 +465,23 @@ def _description(seen: Any) -> Description | None:
     )
 
 
-def _soft(code: int) -> int:
-    """A topic that has no leader yet still has metadata."""
-    return 0 if code == 5 else code
+def _worst(answer: Any) -> int:
+    """What is to be done about topics. One that has no leader yet still has metadata, one that is unknown has none."""
+    codes = {topic.error_code for topic in answer.topics} - {0, _TOPIC_UNKNOWN, _LEADER_UNKNOWN}
+    return max(codes, key=lambda code: (code in _ASK_AGAIN, code in _FORBIDDEN), default=0)
+
+
+def _topic_facts(found: Any) -> TopicFacts | None:
+    if found.error_code == _TOPIC_UNKNOWN:
+        return None
+    _expect(found.error_code, {0, _LEADER_UNKNOWN}, f"Metadata of topic {found.name}")
+    parts = found.partitions
+    return TopicFacts(
+        str(found.topic_id),
+        len(parts),
+        min((len(p.replica_nodes) for p in parts), default=0),
+        tuple(sorted(p.partition_index for p in parts if p.leader_id < 0)),
+    )
 
 
 def _offset_error(answer: Any) -> int:

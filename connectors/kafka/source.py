@@ -6,18 +6,14 @@ never a silent jump; the consumer group's offsets are written for lag tools only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
+from functools import partial
+from typing import Any, Generic, TypeVar, overload
 
 from kafka_eos.connectors.kafka import names
-from kafka_eos.connectors.kafka.client import (
-    AdminClient,
-    IsolationLevel,
-    OffsetSpec,
-    TopicPartition,
-    kafka_errors,
-)
+from kafka_eos.connectors.kafka.client import AdminClient, kafka_errors
 from kafka_eos.connectors.kafka.limits import missing_topic
 from kafka_eos.connectors.kafka.memory import read_ahead, share_of
 from kafka_eos.connectors.kafka.reader import (
@@ -35,9 +31,10 @@ from kafka_eos.connectors.kafka.replay import replay, unread
 from kafka_eos.connectors.kafka.rpc import Coordinators, TopicFacts
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
 from kafka_eos.connectors.kafka.sink import topic_name
-from kafka_eos.errors import ConfigError, InputLost, RestartFromCheckpoint, Retryable
+from kafka_eos.connectors.kafka.survey import END, LOG_END, LOG_START, Rule, Start, Survey
+from kafka_eos.errors import ConfigError, InputLost, Retryable
 from kafka_eos.ids import EpochId, JobIdentity, SplitId, Term
-from kafka_eos.interfaces import Codec, Guarantee, JobContext, Json, Life, Positions, Reader, TaskContext
+from kafka_eos.interfaces import Answer, Codec, Guarantee, JobContext, Json, Life, Positions, Reader, TaskContext
 from kafka_eos.records import Batch, RawRecord
 from kafka_eos.schemas import codec_for
 from kafka_eos.secrets import masked
@@ -45,9 +42,7 @@ from kafka_eos.secrets import masked
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
-Start: TypeAlias = "Literal['earliest', 'latest'] | datetime"
 
-_ADMIN_TIMEOUT = 20.0
 _GO_ON = (
     "The job does not jump by itself; to accept that, start it under another name, with start= on the source "
     "(docs/operations.md, input that is gone)."
@@ -228,17 +223,33 @@ class KafkaSource(Generic[T]):
         config = f", config={masked(self._config)}" if self._config else ""
         return f"KafkaSource({self.topic!r}{where}{config})"
 
+    def scope(self, ctx: JobContext) -> str:
+        """See ``interfaces.AskedTogether``."""
+        where = self._cluster(ctx)
+        return f"{where.scope}/{where.fingerprint}"
+
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
         """See ``interfaces.Source``. Raises Retryable if the cluster cannot be reached."""
-        where = self._cluster(ctx)
-        facts = self._facts(where)
+        return _told(self.discover_all(ctx, [(self, known)]))
+
+    def discover_all(
+        self, ctx: JobContext, asked: Sequence[tuple[KafkaSource[Any], Positions | None]]
+    ) -> Sequence[Answer]:
+        with self._survey(ctx, {source.topic for source, _ in asked}) as survey:
+            survey.look((source.topic, rule) for source, known in asked for rule in source._rules(known))
+            return [_answer(partial(source._discovered, survey, known)) for source, known in asked]
+
+    def _rules(self, known: Positions | None) -> Sequence[Rule]:
+        return [Rule(self._start)] if known is None else [LOG_START, LOG_END]
+
+    def _discovered(self, survey: Survey, known: Positions | None) -> Positions:
+        facts = survey.facts(self.topic)
         splits = [split_id(self.topic, p) for p in range(facts.partitions)]
         if known is None:
-            offsets = self._offsets(where, facts, self._start)
+            offsets = survey.offsets(self.topic, Rule(self._start))
             return {split: position(offsets[partition_of(split)], facts.topic_id) for split in splits}
         check_splits(self.topic, known)
-        lowest = self._offsets(where, facts, "earliest")
-        highest = self._offsets(where, facts, "latest", IsolationLevel.READ_UNCOMMITTED)
+        lowest, highest = survey.offsets(self.topic, LOG_START), survey.offsets(self.topic, LOG_END)
         for split, at in known.items():
             self._verify(split, at, facts, lowest, highest)
         new = {split: position(lowest[partition_of(split)], facts.topic_id) for split in splits if split not in known}
@@ -270,10 +281,17 @@ class KafkaSource(Generic[T]):
 
     def ends(self, ctx: JobContext) -> Positions:
         """Up to the last record that a read_committed reader can see now."""
-        where = self._cluster(ctx)
-        facts = self._facts(where)
-        ends = self._offsets(where, facts, "latest")
-        return {split_id(self.topic, p): position(end, facts.topic_id) for p, end in ends.items()}
+        return _told(self.ends_all(ctx, [self]))
+
+    def ends_all(self, ctx: JobContext, asked: Sequence[KafkaSource[Any]]) -> Sequence[Answer]:
+        with self._survey(ctx, {source.topic for source in asked}) as survey:
+            survey.look((source.topic, END) for source in asked)
+            return [_answer(partial(source._ends, survey)) for source in asked]
+
+    def _ends(self, survey: Survey) -> Positions:
+        topic_id = survey.facts(self.topic).topic_id
+        ends = survey.offsets(self.topic, END)
+        return {split_id(self.topic, p): position(end, topic_id) for p, end in ends.items()}
 
     def reader(self, ctx: TaskContext, positions: Positions) -> Reader[T]:
         check_splits(self.topic, positions)
@@ -311,9 +329,11 @@ class KafkaSource(Generic[T]):
         """By the group's offsets; those of a group that others use too count only if this package wrote them."""
         # By a request of our own: the client was seen to crash on the answer of a cluster without groups.
         group, where = self._group or ctx.job, self._cluster(ctx)
-        partitions = range(self._facts(where).partitions)
         with Coordinators(where) as rpc:
-            metadata = rpc.committed(group, self.topic, partitions).values()
+            facts = rpc.topic(self.topic)
+            if facts is None:
+                raise ConfigError(missing_topic(self.topic, where.bootstrap))
+            metadata = rpc.committed(group, self.topic, range(facts.partitions)).values()
         told = [names.Committed.parse(each) for each in metadata]
         return lives_of_group(ctx.job, group, [by for by in told if by is not None])
 
@@ -326,50 +346,32 @@ class KafkaSource(Generic[T]):
                 self._admin = AdminClient(where.client({}, {}))
         return self._admin
 
-    def _facts(self, where: Cluster) -> TopicFacts:
-        with Coordinators(where) as rpc:
-            facts = rpc.topic(self.topic)
-        if facts is None:
-            raise ConfigError(missing_topic(self.topic, where.bootstrap))
-        if facts.leaderless:
-            raise Retryable(f"partitions {facts.leaderless} of topic {self.topic} have no leader")
-        return facts
+    @contextmanager
+    def _survey(self, ctx: JobContext, topics: Collection[str]) -> Iterator[Survey]:
+        """A look at the cluster; what nobody could tell is asked by a new client the next time.
 
-    def _offsets(
-        self,
-        where: Cluster,
-        facts: TopicFacts,
-        at: Start,
-        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
-    ) -> dict[int, int]:
-        """The offset of every partition at a start rule. A time after the last record is the end."""
-        spec = _spec(at)
-        wanted = {TopicPartition(self.topic, p): spec for p in range(facts.partitions)}
-        try:
-            with kafka_errors(f"offsets of {self.topic}"):
-                asked = self._client(where).list_offsets(wanted, isolation_level=isolation)
-                found = {tp.partition: future.result(_ADMIN_TIMEOUT).offset for tp, future in asked.items()}
-        except (Retryable, RestartFromCheckpoint, TimeoutError) as error:
-            # A new client asks for the metadata anew: the old one may not know a new partition or, after a broker
-            # outage, the new leader epoch for minutes.
+        The old one may not know a new partition or, after a broker's outage, the new leader epoch for minutes.
+        """
+        where = self._cluster(ctx)
+        survey = Survey(where, topics, lambda: self._client(where))
+        yield survey
+        if survey.in_trouble:
             self._admin = None
-            raise Retryable(f"the offsets of {self.topic} could not be read: {error}") from error
-        return known_offsets(self.topic, found, at, lambda: self._offsets(where, facts, "latest", isolation))
 
 
-def known_offsets(
-    topic: str, found: Mapping[int, int], at: Start, ends: Callable[[], Mapping[int, int]]
-) -> dict[int, int]:
-    """Offsets by partition from a broker's answers at a start rule; ``ends`` is asked for those after the last record.
+def _answer(ask: Callable[[], Positions]) -> Answer:
+    try:
+        return ask()
+    except Retryable as error:
+        return error
 
-    Raises Retryable if the broker names no offset of a beginning or an end: the end taken for the beginning would pass
-    over all that is between them.
-    """
-    unknown = sorted(partition for partition, offset in found.items() if offset < 0)
-    if unknown and not isinstance(at, datetime):
-        raise Retryable(f"the {at} offsets of {topic} are not known now, in partitions {unknown}")
-    last = ends() if unknown else {}
-    return {partition: last[partition] if partition in unknown else offset for partition, offset in found.items()}
+
+def _told(answers: Sequence[Answer]) -> Positions:
+    """What the only one says that was asked."""
+    (answer,) = answers
+    if isinstance(answer, Retryable):
+        raise answer
+    return answer
 
 
 def lives_of_group(job: str, group: str, told: Sequence[names.Committed]) -> list[Life]:
@@ -379,11 +381,3 @@ def lives_of_group(job: str, group: str, told: Sequence[names.Committed]) -> lis
         if by.job == job or (by.job is None and group == job):
             terms[by.identity] = max(by.term, terms.get(by.identity, by.term))
     return [Life(identity, f"consumer group {group!r}", "committed offsets", term) for identity, term in terms.items()]
-
-
-def _spec(at: Start) -> OffsetSpec:
-    spec: Any = OffsetSpec
-    found: OffsetSpec = (
-        spec.for_timestamp(int(at.timestamp() * 1000)) if isinstance(at, datetime) else getattr(spec, at)()
-    )
-    return found

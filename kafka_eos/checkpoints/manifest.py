@@ -61,8 +61,9 @@ class Manifest(Record, frozen=True, kw_only=True):
     """One decided epoch: what was read up to where, the state then, and the output that is promised."""
 
     FORMAT: ClassVar[str] = "manifest"
-    VERSION: ClassVar[int] = 3
-    """3: with the job's identity. 2: with rows under way. Older ones are read as without."""
+    VERSION: ClassVar[int] = 4
+    """4: with the hash of key groups. 3: with the job's identity. 2: with rows under way. Older ones are
+    read as without."""
 
     epoch: int
     term: int
@@ -235,12 +236,13 @@ class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key_groups: tuple[int, int]
     files: tuple[FileRef, ...]
     states: tuple[dict[str, Any], ...]
+    key_hash: str = "crc32"
 
     def handle(self) -> StateHandle:
         for file in self.files:
             paths.plain_file_name(file.name)
             paths.shared_name(file.sha256)
-        return StateHandle(self.operator, self.backend, self.key_groups, self.files, self.states)
+        return StateHandle(self.operator, self.backend, self.key_groups, self.files, self.states, self.key_hash)
 
 
 class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

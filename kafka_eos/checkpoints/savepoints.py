@@ -36,8 +36,8 @@ class Savepoint(Record, frozen=True, kw_only=True):
     """What ``savepoint.json`` holds. ``id`` is random: it tells two savepoints apart wherever they are copied."""
 
     FORMAT: ClassVar[str] = "savepoint"
-    VERSION: ClassVar[int] = 2
-    """2: with the identity of the job. An older one is read as without."""
+    VERSION: ClassVar[int] = 3
+    """3: with the hash of key groups. 2: with the identity of the job. Older ones are read as without."""
 
     id: str
     epoch: int

@@ -49,7 +49,8 @@ def list_(
         for state in states:
             typer.echo(msgspec.json.encode(state).decode())
         return
-    typer.echo(f"job {snapshot.job}, epoch {snapshot.epoch}, {snapshot.max_key_groups} key groups")
+    hashes = ", ".join(sorted({state.key_hash for state in states})) or "no state"
+    typer.echo(f"job {snapshot.job}, epoch {snapshot.epoch}, {snapshot.max_key_groups} key groups ({hashes})")
     for source, splits in snapshot.sources.items():
         typer.echo(f"source {source}: {', '.join(f'{split} {at}' for split, at in sorted(splits.items()))}")
     table = Table("operator", "state", "kind", "key", "value", "bytes")

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import outages, paths, retention
@@ -29,6 +28,7 @@ from kafka_eos.coordinator.lives import Lives
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.coordinator.progress import Reporter
 from kafka_eos.coordinator.refusals import Refusals
+from kafka_eos.coordinator.sources import Sources, until_all_answer
 from kafka_eos.coordinator.stored import StoredState
 from kafka_eos.errors import (
     CommittableLost,
@@ -47,7 +47,6 @@ from kafka_eos.interfaces import (
     Json,
     Positions,
     Probe,
-    Source,
     Staged,
     Standing,
     StateHandle,
@@ -100,6 +99,7 @@ class Coordinator:
             scope = sink.sink.scope(self._context)
             if scope not in self._committers:
                 self._committers[scope] = sink.sink.committer(self._context)
+        self._sources = Sources({node.name: node.source for node in plan.sources})
         self._finisher = Finisher(storage, self._committers, patience)
         self._take_over = take_over
         self._lives = Lives(plan, self._context, self._committers, patience, home)
@@ -209,7 +209,7 @@ class Coordinator:
         self._enter(frozenset())
         self._storage.delete(paths.ORIGIN)  # of a start with a savepoint that did not get as far as epoch 0
         self._rebase(None, "first start")
-        positions = {source.name: self._discover(source.name, None) for source in self._plan.sources}
+        positions = self._discovered({source.name: None for source in self._plan.sources})
         return self._first(Acked(positions, (), ()))
 
     def _enter(self, heir_of: frozenset[JobIdentity | None]) -> None:
@@ -231,7 +231,7 @@ class Coordinator:
             self._take_term(Term(savepoint.term))
         self._rebase(None, f"first start, from {what}")
         names, known = [source.name for source in self._plan.sources], savepoint.sources
-        positions = {name: self._discover(name, known.get(name)) for name in names}
+        positions = self._discovered({name: known.get(name) for name in names})
         return self._first(Acked(positions, states, (), in_flight), savepoint=savepoint.id)
 
     def _first(self, acked: Acked, **facts: Json) -> Manifest:
@@ -248,11 +248,9 @@ class Coordinator:
 
         Otherwise "latest" would be asked again after a crash, and what came in between would never be read.
         """
-        new = {
-            source.name: self._discover(source.name, None)
-            for source in self._plan.sources
-            if source.name not in manifest.sources
-        }
+        new = self._discovered(
+            {source.name: None for source in self._plan.sources if source.name not in manifest.sources}
+        )
         if not new:
             return manifest
         extended = self.decide(
@@ -357,9 +355,7 @@ class Coordinator:
         hit("recovery.aborted")
 
     def _positions(self, manifest: Manifest) -> dict[str, Positions]:
-        return {
-            source.name: self._discover(source.name, manifest.sources[source.name]) for source in self._plan.sources
-        }
+        return self._discovered({source.name: manifest.sources[source.name] for source in self._plan.sources})
 
     def _claimed(self, manifest: Manifest) -> tuple[tuple[StateHandle, ...], tuple[InFlight, ...]]:
         """State and rows under way that the plan goes on with. ConfigError if something would be left without leave."""
@@ -379,32 +375,31 @@ class Coordinator:
     def discover(self, known: Mapping[str, Positions]) -> dict[str, Positions]:
         """Splits that are not in ``known`` yet, by source, with where to start them.
 
-        Raises Retryable if a server does not answer, InputLost if a known split cannot be read on.
+        A source that nobody can answer for now is left out, with a notice. Raises InputLost if a known split cannot be
+        read on.
         """
-        found = {name: self._source(name).discover(self._context, positions) for name, positions in known.items()}
-        return {
-            name: new
-            for name, positions in found.items()
-            if (new := {split: at for split, at in positions.items() if split not in known[name]})
-        }
+        found: dict[str, Positions] = {}
+        for name, answer in self._sources.discover(self._context, known).items():
+            if isinstance(answer, Retryable):
+                self._patience.notice(f"could not look for new splits of {name}: {answer}")
+            elif new := {split: at for split, at in answer.items() if split not in known[name]}:
+                found[name] = new
+        return found
 
     def ends(self) -> dict[str, Positions]:
         """Where each source ends now."""
-        return {
-            source.name: self._patience.until_answered(
-                f"ask for the end of {source.name}",
-                lambda s=source.source: s.ends(self._context),  # type: ignore[misc]
-            )
-            for source in self._plan.sources
-        }
+        names = [source.name for source in self._plan.sources]
+        ask = partial(self._sources.ends, self._context)
+        return until_all_answer(self._patience, "ask where the sources end", names, ask)
 
-    def _discover(self, name: str, known: Positions | None) -> Positions:
-        return self._patience.until_answered(
-            f"look up the splits of {name}", lambda: self._source(name).discover(self._context, known)
+    def _discovered(self, known: Mapping[str, Positions | None]) -> dict[str, Positions]:
+        """Of these sources, whose positions are verified, or looked up where they have none."""
+        return until_all_answer(
+            self._patience,
+            "look up the splits of the sources",
+            list(known),
+            lambda names: self._sources.discover(self._context, {name: known[name] for name in names}),
         )
-
-    def _source(self, name: str) -> Source[Any]:
-        return next(node.source for node in self._plan.sources if node.name == name)
 
     # ------------------------------------------------------------ epochs
 

@@ -25,7 +25,7 @@ class Patience:
     """Waits between attempts; ``stop`` ends the waiting, ``notice`` hears what is being waited for."""
 
     def __init__(self, stop: threading.Event, notice: Callable[[str], None]) -> None:
-        self._stop, self._notice = stop, notice
+        self._stop, self.notice = stop, notice
 
     def until_answered(self, what: str, call: Callable[[], T]) -> T:
         """``call()``'s result. Raises Interrupted when told to stop, and whatever else ``call`` raises."""
@@ -33,7 +33,7 @@ class Patience:
             try:
                 return call()
             except Retryable as error:
-                self._notice(f"{what}: {error}; trying again")
+                self.notice(f"{what}: {error}; trying again")
                 if self._stop.wait(delay):
                     raise Interrupted(f"stopped while waiting to {what}: {error}") from error
         raise AssertionError("unreachable: delays never end")

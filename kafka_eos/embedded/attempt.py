@@ -58,7 +58,7 @@ from kafka_eos.embedded.events import (
 from kafka_eos.embedded.preparing import Preparation
 from kafka_eos.embedded.process import WorkerDied, WorkerProcess
 from kafka_eos.embedded.standstill import Standstill
-from kafka_eos.errors import EnvironmentFailed, Fatal, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable
+from kafka_eos.errors import EnvironmentFailed, Fatal, InputLost, RestartFromCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Positions, total_lag
@@ -313,18 +313,16 @@ class Attempt:
     def _discover(self, known: Mapping[str, Positions]) -> Event:
         try:
             return Discovered(self._session, known, self._coordinator.discover(known))
-        except (Retryable, InputLost) as error:
+        except InputLost as error:
             return Discovered(self._session, known, error)
 
-    def _discovered(self, known: Mapping[str, Positions], found: Mapping[str, Positions] | KafkaEosError) -> None:
+    def _discovered(self, known: Mapping[str, Positions], found: Mapping[str, Positions] | InputLost) -> None:
         self._looking, self._last_discovery = False, time.monotonic()
         match found:
             case InputLost() if known == self._known:
                 raise found
             case InputLost():
                 return  # about positions that the job has left behind meanwhile; the next look has newer ones
-            case KafkaEosError():
-                self._observe("notice", text=f"could not look for new splits: {found}")
             case _:
                 self._assign(found)
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.embedded.control import ToSupervisor
-from kafka_eos.errors import KafkaEosError
+from kafka_eos.errors import InputLost
 from kafka_eos.interfaces import Positions
 
 
@@ -42,11 +42,11 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """The search for splits beyond ``known``: those found and where to start them, or why there is no answer."""
+    """The search for splits beyond ``known``: those found and where to start them, or what is gone of ``known``."""
 
     term: int
     known: Mapping[str, Positions]
-    found: Mapping[str, Positions] | KafkaEosError
+    found: Mapping[str, Positions] | InputLost
 
 
 @dataclass(frozen=True, slots=True)

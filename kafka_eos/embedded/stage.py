@@ -46,7 +46,7 @@ from kafka_eos.plan import Feedback, Forward, PartialFold, Plan, Segment, Sink, 
 from kafka_eos.protocol.alignment import Mode
 from kafka_eos.records import Batch, RawRecord, Tally
 from kafka_eos.settings import Settings
-from kafka_eos.state.backends import open_backend, open_scratch
+from kafka_eos.state.backends import grouping_of, open_backend, open_scratch
 from kafka_eos.state.keygroups import key_group_range
 from kafka_eos.state.options import StateOptions, spread
 from kafka_eos.state.restoring import Restoration, Told
@@ -94,6 +94,7 @@ class Stage:
         on_disk = [node.name for node in plan.nodes if node.stateful or isinstance(node, PartialFold)]
         self._places = spread(on_disk, local, subtask)
         self._subtask, self._parallelism, self._done = subtask, start.parallelism, done
+        self._grouping = grouping_of(settings.state_backend, start.states, start.parallelism)
         self._told = told
         for_them = settings.for_connectors(kafka_share=kafka_share(plan, settings.kafka_memory))
         self._job = JobContext(plan.name, Term(start.term), for_them, JobIdentity(start.identity))
@@ -123,7 +124,8 @@ class Stage:
         self._network = Network(peers, len(self._edges), window, self._local)
         self._closing.callback(self._network.close)
         self._outgoing = [self._outgoing_of(edge) for edge in range(len(self._exchanges))]
-        self._routers: list[Router] = [router(n, self._subtask, self._parallelism) for n in self._exchanges]
+        given = (self._subtask, self._parallelism, self._grouping)
+        self._routers: list[Router] = [router(node, *given) for node in self._exchanges]
         self._codecs: list[ListCodec[Any]] = [n.wire for n in self._exchanges if n.wire is not None]
         backends = {node.name: self._backend(node.name) for node in plan.nodes if node.stateful}
         hit("recovery.restored")
@@ -156,6 +158,7 @@ class Stage:
             handles,
             self._storage,
             self._settings.state_cache_entries,
+            self._grouping,
             options=StateOptions.of(**self._settings.state_options()),
             local=self._plan.keeps_local(operator),
             told=self._told,
@@ -248,7 +251,8 @@ class Stage:
         They may be more than memory holds: those of a slow loop are.
         """
         kept = self._start.in_flight
-        split = {n.name: restorer(self._plan, n, self._parallelism, self._start.positions) for n in self._exchanges}
+        given = (self._parallelism, self._start.positions, self._grouping)
+        split = {node.name: restorer(self._plan, node, *given) for node in self._exchanges}
         stored = Restoration(_UNDER_WAY, self._storage, [file for part in kept for file in part.files], self._told)
         rows = in_flight.restored(self._plan, stored, self._local / "in-flight", kept)
         for number, name, batch in rows:

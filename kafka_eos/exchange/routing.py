@@ -16,7 +16,7 @@ from kafka_eos.interfaces import Codec, Positions
 from kafka_eos.plan import Feedback, Forward, KeyBy, Node, Partitioning, Plan, Source, Union, union_lane
 from kafka_eos.protocol.assignment import is_numbered, subtask_of_split
 from kafka_eos.records import Batch
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS, key_group, subtask_of
+from kafka_eos.state.keygroups import GROUPING, Grouping, subtask_of
 
 Parts = Iterator[tuple[int, Batch[Any]]]
 """Target subtask and its rows, in the order of the batch."""
@@ -28,11 +28,11 @@ _REMEMBERED = 1_000_000
 """Keys whose owner is remembered, an exchange."""
 
 
-def router(node: Node, subtask: int, parallelism: int, max_key_groups: int = MAX_KEY_GROUPS) -> Router:
+def router(node: Node, subtask: int, parallelism: int, grouping: Grouping = GROUPING) -> Router:
     """What splits the output of an exchange node, for one sending subtask."""
     match node:
         case KeyBy(key_codec=codec):
-            return _by_key(_Owners(codec, parallelism, max_key_groups))
+            return _by_key(_Owners(codec, parallelism, grouping))
         case Feedback() | Forward():
             return lambda batch: iter([(subtask, batch)])
         case _ if node.partitioning is Partitioning.BROADCAST:
@@ -42,7 +42,7 @@ def router(node: Node, subtask: int, parallelism: int, max_key_groups: int = MAX
 
 
 def restorer(
-    plan: Plan, node: Node, parallelism: int, positions: Mapping[str, Positions], max_key_groups: int = MAX_KEY_GROUPS
+    plan: Plan, node: Node, parallelism: int, positions: Mapping[str, Positions], grouping: Grouping = GROUPING
 ) -> Restorer:
     """What splits the rows that a checkpoint holds on their way through ``node``, at whatever parallelism it was made.
 
@@ -51,20 +51,20 @@ def restorer(
     """
     match node:
         case KeyBy():
-            by_key = router(node, 0, parallelism, max_key_groups)
+            by_key = router(node, 0, parallelism, grouping)
             return lambda _, batch: by_key(batch)
         case Forward():
-            return _to_those_who_had_them(plan, node, parallelism, positions, max_key_groups)
+            return _to_those_who_had_them(plan, node, parallelism, positions, grouping)
         case _:
             return lambda number, batch: iter([(number % parallelism, batch)])
 
 
 def _to_those_who_had_them(
-    plan: Plan, forward: Node, parallelism: int, positions: Mapping[str, Positions], max_key_groups: int
+    plan: Plan, forward: Node, parallelism: int, positions: Mapping[str, Positions], grouping: Grouping
 ) -> Restorer:
     """Rows that have stayed in their subtask go to the one that later rows of the same split, or key, will be in."""
     dealt = {(source, lane): by for source, lane, by in _ways(plan, forward)}
-    by_key = {by.name: router(by, 0, parallelism, max_key_groups) for by in dealt.values() if isinstance(by, KeyBy)}
+    by_key = {by.name: router(by, 0, parallelism, grouping) for by in dealt.values() if isinstance(by, KeyBy)}
 
     def split(number: int, batch: Batch[Any]) -> Parts:
         match dealt.get((batch.origin.source, batch.lane)):
@@ -107,14 +107,15 @@ def _by_split(batch: Batch[Any], parallelism: int) -> Parts:
 class _Owners(dict[Any, int]):
     """Owner of a key, computed on first use."""
 
-    def __init__(self, codec: Codec[Any], parallelism: int, max_key_groups: int) -> None:
+    def __init__(self, codec: Codec[Any], parallelism: int, grouping: Grouping) -> None:
         super().__init__()
-        self._encode, self._parallelism, self._groups = codec.encode, parallelism, max_key_groups
+        self._encode, self._parallelism, self._grouping = codec.encode, parallelism, grouping
 
     def __missing__(self, key: Any) -> int:
         if len(self) >= _REMEMBERED:
             self.clear()
-        owner = self[key] = subtask_of(key_group(self._encode(key), self._groups), self._parallelism, self._groups)
+        group = self._grouping.group(self._encode(key))
+        owner = self[key] = subtask_of(group, self._parallelism, self._grouping.groups)
         return owner
 
 

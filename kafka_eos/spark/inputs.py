@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kafka_eos.coordinator import DISCOVERY_INTERVAL, Coordinator
-from kafka_eos.errors import Retryable
 from kafka_eos.interfaces import Positions
 from kafka_eos.protocol.checkpoint import Cadence
 
@@ -72,11 +71,6 @@ class Inputs:
         if time.monotonic() < self._discovered + DISCOVERY_INTERVAL:
             return
         self._discovered = time.monotonic()
-        try:
-            found = self._coordinator.discover(self.positions)
-        except Retryable as error:
-            self._observe("notice", text=f"could not look for new splits: {error}")
-            return
-        for source, positions in found.items():
+        for source, positions in self._coordinator.discover(self.positions).items():
             self.positions = {**self.positions, source: {**self.positions[source], **positions}}
             self._observe("splits", source=source, splits=sorted(positions))

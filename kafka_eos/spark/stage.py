@@ -25,7 +25,6 @@ from kafka_eos.interfaces import (
     Positions,
     Reader,
     StateBackend,
-    StateHandle,
     TaskContext,
     Writer,
     total_lag,
@@ -39,9 +38,8 @@ from kafka_eos.spark.levels import destinations, levels
 from kafka_eos.spark.messages import Report, Spec
 from kafka_eos.spark.quota import Meter
 from kafka_eos.spark.rows import Outbox
-from kafka_eos.state.backends import open_backend, open_scratch
-from kafka_eos.state.keygroups import key_group_range
-from kafka_eos.state.local import is_local
+from kafka_eos.state.backends import grouping_of, open_backend, open_scratch
+from kafka_eos.state.keygroups import Grouping, key_group_range
 from kafka_eos.state.options import StateOptions
 from kafka_eos.state.scratch import Scratch
 
@@ -62,7 +60,7 @@ class Surroundings:
     subtask: int
     attempt: int
     lasting: MutableMapping[str, Lasting]
-    routers: MutableMapping[tuple[str, int], Router]
+    routers: MutableMapping[tuple[str, int, Grouping], Router]
 
 
 class LevelStage:
@@ -75,6 +73,7 @@ class LevelStage:
         self._spec, self._around, self._outbox = spec, around, outbox
         self._plan, self._level = around.plan, stages[spec.level]
         self._destinations = destinations(stages)
+        self._grouping = grouping_of(around.settings.state_backend, spec.states, spec.parallelism)
         self._epoch = EpochId(Epoch(spec.epoch), Term(spec.term))
         told = around.settings.for_connectors(kafka_share=kafka_share(self._plan, around.settings.kafka_memory))
         self._job = JobContext(self._plan.name, self._epoch.term, told, JobIdentity(spec.identity))
@@ -122,20 +121,18 @@ class LevelStage:
 
     def _restore(self, operator: str) -> StateBackend:
         around = self._around
-        groups, local = key_group_range(around.subtask, self._spec.parallelism), self._plan.keeps_local(operator)
-        stored = [handle for handle in self._spec.states if handle.operator == operator]
-        # Local state may have keys of any group; whether it fits this subtask is for the backend to say.
-        handles = stored if local else [each for each in stored if is_local(each) or _overlaps(each, groups)]
+        handles = [handle for handle in self._spec.states if handle.operator == operator]
         return open_backend(
             around.settings.state_backend,
             operator,
             around.local / operator,
-            groups,
+            key_group_range(around.subtask, self._spec.parallelism),
             handles,
             around.storage,
             around.settings.state_cache_entries,
+            self._grouping,
             options=StateOptions.of(**around.settings.state_options()),
-            local=local,
+            local=self._plan.keeps_local(operator),
         )
 
     def _scratch(self, operator: str) -> Scratch:
@@ -174,13 +171,13 @@ class LevelStage:
         return send
 
     def _router(self, node: Node) -> Router:
-        """By key it is the same in every epoch, and it remembers the owners of keys."""
+        """By key it is the same in every epoch with one grouping, and it remembers the owners of keys."""
         spec, around = self._spec, self._around
         if node.partitioning is not Partitioning.HASH:
-            return router(node, around.subtask, spec.parallelism)
-        key = (node.name, spec.parallelism)
+            return router(node, around.subtask, spec.parallelism, self._grouping)
+        key = (node.name, spec.parallelism, self._grouping)
         if key not in around.routers:
-            around.routers[key] = router(node, around.subtask, spec.parallelism)
+            around.routers[key] = router(node, around.subtask, spec.parallelism, self._grouping)
         return around.routers[key]
 
     def _gather(self, node: Node, target: int, part: Batch[Any]) -> None:
@@ -239,7 +236,8 @@ class LevelStage:
         """Send on the rows that the snapshot holds on their way: each task its share, in front of all others."""
         spec, around = self._spec, self._around
         nodes = {node.name: node for node in self._plan.exchanges}
-        split = {name: restorer(self._plan, node, spec.parallelism, spec.positions) for name, node in nodes.items()}
+        given = (spec.parallelism, spec.positions, self._grouping)
+        split = {name: restorer(self._plan, node, *given) for name, node in nodes.items()}
 
         def mine(number: int) -> bool:
             return number % spec.parallelism == around.subtask
@@ -298,7 +296,3 @@ class LevelStage:
     def _is_mine(self, split: SplitId) -> bool:
         """As on the embedded engine: state behind ``key_by(local=True)`` is where its splits are read."""
         return subtask_of_split(split, self._spec.parallelism) == self._around.subtask
-
-
-def _overlaps(handle: StateHandle, groups: range) -> bool:
-    return handle.key_groups[0] < groups.stop and groups.start <= handle.key_groups[1]

@@ -37,6 +37,7 @@ from kafka_eos.spark.cache import LocalDisk, attempt_directory, disk_of
 from kafka_eos.spark.messages import Failure, Report, Spec, decode_spec, encode
 from kafka_eos.spark.rows import FRAME, Inbox, Outbox
 from kafka_eos.spark.stage import LevelStage, Surroundings
+from kafka_eos.state.keygroups import Grouping
 
 _YOUNG_OBJECTS = 200_000
 """More new objects than some batches have alive at once: looking for cycles among rows costs time and finds none."""
@@ -134,7 +135,7 @@ class _Process:
         roots = self.settings.local_dirs(self.plan.name)
         self.disks = [LocalDisk(storage, root / "spark", spec.term) for root in roots]
         self.lasting: dict[str, Lasting] = {}
-        self.routers: dict[tuple[str, int], Router] = {}
+        self.routers: dict[tuple[str, int, Grouping], Router] = {}
         self._epoch = -1
 
     def begin(self, spec: Spec) -> None:

@@ -29,8 +29,8 @@ from kafka_eos.state import memory, rocksdb
 from kafka_eos.state.clocks import UNKNOWN, time_of, wall_clock
 from kafka_eos.state.entries import NEXT, CachedEntryState, CachedListState
 from kafka_eos.state.evolution import CURSOR, MARKS, Evolution, carried, describe, split
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS, group_prefix
-from kafka_eos.state.layout import Layout
+from kafka_eos.state.keygroups import GROUPING, Grouping, group_prefix, key_group_range
+from kafka_eos.state.layout import Layout, regrouped
 from kafka_eos.state.local import LOCAL, check_new, is_local, of_same_subtask
 from kafka_eos.state.options import StateOptions
 from kafka_eos.state.restoring import Restoration, Told, nobody
@@ -57,7 +57,7 @@ class KeyedStateBackend:
         restored: Mapping[str, tuple[dict[str, Json], _Marks]],
         key_groups: range,
         cache_entries: int,
-        max_key_groups: int,
+        grouping: Grouping,
         clock: Callable[[], int],
         clean_rows: int,
         local: bool,
@@ -69,9 +69,9 @@ class KeyedStateBackend:
         self._stored = {name: stored for name, (stored, _) in restored.items()}
         """How the rows of each state are written, by name."""
         self._marks = {name: marks for name, (_, marks) in restored.items()}
-        self._bounds = key_groups.start, key_groups.stop - 1
-        self._groups = range(max_key_groups) if local else key_groups
-        self._cache_entries, self._max_key_groups = cache_entries, max_key_groups
+        self._bounds = _bounds(key_groups)
+        self._groups = range(grouping.groups) if local else key_groups
+        self._cache_entries, self._grouping = cache_entries, grouping
         self._clock, self._clean_rows = clock, clean_rows
         self._open: dict[str, _State] = {}
 
@@ -106,9 +106,9 @@ class KeyedStateBackend:
         return ExpiringState(inner, rows, self._groups, ttl, time, self._cursors.get(descriptor.name, b""))
 
     def _cached(self, descriptor: StateDescriptor[Any], rows: Rows, marks: _Marks) -> CachedValueState[Any]:
-        given = (self._operator, descriptor, rows, self._groups, self._max_key_groups, self._cache_entries)
+        given = (self._operator, descriptor, rows, self._groups, self._grouping, self._cache_entries)
         if descriptor.kind == "list":
-            first = marks[NEXT] if NEXT in marks else _next(rows, Layout(descriptor, self._max_key_groups))
+            first = marks[NEXT] if NEXT in marks else _next(rows, Layout(descriptor, self._grouping))
             return CachedListState(*given, first=first)
         if descriptor.entry is None and descriptor.namespace is None:
             return CachedValueState(*given)
@@ -128,7 +128,7 @@ class KeyedStateBackend:
             failpoints.hit("snapshot.upload")
             files = upload_files(storage)
             failpoints.hit("snapshot.uploaded")
-            return StateHandle(self._operator, self._store.kind, self._bounds, files, states)
+            return StateHandle(self._operator, self._store.kind, self._bounds, files, states, self._grouping.key_hash)
 
         return upload
 
@@ -154,7 +154,7 @@ def open_backend(
     handles: Sequence[StateHandle],
     storage: CheckpointStorage,
     cache_entries: int = 1_000_000,
-    max_key_groups: int = MAX_KEY_GROUPS,
+    grouping: Grouping = GROUPING,
     *,
     options: StateOptions | None = None,
     clock: Callable[[], int] = wall_clock,
@@ -165,8 +165,8 @@ def open_backend(
 
     ``directory`` is private to this attempt and wiped; with ``rocksdb`` it should be on the file system of
     the checkpoints, where files are linked and not copied. ``cache_entries`` bounds the objects in memory,
-    a state. ``handles`` may be those of all subtasks. One of this backend and this very range is taken as it is;
-    others are converted row by row. ``clock`` gives the time of state that expires, in ms since the epoch.
+    a state. ``handles`` are those of all subtasks. One of this backend, this very range and this ``grouping`` is taken
+    as it is; others are converted row by row. ``clock`` gives the time of state that expires, in ms since the epoch.
 
     ``local``: keys are of any group, and ``key_groups`` only names the subtask (see ``local``). ``told`` hears how far
     the restore is, also while the rows of a state are rewritten when it is asked for; what it raises ends the restore.
@@ -178,34 +178,56 @@ def open_backend(
     _check_cover(operator, key_groups, handles)
     scattered = any(map(is_local, handles))
     if local:
-        handles = of_same_subtask(operator, key_groups, handles, max_key_groups)
-    elif not scattered:
+        handles = of_same_subtask(operator, key_groups, handles, grouping.groups)
+    elif not scattered and all(handle.key_hash == grouping.key_hash for handle in handles):
         handles = [h for h in handles if h.key_groups[0] < key_groups.stop and h.key_groups[1] >= key_groups.start]
     if directory.exists():
         shutil.rmtree(directory)
     directory.mkdir(mode=0o700, parents=True)
-    bounds = (key_groups.start, key_groups.stop - 1)
-    whole = [h for h in handles if kind == rocksdb.KIND == h.backend and h.key_groups == bounds and len(handles) == 1]
-    options, groups = options or StateOptions(), range(max_key_groups) if local else key_groups
+    fits = [h for h in handles if _is_database(h, kind) and h.key_hash == grouping.key_hash]
+    whole = fits[0] if len(handles) == 1 and [h.key_groups for h in fits] == [_bounds(key_groups)] else None
+    options, groups = options or StateOptions(), range(grouping.groups) if local else key_groups
     restoration = Restoration(operator, storage, [file for handle in handles for file in handle.files], told)
-    store = _opened(kind, directory, whole[0] if whole else None, restoration, options)
+    store = _opened(kind, directory, whole, restoration, options)
     for number, handle in enumerate(handles if not whole else ()):
-        _import(store, handle, groups, restoration, directory / f"restore-{number}", scattered)
+        _import(store, handle, groups, grouping, restoration, directory / f"restore-{number}", scattered)
     restored = _restored(operator, handles)
-    rows, cursors = options.ttl_cleanup_rows, _cursors(handles)
+    rows, cursors = options.ttl_cleanup_rows, _cursors(handles, grouping)
     return KeyedStateBackend(
         operator,
         store,
         restored,
         key_groups,
         cache_entries,
-        max_key_groups,
+        grouping,
         clock,
         rows,
         local,
         cursors,
         restoration.converted,
     )
+
+
+def grouping_of(kind: Literal["memory", "rocksdb"], handles: Sequence[StateHandle], parallelism: int) -> Grouping:
+    """How a session groups its keys that continues ``handles``, those of all its operators.
+
+    By the present hash, but by the one that the rows have if all of them can be taken as they are. So an older hash
+    goes on in place, and ends when the rows are gone through anyway: with another number of subtasks or another
+    backend, and from a savepoint.
+    Rule: whoever routes or stores keys of a session asks here, with the same handles, and all get the same answer.
+    """
+    shares = {_bounds(key_group_range(subtask, parallelism)) for subtask in range(parallelism)}
+    as_they_are = all(handle.key_groups in shares and _is_database(handle, kind) for handle in handles)
+    hashes = {handle.key_hash for handle in handles}
+    return Grouping(hashes.pop()) if as_they_are and len(hashes) == 1 else GROUPING
+
+
+def _is_database(handle: StateHandle, kind: str) -> bool:
+    return kind == rocksdb.KIND == handle.backend
+
+
+def _bounds(groups: range) -> tuple[int, int]:
+    return groups.start, groups.stop - 1
 
 
 def open_scratch(
@@ -228,14 +250,23 @@ def _opened(
 
 
 def _import(
-    store: Store, handle: StateHandle, groups: range, restoration: Restoration, scratch: Path, scattered: bool
+    store: Store,
+    handle: StateHandle,
+    groups: range,
+    grouping: Grouping,
+    restoration: Restoration,
+    scratch: Path,
+    scattered: bool,
 ) -> None:
     """Take the rows of ``groups`` out of any handle. ``scattered``: other handles may have the same keys."""
     if handle.backend not in _READERS:
         raise ConfigError(f"the checkpoint was made by state backend {handle.backend!r}, which is not known here")
     scratch.mkdir(mode=0o700)
     first, end = group_prefix(groups.start), group_prefix(groups.stop)
+    other, plain = handle.key_hash != grouping.key_hash, _plain(handle)
     for state, block in _READERS[handle.backend](handle, restoration, scratch):
+        if other:
+            block = regrouped(block, plain[state], grouping)
         own = [row for row in block if first <= row[0] < end]
         if scattered:
             check_new(store.rows(state), own, handle.operator, state)
@@ -264,9 +295,14 @@ def _restored(operator: str, handles: Sequence[StateHandle]) -> dict[str, tuple[
     return restored
 
 
-def _cursors(handles: Sequence[StateHandle]) -> dict[str, bytes]:
-    """Where the clean-up of each state had come to; of several subtasks together it begins anew."""
-    states = handles[0].states if len(handles) == 1 else ()
+def _plain(handle: StateHandle) -> dict[str, bool]:
+    """By state: are its places keys? See ``layout``."""
+    return {str(state["name"]): "namespace" not in state and "entry" not in state for state in handle.states}
+
+
+def _cursors(handles: Sequence[StateHandle], grouping: Grouping) -> dict[str, bytes]:
+    """Where the clean-up of each state had come to; of several subtasks together, or regrouped, it begins anew."""
+    states = handles[0].states if len(handles) == 1 and handles[0].key_hash == grouping.key_hash else ()
     return {str(state["name"]): bytes.fromhex(str(state[CURSOR])) for state in states if CURSOR in state}
 
 

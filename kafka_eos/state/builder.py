@@ -29,7 +29,7 @@ from kafka_eos.schemas import Counted, KeyCodec, state_codec
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.edits import EditedOperator
 from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.state.keygroups import MAX_KEY_GROUPS, Grouping
 from kafka_eos.state.local import is_local
 from kafka_eos.state.savepoints import canonical, carry
 from kafka_eos.state.snapshot import Snapshot, descriptor_of
@@ -190,20 +190,24 @@ class SavepointBuilder:
 
     def _open(self, operator: str) -> EditedOperator:
         if operator not in self._edited:
-            handles, groups = self._brought(operator), self._key_groups
+            handles = self._brought(operator)
             local = any(map(is_local, handles))
             # Local state is edited where it is: brought together, nobody could divide it again.
             parts = [[handle] for handle in handles] if local else [handles]
             backends = [self._backend(operator, part, local) for part in parts]
-            self._edited[operator] = EditedOperator(operator, backends, groups)
+            self._edited[operator] = EditedOperator(operator, backends, self._grouping)
         return self._edited[operator]
 
     def _backend(self, operator: str, handles: Sequence[StateHandle], local: bool) -> StateBackend:
         first, last = handles[0].key_groups if local else (0, self._key_groups - 1)
         directory, groups = self._directory / f"operator-{next(self._serial)}", range(first, last + 1)
         return open_backend(
-            "rocksdb", operator, directory, groups, handles, self._store, _CACHE, self._key_groups, local=local
+            "rocksdb", operator, directory, groups, handles, self._store, _CACHE, self._grouping, local=local
         )
+
+    @property
+    def _grouping(self) -> Grouping:
+        return Grouping(groups=self._key_groups)
 
     @property
     def _key_groups(self) -> int:

@@ -14,14 +14,15 @@ from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import CheckpointStorage, Codec, StateBackend, StateDescriptor, StateHandle, ValueState
 from kafka_eos.schemas import KeyCodec
 from kafka_eos.state.entries import NumberCodec
+from kafka_eos.state.keygroups import Grouping
 from kafka_eos.state.layout import Layout
 
 
 class EditedOperator:
     """``backends``: one for all keys; or those of the subtasks, where keys have to stay with theirs."""
 
-    def __init__(self, operator: str, backends: Sequence[StateBackend], max_key_groups: int) -> None:
-        self._operator, self._backends, self._max_key_groups = operator, backends, max_key_groups
+    def __init__(self, operator: str, backends: Sequence[StateBackend], grouping: Grouping) -> None:
+        self._operator, self._backends, self._grouping = operator, backends, grouping
         self._states: dict[str, EditedState] = {}
 
     def __contains__(self, state: str) -> bool:
@@ -31,7 +32,7 @@ class EditedOperator:
         """Open a state, once, before it is edited. ConfigError if it is stored as something else."""
         where = f"state {descriptor.name!r} of operator {self._operator!r}"
         parts = [backend.value(descriptor) for backend in self._backends]
-        self._states[descriptor.name] = EditedState(where, descriptor, parts, self._max_key_groups)
+        self._states[descriptor.name] = EditedState(where, descriptor, parts, self._grouping)
 
     def __getitem__(self, state: str) -> EditedState:
         return self._states[state]
@@ -48,10 +49,10 @@ class EditedState:
     """One state, in all subtasks."""
 
     def __init__(
-        self, where: str, descriptor: StateDescriptor[Any], parts: Sequence[ValueState[Any]], max_key_groups: int
+        self, where: str, descriptor: StateDescriptor[Any], parts: Sequence[ValueState[Any]], grouping: Grouping
     ) -> None:
         self._where, self._descriptor, self._parts = where, descriptor, parts
-        self._layout = Layout(descriptor, max_key_groups)
+        self._layout = Layout(descriptor, grouping)
 
     def put(self, place: Any, value: Any) -> None:
         """Set the value of a place; it is the only one of that place in any subtask then."""

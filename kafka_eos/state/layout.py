@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kafka_eos.interfaces import Codec, StateDescriptor
-from kafka_eos.state.keygroups import GROUP_BYTES, group_prefix, key_group, row_keys
+from kafka_eos.state.keygroups import GROUP_BYTES, Grouping, group_prefix
+from kafka_eos.state.rows import Row
 
 _LONG = 255
 _LONG_BYTES = 4
@@ -25,12 +26,12 @@ _LONG_BYTES = 4
 class Layout:
     """The row keys of one state. Encodes parts with the state's codecs: raises what they raise."""
 
-    def __init__(self, descriptor: StateDescriptor[Any], max_key_groups: int) -> None:
+    def __init__(self, descriptor: StateDescriptor[Any], grouping: Grouping) -> None:
         rest = [codec for codec in (descriptor.namespace, descriptor.entry) if codec is not None]
         self.codecs: tuple[Codec[Any], ...] = (descriptor.key, *rest)
         self.plain = not rest
         """Places are keys, not tuples."""
-        self._max_key_groups = max_key_groups
+        self._grouping = grouping
         self.encode: Callable[[Any], bytes] = descriptor.key.encode if self.plain else self._encode
         """The first half of the way to a row key, a place at a time, for whoever must know which place fails."""
 
@@ -40,12 +41,12 @@ class Layout:
 
     def finish(self, encoded: list[bytes]) -> list[bytes]:
         """The second half, for many at once."""
-        return row_keys(encoded, self._max_key_groups) if self.plain else encoded
+        return self._grouping.row_keys(encoded) if self.plain else encoded
 
     def prefix(self, parts: Sequence[Any]) -> bytes:
         """What all row keys begin with whose places begin with ``parts``, fewer than a place has."""
         encoded = [codec.encode(part) for codec, part in zip(self.codecs, parts, strict=False)]
-        return group_prefix(key_group(encoded[0], self._max_key_groups)) + b"".join(map(_sized, encoded))
+        return group_prefix(self._grouping.group(encoded[0])) + b"".join(map(_sized, encoded))
 
     def place(self, row_key: bytes) -> Any:
         """The place of a row key: a key, or a tuple of key, namespace, entry. ValueError if it is not one."""
@@ -59,7 +60,19 @@ class Layout:
 
     def _encode(self, place: Any) -> bytes:
         *front, last = [codec.encode(part) for codec, part in zip(self.codecs, place, strict=True)]
-        return group_prefix(key_group(front[0], self._max_key_groups)) + b"".join(map(_sized, front)) + last
+        return group_prefix(self._grouping.group(front[0])) + b"".join(map(_sized, front)) + last
+
+
+def regrouped(rows: Iterable[Row], plain: bool, grouping: Grouping) -> list[Row]:
+    """The same rows, each in the group that ``grouping`` puts its key into. ``plain``: see ``Layout``.
+
+    ValueError if a row key is not one.
+    """
+    found: list[Row] = []
+    for row_key, value in rows:
+        start, end = (GROUP_BYTES, len(row_key)) if plain else _span(row_key, GROUP_BYTES)
+        found.append((group_prefix(grouping.group(row_key[start:end])) + row_key[GROUP_BYTES:], value))
+    return found
 
 
 def after(prefix: bytes) -> bytes:

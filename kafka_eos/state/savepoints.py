@@ -130,7 +130,10 @@ def carry(in_flight: Iterable[InFlight], source: CheckpointStorage, stage: Stage
 def canonical(
     handles: Iterable[StateHandle], source: CheckpointStorage, stage: Stage, max_key_groups: int
 ) -> tuple[StateHandle, ...]:
-    """Store the rows of ``handles``, all in ``source``, into the stage; returns handles for them, sorted."""
+    """Store the rows of ``handles``, all in ``source``, into the stage; returns handles for them, sorted.
+
+    Rows stay in their key groups; the handles of an operator have them by one hash, as all of an epoch do.
+    """
     by_operator = itertools.groupby(sorted(handles, key=attrgetter("operator")), key=attrgetter("operator"))
     return tuple(
         handle
@@ -159,7 +162,8 @@ def _operator(
     states = tuple(described[name] for name in sorted(described))
     for part, refs in enumerate(stored):
         groups = key_group_range(part, parts, max_key_groups)
-        yield StateHandle(operator, memory.KIND, (groups.start, groups.stop - 1), tuple(refs), states)
+        bounds = groups.start, groups.stop - 1
+        yield StateHandle(operator, memory.KIND, bounds, tuple(refs), states, handles[0].key_hash)
 
 
 def _described(handles: Iterable[StateHandle]) -> dict[str, Mapping[str, Json]]:

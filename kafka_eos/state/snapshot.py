@@ -30,7 +30,7 @@ from kafka_eos.state.clocks import UNKNOWN
 from kafka_eos.state.entries import NumberCodec
 from kafka_eos.state.evolution import split
 from kafka_eos.state.handles import Scan, opened
-from kafka_eos.state.keygroups import key_group
+from kafka_eos.state.keygroups import Grouping
 from kafka_eos.state.layout import Layout
 from kafka_eos.state.local import is_local
 from kafka_eos.state.rows import Row
@@ -53,6 +53,8 @@ class StateInfo:
     bytes: int
     """Size of the operator's files that this state is in; with RocksDB states share files."""
     description: Mapping[str, Json]
+    key_hash: str
+    """The hash that its keys are grouped by."""
 
 
 class Snapshot:
@@ -111,7 +113,7 @@ class Snapshot:
                 name, kind = str(described["name"]), str(described.get("kind", "value"))
                 size = sum(file.size for file in handle.files if file.name.partition(".")[0] == name or _shared(handle))
                 before = found[name].bytes if name in found else 0
-                found[name] = StateInfo(operator, name, kind, before + size, described)
+                found[name] = StateInfo(operator, name, kind, before + size, described, handle.key_hash)
         return found
 
     def handles_of(self, operator: str) -> tuple[StateHandle, ...]:
@@ -151,7 +153,7 @@ class Snapshot:
             return self._in_namespace(info, key, namespace)
         decode = _Decoder(info, self.max_key_groups)
         layout = decode.layout
-        group = key_group(layout.codecs[0].encode(key), self.max_key_groups)
+        group = decode.grouping.group(layout.codecs[0].encode(key))
         first = layout.row_keys([key])[0] if layout.plain else layout.prefix((key,))
         handles = self.handles_of(operator)
         owners = [h for h in handles if is_local(h) or h.key_groups[0] <= group <= h.key_groups[1]]
@@ -225,7 +227,8 @@ class _Decoder:
 
     def __init__(self, info: StateInfo, max_key_groups: int) -> None:
         descriptor, self._marks = descriptor_of(info.description), split(info.description)[1]
-        self.layout = Layout(descriptor, max_key_groups)
+        self.grouping = Grouping(info.key_hash, max_key_groups)
+        self.layout = Layout(descriptor, self.grouping)
         self._ttl = descriptor.ttl
         self._value = descriptor.value if descriptor.ttl is None else Timed(descriptor.value)
 

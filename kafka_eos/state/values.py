@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from kafka_eos.errors import Bug, ConfigError
 from kafka_eos.interfaces import StateDescriptor
-from kafka_eos.state.keygroups import group_prefix
+from kafka_eos.state.keygroups import Grouping, group_prefix
 from kafka_eos.state.layout import Layout
 from kafka_eos.state.rows import Rows
 
@@ -30,14 +30,14 @@ class CachedValueState(Generic[T]):
     """
 
     def __init__(
-        self, operator: str, descriptor: StateDescriptor[T], rows: Rows, groups: range, max_key_groups: int, limit: int
+        self, operator: str, descriptor: StateDescriptor[T], rows: Rows, groups: range, grouping: Grouping, limit: int
     ) -> None:
         self.descriptor = descriptor
         self._where = f"state {descriptor.name!r} of operator {operator!r}"
         self._rows, self._limit = rows, limit
-        self._layout = Layout(descriptor, max_key_groups)
+        self._layout = Layout(descriptor, grouping)
         self._first, self._end = group_prefix(groups.start), group_prefix(groups.stop)
-        self._whole = groups == range(max_key_groups)
+        self._whole = groups == range(grouping.groups)
         self._cache: dict[Any, T] = {}
         self._dirty: set[Any] = set()
         self._missing: set[Any] = set()

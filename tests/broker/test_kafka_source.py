@@ -15,8 +15,10 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from kafka_eos.connectors.kafka import KafkaSource
+from kafka_eos.connectors.kafka import KafkaSource, survey
 from kafka_eos.connectors.kafka.client import BrokerWatch
+from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.coordinator.sources import Sources
 from kafka_eos.errors import ConfigError, InputLost, PoisonRecord, Retryable
 from kafka_eos.interfaces import JobContext, Positions, Reader
 from kafka_eos.records import RawRecord
@@ -46,7 +48,7 @@ def opened(ctx: JobContext) -> Iterator[Callable[..., Reader[Any]]]:
         reader.close()
 
 
-def offsets(positions: Positions) -> list[Any]:
+def offsets(positions: Any) -> list[Any]:
     return [positions[split]["offset"] for split in sorted(positions)]
 
 
@@ -266,6 +268,44 @@ def test_splits_can_be_added_while_running(bootstrap: str, topic: Topic, opened:
     assert not early, "the end of a partition that is not assigned yet is not reached"
     assert reader.reached(source.ends(ctx))
     assert offsets(reader.positions()) == [1, 1]
+
+
+def test_all_sources_of_a_cluster_are_asked_with_one_request(
+    bootstrap: str, topic: Topic, ctx: JobContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However they start, and two of one topic, too; each is told what it is told alone."""
+    metadata: list[Any] = []
+    lookups: list[Any] = []
+    ask, look = Coordinators._topics, survey._offsets
+    monkeypatch.setattr(Coordinators, "_topics", lambda rpc, names: metadata.append(names) or ask(rpc, names))
+    monkeypatch.setattr(survey, "_offsets", lambda *asked: lookups.append(asked) or look(*asked))
+    topics = [topic(2) for _ in range(4)]
+    for name in topics:
+        send(bootstrap, name, b"a", b"b", partition=1)
+    late = datetime(2040, 1, 1, tzinfo=UTC)
+    chosen: list[tuple[str, Any]] = [*((name, "earliest") for name in topics), (topics[0], "latest"), (topics[1], late)]
+    sources = {f"{name} {start}": KafkaSource(name, start=start) for name, start in chosen}
+    together = Sources(sources)
+
+    began = together.discover(ctx, dict.fromkeys(sources))
+    assert (len(metadata), len(lookups)) == (1, 4), "one for each rule, and one for the time that is yet to come"
+    again = together.discover(ctx, began)  # type: ignore[arg-type]
+    assert (len(metadata), len(lookups)) == (2, 6)
+    ends = together.ends(ctx, list(sources))
+    assert (len(metadata), len(lookups)) == (3, 7)
+
+    assert again == began
+    for name, source in sources.items():
+        assert began[name] == source.discover(ctx, None)
+        assert ends[name] == source.ends(ctx)
+        assert offsets(began[name]) == ([0, 0] if name.endswith("earliest") else [0, 2])
+
+
+def test_a_topic_that_is_missing_among_others_is_named(topic: Topic, ctx: JobContext) -> None:
+    sources = {"there": KafkaSource(topic()), "gone": KafkaSource("no-such-topic")}
+
+    with pytest.raises(ConfigError, match="'no-such-topic' does not exist"):
+        Sources(sources).discover(ctx, dict.fromkeys(sources))
 
 
 def test_a_source_reads_no_further_ahead_than_its_share(

@@ -20,6 +20,8 @@ from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.requests import is_running
 from kafka_eos.coordinator.supervision import Refused
+from kafka_eos.state.keygroups import OLDEST, PRESENT
+from tests.aged import age, hashes
 from tests.spark.cluster import environment
 from tests.spark.kit import Job, feed, payment, rows, same, totals
 from tests.waiting import PATIENCE
@@ -37,7 +39,7 @@ pipeline = Pipeline("{name}")
 (
     pipeline.source(KafkaSource("{input}", value=Payment), name="payments")
     .filter(lambda payment: payment.amount > 0)
-    .key_by(lambda payment: payment.account, name=KEYS)
+    .key_by(lambda payment: payment.account, KEYS)
     .fold(name="total", init=lambda: Total("", 0, -1), step=slowly, emit=lambda account, total: total)
     .sink(KafkaSink("{output}", value=Total, key=lambda total: total.account), name="to-kafka")
 )
@@ -106,11 +108,11 @@ def read_records(savepoint: Path) -> int:
 
 @pytest.mark.campaign
 def test_a_running_job_serves_what_it_is_asked(new_job: NewJob) -> None:
-    """With an hour between epochs: whatever is read after the first epoch was read because somebody asked."""
+    """With almost an hour between epochs: whatever is read after the first epoch was read because somebody asked."""
     job = new_job(SHUFFLED, input=2, output=1)
     feed(job, "input", map(payment, range(60)))
     shell = Shell(job)
-    options = ("--engine", "spark", "--master", "local[2,3]", "--checkpoint-interval", "1h")
+    options = ("--engine", "spark", "--master", "local[2,3]", "--checkpoint-interval", "50m")
 
     with shell.running(*options) as process:
         shell.until(process, lambda: is_running(job.checkpoints / job.name) and len(job.values("output")) > 0)
@@ -178,4 +180,28 @@ def test_local_state_moves_between_engines_at_the_same_parallelism(new_job: NewJ
     job.on_spark(spark, parallelism=2)
 
     same(rows(job.values("output")), totals(map(payment, range(300))))
+    assert job.left_open() == []
+
+
+def test_state_of_an_older_hash_goes_on_in_place_and_is_regrouped(new_job: NewJob, spark: Any, tmp_path: Path) -> None:
+    """From the embedded engine's checkpoint, with rows under way: by its hash on two tasks, by today's on three."""
+    job = new_job(SHUFFLED, input=3, output=2)
+    feed(job, "input", map(payment, range(1500)))
+    shell = Shell(job)
+    options = ("-p", "2", "--checkpoint-mode", "unaligned", "--checkpoint-interval", "100ms")
+    with shell.running(*options, TEST_PAUSE="0.02", KAFKA_EOS_BATCH_SIZE="50") as process:
+        shell.until(process, lambda: len(found := manifests(job)) > 1 and found[-1].in_flight)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    aged = age(LocalStorage(job.checkpoints / job.name), job.name, tmp_path / "aged")
+    assert aged.in_flight and hashes(aged) == {OLDEST}, "nothing of an older hash to go on from"
+
+    found = []
+    for turn, tasks in enumerate((2, 3, 2)):
+        feed(job, "input", map(payment, range(1500 + turn * 60, 1560 + turn * 60)))
+        job.on_spark(spark, parallelism=tasks)
+        found.append(hashes(manifests(job)[-1]))
+
+    assert found == [{OLDEST}, {PRESENT}, {PRESENT}]
+    same(rows(job.values("output")), totals(map(payment, range(1680))))
     assert job.left_open() == []

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kafka_eos.connectors.kafka.source import Start, known_offsets
+from kafka_eos.connectors.kafka.survey import Start, known_offsets
 from kafka_eos.errors import Retryable
 
 ENDS = {0: 1890, 1: 7}

@@ -25,7 +25,7 @@ from kafka_eos.provenance import column
 from kafka_eos.records import Batch
 from kafka_eos.schemas import KeyCodec, wire_codec
 from kafka_eos.spark.levels import levels
-from kafka_eos.state.keygroups import key_group, subtask_of
+from kafka_eos.state.keygroups import GROUPING, subtask_of
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.sources import ListOrigin
 
@@ -224,7 +224,7 @@ def test_a_frame_without_the_column_is_read() -> None:
 PARALLELISM = 3
 PARTITIONS = 7
 VALUES = [f"v{n}" for n in range(PARTITIONS)]
-BY_KEY = {value: subtask_of(key_group(KeyCodec().encode(value), 128), PARALLELISM, 128) for value in VALUES}
+BY_KEY = {value: subtask_of(GROUPING.group(KeyCodec().encode(value)), PARALLELISM, 128) for value in VALUES}
 BY_SPLIT = {value: n % PARALLELISM for n, value in enumerate(VALUES)}
 
 

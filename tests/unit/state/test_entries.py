@@ -13,7 +13,7 @@ from kafka_eos.errors import Bug
 from kafka_eos.interfaces import StateDescriptor
 from kafka_eos.schemas import BytesCodec
 from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import key_group, key_group_range
+from kafka_eos.state.keygroups import GROUPING, Grouping, key_group_range
 
 MAP: StateDescriptor[Any] = StateDescriptor("map", KEY, JsonText("number"), "map", entry=JsonText("entry"))
 LIST: StateDescriptor[Any] = StateDescriptor("list", KEY, JsonText("number"), "list", entry=NumberCodec())
@@ -140,7 +140,7 @@ def test_lists_grow_over_restarts_and_rescaling(world: World, parallelism: int) 
     for subtask, part in enumerate(parts):
         state = part.value(LIST)
         for key in range(20):
-            if key_group(KEY.encode(key)) in key_group_range(subtask, parallelism):
+            if GROUPING.group(KEY.encode(key)) in key_group_range(subtask, parallelism):
                 add(state, key, *range(3, 5 + 50 * subtask))
     merged = world.open([snapshot(world, part) for part in parts])
     state = merged.value(LIST)
@@ -189,7 +189,7 @@ def test_an_entry_that_cannot_be_encoded_is_named(world: World) -> None:
 def test_the_next_keys_empty_entry_is_not_within(world: World) -> None:
     """Its row key is exactly where the range of the key ends."""
     raw: Any = BytesCodec()
-    backend = world.open(groups=range(1), max_key_groups=1)
+    backend = world.open(groups=range(1), grouping=Grouping(groups=1))
     state = backend.value(StateDescriptor("raw", raw, KEY, "map", entry=raw))
     for place in ((b"a", b""), (b"a", b"\xff\xff"), (b"b", b"")):
         state.put(place, 1)
@@ -201,6 +201,6 @@ def test_the_next_keys_empty_entry_is_not_within(world: World) -> None:
 def test_going_through_a_key_of_another_subtask_is_a_bug(world: World) -> None:
     backend = world.open(groups=range(64))
     state = backend.value(MAP)
-    foreign = next(key for key in range(1000) if key_group(KEY.encode(key)) >= 64)
+    foreign = next(key for key in range(1000) if GROUPING.group(KEY.encode(key)) >= 64)
     with pytest.raises(Bug):
         list(state.within(foreign))

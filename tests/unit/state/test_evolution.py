@@ -15,6 +15,7 @@ from kafka_eos.interfaces import StateDescriptor, Ttl
 from kafka_eos.schemas import AvroCodec, Counted
 from kafka_eos.state.entries import NumberCodec
 from kafka_eos.state.evolution import describe
+from kafka_eos.state.keygroups import OLDEST, Grouping
 
 
 def model(**fields: Any) -> Any:
@@ -120,11 +121,12 @@ def test_a_time_to_live_and_another_schema_at_once(world: World) -> None:
 
 def test_a_value_state_is_described_and_stored_as_in_the_first_release(world: World) -> None:
     """Checkpoints of format 1 hold exactly this."""
-    backend = world.open()
+    older = Grouping(OLDEST)
+    backend = world.open(grouping=older)
     value: StateDescriptor[Any] = StateDescriptor("sum", KEY, JsonText("number"))
     backend.value(value).put("user-1", 42)
     handle = snapshot(world, backend)
-    store: Any = world.open([handle])
+    store: Any = world.open([handle], grouping=older)
 
     assert [dict(state) for state in handle.states] == [
         {

@@ -28,9 +28,10 @@ from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Codec, StateDescriptor
 from kafka_eos.plan import Plan
 from kafka_eos.schemas import Counted, KeyCodec, MsgpackCodec, state_codec
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import key_group_range
+from kafka_eos.state.backends import grouping_of, open_backend
+from kafka_eos.state.keygroups import OLDEST, PRESENT, Grouping, key_group_range, subtask_of
 from kafka_eos.state.reader import Snapshot
+from kafka_eos.state.snapshot import descriptor_of
 from kafka_eos.testing import ListSource, MemorySink
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -208,6 +209,46 @@ def test_state_and_rows_under_way_are_together_what_was_read(tmp_path: Path, tp:
     for payment in under_way:
         ids[payment.account].append(payment.id)
     assert all(found == expected()["seen", "ids"][account][: len(found)] for account, found in ids.items())
+
+
+@pytest.mark.parametrize("path", [*jobs(), WITH_ROWS_UNDER_WAY], ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_the_hash_of_a_golden_one_goes_on_in_place_and_ends_with_another_number_of_workers(path: Path) -> None:
+    """Manifests name it since version 4; before, there was one."""
+    manifest = Snapshot.open(path).content
+    assert isinstance(manifest, Manifest)
+    older = int(path.parent.name.removeprefix("manifest-")) < 4
+    stored = OLDEST if older else PRESENT
+
+    assert {handle.key_hash for handle in manifest.states} == {stored}
+    in_place = grouping_of("rocksdb", manifest.states, manifest.parallelism)
+    assert in_place == Grouping(PRESENT if path.name == "golden-memory" else stored)
+    assert grouping_of("rocksdb", manifest.states, manifest.parallelism + 1) == Grouping(PRESENT)
+
+
+@pytest.mark.parametrize("path", [*jobs(), WITH_ROWS_UNDER_WAY], ids=lambda path: f"{path.parent.name}-{path.name}")
+@pytest.mark.parametrize("more", [0, 1], ids=["in place", "rescaled"])
+def test_a_session_has_the_golden_state_where_its_rows_are_routed_to(path: Path, more: int, tmp_path: Path) -> None:
+    """As a worker opens it: each key is in the one subtask that the router sends its rows to."""
+    snapshot = Snapshot.open(path)
+    manifest = snapshot.content
+    assert isinstance(manifest, Manifest)
+    workers = manifest.parallelism + more
+    grouping = grouping_of("rocksdb", manifest.states, workers)
+    accounts: Counter[str] = Counter()
+    for subtask in range(workers):
+        given = (key_group_range(subtask, workers), snapshot.handles_of("seen"), snapshot.storage)
+        backend = open_backend("rocksdb", "seen", tmp_path / str(subtask), *given, grouping=grouping)
+        state = backend.value(descriptor_of(snapshot.states("seen")["ids"].description))
+        for place, _ in state.items():
+            accounts[_account(place)] += 1
+            assert subtask_of(grouping.group(KeyCodec().encode(_account(place))), workers) == subtask
+        backend.close()
+
+    assert accounts == Counter(_account(place) for place, _ in snapshot.read("seen", "ids"))
+
+
+def _account(place: Any) -> str:
+    return place if isinstance(place, str) else str(place[0])
 
 
 @pytest.mark.parametrize("path", [*jobs(), WITH_ROWS_UNDER_WAY], ids=lambda path: f"{path.parent.name}-{path.name}")

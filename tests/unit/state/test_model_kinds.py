@@ -1,5 +1,5 @@
-"""Whatever is done to maps, lists and windows, with time passing, over crashes, rescaling and changes of backend, they
-behave like dicts that are saved and restored."""
+"""Whatever is done to maps, lists and windows, with time passing, over crashes, rescaling, changes of backend and of
+hash, they behave like dicts that are saved and restored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.interfaces import StateBackend, StateDescriptor, StateHandle, Ttl
 from kafka_eos.schemas import KeyCodec
 from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import key_group, key_group_range, subtask_of
+from kafka_eos.state.keygroups import OLDEST, PRESENT, Grouping, key_group_range, subtask_of
 from kafka_eos.state.options import StateOptions
 
 TTL = 5_000
@@ -37,6 +37,7 @@ DESCRIPTORS: dict[str, StateDescriptor[Any]] = {
 keys = st.sampled_from(["a", "ab", "b", ("a", "b"), 1, 2, b"a", "k" * 300])
 inner = st.sampled_from(["", "a", "bc", "c", 0, 7])
 values = st.integers(0, 99)
+hashes = st.sampled_from([OLDEST, PRESENT])
 maps = st.sampled_from(["map", "windows"])
 Place = tuple[str, Any]
 
@@ -70,27 +71,32 @@ class KindsModel(RuleBasedStateMachine):
         self.now = 1_000_000
         self.epochs = itertools.count(1)
         self.saved: tuple[list[StateHandle], Model] = ([], Model())
-        self._open(1, "memory")
+        self._open(1, "memory", OLDEST)
 
-    def _open(self, parallelism: int, kind: Kind) -> None:
+    def _open(self, parallelism: int, kind: Kind, key_hash: str) -> None:
         handles, model = self.saved
-        self.parallelism, self.model = parallelism, model.copy()
+        self.parallelism, self.model, self.grouping = parallelism, model.copy(), Grouping(key_hash)
         self.world.close()
         self.world._opened.clear()
         self.backends: list[StateBackend] = []
         self.states: list[dict[str, Any]] = []
         for subtask in range(parallelism):
             groups = key_group_range(subtask, parallelism)
-            own = [h for h in handles if h.key_groups[0] < groups.stop and h.key_groups[1] >= groups.start]
             backend = self.world.open(
-                own, groups, kind=kind, cache_entries=self.limit, clock=lambda: self.now, options=self.options
+                handles,
+                groups,
+                kind=kind,
+                cache_entries=self.limit,
+                grouping=self.grouping,
+                clock=lambda: self.now,
+                options=self.options,
             )
             self.backends.append(backend)
             self.states.append({name: backend.value(each) for name, each in DESCRIPTORS.items()})
         self.passes(0)
 
     def state(self, name: str, key: Any) -> Any:
-        return self.states[subtask_of(key_group(KEY.encode(key)), self.parallelism)][name]
+        return self.states[subtask_of(self.grouping.group(KEY.encode(key)), self.parallelism)][name]
 
     def _put(self, name: str, place: Any, value: Any) -> None:
         key = place if name == "value" else place[0]
@@ -168,15 +174,15 @@ class KindsModel(RuleBasedStateMachine):
         epoch = next(self.epochs)
         self.saved = ([snapshot(self.world, backend, epoch) for backend in self.backends], self.model.copy())
 
-    @rule(parallelism=st.sampled_from([1, 3, 2]), kind=st.sampled_from(["memory", "rocksdb"]))
-    def crash_and_restore(self, parallelism: int, kind: Kind) -> None:
-        self._open(parallelism, kind)
+    @rule(parallelism=st.sampled_from([1, 3, 2]), kind=st.sampled_from(["memory", "rocksdb"]), key_hash=hashes)
+    def crash_and_restore(self, parallelism: int, kind: Kind, key_hash: str) -> None:
+        self._open(parallelism, kind, key_hash)
 
     @rule(kind=st.sampled_from(["memory", "rocksdb"]))
     def rescale_1_3_2(self, kind: Kind) -> None:
         for parallelism in (1, 3, 2):
             self.checkpoint()
-            self._open(parallelism, kind)
+            self._open(parallelism, kind, self.grouping.key_hash)
         self.compare_everything()
 
     @rule()

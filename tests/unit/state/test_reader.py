@@ -27,7 +27,7 @@ from kafka_eos.schemas import AvroCodec, Counted, KeyCodec, MsgpackCodec, StrCod
 from kafka_eos.state import savepoints as making
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import key_group, key_group_range
+from kafka_eos.state.keygroups import GROUPING, key_group_range
 from kafka_eos.state.reader import SavepointBuilder, Snapshot
 
 JOB = "orders"
@@ -79,7 +79,7 @@ class Job:
             state = backend.value(descriptor)
             for place, value in content.items():
                 key = place[0] if descriptor.entry or descriptor.namespace else place
-                if key_group(descriptor.key.encode(key)) in groups:
+                if GROUPING.group(descriptor.key.encode(key)) in groups:
                     state.put(place, value)
         handle = backend.snapshot(Epoch(4))(self.storage)
         backend.close()

@@ -1,0 +1,138 @@
+"""One look at a cluster for many topics: which partitions they have, and where these begin and end.
+
+A request names all topics at once, so that a job with hundreds of sources asks as often as one with a single source.
+Rule: a topic that cannot be answered for now is Retryable by itself; the others have their answers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal, TypeAlias
+
+from kafka_eos.connectors.kafka.client import AdminClient, IsolationLevel, OffsetSpec, TopicPartition, kafka_errors
+from kafka_eos.connectors.kafka.limits import missing_topic
+from kafka_eos.connectors.kafka.rpc import Coordinators, TopicFacts
+from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
+
+Start: TypeAlias = "Literal['earliest', 'latest'] | datetime"
+"""A rule that gives every partition an offset; a datetime that of the first record at or after it."""
+
+_ADMIN_TIMEOUT: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which offset of each partition: by ``start``, among the records that a reader of that isolation sees."""
+
+    start: Start
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+
+
+END: Final = Rule("latest")
+LOG_START: Final = Rule("earliest")
+LOG_END: Final = Rule("latest", IsolationLevel.READ_UNCOMMITTED)
+
+
+class Survey:
+    """What a cluster says of some topics at this moment."""
+
+    def __init__(self, where: Cluster, topics: Collection[str], admin: Callable[[], AdminClient]) -> None:
+        """Raises Retryable if the cluster cannot be reached."""
+        self._bootstrap, self._admin = where.bootstrap, admin
+        self._found: dict[tuple[str, Rule], dict[int, int] | Retryable] = {}
+        with Coordinators(where) as rpc:
+            self._topics = rpc.topics(topics)
+
+    @property
+    def in_trouble(self) -> bool:
+        """Is there an offset that nobody could tell?"""
+        return any(isinstance(answer, Retryable) for answer in self._found.values())
+
+    def facts(self, topic: str) -> TopicFacts:
+        """Raises ConfigError if there is no such topic, Retryable while a partition of it has no leader."""
+        facts = self._topics[topic]
+        if facts is None:
+            raise ConfigError(missing_topic(topic, self._bootstrap))
+        if facts.leaderless:
+            partitions = ", ".join(map(str, facts.leaderless))
+            raise Retryable(f"topic {topic} has no leader now for partition {partitions}: is a broker down?")
+        return facts
+
+    def look(self, wanted: Iterable[tuple[str, Rule]]) -> None:
+        """Ask for these offsets, with one request for all topics of a rule. Topics without a leader are left out."""
+        topics: dict[Rule, dict[str, TopicFacts]] = {}
+        for topic, rule in wanted:
+            facts = self._topics[topic]
+            if facts is not None and not facts.leaderless:
+                topics.setdefault(rule, {})[topic] = facts
+        for rule, asked in topics.items():
+            for topic, answer in _offsets(self._admin, rule, asked).items():
+                self._found[topic, rule] = answer
+
+    def offsets(self, topic: str, rule: Rule) -> dict[int, int]:
+        """By partition. A time after the last record is the end. Raises as ``facts`` does, or Retryable."""
+        self.facts(topic)
+        if (topic, rule) not in self._found:
+            self.look([(topic, rule)])
+        found = self._found[topic, rule]
+        if isinstance(found, Retryable):
+            raise found
+        ends = Rule("latest", rule.isolation)
+        return known_offsets(topic, found, rule.start, lambda: self.offsets(topic, ends))
+
+
+def _offsets(
+    admin: Callable[[], AdminClient], rule: Rule, topics: Mapping[str, TopicFacts]
+) -> dict[str, dict[int, int] | Retryable]:
+    """What the brokers say of every partition, -1 where there is none; or for a topic why nobody can tell."""
+    spec = _spec(rule.start)
+    wanted = {TopicPartition(t, p): spec for t, facts in topics.items() for p in range(facts.partitions)}
+    found: dict[str, dict[int, int] | Retryable] = {topic: {} for topic in topics}
+    deadline = time.monotonic() + _ADMIN_TIMEOUT
+    try:
+        with kafka_errors("offsets"):
+            asked = admin().list_offsets(wanted, isolation_level=rule.isolation) if wanted else {}
+    except (Retryable, RestartFromCheckpoint) as error:
+        return dict.fromkeys(topics, _unknown(", ".join(topics), error))
+    for at, future in asked.items():
+        known = found[at.topic]
+        try:
+            with kafka_errors(f"partition {at.partition}"):
+                offset = future.result(max(0.0, deadline - time.monotonic())).offset
+        except (Retryable, RestartFromCheckpoint, TimeoutError) as error:
+            found[at.topic] = _unknown(at.topic, error)
+        else:
+            if not isinstance(known, Retryable):
+                known[at.partition] = offset
+    return found
+
+
+def _unknown(topics: str, error: Exception) -> Retryable:
+    return Retryable(f"the offsets of {topics} could not be read: {error}")
+
+
+def known_offsets(
+    topic: str, found: Mapping[int, int], at: Start, ends: Callable[[], Mapping[int, int]]
+) -> dict[int, int]:
+    """Offsets by partition from a broker's answers at a start rule; ``ends`` is asked for those after the last record.
+
+    Raises Retryable if the broker names no offset of a beginning or an end: the end taken for the beginning would pass
+    over all that is between them.
+    """
+    unknown = sorted(partition for partition, offset in found.items() if offset < 0)
+    if unknown and not isinstance(at, datetime):
+        raise Retryable(f"the {at} offsets of {topic} are not known now, in partitions {unknown}")
+    last = ends() if unknown else {}
+    return {partition: last[partition] if partition in unknown else offset for partition, offset in found.items()}
+
+
+def _spec(at: Start) -> OffsetSpec:
+    spec: Any = OffsetSpec
+    found: OffsetSpec = (
+        spec.for_timestamp(int(at.timestamp() * 1000)) if isinstance(at, datetime) else getattr(spec, at)()
+    )
+    return found

@@ -1,0 +1,102 @@
+"""Sources are asked together where one request can, and one that has no answer holds up nobody else's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kafka_eos.coordinator.patience import Interrupted, Patience
+from kafka_eos.coordinator.sources import Sources, until_all_answer
+from kafka_eos.errors import Retryable
+from kafka_eos.ids import SplitId, Term
+from kafka_eos.interfaces import Answer, JobContext, Positions
+from kafka_eos.testing import ListSource
+
+CTX = JobContext("j", Term(1), {})
+
+
+class Shared(ListSource):
+    """Of a server that answers for all its sources, and of some of them only after a while."""
+
+    asked: list[list[str]]
+
+    def __init__(self, name: str, server: str, away: int = 0) -> None:
+        super().__init__([1, 2], name=name)
+        self.server, self.away = server, away
+
+    def scope(self, ctx: JobContext) -> str:
+        return self.server
+
+    def discover_all(self, ctx: JobContext, asked: Sequence[tuple[Any, Positions | None]]) -> Sequence[Answer]:
+        Shared.asked.append([source.name for source, _ in asked])
+        return [source.told(source.discover(ctx, known)) for source, known in asked]
+
+    def ends_all(self, ctx: JobContext, asked: Sequence[Any]) -> Sequence[Answer]:
+        Shared.asked.append([source.name for source in asked])
+        return [source.told(source.ends(ctx)) for source in asked]
+
+    def told(self, answer: Positions) -> Answer:
+        self.away -= 1
+        return Retryable(f"{self.name} has no leader") if self.away >= 0 else answer
+
+
+@pytest.fixture(autouse=True)
+def _nothing_asked() -> None:
+    Shared.asked = []
+
+
+def test_sources_of_one_scope_are_asked_together() -> None:
+    sources = {"a": Shared("a", "x"), "b": ListSource([3], name="b"), "c": Shared("c", "x"), "d": Shared("d", "y")}
+
+    found = Sources(sources).discover(CTX, dict.fromkeys(sources))
+
+    assert Shared.asked == [["a", "c"], ["d"]]
+    assert {name: source.discover(CTX, None) for name, source in sources.items()} == found
+    Shared.asked.clear()
+    assert Sources(sources).ends(CTX, ["a", "b", "c"]) == {name: sources[name].ends(CTX) for name in "abc"}
+    assert Shared.asked == [["a", "c"]]
+
+
+def test_who_has_no_answer_is_asked_again_alone_and_the_reason_is_said() -> None:
+    said: list[str] = []
+    sources = Sources({"a": Shared("a", "x"), "b": Shared("b", "x", away=2), "c": Shared("c", "x")})
+    known: dict[str, Positions | None] = {"a": None, "b": None, "c": None}
+
+    found = until_all_answer(
+        Patience(threading.Event(), said.append),
+        "look",
+        list(known),
+        lambda names: sources.discover(CTX, {name: known[name] for name in names}),
+    )
+
+    assert list(found) == ["a", "b", "c"]
+    assert Shared.asked == [["a", "b", "c"], ["b"], ["b"]]
+    assert said == ["look: b: b has no leader; trying again"] * 2
+
+
+def test_waiting_ends_when_it_is_told_to() -> None:
+    stop = threading.Event()
+    stop.set()
+
+    with pytest.raises(Interrupted, match="b has no leader"):
+        until_all_answer(
+            Patience(stop, lambda text: None),
+            "look",
+            ["b"],
+            lambda names: Sources({"b": Shared("b", "x", away=9)}).ends(CTX, names),
+        )
+
+
+def test_a_server_that_is_away_is_the_trouble_of_its_own_sources() -> None:
+    class Away(Shared):
+        def discover_all(self, ctx: JobContext, asked: Sequence[tuple[Any, Positions | None]]) -> Sequence[Answer]:
+            raise Retryable("away")
+
+    sources = {"a": Away("a", "x"), "b": Away("b", "x"), "c": Shared("c", "x")}
+    found = Sources(sources).discover(CTX, dict.fromkeys(sources))
+
+    assert {name: isinstance(answer, Retryable) for name, answer in found.items()} == {"a": True, "b": True, "c": False}
+    assert SplitId("c/0") in found["c"]  # type: ignore[operator]
