@@ -22,6 +22,7 @@ from kafka_eos.coordinator import Coordinator, Interrupted, Resumed
 from kafka_eos.coordinator.desk import Desk
 from kafka_eos.errors import RestartFromCheckpoint
 from kafka_eos.failpoints import hit
+from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import InFlight, Positions, StateHandle
 from kafka_eos.protocol.checkpoint import Cadence
 from kafka_eos.spark.figures import Figures
@@ -134,8 +135,13 @@ class Driver:
         """Nothing is to come, or has come, after the newest epoch, which has its receipt: it is what was asked for."""
         if self._desk.wants_epoch:
             manifest = self._newest()
-            self._desk.begun(manifest.id)
+            self._take_on(manifest.id)
             self._desk.committed(manifest)
+
+    def _take_on(self, epoch: EpochId) -> None:
+        """Whoever waits is served by this epoch. Until now a stop may be withdrawn."""
+        self._asked_to_stop |= self._desk.wants_stop
+        self._desk.begun(epoch)
 
     # ------------------------------------------------------------ one epoch
 
@@ -147,8 +153,7 @@ class Driver:
 
     def _begin(self, ends: Mapping[str, Positions]) -> None:
         epoch = self._coordinator.next_epoch()
-        self._asked_to_stop |= self._desk.wants_stop  # until now it may be withdrawn
-        self._desk.begun(epoch)
+        self._take_on(epoch)
         spec = msgspec.structs.replace(
             self._template,
             epoch=epoch.epoch.n,
