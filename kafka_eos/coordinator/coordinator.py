@@ -334,6 +334,8 @@ class Coordinator:
 
     def _rebase(self, base: EpochId | None, reason: str) -> None:
         terms.write_base(self._storage, self._plan.name, self.term, base, reason)
+        if self._refusals is not None:
+            self._refusals.goes_on_from(base)
         hit("recovery.based")
 
     def abort_left_over(self) -> None:
@@ -412,8 +414,8 @@ class Coordinator:
     def decide(self, epoch: EpochId, acked: Acked) -> Manifest:
         """Publish the manifest: after this the epoch has happened.
 
-        Raises Fenced if a newer term is there, or if another life of the job's name took over; TooManyDeadLetters if
-        the epoch must not happen.
+        Raises Fenced if a newer term is there; TooManyDeadLetters if the epoch must not happen. Asks no sink: engines
+        call it on their main thread.
         """
         if self._refusals is not None:
             self._refusals.expect_few(acked.tally)
@@ -435,8 +437,6 @@ class Coordinator:
         terms.check(self._storage, self.term)
         if self._refusals is not None:
             self._refusals.decided(epoch, acked.tally)
-        if manifest.committables:
-            self._lives.hold(self._context)
         return manifest
 
     def finish(self, manifest: Manifest, *, sweep: bool = True) -> None:
@@ -444,8 +444,11 @@ class Coordinator:
 
         Without ``sweep`` nothing is dropped: files of an epoch that is on its way are named by no manifest yet.
 
-        Raises RestartFromCheckpoint if it cannot be committed as it is: recovery then decides what becomes of it.
+        Raises Fenced if another life of the job's name took over; RestartFromCheckpoint if the epoch cannot be
+        committed as it is: recovery then decides what becomes of it.
         """
+        if manifest.committables:
+            self._lives.hold(self._context)
         probes = self._finisher.probe(manifest.committables)
         match authorize(manifest.id, probes, COMMIT_MARGIN):
             case Commit() as decision:

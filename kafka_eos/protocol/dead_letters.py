@@ -7,8 +7,9 @@ nothing of it is lost and nothing of it is sent aside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from kafka_eos.records import Refusal, Tally
 
@@ -41,23 +42,58 @@ class Excess:
 
 
 @dataclass(frozen=True, slots=True)
+class Count:
+    """Records of one source that were read, and dead letters by operator."""
+
+    read: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+    def plus(self, other: Count) -> Count:
+        return Count(self.read + other.read, self.refused + other.refused)
+
+    def minus(self, other: Count) -> Count:
+        return Count(self.read - other.read, self.refused - other.refused)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The newest epochs of one source, oldest first, as many as have enough records together; and their sum."""
+
+    epochs: tuple[Count, ...] = ()
+    """Each but the first has read something, so there are never more of them than records that are enough."""
+    sum: Count = field(default_factory=Count)
+
+    def after(self, epoch: Count, enough: int) -> Window:
+        """With one more epoch, without those that are not needed any longer."""
+        if epoch.read or not self.epochs:
+            epochs = (*self.epochs, epoch)
+        else:  # records that were read before: they are no epoch of their own, so that what is kept has a bound
+            epochs = (*self.epochs[:-1], self.epochs[-1].plus(epoch))
+        total, gone = self.sum.plus(epoch), 0
+        while total.read - epochs[gone].read >= enough:
+            total, gone = total.minus(epochs[gone]), gone + 1
+        return Window(epochs[gone:], total)
+
+
+@dataclass(frozen=True, slots=True)
 class Books:
     """What the decided epochs of one run have counted."""
 
     total: Tally = field(default_factory=Tally)
-    newest: tuple[Tally, ...] = ()
-    """Of single epochs, oldest first: as many as the window of a share needs."""
+    newest: Mapping[str, Window] = field(default_factory=dict)
+    """By source, if the limit is a share."""
 
     def after(self, epoch: Tally, limit: Limit) -> Books:
         """With one more decided epoch."""
-        total, newest = self.total.plus(epoch), (*self.newest, epoch)
-        while len(newest) > 1 and all(_read(newest[1:], source) >= limit.window for source in total.read):
-            newest = newest[1:]
-        return Books(total, newest)
+        newest = dict(self.newest)
+        if limit.share is not None:
+            for source, count in _counts(epoch):
+                newest[source] = newest.get(source, Window()).after(count, limit.window)
+        return Books(self.total.plus(epoch), newest)
 
     def excess(self, epoch: Tally, limit: Limit) -> Excess | None:
         """The source of which there are too many, if ``epoch`` is decided as well."""
-        seen = replace(self, total=self.total.plus(epoch), newest=(*self.newest, epoch))
+        seen = self.after(epoch, limit)
         return next((found for source in sorted(epoch.refused) if (found := seen._excess(source, limit))), None)
 
     def _excess(self, source: str, limit: Limit) -> Excess | None:
@@ -67,24 +103,19 @@ class Books:
             return Excess(source, sum(by.values()), self.total.read.get(source, 0), by, first)
         if limit.share is None:
             return None
-        window = self._window(source, limit.window)
-        read, letters = window.read.get(source, 0), window.letters(source)
-        if read >= limit.window and letters > limit.share * read:
-            return Excess(source, letters, read, window.refused[source], first)
+        window = self.newest.get(source, Window()).sum
+        if window.read >= limit.window and window.refused.total() > limit.share * window.read:
+            by = dict(sorted(window.refused.items()))
+            return Excess(source, window.refused.total(), window.read, by, first)
         return None
 
-    def _window(self, source: str, records: int) -> Tally:
-        """The newest epochs that have at least so many records of the source; all, if there are fewer."""
-        window = Tally()
-        for epoch in reversed(self.newest):
-            if window.read.get(source, 0) >= records:
-                break
-            window = window.plus(epoch)
-        return window
 
-
-def _read(epochs: tuple[Tally, ...], source: str) -> int:
-    return sum(epoch.read.get(source, 0) for epoch in epochs)
+def _counts(epoch: Tally) -> Iterator[tuple[str, Count]]:
+    """Of each source of which something was read or refused."""
+    for source in sorted(epoch.read.keys() | epoch.refused.keys()):
+        count = Count(epoch.read.get(source, 0), Counter(epoch.refused.get(source, {})))
+        if count != Count():
+            yield source, count
 
 
 def described(counts: Mapping[str, Mapping[str, int]]) -> str:

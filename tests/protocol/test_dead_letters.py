@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from itertools import chain
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,19 +78,86 @@ def test_none_is_no_limit() -> None:
     assert Books().excess(epoch(10**6, 10**6), Limit.parse("none", 1)) is None
 
 
-epochs = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: (max(pair), min(pair))))
+SOURCES = ("busy", "quiet", "other")
+NOTHING = Tally()
 
 
-@given(epochs, st.integers(1, 100))
-def test_the_books_keep_what_a_window_needs_and_no_more(counts: list[tuple[int, int]], window: int) -> None:
+single = st.builds(epoch, st.integers(0, 30), st.integers(0, 30), st.sampled_from(SOURCES))
+runs = st.one_of(
+    single.map(lambda tally: [tally]),
+    st.builds(lambda many: [NOTHING] * many, st.integers(1, 50)),
+    st.builds(lambda many: [epoch(0, 1, "quiet")] * many, st.integers(1, 50)),
+    st.builds(lambda many, read: [epoch(read, 1, "busy")] * many, st.integers(1, 50), st.integers(1, 30)),
+    st.lists(single, min_size=2, max_size=3).map(lambda tallies: [functools.reduce(Tally.plus, tallies)]),
+)
+histories = st.lists(runs, max_size=12).map(lambda parts: list(chain.from_iterable(parts)))
+
+
+def newest_records(history: list[Tally], source: str, enough: int) -> tuple[int, int]:
+    """Read and refused of the newest epochs that have enough records together; recounted from all."""
+    read = letters = 0
+    for tally in reversed(history):
+        if read >= enough:
+            break
+        read, letters = read + tally.read.get(source, 0), letters + tally.letters(source)
+    return read, letters
+
+
+@given(histories, single, st.integers(1, 100), st.sampled_from([0.0, 0.3, 1.0]))
+def test_the_books_say_what_a_recount_of_all_epochs_says(
+    history: list[Tally], last: Tally, window: int, share: float
+) -> None:
+    limit = Limit(share=share, window=window)
+    books = functools.reduce(lambda books, tally: books.after(tally, limit), history, Books())
+
+    (source,) = last.read
+    read, letters = newest_records([*history, last], source, window)
+    found = books.excess(last, limit)
+    if source in last.refused and read >= window and letters > share * read:
+        assert found is not None
+        assert (found.source, found.read, found.refused, sum(found.by.values())) == (source, read, letters, letters)
+    else:
+        assert found is None
+    assert all(books.total.letters(name) == sum(tally.letters(name) for tally in history) for name in SOURCES)
+
+
+@given(histories, st.integers(1, 100))
+def test_the_books_keep_what_a_window_needs_and_no_more(history: list[Tally], window: int) -> None:
     limit, books = Limit(share=1.0, window=window), Books()
-    for read, refused in counts:
-        books = books.after(epoch(read, refused), limit)
+    for tally in history:
+        books = books.after(tally, limit)
+        assert all(len(kept.epochs) <= window for kept in books.newest.values())
 
-    kept = [tally.read.get("in", 0) for tally in books.newest]
-    assert sum(kept) >= min(window, sum(read for read, _ in counts))
-    assert len(kept) <= 1 or sum(kept[1:]) < window
-    assert books.total.letters("in") == sum(refused for _, refused in counts)
+    for source, kept in books.newest.items():
+        reads = [count.read for count in kept.epochs]
+        assert kept.sum.read == sum(reads) >= min(window, sum(tally.read.get(source, 0) for tally in history))
+        assert sum(reads[1:]) < window
+        assert kept.sum.refused.total() == sum(count.refused.total() for count in kept.epochs)
+
+
+@pytest.mark.parametrize("limit", ["50%", "10", "none"])
+def test_a_quiet_weekend_leaves_nothing_behind(limit: str) -> None:
+    """One source was read once and then never again, another one is idle for long and then busy."""
+    parsed = Limit.parse(limit, 1000)
+    books = Books().after(epoch(1, 0, "quiet"), parsed).after(epoch(1, 0, "busy"), parsed)
+    for _ in range(5000):
+        books = books.after(NOTHING, parsed)
+    for _ in range(100):
+        books = books.after(epoch(1000, 1, "busy"), parsed)
+
+    kept = {source: len(window.epochs) for source, window in books.newest.items()}
+    assert kept == ({"busy": 1, "quiet": 1} if parsed.share is not None else {})
+
+
+def test_letters_of_records_that_were_read_before_are_counted_with_them() -> None:
+    limit = Limit.parse("50%", 100)
+    books = decided(limit, epoch(100, 10), epoch(0, 20), epoch(0, 20))
+
+    found = books.excess(epoch(0, 1), limit)
+
+    assert found is not None
+    assert (found.read, found.refused) == (100, 51)
+    assert decided(limit, epoch(100, 10), epoch(0, 40), epoch(100, 50)).excess(epoch(10, 1), limit) is None
 
 
 def test_counts_of_two_moments_tell_what_came_between() -> None:

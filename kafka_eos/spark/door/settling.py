@@ -4,7 +4,7 @@ The same steps while the query runs and when a driver starts again, so there is 
 
 Rule: a promise is committed only if ``commits/<batch>`` exists and can be no other driver's (``protocol.batches``), or
 if some of the promise is committed already, which proves both. A transaction that no promise names which may be
-decided is aborted, never left to its timeout.
+decided is aborted, never left to its timeout; those of a later term are left to the driver that has it.
 """
 
 from __future__ import annotations
@@ -122,10 +122,16 @@ class Settling:
         return self.patience.until_answered("read Spark's commits", self.decisions.newest)
 
     def abort_others(self, kept: Collection[str] = ()) -> None:
-        """Abort every open transaction of the query that is not ``kept``: task attempts that Spark gave up."""
+        """Abort every open transaction of the query that is not ``kept``: task attempts that Spark gave up.
+
+        Not those of later terms: since the last look at the terms another driver may have taken over, and its Spark
+        may have decided them.
+        """
+        own = self.ctx.term
 
         def abort() -> None:
-            strays = [staged.name for staged in self.committer.staged(self.ctx) if staged.name not in kept]
+            found = self.committer.staged(self.ctx)
+            strays = [staged.name for staged in found if staged.term <= own and staged.name not in kept]
             self.committer.abort(strays)
             if strays:
                 log.info("aborted %s: task attempts that Spark did not accept", ", ".join(strays))

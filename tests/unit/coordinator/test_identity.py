@@ -24,7 +24,7 @@ from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fenced
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import Committable, JobContext, TaskContext
+from kafka_eos.interfaces import Committable, JobContext, LifeState, TaskContext
 from kafka_eos.records import Batch
 from kafka_eos.state import savepoints
 from kafka_eos.testing import ListSource, MemorySink
@@ -201,7 +201,7 @@ def test_who_takes_over_ends_what_is_open_and_the_other_commits_no_more(on: Made
 
     assert sink.prepared == []
     with pytest.raises(Fenced):
-        decided(first, sink, 3)
+        first.finish(decided(first, sink, 3))
     with pytest.raises(Fenced, match="took over"):
         on("a").recover()
     assert sink.committed == []
@@ -261,5 +261,30 @@ def test_an_epoch_that_is_decided_when_another_life_takes_over_is_not_committed(
     committables = prepared(sink, first.recognise(), 1)
     on("b", take_over=True).recover()
 
+    manifest = first.decide(epoch, Acked({"numbers": {}}, (), committables))
     with pytest.raises(Fenced, match="took over"):
-        first.decide(epoch, Acked({"numbers": {}}, (), committables))
+        first.finish(manifest)
+    assert sink.committed == []
+
+
+def test_only_who_commits_asks_the_sinks_for_the_mark(
+    on: Made, sink: MemorySink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decision is on the main thread of an engine, which must hear signals and workers while brokers are away."""
+    first = on("a")
+    first.recover()
+    asked: list[list[int]] = []
+    hold = sink.hold
+
+    def noted(job: str, identity: JobIdentity | None) -> LifeState:
+        asked.append(list(sink.committed))
+        return hold(job, identity)
+
+    monkeypatch.setattr(sink, "hold", noted)
+    manifest = decided(first, sink, 1)
+    assert asked == []
+
+    first.finish(manifest)
+
+    assert asked == [[]], "once, and before the commit"
+    assert sink.committed == [1]
