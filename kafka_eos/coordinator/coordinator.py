@@ -352,6 +352,8 @@ class Coordinator:
 
     def _rebase(self, base: EpochId | None, reason: str) -> None:
         terms.write_base(self._storage, self._plan.name, self.term, base, reason)
+        if self._refusals is not None:
+            self._refusals.goes_on_from(base)
         hit("recovery.based")
 
     def abort_left_over(self) -> None:

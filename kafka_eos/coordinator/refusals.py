@@ -1,6 +1,7 @@
 """The dead letters of one run, over all its attempts: shown, and kept within the job's limit.
 
-Rule: an epoch counts when it is decided. What a failed attempt had refused is refused again, or is not, by the next.
+Rule: an epoch counts when it is decided, and no longer once it is undone. What was refused in an epoch that does not
+count is refused again, or is not, when its input is read again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ class Refusals:
     def __init__(self, limit: str, window: int, observe: Callable[..., None]) -> None:
         self._said, self._limit, self._observe = limit, Limit.parse(limit, window), observe
         self._books = Books()
+        self._newest: tuple[EpochId, Books] | None = None
+        """The epoch that was decided last, and the books before it: only this one may be undone."""
 
     def expect_few(self, epoch: Tally) -> None:
         """TooManyDeadLetters if the epoch must not be decided."""
@@ -28,10 +31,21 @@ class Refusals:
 
     def decided(self, epoch: EpochId, tally: Tally) -> None:
         """The epoch is decided."""
-        self._books = self._books.after(tally, self._limit)
+        self._newest, self._books = (epoch, self._books), self._books.after(tally, self._limit)
         if any(tally.refused.values()):
-            total = self._books.total.refused
-            self._observe("dead-letters", epoch=epoch.epoch.n, counts=tally.refused, total=total)
+            self._tell(epoch, tally)
+
+    def goes_on_from(self, base: EpochId | None) -> None:
+        """The job goes on from this epoch: if another one was decided last, that is undone."""
+        if self._newest is None or self._newest[0] == base:
+            return
+        (undone, before), after = self._newest, self._books
+        self._newest, self._books = None, before
+        if before.total.refused != after.total.refused:
+            self._tell(undone, Tally())
+
+    def _tell(self, epoch: EpochId, tally: Tally) -> None:
+        self._observe("dead-letters", epoch=epoch.epoch.n, counts=tally.refused, total=self._books.total.refused)
 
 
 def _sentence(excess: Excess, limit: str, *, share: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,11 +19,12 @@ from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.handover import Acked
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.patience import Patience
+from kafka_eos.coordinator.refusals import Refusals
 from kafka_eos.coordinator.stored import StoredState
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, InputLost
+from kafka_eos.errors import ConfigError, CorruptCheckpoint, InputLost, TooManyDeadLetters
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Committable, FileRef, JobContext, Positions, StateHandle, TaskContext
-from kafka_eos.records import Batch
+from kafka_eos.records import Batch, Refusal, Tally
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.sources import ListOrigin
 
@@ -63,13 +65,14 @@ class World:
         self.source: ListSource = ListSource([1, 2, 3])
         self.storage = Watched(self.root)
 
-    def coordinator(self) -> Coordinator:
+    def coordinator(self, refusals: Refusals | None = None) -> Coordinator:
         pipeline = Pipeline(JOB)
         keyed = pipeline.source(self.source, name="numbers").key_by(str)
         keyed.fold(init=int, step=lambda acc, n: acc + n, name="total").sink(self.sink, name="sums")
         patience = Patience(threading.Event(), self.said.append)
         self.storage = Watched(self.root)
-        return Coordinator(pipeline.plan(), self.storage, History(self.storage, self.said.append), patience, {}, 3)
+        diary = History(self.storage, self.said.append)
+        return Coordinator(pipeline.plan(), self.storage, diary, patience, {}, 3, refusals=refusals)
 
     def state(self, *contents: str) -> tuple[StateHandle, ...]:
         files = []
@@ -79,10 +82,13 @@ class World:
             files.append(LocalStorage(self.root).upload(path, path.name))
         return (StateHandle("total", "memory", (0, 127), tuple(files), ()),)
 
-    def decided(self, coordinator: Coordinator, value: str, *contents: str) -> Manifest:
+    def decided(self, coordinator: Coordinator, value: str, *contents: str, letters: int = 0) -> Manifest:
         """One more epoch is decided, with this output and this state; nothing of it is committed."""
-        epoch = coordinator.next_epoch()
-        return coordinator.decide(epoch, Acked({"numbers": {}}, self.state(*contents), self.prepared(epoch, value)))
+        epoch, tally = coordinator.next_epoch(), Tally({"numbers": 10})
+        for number in range(letters):
+            tally.refuses("numbers", Refusal(f"numbers/0/{number}", "total", "ValueError: bad"))
+        committables = self.prepared(epoch, value)
+        return coordinator.decide(epoch, Acked({"numbers": {}}, self.state(*contents), committables, tally=tally))
 
     def prepared(self, epoch: EpochId, value: str, subtask: int = 0) -> tuple[Committable, ...]:
         job = identities.context_of(identities.establish(LocalStorage(self.root), JOB), epoch.term, {})
@@ -161,6 +167,34 @@ def test_a_file_that_is_missing_or_of_another_size_revokes_what_is_not_committed
     assert world.sink.committed == ["one"]
     assert resumed.base.epoch.n == 1
     assert "revoked" in [event["event"] for event in history.read(world.storage)]
+
+
+@pytest.mark.parametrize("revoked", [True, False])
+def test_dead_letters_of_an_epoch_that_was_undone_do_not_count(world: World, revoked: bool) -> None:
+    """Its input is read again, and refused again: the limit is one for both, and so is what is said of the run."""
+    told: list[Any] = []
+    refusals = Refusals("5", 1000, lambda event, **facts: told.append(facts))
+    first = world.coordinator(refusals)
+    first.recover()
+    first.finish(world.decided(first, "one", "a", letters=1))
+    decided = world.decided(first, "two", "c", letters=3)
+    if revoked:
+        world.stored(decided).unlink()
+
+    second = world.coordinator(refusals)
+    second.recover()
+    totals = [facts["total"]["numbers"]["total"] for facts in told]
+    if revoked:
+        second.finish(world.decided(second, "two", "c", letters=3))
+        assert totals == [1, 4, 1]
+        assert told[2]["counts"] == {}
+        third = world.coordinator(refusals)
+        third.recover()
+    else:
+        assert totals == [1, 4]
+        third = second
+    with pytest.raises(TooManyDeadLetters, match="6 of "):
+        world.decided(third, "three", "e", letters=2)
 
 
 def test_a_missing_file_does_not_keep_the_rest_of_a_half_committed_epoch_from_its_commit(world: World) -> None:
