@@ -386,7 +386,10 @@ class HoldsLife(TellsLives, Protocol):
         """
 
     def succeed(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
-        """Take the mark of another life away, *then* undo and fence all that it has open. Returns names."""
+        """Take the mark of a life away, *then* undo and fence all that it has open. Returns names.
+
+        Of another life, or of this one if its start is refused before it has decided anything.
+        """
 
 
 class Sink(Protocol[T]):

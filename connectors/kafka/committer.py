@@ -95,7 +95,7 @@ class KafkaCommitter:
             self._refuse(permit, ours, facts)
         if ours.end_txn_version < 5 and ours.term != self._ctx.term.n:
             # v4 keeps the epoch: a zombie could open a new transaction under it, and a repeated commit would
-            # then commit that one half-written.
+            # then commit that one half-written. Engines build committers before they take a term: they always fence.
             self._fence(ours.transactional_id)
         return outcome
 

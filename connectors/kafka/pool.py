@@ -4,7 +4,11 @@
 broker), so threads do it ahead of need; how far ahead follows from how often it came too late. A slot is the last
 part of a transactional id; it is used again only when the epoch that used it is finished for good.
 
+librdkafka keeps its statistics, about 100 KB a second and without bound, until somebody polls. So a thread polls the
+producers that nobody uses: those that are ready, and those that have prepared.
+
 Rule: a prepared producer is dropped, never closed: ``close`` would abort its transaction.
+Rule: a producer with rows under way is polled by its writer only, who must not miss a failed delivery.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import json
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -38,6 +43,8 @@ MAX_SLOTS: Final = 64
 _INIT_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 0.5
 """Pause before a producer that did not come up is started anew."""
+_LISTEN_SECONDS: Final = 1.0
+"""Pause between two polls of the producers that nobody uses."""
 _STATISTICS_MS = 100
 """Often, because the identity of a producer that starts is in them."""
 _SELDOM = 10
@@ -143,7 +150,8 @@ class WarmPool:
         """``patience``: seconds after which a producer that has not come up is started anew; ``most``: slots."""
         self._most = most
         self._name, self._new_slot, self._config, self._patience = name, slots, config, patience
-        self._ready: queue.SimpleQueue[Warm | KafkaEosError] = queue.SimpleQueue()
+        self._ready: queue.Queue[Warm | KafkaEosError] = queue.Queue()
+        self._resting: weakref.WeakSet[Warm] = weakref.WeakSet()
         self._orders: queue.SimpleQueue[int | Warm | None] = queue.SimpleQueue()
         self._free: list[int] = []
         self._slots, self._spares = 0, SPARE
@@ -151,6 +159,7 @@ class WarmPool:
         self._trouble = ""
         for _ in range(WARMERS):
             threading.Thread(target=self._warm_up, name="kafka-warm-up", daemon=True).start()
+        threading.Thread(target=self._listen, name="kafka-listen", daemon=True).start()
         for _ in range(SPARE + 1):
             self._order()
 
@@ -170,6 +179,11 @@ class WarmPool:
         self._order()
         return found
 
+    def rest(self, used: Warm) -> None:
+        """The transaction of ``used`` is prepared: nobody polls it any more. May be called from any thread."""
+        with self._ready.mutex:
+            self._resting.add(used)
+
     def release(self, used: Warm) -> None:
         """The transaction of ``used`` is finished for good: its slot may serve again."""
         self.retire(used)
@@ -188,6 +202,18 @@ class WarmPool:
         self._closed.set()
         for _ in range(WARMERS):
             self._orders.put(None)
+
+    def _listen(self) -> None:
+        while not self._closed.wait(_LISTEN_SECONDS):
+            self._poll_unused()
+
+    def _poll_unused(self) -> None:
+        """Under the lock of the queue, so nobody takes a producer meanwhile."""
+        with self._ready.mutex:
+            unused = [*self._ready.queue, *self._resting]  # outlives the lock: the last reference takes time to go
+            for found in unused:
+                if isinstance(found, Warm):
+                    found.producer.poll(0)
 
     def _order(self) -> None:
         if self._free:

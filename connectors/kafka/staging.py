@@ -187,7 +187,12 @@ class Stage:
             return _nothing
         staged.epoch = epoch
         self._prepared.append(staged)
-        return lambda: (staged.prepare(self._coordinators, self._group(staged.warm.slot)),)
+        return lambda: self._prepare(staged)
+
+    def _prepare(self, staged: EpochOutput) -> Sequence[Committable]:
+        committable = staged.prepare(self._coordinators, self._group(staged.warm.slot))
+        self._pool.rest(staged.warm)
+        return (committable,)
 
     def committed(self, epoch: EpochId) -> None:
         """Transactions up to ``epoch`` are finished for good: their producers go, their slots serve again."""

@@ -38,7 +38,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Identity(Record, frozen=True, kw_only=True):
-    """Which life of its name the job of this directory is; created once, at its first start."""
+    """Which life of its name the job of this directory is; made at its first start that is not refused."""
 
     FORMAT: ClassVar[str] = "identity"
 

@@ -9,7 +9,8 @@ opens one manifest for that and reads no state file, so its time does not grow w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from kafka_eos.coordinator.sources import Sources, until_all_answer
 from kafka_eos.coordinator.stored import StoredState
 from kafka_eos.errors import (
     CommittableLost,
+    ConfigError,
     CorruptCheckpoint,
     Fenced,
     KafkaEosError,
@@ -214,15 +216,31 @@ class Coordinator:
 
     def _enter(self, heir_of: frozenset[JobIdentity | None]) -> None:
         """Raises ConfigError if another life of the job's name may go on."""
-        ended = self._lives.enter(self._context, heir_of, self._take_over)
+        with self._withdrawn_if_refused():
+            ended = self._lives.enter(self._context, heir_of, self._take_over)
         if ended:
             self._history.write("took-over", term=self.term.n, count=len(ended), names=list(ended[:20]))
+
+    @contextmanager
+    def _withdrawn_if_refused(self) -> Iterator[None]:
+        """A start that is refused has decided nothing. Its mark would refuse the others, and theirs this one, for ever.
+
+        A mark that was taken away does not come back: the next start in this directory is another life.
+        """
+        try:
+            yield
+        except (ConfigError, Fenced):
+            self.ensure_owner()  # a newer supervisor of this directory goes on with the same mark
+            if self._lives.withdraw(self._context):
+                identities.forget(self._storage)
+            raise
 
     def _begin_from(self, start: origin.Start) -> Manifest:
         """As ``_begin``, with the positions and the state of a savepoint."""
         savepoint, what = start.savepoint, f"savepoint {start.path}"
         self._drop(what, start.unclaimed(self._plan))
-        self._lives.admitted(self._context, start.heir_of, self._take_over)
+        with self._withdrawn_if_refused():
+            self._lives.admitted(self._context, start.heir_of, self._take_over)
         states, in_flight = start.bring(self._storage, self._plan)
         self._enter(start.heir_of)  # now that nothing is wrong with the savepoint: the life that it is of ends here
         # The sinks may know the savepoint's job: what they have of it must look older than what they get now.

@@ -1,7 +1,8 @@
 """Which life of its name a job is: read from its directory, or made there at its first start.
 
-Rule: the identity is created exclusively and never changes. A directory that is older than identities gets one at its
-next start, with the durable note that output without an identity is its own: nobody else may touch that.
+Rule: the identity is created exclusively, and never changes once something was decided under it. A directory that is
+older than identities gets one at its next start, with the durable note that output without an identity is its own:
+nobody else may touch that.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ def establish(storage: CheckpointStorage, job: str) -> Identity:
     with suppress(FileExistsError):  # another supervisor starts the same job at this moment
         records.publish(storage, _first(storage, job))
     return records.load(storage, Identity, paths.IDENTITY, job)
+
+
+def forget(storage: CheckpointStorage) -> None:
+    """The next start makes another identity. Only while nothing was decided under this one."""
+    storage.delete(paths.IDENTITY)
 
 
 def context(storage: CheckpointStorage, job: str, settings: Mapping[str, Json]) -> JobContext:

@@ -1,7 +1,7 @@
 """The lives of one job's name, as the sinks and sources of the plan tell of them.
 
 I/O around ``protocol.lives``. Rule: a life leaves its mark before it writes, and looks for others before and after;
-of two that begin at the same moment at least one sees the other.
+of two that begin at the same moment at least one sees the other. One that is refused takes its mark away again.
 """
 
 from __future__ import annotations
@@ -55,6 +55,16 @@ class Lives:
         """End another life for good: take its marks away, then undo what it has open. Returns names."""
         if identity == ctx.identity:
             raise Bug(f"life {identity} of job {ctx.job!r} cannot end itself")
+        return self._end(ctx, identity)
+
+    def withdraw(self, ctx: JobContext) -> bool:
+        """End this life, which has decided nothing, so that its mark refuses nobody. False if it has left none."""
+        marked = any(sign.identity == ctx.identity for sign in self.signs(ctx))
+        if marked:
+            self._end(ctx, ctx.identity)
+        return marked
+
+    def _end(self, ctx: JobContext, identity: JobIdentity | None) -> list[str]:
         ended: list[str] = []
         for scope, committer in self._held.items():
             ended += self._patience.until_answered(
@@ -79,7 +89,7 @@ def refusal(job: str, home: str, signs: Sequence[Life]) -> str:
     found = "; ".join(_shown(sign) for sign in signs)
     return (
         f"job {job!r} would begin anew, because nothing was ever decided in {home}, but another life of that name has "
-        f"worked with the same sinks or sources: {found}. Both together would write output twice. If it is the same "
+        f"left signs in the same sinks or sources: {found}. Both together would write output twice. If it is the same "
         f"job, start it with the directory that it had (--checkpoint-dir, setting checkpoint_dir); if it is another "
         "pipeline, give one of them another name; kafka-eos doctor shows what is open. If the other directory is lost "
         "or was deleted on purpose: --take-over (setting take_over) ends what that life has open, keeps what it has "

@@ -188,12 +188,8 @@ class Attempt:
     # ------------------------------------------------------------ time
 
     def _tick(self, now: float) -> None:
-        if self._phase is Phase.PREPARING and (stuck := self._preparation.stuck(now)):
-            raise WorkerDied(
-                f"not ready, and no further than {self._worker_timeout:g} s ago (worker_timeout): {_named(stuck)}"
-                f"{self._preparation.how_far(stuck[0].subtask)}",
-                [worker.pid for worker in stuck],
-            )
+        if self._phase is Phase.PREPARING:
+            self._look_at_restores(now)
         for epoch in self._epochs.expired(now):
             self._late(epoch, now)
         while (hopeless := self._epochs.hopeless()) is not None:
@@ -210,6 +206,15 @@ class Attempt:
             self._looking = True
             known = {source: dict(positions) for source, positions in self._known.items()}
             self._beside(self._looking_thread, lambda: self._discover(known))
+
+    def _look_at_restores(self, now: float) -> None:
+        if stuck := self._preparation.stuck(now):
+            raise WorkerDied(
+                f"not ready, and no further than {self._worker_timeout:g} s ago (worker_timeout): {_named(stuck)}"
+                f"{self._preparation.how_far(stuck[0].subtask)}",
+                [worker.pid for worker in stuck],
+            )
+        self._observe("restoring", **self._preparation.facts)
 
     def _late(self, epoch: EpochId, now: float) -> None:
         """A checkpoint takes too long."""
@@ -374,7 +379,6 @@ class Attempt:
                 return
             case Restoring(restored=restored):
                 self._preparation.restored(subtask, restored, time.monotonic())
-                self._observe("restoring", **self._preparation.facts)
             case Ready():
                 self._is_ready(subtask)
             case Ack():
@@ -401,7 +405,6 @@ class Attempt:
 
     def _is_ready(self, subtask: int) -> None:
         self._preparation.ready(subtask)
-        self._observe("restoring", **self._preparation.facts)
         if self._preparation.done:
             self._tell_all(Begin(session=self._session))
             base, pids = self._resumed.base.epoch.n, [worker.pid for worker in self._workers]

@@ -93,6 +93,9 @@ def begins(shared: Shared, me: JobIdentity, take_over: bool) -> Steps:
             case Proceed(succeeds=others):
                 pass
             case _:
+                yield
+                if me in shared.marks:
+                    shared.marks[me] = LifeState.OVER
                 raise Stopped
         yield
         if not look:
@@ -170,6 +173,16 @@ def test_of_two_that_begin_at_the_same_moment_one_at_most_does() -> None:
 
     assert all(len(each) <= 1 for each in begun)
     assert [A] in begun and [B] in begun
+
+
+def test_two_that_refuse_each_other_leave_nothing_that_refuses_the_next() -> None:
+    def both(shared: Shared) -> tuple[Steps, Steps]:
+        return begins(shared, A, False), begins(shared, B, False)
+
+    refused = [world.signs() for world in schedules(both, Shared) if not world.begun]
+
+    assert refused
+    assert all(admit(JobIdentity("c" * 12), signs, frozenset(), False) == Proceed() for signs in refused)
 
 
 def _fences_first(shared: Shared) -> Steps:

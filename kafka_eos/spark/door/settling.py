@@ -150,8 +150,9 @@ class Settling:
             "Part of the batch may be visible already, so it cannot be replayed: compare the output with the input of "
             f"batch {promise.batch} before going on."
             if visible
-            else f"Nothing of the batch is visible. To have Spark replay it, delete {self.checkpoint}/commits/"
-            f"{promise.batch} and start the query again; raise transaction_timeout so that it covers an outage."
+            else "Nothing of the batch is visible. To have Spark replay it, "
+            f"{forget(self.checkpoint, promise.batch)}, and start the query again; raise transaction_timeout so that "
+            "it covers an outage."
         )
         return (
             f"batch {promise.batch} is decided by Spark, but its output in {promise.scope} cannot be committed: "
@@ -239,8 +240,8 @@ def unclear(checkpoint: str, promises: Collection[Promise], *, visible: bool) ->
     advice = (
         "Parts of more than one are visible: compare the output with the input of the batch before going on."
         if visible
-        else f"Nothing of the batch is visible. Make sure that no other driver of this query runs, delete {checkpoint}/"
-        f"commits/{batch}, and start the query again: Spark replays the batch."
+        else f"Nothing of the batch is visible. Make sure that no other driver of this query runs, "
+        f"{forget(checkpoint, batch)}, and start the query again: Spark replays the batch."
     )
     return Fatal(
         f"Spark decided batch {batch}, for which the drivers of terms {held} had each prepared an attempt, and nobody "
@@ -248,12 +249,18 @@ def unclear(checkpoint: str, promises: Collection[Promise], *, visible: bool) ->
     )
 
 
+def forget(checkpoint: str, batch: int) -> str:
+    """What a person does to have Spark replay a decided batch. Spark may have planned the next one, and go on there."""
+    return f"delete {checkpoint}/commits/{batch} and, if it is there, {checkpoint}/offsets/{batch + 1}"
+
+
 def replaced(batch: int, checkpoint: str) -> Fenced:
     """Spark begins ``batch``, and another driver has decided it, or decided the one before it unseen."""
     return Fenced(
         f"Spark begins batch {batch}, but another driver has decided it, or decided the batch before it while this one "
         f"took over: two drivers run the query of {checkpoint}. Nothing was written. Start one of them again: it "
-        "finishes what was decided."
+        f"finishes what was decided. (If you deleted commits/{batch - 1} to have that batch replayed, delete "
+        f"offsets/{batch} too.)"
     )
 
 

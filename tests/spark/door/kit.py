@@ -184,8 +184,17 @@ class Totals:
 
     def forget(self, batch: int) -> None:
         """Delete Spark's decision."""
-        (self.commits / str(batch)).unlink()
-        (self.commits / f".{batch}.crc").unlink(missing_ok=True)
+        self._delete("commits", batch)
+
+    def replay(self, batch: int) -> None:
+        """What messages say to do about a decided batch whose output is not there."""
+        self.forget(batch)
+        if (self.checkpoint / "offsets" / str(batch + 1)).exists():
+            self._delete("offsets", batch + 1)
+
+    def _delete(self, log: str, batch: int) -> None:
+        (self.checkpoint / log / str(batch)).unlink()
+        (self.checkpoint / log / f".{batch}.crc").unlink(missing_ok=True)
 
     # ------------------------------------------------------------ claims
 

@@ -13,6 +13,7 @@ from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.errors import CommittableLost, Fatal
 from tests.marks import campaign
 from tests.spark.door.kit import Totals, ended
+from tests.waiting import eventually
 
 GAPS = (
     "door.collected",  # all tasks have prepared
@@ -101,16 +102,20 @@ def test_a_task_that_fails_after_it_prepared_leaves_an_orphan_that_is_aborted(ac
 
 
 def test_a_decided_output_that_is_lost_stops_loudly_and_can_be_replayed(totals: Totals, spark: Any) -> None:
-    totals.killed_at("door.decided")
+    """When the driver dies its Spark has planned the next batch: without more it would go on there."""
+    driver = totals.stopped_at("door.decided")
+    eventually((totals.checkpoint / "offsets" / "2").exists, "batch 2 is planned")
+    os.kill(driver.pid, signal.SIGKILL)
+    ended(driver)
     lost = totals.staged()
     with Coordinators(Cluster(totals.bootstrap)) as rpc:
         for name in lost:
             rpc.fence(name, 60_000)
 
-    with pytest.raises(CommittableLost, match=r"delete .*/commits/1 and start"):
+    with pytest.raises(CommittableLost, match=r"delete .*/commits/1 and, .*/offsets/2"):
         totals.run(spark)
 
-    totals.forget(1)
+    totals.replay(1)
     totals.run(spark)
     totals.exact()
 

@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fenced
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import Committable, JobContext, LifeState, TaskContext
+from kafka_eos.interfaces import Committable, JobContext, Life, LifeState, TaskContext
 from kafka_eos.records import Batch
 from kafka_eos.state import savepoints
 from kafka_eos.testing import ListSource, MemorySink
@@ -288,3 +289,53 @@ def test_only_who_commits_asks_the_sinks_for_the_mark(
 
     assert asked == [[]], "once, and before the commit"
     assert sink.committed == [1]
+
+
+# ---------------------------------------------------------------- two that begin at the same moment
+
+
+def test_two_that_refuse_each_other_leave_nothing_that_refuses_the_next(
+    on: Made, sink: MemorySink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both look, both leave their mark, both look again; afterwards either may begin, in its own directory."""
+    together, looks, lives = threading.Barrier(2, timeout=30), threading.local(), sink.lives
+
+    def in_step(job: str) -> list[Life]:
+        looks.count = getattr(looks, "count", 0) + 1
+        if looks.count > 2:
+            return lives(job)
+        together.wait()
+        found = lives(job)
+        together.wait()
+        return found
+
+    with monkeypatch.context() as patched, ThreadPoolExecutor(2) as threads:
+        patched.setattr(sink, "lives", in_step)
+        starts = [threads.submit(on(directory).recover) for directory in ("a", "b")]
+        errors = [start.exception() for start in starts]
+
+    assert [type(error) for error in errors] == [ConfigError, ConfigError]
+    on("b").recover()
+    with pytest.raises(ConfigError, match="another life of that name"):
+        on("a").recover()
+    again = on("b")
+    again.recover()
+    again.finish(decided(again, sink, 1))
+    assert sink.committed == [1]
+
+
+@pytest.mark.parametrize("take_over", [False, True])
+def test_a_start_that_died_before_it_decided_may_be_refused_and_begin_later(
+    on: Made, sink: MemorySink, tmp_path: Path, take_over: bool
+) -> None:
+    """Both have died with their marks left, so that each of them refuses the other."""
+    for directory in ("a", "b"):
+        identity = identities.establish(LocalStorage(tmp_path / directory / "orders"), "orders")
+        sink.hold("orders", identity.id)
+
+    if take_over:
+        on("b", take_over=True).recover()
+    with pytest.raises(ConfigError, match="another life of that name"):
+        on("a").recover()
+    on("b").recover()
+    on("a", take_over=True).recover()

@@ -1,0 +1,60 @@
+"""Warm producers that nobody uses, against a closed port: their statistics come all the same."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from kafka_eos.connectors.kafka import pool as pools
+from kafka_eos.connectors.kafka.pool import Warm, WarmPool
+from tests.waiting import eventually
+
+SECONDS = 20.0
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
+    """How many statistics somebody polled, by what was told of a producer."""
+    counted: Counter[int] = Counter()
+    monkeypatch.setattr(pools._Told, "learn", lambda told, _: counted.update([id(told)]))
+    monkeypatch.setattr(pools, "_LISTEN_SECONDS", 0.05)
+    return counted
+
+
+@pytest.fixture
+def pool(heard: Counter[int], monkeypatch: pytest.MonkeyPatch) -> Iterator[WarmPool]:
+    """Its producers count as ready at once."""
+    monkeypatch.setattr(Warm, "init", lambda _warm, _seconds: None)
+    config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+    with closing(WarmPool("warm.{}".format, itertools.count().__next__, config)) as made:
+        yield made
+
+
+def test_producers_that_wait_are_polled_and_one_in_use_is_not(pool: WarmPool, heard: Counter[int]) -> None:
+    """Statistics that nobody polls pile up without bound; failed deliveries are for the writer alone."""
+    eventually(lambda: len(heard) >= 2, "statistics of the producers that wait", SECONDS)
+
+    used = pool.take(SECONDS)
+    known, before = id(used._told), heard[id(used._told)]
+    others = heard.total() - before
+    eventually(lambda: heard.total() - heard[known] >= others + 10, "more of the others", SECONDS)
+
+    assert heard[known] == before
+
+
+def test_a_producer_that_has_prepared_is_polled_until_it_goes(pool: WarmPool, heard: Counter[int]) -> None:
+    used = pool.take(SECONDS)
+    known, gone = id(used._told), weakref.ref(used)
+    before = heard[known]
+
+    pool.rest(used)
+
+    eventually(lambda: heard[known] > before, "statistics of the producer that rests", SECONDS)
+    pool.release(used)
+    del used
+    eventually(lambda: gone() is None, "the end of the producer", SECONDS)
