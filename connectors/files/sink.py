@@ -8,23 +8,22 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from kafka_eos import failpoints, provenance
-from kafka_eos.attribution import surely_the_records
 from kafka_eos.connectors.files import disk
 from kafka_eos.connectors.files.committer import FileCommitter, mapped
 from kafka_eos.connectors.files.names import Kind, Part, Promise, files_of
-from kafka_eos.connectors.rejecting import BadRows, RejectRow, encoded, policy
-from kafka_eos.errors import Bug, ConfigError, Fenced, RestartFromCheckpoint
+from kafka_eos.connectors.rejecting import BadRows, RejectRow, encoded, policy, tried
+from kafka_eos.errors import ConfigError, Fenced, RestartFromCheckpoint
 from kafka_eos.ids import EpochId, token
 from kafka_eos.interfaces import Codec, Committable, Guarantee, JobContext, Json, PreCommit, TaskContext
 from kafka_eos.records import Batch, Headers, RawRecord
 from kafka_eos.schemas import codec_for
 
+_TORN: Final = "its encoding contains a newline"
 _BINARY: Final = ("avro", "msgpack")
 _NETWORK: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "glusterfs", "fuse")
 
@@ -196,7 +195,7 @@ class FileWriter:
 
     def _data(self, batch: Batch[Any]) -> bytes:
         """One line a value. Raises BadRows for all values that cannot be a line."""
-        lines = _lines(self._encode, self._operator, batch)
+        lines = _lines(self._encode, batch.values)
         if self._envelope:
             texts = provenance.column(batch, self._term, self._epoch)
             lines = [b'{"provenance":"%b","value":%b}' % (t.encode(), v) for t, v in zip(texts, lines, strict=True)]
@@ -204,27 +203,14 @@ class FileWriter:
         return b"\n".join(lines)
 
 
-def _lines(encode: Callable[[Any], bytes], operator: str, batch: Batch[Any]) -> list[bytes]:
-    """The encoded values. Raises BadRows for all of them that cannot be a line."""
-    lines: list[bytes] | None = None
-    with suppress(Exception):  # value by value it is raised again, and reported
-        lines = list(map(encode, batch.values))
-    if lines is None or any(b"\n" in line for line in lines):
-        raise BadRows(_bad(encode, operator, batch))
+def _lines(encode: Callable[[Any], bytes], values: Sequence[Any]) -> list[bytes]:
+    """The encoded values. Raises BadRows for all that cannot be a line, up to one that may be the environment's fault.
+
+    One pass: what failed in passing might work in a second one, and nothing would say why the batch was refused.
+    """
+    lines, errors = tried(encode, values)
+    if errors or any(b"\n" in line for line in lines):
+        those = (index for index in range(len(values)) if index not in errors)
+        torn = {index: ValueError(_TORN) for index, line in zip(those, lines, strict=False) if b"\n" in line}
+        raise BadRows(dict(sorted({**errors, **torn}.items())))
     return lines
-
-
-def _bad(encode: Callable[[Any], bytes], operator: str, batch: Batch[Any]) -> dict[int, Exception]:
-    """Why, for each value that cannot be a line; up to one where it may be the environment's fault."""
-    errors: dict[int, Exception] = {}
-    for index, value in enumerate(batch.values):
-        try:
-            if b"\n" in encode(value):
-                errors[index] = ValueError("its encoding contains a newline")
-        except Exception as error:  # noqa: BLE001 - the policy judges whatever a codec raises
-            errors[index] = error
-            if not surely_the_records(error):
-                break
-    if not errors:
-        raise Bug(f"{operator}: a batch was refused, but each of its values can be a line")
-    return errors

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Literal, Protocol, TypeAlias
 
-from kafka_eos.attribution import surely_the_records
 from kafka_eos.connectors.kafka.records import Record
-from kafka_eos.connectors.rejecting import BadRows
+from kafka_eos.connectors.rejecting import each
 from kafka_eos.interfaces import Codec
 from kafka_eos.records import Batch, Headers, Rejected
 
@@ -39,31 +38,6 @@ class Encoder(Protocol):
 
     def __call__(self, batch: Batch[Any]) -> Columns:
         """Raises BadRows: whoever calls lets the policy decide, and comes back with the other rows."""
-
-
-def each(fn: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
-    """``fn`` of each value; BadRows that names every row on which it raised.
-
-    The loop runs in C; the shared iterator makes it go on after a bad row. The count tells a StopIteration that
-    escaped from ``fn``, which ends ``extend`` silently, from the end. An error that may be the environment's ends the
-    search: the next rows would meet it too, each perhaps after a timeout.
-    """
-    done: list[Any] = []
-    errors: dict[int, Exception] = {}
-    todo = iter(values)
-    while len(done) + len(errors) < len(values):
-        error: Exception = RuntimeError("StopIteration escaped from the function")
-        try:
-            done.extend(map(fn, todo))
-        except Exception as raised:  # noqa: BLE001 - user code and codecs may raise anything; the row is reported
-            error = raised
-        if (bad := len(done) + len(errors)) < len(values):
-            errors[bad] = error
-            if not surely_the_records(error):
-                break
-    if errors:
-        raise BadRows(errors)
-    return done
 
 
 def source_times(batch: Batch[Any]) -> list[int]:

@@ -18,13 +18,22 @@ import pytest
 from pydantic import BaseModel
 
 from kafka_eos.connectors.files import FileSink, disk
-from kafka_eos.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced, PoisonRecord, Retryable
+from kafka_eos.errors import (
+    Bug,
+    CommittableLost,
+    ConfigError,
+    CorruptCheckpoint,
+    EnvironmentFailed,
+    Fenced,
+    PoisonRecord,
+    Retryable,
+)
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import CommitPermit, Committable, Committer, JobContext, Outcome, Standing, TaskContext
 from kafka_eos.protocol.commit import Commit, authorize
 from kafka_eos.provenance import parse
 from kafka_eos.records import Batch
-from kafka_eos.schemas import AvroCodec
+from kafka_eos.schemas import AvroCodec, StrCodec
 from kafka_eos.testing.sources import ListOrigin
 
 POINTS = ("sink.flush.before", "sink.flush.after", "sink.prepare.before", "sink.prepare.after")
@@ -120,6 +129,42 @@ def test_rows_that_cannot_be_lines_are_left_out_where_the_policy_takes_them(tmp_
     assert committable.records == 2
     assert [offset for offset, _ in refused] == [0, 2, 4]
     assert refused[1][1] == "out: its encoding contains a newline"
+
+
+class Passing(StrCodec):
+    """Fails on the value ``x``, the first time only."""
+
+    def __init__(self, error: Exception) -> None:
+        self._errors = [error]
+
+    def encode(self, value: str) -> bytes:
+        if value == "x" and self._errors:
+            raise self._errors.pop()
+        return super().encode(value)
+
+
+@pytest.mark.parametrize("error", [ConnectionError("the registry is away"), MemoryError()])
+def test_a_codec_that_fails_in_passing_is_told_as_such(error: Exception, tmp_path: Path) -> None:
+    """Not as a defect of this package, though the same value could be encoded a moment later."""
+    writer = FileSink(tmp_path, value=Passing(error)).writer(TaskContext(_job(), 0, 1, "out"))
+
+    with pytest.raises(EnvironmentFailed, match=type(error).__name__) as caught:
+        writer.write(_batch(["a", "x", "b"], start=40))
+
+    assert "events/3/41" in str(caught.value)
+    assert not writer.seal(_epoch())()
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), StopIteration()])
+def test_no_row_goes_missing_behind_one_that_a_codec_refuses(error: Exception, tmp_path: Path) -> None:
+    refused: list[int] = []
+    policy = {"reject-row": lambda batch, index, operator, error: refused.append(batch.rows[index])}
+    writer = FileSink(tmp_path, value=Passing(error)).writer(TaskContext(_job(), 0, 1, "out", policy))
+    writer.write(_batch(["a", "two\nlines", "x", "b", "three\n"]))
+    (committable,) = writer.seal(_epoch())()
+
+    assert (tmp_path / str(committable.payload["staged"])).read_text() == "a\nb\n"
+    assert (committable.records, refused) == (2, [1, 2, 4])
 
 
 def test_jobs_and_operators_share_a_directory_without_meeting(tmp_path: Path) -> None:

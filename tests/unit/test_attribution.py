@@ -204,8 +204,7 @@ def test_exchanges_ask_the_same() -> None:
 
 def test_a_writer_looks_no_further_when_the_environment_fails() -> None:
     """Each row would wait for its own timeout."""
-    from kafka_eos.connectors.kafka.encoding import each
-    from kafka_eos.connectors.rejecting import BadRows
+    from kafka_eos.connectors.rejecting import BadRows, each
 
     asked: list[int] = []
 
