@@ -111,7 +111,7 @@ class FileSink:
 
     def written(self, batch: Batch[Any], operator: str, reject: RejectRow) -> tuple[Batch[Any], list[RawRecord]]:
         """For tests: the rows that the writer writes, and their lines as the values of records."""
-        kept, lines = encoded(partial(_lines, self._codec.encode, operator), batch, operator, reject)
+        kept, lines = encoded(lambda rows: _lines(self._codec.encode, rows.values), batch, operator, reject)
         return kept, [RawRecord(str(self.directory), -1, -1, -1, None, line, ()) for line in lines]
 
 
