@@ -205,6 +205,18 @@ def test_a_final_file_is_never_overwritten(tmp_path: Path) -> None:
     assert final.read_bytes() == b'"else"\n'
 
 
+def test_what_the_audit_is_shown_is_what_the_writer_writes(tmp_path: Path) -> None:
+    """A row that cannot be a line is refused there as well."""
+    sink, refused = FileSink(tmp_path, value=StrCodec()), []
+    batch = _batch(["one", "two\nlines", "three"])
+
+    kept, lines = sink.audit_rows(batch, "out", lambda rows, index, operator, error: refused.append(rows.values[index]))
+
+    assert list(kept.values) == ["one", "three"]
+    assert [value for _, value, _ in lines] == [b"one", b"three"]
+    assert refused == ["two\nlines"]
+
+
 # ---------------------------------------------------------------- what an older version left
 
 
