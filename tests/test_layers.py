@@ -12,7 +12,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "kafka_eos"
 
-BASE = {"errors", "ids", "records", "interfaces", "addresses", "secrets", "extras", "attribution"}
+BASE = {"errors", "ids", "records", "interfaces", "addresses", "secrets", "extras", "attribution", "calls"}
 VALUES = BASE | {"schemas", "provenance", "failpoints"}
 PLAN = VALUES | {"plan", "settings", "state", "operators"}
 JOB = PLAN | {"exchange", "checkpoints", "coordinator", "protocol", "app", "dsl", "explain"}
@@ -21,6 +21,7 @@ ENGINES = JOB | {"embedded", "spark"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "attribution": {"errors"},
+    "calls": set(),
     "addresses": set(),
     "cores": set(),
     "records": set(),
