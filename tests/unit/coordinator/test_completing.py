@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ class World:
         return coordinator.decide(epoch, Acked({"numbers": {}}, self.state(*contents), committables, tally=tally))
 
     def prepared(self, epoch: EpochId, value: str, subtask: int = 0) -> tuple[Committable, ...]:
-        job = identities.context_of(identities.establish(LocalStorage(self.root), JOB), epoch.term, {})
+        job = replace(identities.context(LocalStorage(self.root), JOB, {}), term=epoch.term)
         writer = self.sink.writer(TaskContext(job, subtask, 2, "sums"))
         origin = ListOrigin("sums", "numbers", 0, 0, [value])
         writer.write(Batch(values=[value], rows=range(1), origin=origin))
