@@ -23,6 +23,7 @@ from kafka_eos.errors import ConfigError
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Term
 from kafka_eos.interfaces import JobContext
+from kafka_eos.protocol.commit import COMMIT_MARGIN
 from kafka_eos.spark.session import check, check_python, refuse_mixed_attempts
 from kafka_eos.structured_streaming.batch import Batch
 from kafka_eos.structured_streaming.columns import projected
@@ -30,7 +31,7 @@ from kafka_eos.structured_streaming.finaliser import Finaliser
 from kafka_eos.structured_streaming.hadoop import OURS, local_path, only_jvm, opened
 from kafka_eos.structured_streaming.ledger import Ledger
 from kafka_eos.structured_streaming.query import ExactlyOnceQuery
-from kafka_eos.structured_streaming.settling import COMMIT_MARGIN, Recovered, Settling, claimed, log, recover
+from kafka_eos.structured_streaming.settling import Recovered, Settling, claimed, log, recover
 from kafka_eos.structured_streaming.task import Assignment
 
 if TYPE_CHECKING:
