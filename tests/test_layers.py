@@ -27,6 +27,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "__init__": "",  # a front door, and the version
     "errors": "",
     "addresses": "",
+    "calls": "",
     "cores": "",
     "records": "",
     "secrets": "",
@@ -36,16 +37,16 @@ MAY_IMPORT: Mapping[str, str] = {
     "failpoints": "errors",
     "interfaces": "errors ids records",
     "provenance": "ids records",
-    "schemas": "errors interfaces",
+    "schemas": "errors interfaces calls",
     "settings": "errors ids interfaces addresses cores secrets",
     # Plan, decisions, what is stored
     "plan": "errors ids interfaces attribution",
     "protocol": "errors ids interfaces records",
     "checkpoints": "errors ids interfaces addresses failpoints",
-    "state": "errors ids interfaces failpoints schemas checkpoints",  # schemas: the offline reader decodes
-    "operators": "errors ids interfaces records attribution provenance schemas plan state",
+    "state": "errors ids interfaces calls failpoints schemas checkpoints",  # schemas: the offline reader decodes
+    "operators": "errors ids interfaces records attribution calls provenance schemas plan state",
     "exchange": "errors ids interfaces records attribution plan protocol state",
-    "connectors": "errors ids interfaces records attribution failpoints provenance schemas secrets protocol",
+    "connectors": "errors ids interfaces records attribution calls failpoints provenance schemas secrets protocol",
     # What runs a plan
     "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state",
     "testing": "errors ids interfaces records plan protocol checkpoints state operators",

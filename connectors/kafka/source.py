@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.client import AdminClient, kafka_errors
+from kafka_eos.connectors.kafka.decoding import record_decoder, value_decoder
 from kafka_eos.connectors.kafka.limits import missing_topic
 from kafka_eos.connectors.kafka.memory import read_ahead, share_of
 from kafka_eos.connectors.kafka.reader import (
@@ -22,9 +23,7 @@ from kafka_eos.connectors.kafka.reader import (
     offset_of,
     partition_of,
     position,
-    record_decoder,
     split_id,
-    value_decoder,
 )
 from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.connectors.kafka.replay import replay, unread
