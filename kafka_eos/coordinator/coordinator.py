@@ -54,12 +54,9 @@ from kafka_eos.interfaces import (
     StateHandle,
 )
 from kafka_eos.plan import Plan
-from kafka_eos.protocol.commit import Commit, Revoke, Stop, authorize, undecidable
+from kafka_eos.protocol.commit import COMMIT_MARGIN, Commit, Revoke, Stop, authorize, undecidable
 from kafka_eos.protocol.recovery import Facts, Fresh, Settled, Superseded, Unfinished, next_epoch, resolve, settle
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
-
-COMMIT_MARGIN = 10.0
-"""Seconds before its timeout at which a prepared committable is no longer trusted to outlive its siblings."""
 
 DISCOVERY_INTERVAL = 5.0
 """Seconds between two searches of a running job for new splits."""
