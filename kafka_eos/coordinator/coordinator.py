@@ -456,7 +456,7 @@ class Coordinator:
         call it on their main thread.
         """
         if self._refusals is not None:
-            self._refusals.expect_few(acked.tally)
+            self._refusals.deciding(epoch, acked.tally)
         manifest = Manifest(
             job=self._plan.name,
             epoch=epoch.epoch.n,
@@ -474,7 +474,7 @@ class Coordinator:
         records.publish(self._storage, manifest)
         terms.check(self._storage, self.term)
         if self._refusals is not None:
-            self._refusals.decided(epoch, acked.tally)
+            self._refusals.decided()
         return manifest
 
     def finish(self, manifest: Manifest, *, sweep: bool = True) -> None:
