@@ -36,7 +36,6 @@ from kafka_eos.errors import (
     ConfigError,
     CorruptCheckpoint,
     Fenced,
-    KafkaEosError,
     RestartFromCheckpoint,
     Retryable,
 )
@@ -507,13 +506,13 @@ class Coordinator:
 
         Returns, in words, what could not be told; what failed after the last epoch too is not repeated.
         """
-        failed: dict[str, str] = {}
-        for source in self._plan.sources:
-            try:
-                source.source.completed(self._context, manifest.id, manifest.sources[source.name])
-            except (KafkaEosError, OSError) as error:
-                failed[source.name] = f"offsets of {source.name!r} in epoch {manifest.epoch} are not shown: {error}"
-        news = [text for name, text in failed.items() if name not in self._untold]
+        positions = {source.name: manifest.sources[source.name] for source in self._plan.sources}
+        failed = self._sources.tell(self._context, manifest.id, positions, self._patience)
+        news = [
+            f"offsets of {name!r} in epoch {manifest.epoch} are not shown: {error}"
+            for name, error in failed.items()
+            if name not in self._untold
+        ]
         self._untold = frozenset(failed)
         return news
 
