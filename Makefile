@@ -81,7 +81,7 @@ simulation: env ## The protocol under SEEDS (10000) random schedules with crashe
 bench: env ## Measure throughput and latency on this machine
 	@$(BIN)/python -m benchmarks.run
 
-docs: env ## Redraw the diagrams from the code, then compare the documents with it
+docs: env ## Redraw the tables that the code makes, then compare the documents with it
 	@$(BIN)/python docs/draw.py
 	@$(BIN)/pytest tests/test_docs.py
 

@@ -60,7 +60,7 @@ class Contender:
 OURS = "kafka_eos on Spark"
 MERGED = "kafka_eos on Spark, fold(merge=…)"
 BUILT_IN = "Structured Streaming, built-in"
-DOOR = "Structured Streaming, exactly_once_kafka"
+OUR_SINK = "Structured Streaming, exactly_once_kafka"
 PYTHON = "Structured Streaming, Python state (transformWithState)"
 EMBEDDED = "kafka_eos embedded"
 
@@ -74,7 +74,7 @@ def contenders() -> list[Contender]:
         found += [
             Contender(workload, OURS, "ours", _ONCE, options=spark),
             Contender(workload, BUILT_IN, "structured", _AT_LEAST_ONCE, output, {"BENCH_VARIANT": "built-in"}),
-            Contender(workload, DOOR, "structured", _ONCE, output, {"BENCH_VARIANT": "exactly-once"}),
+            Contender(workload, OUR_SINK, "structured", _ONCE, output, {"BENCH_VARIANT": "exactly-once"}),
             Contender(workload, EMBEDDED, "ours", _ONCE),
         ]
     python = {"BENCH_VARIANT": "row state"}

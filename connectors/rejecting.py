@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 from kafka_eos.attribution import Attribution, surely_the_records
+from kafka_eos.calls import extend
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import TaskContext
 from kafka_eos.records import Batch
@@ -65,21 +66,14 @@ def each(fn: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
 def tried(fn: Callable[[Any], Any], values: Sequence[Any]) -> tuple[list[Any], dict[int, Exception]]:
     """``fn`` of each value on which it did not raise, and by index the errors of the others.
 
-    The loop runs in C; the shared iterator makes it go on after a bad row. The count tells a StopIteration that
-    escaped from ``fn``, which ends ``extend`` silently, from the end. An error that may be the environment's ends the
-    search: the next rows would meet it too, each perhaps after a timeout.
+    An error that may be the environment's ends the search: the next rows would meet it too, each perhaps after a
+    timeout.
     """
     done: list[Any] = []
     errors: dict[int, Exception] = {}
-    todo = iter(values)
-    while len(done) + len(errors) < len(values):
-        error: Exception = RuntimeError("StopIteration escaped from the function")
-        try:
-            done.extend(map(fn, todo))
-        except Exception as raised:  # noqa: BLE001 - user code and codecs may raise anything; the row is reported
-            error = raised
-        if (bad := len(done) + len(errors)) < len(values):
-            errors[bad] = error
-            if not surely_the_records(error):
-                break
+    todo = [iter(values)]
+    while (error := extend(done, fn, todo, len(values) - len(errors))) is not None:
+        errors[len(done) + len(errors)] = error
+        if not surely_the_records(error):
+            break
     return done, errors

@@ -3,8 +3,8 @@
     python docs/draw.py           rewrite the drawings
     python docs/draw.py --check   exit 1, and name the pages that do not show what the code does
 
-Rule: a drawing is made from the code's own table or by letting the code play; pages hold copies that this script alone
-writes, and ``tests/test_docs.py`` checks them.
+Rule: a drawing is made by letting the code play; pages hold copies that this script alone writes, and
+``tests/test_docs.py`` checks them.
 """
 
 from __future__ import annotations
@@ -14,50 +14,55 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import Probe, Standing
 from kafka_eos.protocol.alignment import Action, Channel, Complete, Gate, Mode, Snapshot
-from kafka_eos.protocol.commit import NEXT, Event, State
+from kafka_eos.protocol.commit import COMMIT_MARGIN, authorize
 
-# ---------------------------------------------------------------- the states of two-phase commit
+# ---------------------------------------------------------------- what becomes of a decided epoch
+
+_EPOCH = EpochId(Epoch(1), Term(1))
+PREPARED, COMMITTED, LOST, UNKNOWN = (
+    Probe(standing, "") for standing in (Standing.PREPARED, Standing.COMMITTED, Standing.LOST, Standing.UNKNOWN)
+)
+URGENT = Probe(Standing.PREPARED, "", expires_in=COMMIT_MARGIN / 2)
+SITUATIONS: tuple[tuple[str, tuple[tuple[Probe, ...], ...], str], ...] = (
+    (
+        "one is unknown, whatever the others are",
+        tuple((UNKNOWN, *others) for others in ((), (PREPARED,), (COMMITTED,), (LOST,), (COMMITTED, LOST), (URGENT,))),
+        "to go on could lose its output, to go back could make it visible twice: `CommittableLost`",
+    ),
+    (
+        "none is lost or unknown",
+        ((), (PREPARED,), (PREPARED, PREPARED), (PREPARED, COMMITTED), (COMMITTED,), (URGENT, COMMITTED), (URGENT,)),
+        "all of them; the one that expires first goes first",
+    ),
+    (
+        f"the same, but none committed, several of them, one expires within {COMMIT_MARGIN:g} s",
+        ((URGENT, PREPARED), (URGENT, URGENT)),
+        "it could expire between the first commit and the last",
+    ),
+    (
+        "some lost, none committed",
+        ((LOST,), (LOST, PREPARED), (LOST, URGENT)),
+        "the epoch as a whole is undone, the job goes back to the one before",
+    ),
+    (
+        "some lost, some committed",
+        ((LOST, COMMITTED), (LOST, COMMITTED, PREPARED), (LOST, COMMITTED, URGENT)),
+        "nothing automatic is right any more: `CommittableLost`",
+    ),
+)
+"""What probes say, examples of it, and why it is decided so."""
 
 
-def states() -> str:
-    """The diagram in Mermaid, then the same as a table: rows are states, columns are events."""
-    return f"```mermaid\n{diagram()}```\n\n{table()}"
-
-
-def diagram() -> str:
-    """One arrow a pair of states, labelled with every event that leads from one to the other."""
-    arrows: dict[tuple[State, State], list[Event]] = {}
-    for (state, event), after in NEXT.items():
-        arrows.setdefault((state, after), []).append(event)
-    lines = ["stateDiagram-v2", f"    [*] --> {_name(next(iter(State)))}"]
-    for (before, after), events in arrows.items():
-        lines.append(f"    {_name(before)} --> {_name(after)} : {', '.join(event.value for event in events)}")
-    lines += [f"    {_name(state)} --> [*]" for state in State if _is_final(state)]
-    return "\n".join(lines) + "\n"
-
-
-def table() -> str:
-    """Every pair of state and event. A dash is a pair that does not exist: ``step`` raises Bug."""
-    head = ["state", *(event.value for event in Event)]
-    rows = [head, ["---"] * len(head)]
-    for state in State:
-        rows.append([f"**{state.value}**", *(_cell(state, event) for event in Event)])
+def decisions() -> str:
+    """One row a situation: what ``authorize`` answers to every example of it."""
+    rows = [["probes", "decision", "because"], ["---"] * 3]
+    for situation, examples, reason in SITUATIONS:
+        answers = {type(authorize(_EPOCH, probes, COMMIT_MARGIN)).__name__.lower() for probes in examples}
+        rows.append([situation, f"**{' or '.join(sorted(answers))}**", reason])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-def _cell(state: State, event: Event) -> str:
-    after = NEXT.get((state, event))
-    return "–" if after is None else after.value
-
-
-def _is_final(state: State) -> bool:
-    """No event leads away from it."""
-    return all(after is state for (before, _), after in NEXT.items() if before is state)
-
-
-def _name(state: State) -> str:
-    return state.value.capitalize()
 
 
 # ---------------------------------------------------------------- the gate's story
@@ -138,7 +143,7 @@ class Drawing:
         return before + begin + self.draw() + end + after
 
 
-DRAWINGS = (Drawing("two-phase-commit.md", "drawing", states), Drawing("barriers.md", "story", story))
+DRAWINGS = (Drawing("two-phase-commit.md", "decisions", decisions), Drawing("barriers.md", "story", story))
 
 
 def stale() -> list[Drawing]:

@@ -9,22 +9,70 @@ import importlib.util
 import itertools
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Protocol
+from weakref import WeakKeyDictionary
 
-from kafka_eos.dsl import Pipeline, find_pipeline
 from kafka_eos.errors import ConfigError, KafkaEosError, PlanError
 from kafka_eos.ids import AppRef
+from kafka_eos.plan import Plan
+
+
+class Program(Protocol):
+    """What a user's file makes, as the engines and the commands see it: a ``Pipeline``."""
+
+    name: str
+    code_settings: Mapping[str, object]
+
+    @property
+    def app(self) -> AppRef:
+        """Where other processes of the job find it."""
+
+    def plan(self) -> Plan:
+        """Raises PlanError."""
+
+
+_made: WeakKeyDictionary[Program, str] = WeakKeyDictionary()
+"""All programs of this process, and the name of the module that made each."""
 
 _numbers = itertools.count(1)
 """Each load is a module of its own name: pipelines of a file loaded before are not this file's."""
 
 
-def load(ref: AppRef) -> Pipeline:
+def register(program: Program, module: str) -> None:
+    """Have ``find`` know ``program``, which ``module`` makes. It is known for as long as somebody holds it."""
+    _made[program] = module
+
+
+def load(ref: AppRef) -> Program:
     """Import the file and find its pipeline. Raises ConfigError or PlanError with what to do about it."""
     if not ref.path.is_file():
         raise ConfigError(f"there is no file {ref.path}; give the path of the Python file that defines the pipeline")
-    return find_pipeline(_import(ref.path), ref.pipeline)
+    return find(_import(ref.path), ref.pipeline)
+
+
+def find(module: ModuleType, name: str | None = None) -> Program:
+    """The pipeline that ``module`` made, by pipeline or variable name. PlanError if there is none, or a choice."""
+    known = {id(program) for program in _made}
+    variables: dict[str, Program] = {key: value for key, value in vars(module).items() if id(value) in known}
+    made = [program for program, maker in _made.items() if maker == module.__name__]
+    found = list({id(program): program for program in (*variables.values(), *made)}.values())
+    names = ", ".join(sorted(program.name for program in found))
+    if not found:
+        raise PlanError(f'{module.__file__} makes no pipeline; write pipeline = Pipeline("name") at its top level')
+    if name is None:
+        if len(found) > 1:
+            raise PlanError(f"{module.__file__} makes several pipelines ({names}); say which: FILE.py:NAME")
+        return found[0]
+    if name in variables:
+        return variables[name]
+    chosen = [program for program in found if program.name == name]
+    if len(chosen) != 1:
+        problem = "no pipeline" if not chosen else "several pipelines"
+        raise PlanError(f"{module.__file__} makes {problem} named {name!r}; it makes {names}")
+    return chosen[0]
 
 
 def _import(path: Path) -> ModuleType:

@@ -12,14 +12,14 @@ import copy
 import linecache
 import sys
 import warnings
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from kafka_eos import interfaces, plan
+from kafka_eos.app import register
 from kafka_eos.attribution import Attribution
 from kafka_eos.errors import PlanError
 from kafka_eos.ids import AppRef
@@ -39,7 +39,6 @@ K = TypeVar("K")
 A = TypeVar("A")
 
 _KEY = KeyCodec()
-_registry: weakref.WeakSet[Pipeline] = weakref.WeakSet()
 
 
 class Engine(Protocol):
@@ -70,7 +69,7 @@ class Pipeline:
         """What is known of the values that each node makes."""
         self._replaced: set[str] = set()
         """``key_by`` nodes whose work partial folds do; those that nobody else reads are not in the plan."""
-        _registry.add(self)
+        register(self, self._module)
 
     @property
     def app(self) -> AppRef:
@@ -133,9 +132,9 @@ class Pipeline:
         same way: one paragraph and an exit code.
         """
         if self._module == "__main__":
-            from kafka_eos.cli.run import run_script
+            from kafka_eos.terminal.running import run_script
 
-            run_script(self, settings, engine, until_caught_up)
+            run_script(self, settings, None if engine is None else engine.run, until_caught_up)
             return
         from kafka_eos.settings import Settings
 
@@ -427,27 +426,6 @@ class KeyedStream(_Upstream, Generic[K, T]):
             self._grow(plan.Process, name, factory=factory, key_codec=_KEY),
             element(returned(function.process)),
         )
-
-
-def find_pipeline(module: ModuleType, name: str | None = None) -> Pipeline:
-    """The pipeline that ``module`` made, by pipeline or variable name. PlanError if there is none, or a choice."""
-    variables = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
-    made = [pipeline for pipeline in _registry if pipeline._module == module.__name__]
-    found = list({id(pipeline): pipeline for pipeline in (*variables.values(), *made)}.values())
-    names = ", ".join(sorted(pipeline.name for pipeline in found))
-    if not found:
-        raise PlanError(f'{module.__file__} makes no pipeline; write pipeline = Pipeline("name") at its top level')
-    if name is None:
-        if len(found) > 1:
-            raise PlanError(f"{module.__file__} makes several pipelines ({names}); say which: FILE.py:NAME")
-        return found[0]
-    if name in variables:
-        return variables[name]
-    chosen = [pipeline for pipeline in found if pipeline.name == name]
-    if len(chosen) != 1:
-        problem = "no pipeline" if not chosen else "several pipelines"
-        raise PlanError(f"{module.__file__} makes {problem} named {name!r}; it makes {names}")
-    return chosen[0]
 
 
 def _user_frame() -> FrameType:

@@ -86,7 +86,7 @@ POINTS: tuple[str, ...] = (
     "savepoint.staged",
     "savepoint.written",
     "savepoint.restored",
-    # the door for Structured Streaming queries: before Spark starts, in a task, in foreachBatch, in the finaliser
+    # the sink for Structured Streaming queries: before Spark starts, in a task, in foreachBatch, in the finaliser
     "door.recovered",
     "door.prepared",
     "door.collected",

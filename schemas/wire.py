@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from kafka_eos.calls import all_of
 from kafka_eos.errors import ConfigError, PlanError
 from kafka_eos.interfaces import Codec, Json
 from kafka_eos.schemas.msgpack import unchanged
@@ -82,10 +83,10 @@ class EachValue(Generic[T]):
         return self._codec.schema
 
     def encode(self, values: Sequence[T]) -> bytes:
-        return msgspec.msgpack.encode(list(map(self._codec.encode, values)))
+        return msgspec.msgpack.encode(all_of(self._codec.encode, values))
 
     def decode(self, data: bytes) -> list[T]:
-        return list(map(self._codec.decode, msgspec.msgpack.decode(data, type=list[bytes])))
+        return all_of(self._codec.decode, msgspec.msgpack.decode(data, type=list[bytes]))
 
     def reader_of(self, schema: Json) -> EachValue[T]:
         return EachValue(reader_of(self._codec, schema))

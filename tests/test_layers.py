@@ -1,149 +1,253 @@
 """Who may import whom, as in ``docs/architecture.md``: read from the source, so that a forbidden import cannot hide.
 
-A room is a package or module right below ``kafka_eos``. Imports inside functions count; imports for type checkers
-only do not, since they make nothing depend on anything at run time.
+A room is a package or module right below ``kafka_eos``. Every import counts, whether it stands at the top of a file, in
+a function, or for type checkers only: to put one into a function does not end a circle. What does not count is that
+Python runs the ``__init__`` of a package before its modules.
+
+A front door is an ``__init__`` that imports nothing until a name is asked for. Who imports a name through it imports
+the file that the name is of.
 """
 
+from __future__ import annotations
+
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "kafka_eos"
 
-BASE = {"errors", "ids", "records", "interfaces", "addresses", "secrets", "extras", "attribution"}
-VALUES = BASE | {"schemas", "provenance", "failpoints"}
-PLAN = VALUES | {"plan", "settings", "state", "operators"}
-JOB = PLAN | {"exchange", "checkpoints", "coordinator", "protocol", "app", "dsl", "explain"}
-ENGINES = JOB | {"embedded", "spark"}
-
-MAY_IMPORT: dict[str, set[str]] = {
-    "errors": set(),
-    "attribution": {"errors"},
-    "addresses": set(),
-    "cores": set(),
-    "records": set(),
-    "secrets": set(),
-    "extras": {"errors"},
-    "ids": {"errors"},
-    "interfaces": {"ids", "records"},
-    "failpoints": {"errors"},
-    "provenance": BASE,
-    "protocol": BASE,
-    "settings": BASE | {"cores"},
-    "schemas": BASE,
-    "plan": BASE,
-    # checkpoints: the one namer of files, and savepoints; schemas: the offline reader decodes what they encoded
-    "state": BASE | {"failpoints", "checkpoints", "schemas"},
-    "checkpoints": BASE | {"failpoints"},
-    "operators": BASE | {"plan", "schemas", "state", "provenance"},
-    "exchange": BASE | {"plan", "operators", "state", "protocol"},  # protocol: which subtask reads which split
-    "dsl": BASE | {"plan", "operators", "schemas", "settings", "explain", "embedded", "cli"},
-    "explain": BASE | {"plan", "settings"},
-    "app": BASE | {"dsl"},
-    "coordinator": BASE | {"settings"} | {"failpoints", "protocol", "checkpoints", "plan", "state", "settings"},
-    # state: number of key groups; settings: its supervision runs whole jobs
-    "embedded": JOB,
-    # connectors: its door for Structured Streaming queries is a Kafka sink; __version__: tasks must have the driver's
-    "spark": JOB | {"connectors", "__version__"},
-    "testing": JOB,
-    "connectors": VALUES | {"protocol"},  # protocol: committers ask for a CommitPermit
-    "devbroker": BASE,
-    "audit": ENGINES | {"devbroker"},  # devbroker: fetches the jars of Spark too
+MAY_IMPORT: Mapping[str, str] = {
+    # What everything is made of
+    "__init__": "",  # a front door, and the version
+    "errors": "",
+    "addresses": "",
+    "calls": "",
+    "cores": "",
+    "records": "",
+    "secrets": "",
+    "extras": "errors",
+    "ids": "errors",
+    "attribution": "errors",
+    "failpoints": "errors",
+    "interfaces": "errors ids records",
+    "provenance": "ids records",
+    "schemas": "errors interfaces calls",
+    "settings": "errors ids interfaces addresses cores secrets",
+    # Plan, decisions, what is stored
+    "plan": "errors ids interfaces attribution",
+    "protocol": "errors ids interfaces records",
+    "checkpoints": "errors ids interfaces addresses failpoints",
+    "state": "errors ids interfaces calls failpoints schemas checkpoints",  # schemas: the offline reader decodes
+    "operators": "errors ids interfaces records attribution calls provenance schemas plan state",
+    "exchange": "errors ids interfaces records attribution plan protocol state",
+    "connectors": "errors ids interfaces records attribution calls failpoints provenance schemas secrets protocol",
+    # What runs a plan
+    "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state",
+    "testing": "errors ids interfaces records plan protocol checkpoints state operators",
+    "app": "errors ids plan",
+    "embedded": "errors ids interfaces records failpoints settings plan protocol checkpoints state operators exchange "
+    "coordinator app",
+    "spark": "__init__ errors ids interfaces records failpoints settings plan protocol checkpoints state operators "
+    "exchange coordinator app",  # __init__: tasks must have the driver's version
+    "structured_streaming": "errors ids interfaces failpoints protocol checkpoints connectors coordinator spark",
+    # What people call
+    "explain": "interfaces attribution settings plan",
+    "terminal": "errors ids interfaces settings plan protocol coordinator app embedded",
+    "dsl": "errors ids interfaces attribution schemas settings plan operators app embedded explain terminal",
+    "devbroker": "errors",
+    "audit": "errors ids interfaces records extras provenance schemas settings plan protocol checkpoints state "
+    "operators exchange coordinator app spark devbroker",  # devbroker: fetches the jars of Spark too
+    "demo": "__init__ errors ids extras settings checkpoints connectors coordinator app dsl devbroker audit",
+    "cli": "__init__ errors ids interfaces settings plan protocol checkpoints state coordinator app spark explain "
+    "terminal devbroker audit demo",
+    "__main__": "cli",
 }
-"""What each room may import of the others. The cli, the demo and ``__main__`` may import everything."""
+"""What each room imports of the others: no more, and no less. A room stands below those that it imports."""
 
-FREE = {"cli", "demo", "__main__", "__init__"}
-LAZY = {("dsl", "settings"), ("dsl", "explain"), ("dsl", "embedded"), ("dsl", "cli")}
-"""Front doors: allowed inside a function only, so that loading the lower room does not load the upper one."""
+FRONT_DOORS = {"kafka_eos", "kafka_eos.spark"}
+LATE = {("dsl", "settings"), ("dsl", "explain"), ("dsl", "embedded"), ("dsl", "terminal")}
+"""Imported when they are called for: loading the one room does not load the other."""
 
-
-def files(room: str) -> list[Path]:
-    module = PACKAGE / f"{room}.py"
-    return [module] if module.exists() else sorted((PACKAGE / room).rglob("*.py"))
+Kind: TypeAlias = Literal["top", "inner", "typing"]
 
 
-def rooms() -> list[str]:
-    found = {path.stem if path.suffix == ".py" else path.name for path in PACKAGE.iterdir()}
-    return sorted(room for room in found if room.isidentifier() and files(room) and room not in FREE)
+@dataclass(frozen=True)
+class Import:
+    """``by`` and ``what`` are modules. ``kind``: at the top of the file, in a function, or for type checkers only."""
+
+    by: str
+    what: str
+    line: int
+    kind: Kind
+
+    @property
+    def rooms(self) -> tuple[str, str]:
+        return room(self.by), room(self.what)
+
+    def __str__(self) -> str:
+        return f"{self.by}, line {self.line}, imports {self.what}"
 
 
-def imports(path: Path) -> Iterator[tuple[str, int, bool]]:
-    """Rooms that a file imports at run time, with the line, and whether the import is at the top level."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    typing_only = {
-        id(child)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If)
-        and "TYPE_CHECKING" in ast.unparse(node.test)
-        and "not" not in ast.unparse(node.test)
-        for child in ast.walk(node)
-    }
-    inner = {id(c) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for c in ast.walk(node)}
+def room(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+@cache
+def sources() -> Mapping[str, ast.Module]:
+    """Every module of the package, parsed."""
+    tops = [path for path in PACKAGE.iterdir() if path.is_dir() or path.suffix == ".py"]
+    files = [file for path in tops for file in ([path] if path.is_file() else path.rglob("*.py"))]
+    return {_module(file): ast.parse(file.read_text(encoding="utf-8")) for file in sorted(files)}
+
+
+def _module(file: Path) -> str:
+    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
+
+
+@cache
+def imports() -> tuple[Import, ...]:
+    """Every import of one module of the package by another."""
+    found = (each for by in sources() for each in _imports(by))
+    return tuple(each for each in found if each.by != each.what and not _is_offer(each))
+
+
+def _is_offer(found: Import) -> bool:
+    """The name that a front door has for others: nothing is imported there."""
+    return found.by in FRONT_DOORS and found.kind == "typing"
+
+
+def _imports(by: str) -> Iterator[Import]:
+    kinds = _kinds(sources()[by])
+    for node in ast.walk(sources()[by]):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{by}, line {node.lineno}: write the whole name"
+            names = [_home(str(node.module), alias.name) for alias in node.names]
+        for name in names:
+            if name.partition(".")[0] == "kafka_eos":
+                yield Import(by, _known(name), node.lineno, kinds.get(id(node), "top"))  # type: ignore[attr-defined]
+
+
+def _kinds(tree: ast.Module) -> Mapping[int, Kind]:
+    kinds: dict[int, Kind] = {}
     for node in ast.walk(tree):
-        if id(node) in typing_only:
-            continue
-        for name in _names(node):
-            yield name, node.lineno, id(node) not in inner  # type: ignore[attr-defined]
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            kinds |= dict.fromkeys(map(id, ast.walk(node)), "inner")
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            kinds |= {id(child): "typing" for statement in node.body for child in ast.walk(statement)}
+    return kinds
 
 
-def _names(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        modules = [alias.name for alias in node.names]
-    elif isinstance(node, ast.ImportFrom) and node.module == "kafka_eos":
-        modules = [f"kafka_eos.{alias.name}" for alias in node.names]
-    elif isinstance(node, ast.ImportFrom) and node.module:
-        modules = [node.module]
-    else:
-        modules = []
-    for module in modules:
-        package, _, rest = module.partition(".")
-        if package == "kafka_eos":
-            yield rest.partition(".")[0] or "__init__"
+def _home(module: str, name: str) -> str:
+    """What ``from module import name`` imports: a module, or where a front door has the name from."""
+    if module in FRONT_DOORS:
+        for node in ast.walk(sources()[module]):
+            if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
+                return str(node.module)
+    return f"{module}.{name}"
 
 
-def test_every_room_has_a_rule() -> None:
-    assert set(rooms()) <= set(MAY_IMPORT)
+def _known(name: str) -> str:
+    """The module that a dotted name begins with."""
+    while name not in sources():
+        name = name.rpartition(".")[0]
+    return name
 
 
-@pytest.mark.parametrize("room", rooms())
-def test_a_room_imports_only_what_it_may(room: str) -> None:
-    allowed = MAY_IMPORT.get(room, set()) | {room}
-    wrong = [
-        f"{path.relative_to(PACKAGE)}:{line} imports {name}"
-        for path in files(room)
-        for name, line, top in imports(path)
-        if name not in allowed or ((room, name) in LAZY and top)
-    ]
+def circle(edges: Iterator[tuple[str, str]]) -> list[str]:
+    """One of the circles that the edges make; [] if they make none."""
+    graph: dict[str, set[str]] = {}
+    for one, other in edges:
+        graph.setdefault(one, set()).add(other)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        found: list[str] = error.args[1]
+        return found[::-1]
+    return []
 
-    assert wrong == []
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    assert circle((each.by, each.what) for each in imports()) == []
+
+
+def test_no_rooms_import_each_other_in_a_circle() -> None:
+    assert circle(each.rooms for each in imports() if len(set(each.rooms)) == 2) == []
+
+
+def test_every_room_stands_in_the_table_below_those_that_it_may_import() -> None:
+    assert {room(module) for module in sources()} == set(MAY_IMPORT)
+    above: set[str] = set()
+    for name, allowed in MAY_IMPORT.items():
+        assert set(allowed.split()) <= above, name
+        above.add(name)
+
+
+@pytest.mark.parametrize("name", MAY_IMPORT)
+def test_a_room_imports_only_what_it_may(name: str) -> None:
+    allowed = {name, *MAY_IMPORT[name].split()}
+
+    assert [str(each) for each in imports() if room(each.by) == name and room(each.what) not in allowed] == []
+
+
+@pytest.mark.parametrize("name", MAY_IMPORT)
+def test_a_room_may_import_only_what_it_does(name: str) -> None:
+    used = {room(each.what) for each in imports() if room(each.by) == name}
+
+    assert [allowed for allowed in MAY_IMPORT[name].split() if allowed not in used] == []
+
+
+def test_what_is_imported_late_is_imported_in_functions() -> None:
+    late = [each for each in imports() if each.rooms in LATE]
+
+    assert [str(each) for each in late if each.kind == "top"] == []
+    assert {each.rooms for each in late if each.kind == "inner"} == LATE
+
+
+@pytest.mark.parametrize("door", sorted(FRONT_DOORS))
+def test_a_front_door_imports_nothing_before_a_name_is_asked_for(door: str) -> None:
+    assert [str(each) for each in imports() if each.by == door] == []
+
+
+def test_a_module_whose_name_is_computed_is_imported_in_few_places() -> None:
+    """There the other tests see nothing: front doors, the table of commands, and a sink's factory in a process."""
+    found = {
+        module
+        for module, tree in sources().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__"))
+    }
+
+    assert found == FRONT_DOORS | {"kafka_eos.cli", "kafka_eos.testing.trial"}
 
 
 @pytest.mark.parametrize(
     ("library", "homes"),
     [
-        ("confluent_kafka", {"connectors/kafka/client.py"}),
-        ("kafka", {"connectors/kafka/rpc.py", "connectors/kafka/security.py"}),
+        ("confluent_kafka", {"kafka_eos.connectors.kafka.client"}),
+        ("kafka", {"kafka_eos.connectors.kafka.rpc", "kafka_eos.connectors.kafka.security"}),
         ("pickle", set()),
         ("cloudpickle", set()),
     ],
 )
 def test_a_library_is_imported_in_its_one_home(library: str, homes: set[str]) -> None:
-    found = {
-        str(path.relative_to(PACKAGE))
-        for room in rooms()
-        for path in files(room)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if library in _libraries(node)
-    }
+    found = {module for module, tree in sources().items() for node in ast.walk(tree) if library in _libraries(node)}
 
-    assert found <= homes
+    assert found == homes
 
 
 def _libraries(node: ast.AST) -> set[str]:
     if isinstance(node, ast.Import):
         return {alias.name.partition(".")[0] for alias in node.names}
-    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+    if isinstance(node, ast.ImportFrom) and node.module:
         return {node.module.partition(".")[0]}
     return set()

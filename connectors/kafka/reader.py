@@ -20,24 +20,19 @@ from kafka_eos.connectors.kafka.client import (
     consumed,
     kafka_errors,
 )
-from kafka_eos.connectors.kafka.records import Record
+from kafka_eos.connectors.kafka.decoding import Columns, Reject, decoded
 from kafka_eos.errors import Bug, ConfigError, PoisonRecord, RestartFromCheckpoint
 from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Codec, Json, Position, Positions, total_lag
-from kafka_eos.records import Batch, Headers, RawRecord
+from kafka_eos.interfaces import Json, Position, Positions, total_lag
+from kafka_eos.records import Batch, RawRecord
 
 T = TypeVar("T")
-Reject = Callable[[RawRecord, Exception], None]
-Decode = Callable[[Message], Any]
 
 _STATISTICS_MS = 1_000
 """Seldom: librdkafka keeps them, some 10 KB each, while nobody polls: until the last worker has restored its state, and
 while there is no room for more rows. An hour of that takes 36 MB."""
-_value: Callable[[Message], bytes | None] = Message.value
-_key: Callable[[Message], bytes | None] = Message.key
 _offset: Callable[[Message], int] = Message.offset  # type: ignore[assignment]
 _partition: Callable[[Message], int] = Message.partition  # type: ignore[assignment]
-_timestamp = Message.timestamp
 _error = Message.error
 
 
@@ -58,84 +53,6 @@ def offset_of(at: Mapping[str, Json]) -> int:
     if not isinstance(found, int):
         raise Bug(f"{at!r} is not a Kafka position")
     return found
-
-
-class KafkaOrigin:
-    """The records of one poll. Timestamps and raw records are made only when asked for."""
-
-    __slots__ = ("_messages", "_times", "offsets", "partitions", "source", "topic")
-
-    def __init__(self, source: str, topic: str, messages: Sequence[Message]) -> None:
-        self.source, self.topic = source, topic
-        self.partitions: list[int] = list(map(_partition, messages))
-        self.offsets: list[int] = list(map(_offset, messages))
-        self._messages = messages
-        self._times: list[int] | None = None
-
-    def timestamps(self) -> Sequence[int]:
-        if self._times is None:
-            self._times = [time if kind else -1 for kind, time in map(_timestamp, self._messages)]
-        return self._times
-
-    def weight(self) -> int:
-        """Bytes of all keys and values; the length of a message is that of its value."""
-        return sum(map(len, self._messages)) + sum(map(len, filter(None, map(_key, self._messages))))
-
-    def raw(self, row: int) -> RawRecord:
-        message = self._messages[row]
-        return RawRecord(
-            self.topic,
-            self.partitions[row],
-            self.offsets[row],
-            _time(message),
-            message.key(),
-            message.value(),
-            _headers(message),
-        )
-
-
-def _headers(message: Message) -> Headers:
-    found: Any = message.headers()
-    return found or ()
-
-
-def _time(message: Message) -> int:
-    kind, time = message.timestamp()
-    return time if kind else -1
-
-
-def value_decoder(codec: Codec[Any]) -> Callable[[Sequence[Message]], tuple[Sequence[Any], Callable[[Any], Any]]]:
-    """Streams of plain values: the column of raw values, and what decodes one of them."""
-    decode = codec.decode
-
-    def no_tombstones(value: bytes | None) -> Any:
-        if value is None:
-            raise ValueError("the record is a tombstone (no value); read it with KafkaSource.records")
-        return decode(value)
-
-    def columns(messages: Sequence[Message]) -> tuple[Sequence[Any], Callable[[Any], Any]]:
-        values = list(map(_value, messages))
-        return values, no_tombstones if None in values else decode
-
-    return columns
-
-
-def record_decoder(
-    key: Codec[Any], value: Codec[Any]
-) -> Callable[[Sequence[Message]], tuple[Sequence[Any], Callable[[Any], Any]]]:
-    """Streams of whole records."""
-    decode_key, decode_value = key.decode, value.decode
-
-    def decode(message: Message) -> Record[Any, Any]:
-        raw_key, raw_value, (kind, time) = message.key(), message.value(), message.timestamp()
-        return Record(
-            None if raw_key is None else decode_key(raw_key),
-            None if raw_value is None else decode_value(raw_value),
-            tuple(_headers(message)),
-            time if kind else None,
-        )
-
-    return lambda messages: (messages, decode)
 
 
 class _Client:
@@ -170,7 +87,7 @@ class KafkaReader(Generic[T]):
         source: str,
         topic: str,
         positions: Positions,
-        columns: Callable[[Sequence[Message]], tuple[Sequence[Any], Callable[[Any], Any]]],
+        columns: Columns,
         reject: Reject | None,
     ) -> None:
         self._client, self._source, self._topic = _Client(config), source, topic
@@ -204,21 +121,18 @@ class KafkaReader(Generic[T]):
         return batch
 
     def _decoded(self, messages: Sequence[Message]) -> Batch[T] | None:
-        origin = KafkaOrigin(self._source, self._topic, messages)
-        raws, decode = self._columns(messages)
-        values: list[T] = []
-        rows: Sequence[int] = range(len(messages))
-        refused: Exception | None = None
-        try:
-            values.extend(map(decode, raws))
-        except Exception as error:  # noqa: BLE001 - a codec may raise anything; ``reject`` judges it
-            refused = error
-        if refused is not None:
-            rows = self._without_bad(raws, decode, values, origin, refused)
+        batch: Batch[T] = decoded(self._source, self._topic, messages, self._columns, self._refuse)
         # The dict keeps the last offset of each partition: records of one partition arrive in order.
-        for partition, offset in dict(zip(origin.partitions, origin.offsets, strict=True)).items():
+        for partition, offset in dict(zip(batch.origin.partitions, batch.origin.offsets, strict=True)).items():
             self._next[partition] = offset + 1
-        return Batch(values, rows, origin) if values else None
+        return batch if batch.values else None
+
+    def _refuse(self, raw: RawRecord, error: Exception) -> None:
+        """Hand a bad record to ``reject``, or raise what that would."""
+        if self._reject is not None:
+            return self._reject(raw, error)
+        Attribution().expect_record(error, self._source, raw.where)
+        raise PoisonRecord(raw.where, self._source, f"{type(error).__name__}: {error}") from error
 
     def _fetch(self, max_records: int, timeout: float) -> tuple[list[Message], Mapping[int, int]]:
         """Records, and by partition the end that was reached."""
@@ -255,29 +169,6 @@ class KafkaReader(Generic[T]):
             return f"read {self._topic}"
         at = offset if offset >= 0 else self._next.get(partition)
         return f"read {self._topic}/{partition} at offset {at}"
-
-    def _without_bad(
-        self, raws: Sequence[Any], decode: Callable[[Any], Any], values: list[T], origin: KafkaOrigin, error: Exception
-    ) -> list[int]:
-        """Go on after a bad row: hand it to ``reject``, or raise what that would. Returns the rows that are good."""
-        good = list(range(len(values)))
-        bad, end = len(values), len(raws)
-        while True:
-            raw = origin.raw(bad)
-            if self._reject is None:
-                Attribution().expect_record(error, self._source, raw.where)
-                raise PoisonRecord(raw.where, self._source, f"{type(error).__name__}: {error}") from error
-            self._reject(raw, error)
-            before = len(values)
-            try:
-                values.extend(map(decode, raws[bad + 1 :]))
-            except Exception as next_error:  # noqa: BLE001 - the next bad row, handled like the first
-                error = next_error
-            decoded = len(values) - before
-            good.extend(range(bad + 1, bad + 1 + decoded))
-            bad += 1 + decoded
-            if bad >= end:
-                return good
 
     def positions(self) -> Positions:
         return {split_id(self._topic, p): position(o, self._topic_ids[p]) for p, o in self._next.items()}

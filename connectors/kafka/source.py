@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.client import AdminClient, kafka_errors
+from kafka_eos.connectors.kafka.decoding import record_decoder, value_decoder
 from kafka_eos.connectors.kafka.limits import missing_topic
 from kafka_eos.connectors.kafka.memory import read_ahead, share_of
 from kafka_eos.connectors.kafka.reader import (
@@ -22,9 +23,7 @@ from kafka_eos.connectors.kafka.reader import (
     offset_of,
     partition_of,
     position,
-    record_decoder,
     split_id,
-    value_decoder,
 )
 from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.connectors.kafka.replay import replay, unread
@@ -47,6 +46,8 @@ _GO_ON = (
     "The job does not jump by itself; to accept that, start it under another name, with start= on the source "
     "(docs/operations.md, input that is gone)."
 )
+_SHOWN_WITHIN = 2.0
+"""Seconds that an epoch may wait for its offsets to be shown: nothing rests on them, and the next one waits for it."""
 _READ: Mapping[str, Any] = {
     "fetch.queue.backoff.ms": 5,
     "queued.min.messages": 200_000,
@@ -322,7 +323,7 @@ class KafkaSource(Generic[T]):
         offsets = {partition_of(split): offset_of(at) for split, at in positions.items()}
         if offsets:
             if self._showing is None:
-                self._showing = Coordinators(self._cluster(ctx))
+                self._showing = Coordinators(self._cluster(ctx), _SHOWN_WITHIN)
             self._showing.commit_offsets(self._group or ctx.job, self.topic, offsets, note)
 
     def lives(self, ctx: JobContext) -> Sequence[Life]:

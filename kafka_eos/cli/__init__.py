@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from kafka_eos import __version__
-from kafka_eos.cli.ending import explained
+from kafka_eos.terminal.ending import explained
 
 _COMMANDS = {
     "run": ("run:run", "Run a pipeline, exactly-once, until it is stopped."),

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app, open_job
-from kafka_eos.cli.output import console, say
 from kafka_eos.errors import ConfigError
 from kafka_eos.settings import Settings
+from kafka_eos.terminal.output import console, say
 
 if TYPE_CHECKING:
     from kafka_eos.audit import Verdict

@@ -15,12 +15,12 @@ from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.cli import savepoint
 from kafka_eos.cli.options import CheckpointDir, open_job
-from kafka_eos.cli.output import show as show_table
 from kafka_eos.coordinator.term import gather, missing
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import EpochId
 from kafka_eos.protocol.recovery import Facts, lineage
 from kafka_eos.settings import Settings
+from kafka_eos.terminal.output import show as show_table
 
 app = typer.Typer(help="List, show and verify the checkpoints of a job.", no_args_is_help=True)
 Job = Annotated[str, typer.Argument(help="Name of the pipeline.")]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kafka_eos.cli.output import console
+from kafka_eos.terminal.output import console
 
 
 def demo(

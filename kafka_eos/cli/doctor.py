@@ -11,7 +11,6 @@ from rich.table import Table
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import JobStorage, MemoryStorage
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job, no_checkpoints, open_app
-from kafka_eos.cli.output import say, show
 from kafka_eos.coordinator import Coordinator, Patience
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.lock import job_lock
@@ -20,6 +19,7 @@ from kafka_eos.ids import JobIdentity
 from kafka_eos.interfaces import JobContext, Staged
 from kafka_eos.plan import Plan
 from kafka_eos.settings import Settings
+from kafka_eos.terminal.output import say, show
 
 
 def doctor(

@@ -10,10 +10,9 @@ from typing import Annotated
 
 import typer
 
-from kafka_eos.app import load
+from kafka_eos.app import Program, load
 from kafka_eos.checkpoints.opening import find_storage
 from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.dsl import Pipeline
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import AppRef
 from kafka_eos.settings import Settings
@@ -30,11 +29,11 @@ CheckpointDir = Annotated[
 ]
 
 
-def open_app(app: str, **options: object) -> tuple[Pipeline, Settings]:
+def open_app(app: str, **options: object) -> tuple[Program, Settings]:
     """Load the user's file and resolve its settings with the options given on the command line."""
-    pipeline = load(AppRef.parse(app))
+    program = load(AppRef.parse(app))
     cli = {name: value for name, value in options.items() if value is not None}
-    return pipeline, Settings.resolve(code=pipeline.code_settings, cli=cli)
+    return program, Settings.resolve(code=program.code_settings, cli=cli)
 
 
 def find_job(settings: Settings, job: str) -> JobStorage | None:

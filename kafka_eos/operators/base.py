@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from kafka_eos.attribution import Attribution
+from kafka_eos.calls import each
 from kafka_eos.interfaces import StateDescriptor, ValueState
 from kafka_eos.records import Batch
 from kafka_eos.state.scratch import Scratch, unbounded
@@ -72,22 +74,5 @@ class Gathering(Operator, Protocol):
 def call_each(
     fn: Callable[[Any], Any], batch: Batch[Any], values: Sequence[Any], ctx: OperatorContext
 ) -> tuple[list[Any], list[int]]:
-    """``fn`` of each value, and the indices of the rows that were rejected (they have no result).
-
-    The loop runs in C. The shared iterator makes it go on after a bad row without a second pass. A StopIteration
-    that escapes from ``fn`` would end ``extend`` silently and lose the rest, hence the count.
-    """
-    out: list[Any] = []
-    refused: list[int] = []
-    todo = iter(values)
-    while True:
-        error: Exception | None = None
-        try:
-            out.extend(map(fn, todo))
-        except Exception as raised:  # noqa: BLE001 (``reject`` judges whatever user code raises)
-            error = raised
-        done = len(out) + len(refused)
-        if error is None and done == len(values):
-            return out, refused
-        ctx.reject(batch, done, error or RuntimeError("StopIteration escaped from the function"))
-        refused.append(done)
+    """``fn`` of each value, and the indices of the rows that were rejected (they have no result)."""
+    return each(fn, values, refuse=partial(ctx.reject, batch))

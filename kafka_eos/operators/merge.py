@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from kafka_eos.calls import each
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import Codec, ListCodec, Ttl
 from kafka_eos.operators.base import OperatorContext
@@ -125,16 +126,11 @@ class MergingFold(Fold):
 
     def _emitted(self, keys: Sequence[Any], accumulators: Sequence[Any], rows: Batch[Any]) -> list[Any]:
         """As ``base.call_each``, but whatever is raised ends the job."""
-        out: list[Any] = []
-        error: Exception | None = None
-        try:
-            out.extend(map(self._emit, keys, accumulators))
-        except Exception as raised:  # noqa: BLE001 (it is raised again, with the place)
-            error = raised
-        if len(out) < len(keys):
-            error = error or RuntimeError("StopIteration escaped from the function")
-            raise self._stop(rows, len(out), error) from error
-        return out
+
+        def stop(index: int, error: Exception) -> None:
+            raise self._stop(rows, index, error) from error
+
+        return each(self._emit, keys, accumulators, refuse=stop)[0]
 
     def _stop(self, batch: Batch[Any], index: int, error: Exception) -> PoisonRecord:
         self._ctx.expect_record(batch, index, error)

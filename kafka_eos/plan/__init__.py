@@ -2,7 +2,7 @@
 
 from kafka_eos.plan.clients import kafka_share
 from kafka_eos.plan.forwards import with_forwards
-from kafka_eos.plan.graph import Path, Plan
+from kafka_eos.plan.graph import Path
 from kafka_eos.plan.nodes import (
     DerivedNameWarning,
     Exchange,
@@ -27,6 +27,7 @@ from kafka_eos.plan.nodes import (
     Where,
     union_lane,
 )
+from kafka_eos.plan.plan import Plan
 from kafka_eos.plan.segments import Segment
 
 __all__ = [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from kafka_eos.plan.graph import Plan
+from kafka_eos.plan.plan import Plan
 
 
 def kafka_share(plan: Plan, memory: int) -> int:

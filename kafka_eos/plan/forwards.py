@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka_eos.interfaces import ListCodec
 from kafka_eos.plan.nodes import Forward, Node
-
-if TYPE_CHECKING:
-    from kafka_eos.plan.graph import Plan
+from kafka_eos.plan.plan import Plan
 
 
 def with_forwards(plan: Plan, codec_of: Callable[[str], ListCodec[Any]]) -> Plan:

@@ -1,25 +1,17 @@
-"""The plan: what a pipeline does, as frozen nodes in topological order.
+"""The graph that the nodes of a plan make, and what can be asked of it.
 
-An engine reads the plan and nothing else of the user's program. Nodes name their inputs, so a plan is plain
-data plus the user's functions.
-
-Rule: a plan that exists in an engine's hands is valid. ``validate`` refuses everything that could not keep its
-guarantee, and every refusal quotes the line of the user's file it is about.
+Rule: every question can be asked of a graph that nobody has validated yet, if its nodes read what is there.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from kafka_eos.attribution import Attribution
 from kafka_eos.interfaces import Guarantee
-from kafka_eos.plan.nodes import Feedback, KeyBy, Node, Sink, Source, Where, one_phase
-from kafka_eos.plan.segments import Segment, segments
-from kafka_eos.plan.validation import validate
+from kafka_eos.plan.nodes import Feedback, KeyBy, Node, Sink, Source, Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +32,8 @@ class Path:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A whole pipeline. ``nodes`` are in topological order: inputs before those who read them."""
+class Graph:
+    """Nodes and who reads whom. ``nodes`` are in topological order: inputs before those who read them."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -102,11 +94,6 @@ class Plan:
         above = [self._by_name[each] for each in node.inputs]
         return node.stateful and any(isinstance(each, KeyBy) and each.local for each in above)
 
-    @cached_property
-    def one_by_one(self) -> Plan:
-        """The same plan with every fold in one phase: outputs for each record, where this has one a key and epoch."""
-        return replace(self, nodes=tuple(map(one_phase, self.nodes)))
-
     def below(self, name: str) -> frozenset[str]:
         """Every node that rows of this one may reach, by whatever way; in a loop that is the node itself, too."""
         todo, seen = [name], set[str]()
@@ -115,22 +102,6 @@ class Plan:
             seen |= found
             todo += found
         return frozenset(seen)
-
-    @cached_property
-    def segments(self) -> tuple[Segment, ...]:
-        """The plan cut at its exchanges, in the order of their first heads: what several subtasks run."""
-        return tuple(segments(self, self.exchanges))
-
-    @cached_property
-    def loops_only(self) -> tuple[Segment, ...]:
-        """The plan cut where it leads back, and nowhere else: what a single subtask runs."""
-        return tuple(segments(self, self.feedbacks))
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 of names, kinds and edges. The user's code and settings do not change it."""
-        shape = [[node.name, node.kind, list(node.inputs)] for node in self.nodes]
-        return hashlib.sha256(json.dumps([self.name, shape], separators=(",", ":")).encode()).hexdigest()
 
     @cached_property
     def paths(self) -> tuple[Path, ...]:
@@ -155,10 +126,3 @@ class Plan:
         if source.source.guarantee is Guarantee.AT_LEAST_ONCE:
             return Path(nodes, Guarantee.AT_LEAST_ONCE, f"source {source.name!r} cannot be read again exactly")
         return Path(nodes, Guarantee.EXACTLY_ONCE, "offsets, state and output are committed as one epoch")
-
-    # ------------------------------------------------------------ validation
-
-    def validate(self) -> Plan:
-        """Return the plan if it can run and keep its guarantees, else raise PlanError that quotes the line."""
-        validate(self)
-        return self

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from kafka_eos.plan.graph import Graph
 from kafka_eos.plan.nodes import Feedback, Node, for_dead_letters
-
-if TYPE_CHECKING:
-    from kafka_eos.plan.graph import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +24,7 @@ class Segment:
     nodes: tuple[str, ...]
 
 
-def segments(plan: Plan, cuts: Collection[Node]) -> Iterator[Segment]:
+def segments(plan: Graph, cuts: Collection[Node]) -> Iterator[Segment]:
     """Unions of nodes that pass rows to each other directly; ``group`` leads to a set's first member."""
     group: dict[str, str] = {}
 
@@ -65,7 +62,7 @@ def segments(plan: Plan, cuts: Collection[Node]) -> Iterator[Segment]:
         )
 
 
-def _reaches(plan: Plan, source: str, first: str, find: Callable[[str], str], out: Callable[[str], str]) -> bool:
+def _reaches(plan: Graph, source: str, first: str, find: Callable[[str], str], out: Callable[[str], str]) -> bool:
     """Do rows of ``source`` come into the segment of ``first``?"""
     todo, seen = [source], set[str]()
     while todo:

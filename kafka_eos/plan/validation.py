@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from kafka_eos.errors import Bug, ConfigError, PlanError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Guarantee
 from kafka_eos.plan.cycles import back_edges
+from kafka_eos.plan.graph import Graph
 from kafka_eos.plan.nodes import Exchange, Feedback, KeyBy, Loop, Node, PartialFold, Sink, for_dead_letters
 
-if TYPE_CHECKING:
-    from kafka_eos.plan.graph import Plan
 
-
-def validate(plan: Plan) -> None:
+def validate(plan: Graph) -> None:
     """Raise PlanError for the first thing that is wrong."""
     _check_names(plan)
     _check_edges(plan)
@@ -26,7 +23,7 @@ def validate(plan: Plan) -> None:
     _check_guarantees(plan)
 
 
-def _check_names(plan: Plan) -> None:
+def _check_names(plan: Graph) -> None:
     for what, name, where in [("pipeline", plan.name, plan.where), *((n.kind, n.name, n.where) for n in plan.nodes)]:
         try:
             token(name, f"the {what} name")
@@ -40,7 +37,7 @@ def _check_names(plan: Plan) -> None:
             )
 
 
-def _check_edges(plan: Plan) -> None:
+def _check_edges(plan: Graph) -> None:
     seen: dict[str, Node] = {}
     for node in plan.nodes:
         for name in node.inputs:
@@ -63,7 +60,7 @@ def _check_edges(plan: Plan) -> None:
         seen[node.name] = node
 
 
-def _check_use(plan: Plan) -> None:
+def _check_use(plan: Graph) -> None:
     if not plan.sources:
         raise PlanError(f"pipeline {plan.name!r} has no source; start with pipeline.source(name, ...).\n  {plan.where}")
     for node in plan.nodes:
@@ -75,7 +72,7 @@ def _check_use(plan: Plan) -> None:
             )
 
 
-def _check_loops(plan: Plan) -> None:
+def _check_loops(plan: Graph) -> None:
     """The edges that lead back are those of feedbacks, and no others: barriers wait for all the rest."""
     ways = [(node.name, reader.name) for node in plan.nodes for reader, _ in plan.downstream(node.name)]
     back = back_edges((node.name for node in plan.nodes), ways)
@@ -90,7 +87,7 @@ def _check_loops(plan: Plan) -> None:
         raise Bug(f"the plan leads back by {sorted(others)}, which are no feedbacks")
 
 
-def _check_local(plan: Plan) -> None:
+def _check_local(plan: Graph) -> None:
     """What stays in its subtask, or waits there for the end of the epoch, must be in a place where that is sound."""
     for node in plan.nodes:
         below = plan.below(node.name)
@@ -114,7 +111,7 @@ def _check_local(plan: Plan) -> None:
                     )
 
 
-def _check_sinks(plan: Plan) -> None:
+def _check_sinks(plan: Graph) -> None:
     chosen = [node for node in plan.sinks if not node.dead_letters]
     uses = Counter(id(node.sink) for node in chosen)
     for node in chosen:
@@ -125,7 +122,7 @@ def _check_sinks(plan: Plan) -> None:
             )
 
 
-def _check_guarantees(plan: Plan) -> None:
+def _check_guarantees(plan: Graph) -> None:
     for path in plan.paths:
         sink = plan.node(path.sink)
         assert isinstance(sink, Sink)

@@ -1,62 +1,20 @@
-"""Two-phase commit: the life of one committable, and the right to commit it.
+"""Two-phase commit: what becomes of a decided epoch, and the right to commit it.
 
-Pure. The table below is the whole state machine; ``docs/two-phase-commit.md`` draws its diagram from it.
+Pure. ``docs/two-phase-commit.md`` shows what ``authorize`` answers, in a table that ``authorize`` is asked for.
 Rule: nothing is committed without a ``CommitPermit``, and only ``authorize`` makes one, for a published manifest.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from kafka_eos.errors import Bug
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import CommitPermit, Probe, Standing
 
-
-class State(enum.Enum):
-    """Where one writer's output of one epoch is."""
-
-    OPEN = "open"
-    SEALED = "sealed"
-    PREPARED = "prepared"
-    DECIDED = "decided"
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-
-
-class Event(enum.Enum):
-    BARRIER = "barrier"
-    PRE_COMMIT = "pre-commit"
-    MANIFEST_PUBLISHED = "manifest published"
-    COMMIT = "commit"
-    GIVE_UP = "give up"
-    REVOKE = "revoke"
-
-
-NEXT: dict[tuple[State, Event], State] = {
-    (State.OPEN, Event.BARRIER): State.SEALED,
-    (State.SEALED, Event.PRE_COMMIT): State.PREPARED,
-    (State.PREPARED, Event.MANIFEST_PUBLISHED): State.DECIDED,
-    (State.DECIDED, Event.COMMIT): State.COMMITTED,
-    (State.COMMITTED, Event.COMMIT): State.COMMITTED,
-    # Before the decision everything may be thrown away: the epoch never happened.
-    (State.OPEN, Event.GIVE_UP): State.ABORTED,
-    (State.SEALED, Event.GIVE_UP): State.ABORTED,
-    (State.PREPARED, Event.GIVE_UP): State.ABORTED,
-    # After it only a newer term may revoke the epoch as a whole, and only while nothing of it is committed.
-    (State.DECIDED, Event.REVOKE): State.ABORTED,
-    (State.ABORTED, Event.GIVE_UP): State.ABORTED,
-}
-
-
-def step(state: State, event: Event) -> State:
-    """The next state. Raises Bug, and changes nothing, for a pair that the table does not have."""
-    try:
-        return NEXT[state, event]
-    except KeyError:
-        raise Bug(f"a committable that is {state.value} cannot take {event.value!r}") from None
+COMMIT_MARGIN: Final = 10.0
+"""Seconds before its timeout at which a prepared committable is no longer trusted to outlive its siblings."""
 
 
 @dataclass(frozen=True, slots=True)

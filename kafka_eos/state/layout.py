@@ -37,7 +37,7 @@ class Layout:
 
     def row_keys(self, places: Iterable[Any]) -> list[bytes]:
         """Row keys of places, in order."""
-        return self.finish(list(map(self.encode, places)))
+        return self.finish([self.encode(place) for place in places])
 
     def finish(self, encoded: list[bytes]) -> list[bytes]:
         """The second half, for many at once."""

@@ -12,6 +12,7 @@ import operator
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from kafka_eos.calls import each
 from kafka_eos.errors import Bug, ConfigError
 from kafka_eos.interfaces import StateDescriptor
 from kafka_eos.state.keygroups import Grouping, group_prefix
@@ -174,16 +175,13 @@ class CachedValueState(Generic[T]):
         if not (self._first <= lowest and highest < self._end):
             raise Bug(f"{self._where}: a key reached a subtask that does not own its key group")
 
-    def _encode(self, what: str, objects: Iterable[Any], keys: Sequence[Any]) -> list[bytes]:
+    def _encode(self, what: str, objects: Sequence[Any], keys: Sequence[Any]) -> list[bytes]:
         encode = self._layout.encode if what == "key" else self.descriptor.value.encode
-        encoded: list[bytes] = []
-        try:
-            # ``extend`` keeps what came before the failure: its length names the key.
-            encoded.extend(map(encode, objects))
-        except Exception as error:
-            key = keys[len(encoded)]
-            codec = self.descriptor.key if what == "key" else self.descriptor.value
+        codec = self.descriptor.key if what == "key" else self.descriptor.value
+
+        def refuse(index: int, error: Exception) -> None:
             raise ConfigError(
-                f"{self._where}: the {what} of key {key!r} cannot be encoded by codec {codec.name!r}: {error}"
+                f"{self._where}: the {what} of key {keys[index]!r} cannot be encoded by codec {codec.name!r}: {error}"
             ) from error
-        return encoded
+
+        return each(encode, objects, refuse=refuse)[0]

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from kafka_eos.calls import ESCAPED
 from kafka_eos.connectors.kafka import KafkaSource, survey
 from kafka_eos.connectors.kafka.client import BrokerWatch
 from kafka_eos.connectors.kafka.rpc import Coordinators
@@ -22,7 +23,7 @@ from kafka_eos.coordinator.sources import Sources
 from kafka_eos.errors import ConfigError, InputLost, PoisonRecord, Retryable
 from kafka_eos.interfaces import JobContext, Positions, Reader
 from kafka_eos.records import RawRecord
-from tests.broker.kafka_kit import epoch, job, read, read_to, send, task
+from tests.broker.kafka_kit import epoch, job, read, read_to, send, show, task
 from tests.broker.transaction_kit import new_writer, write
 from tests.waiting import PATIENCE, eventually
 
@@ -229,6 +230,30 @@ def test_bad_records_can_be_put_aside(bootstrap: str, topic: Topic, opened: Any)
     assert offsets(reader.positions()) == [8]
 
 
+def test_no_record_goes_missing_behind_one_whose_codec_raises_stop_iteration(
+    bootstrap: str, topic: Topic, opened: Any
+) -> None:
+    """A validator that takes the ``next`` of nothing raises it; a loop in C takes it for the end of the poll."""
+
+    class Known:
+        name, schema = "known", None
+        encode = staticmethod(bytes)
+
+        def decode(self, data: bytes) -> bytes:
+            return next(data for prefix in (b"a", b"b") if data.startswith(prefix))
+
+    name = topic()
+    send(bootstrap, name, b"a1", b"z1", b"b1", b"z2", b"a2")
+    aside: list[tuple[int, str]] = []
+    source: KafkaSource[Any] = KafkaSource(name, value=Known())
+    reader = opened(source, None, **{"in": lambda raw, error: aside.append((raw.offset, str(error)))})
+
+    assert read(reader, 3) == [b"a1", b"b1", b"a2"]
+    assert aside == [(1, ESCAPED), (3, ESCAPED)]
+    with pytest.raises(PoisonRecord, match=f"{name}/0/1.*{ESCAPED}"):
+        read(opened(source), 3)
+
+
 def test_whole_records(bootstrap: str, topic: Topic, opened: Any) -> None:
     name = topic()
     send(bootstrap, name, b'{"n":1}', None, key=b"k", timestamp=1_600_000_000_000, headers=[("h", b"1"), ("n", None)])
@@ -243,7 +268,7 @@ def test_completed_shows_the_group_where_the_job_is(bootstrap: str, topic: Topic
     name, group = topic(), f"g-{uuid.uuid4().hex[:8]}"
     send(bootstrap, name, b"a", b"b")
     source: KafkaSource[Any] = KafkaSource(name, group_id=group)
-    source.completed(ctx, epoch(7), source.ends(ctx))
+    show(source, ctx, epoch(7), source.ends(ctx))
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     (found,) = consumer.committed([TopicPartition(name, 0)], 30)
     consumer.close()

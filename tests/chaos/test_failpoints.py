@@ -44,7 +44,7 @@ def plans() -> list[tuple[str, str]]:
     for point in POINTS:
         family = point.split(".")[0]
         if family in ("savepoint", "door"):
-            continue  # not on the way of a running job; see test_savepoints.py and tests/spark/door
+            continue  # not on the way of a running job; see test_savepoints.py and tests/structured_streaming
         if point in BETWEEN_WORKERS:
             continue  # see test_parallel.py and test_loops.py
         if family == "scratch":

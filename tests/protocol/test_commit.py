@@ -1,17 +1,14 @@
-"""The commit table and the decision to commit, revoke or stop."""
+"""The decision to commit, revoke or stop."""
 
 from __future__ import annotations
-
-import itertools
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.errors import Bug
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Probe, Standing
-from kafka_eos.protocol.commit import NEXT, Commit, Event, Revoke, State, Stop, authorize, step
+from kafka_eos.protocol.commit import Commit, Revoke, Stop, authorize
 
 E7 = EpochId(Epoch(7), Term(3))
 PREPARED = Probe(Standing.PREPARED, "t1")
@@ -19,31 +16,6 @@ COMMITTED = Probe(Standing.COMMITTED, "t2")
 LOST = Probe(Standing.LOST, "t3")
 UNKNOWN = Probe(Standing.UNKNOWN, "t5")
 URGENT = Probe(Standing.PREPARED, "t4", expires_in=2.0)
-
-
-def test_the_way_of_a_committable_that_succeeds() -> None:
-    state = State.OPEN
-    for event in (Event.BARRIER, Event.PRE_COMMIT, Event.MANIFEST_PUBLISHED, Event.COMMIT, Event.COMMIT):
-        state = step(state, event)
-
-    assert state is State.COMMITTED
-
-
-def test_nothing_is_committed_without_a_published_manifest() -> None:
-    for state in (State.OPEN, State.SEALED, State.PREPARED, State.ABORTED):
-        with pytest.raises(Bug):
-            step(state, Event.COMMIT)
-
-
-def test_what_is_committed_can_never_be_undone() -> None:
-    assert {NEXT[pair] for pair in NEXT if pair[0] is State.COMMITTED} == {State.COMMITTED}
-
-
-def test_every_pair_that_is_not_in_the_table_is_a_bug() -> None:
-    for pair in itertools.product(State, Event):
-        if pair not in NEXT:
-            with pytest.raises(Bug):
-                step(*pair)
 
 
 def test_an_epoch_without_output_is_committed_at_once() -> None:

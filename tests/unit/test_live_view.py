@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_eos.cli import output
-from kafka_eos.cli.output import LiveView
+from kafka_eos.terminal import output
+from kafka_eos.terminal.output import LiveView
 
 
 def test_the_rate_begins_anew_with_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from kafka_eos import PlanError
-from kafka_eos.dsl import find_pipeline
+from kafka_eos.app import find
 
 ONE = 'from kafka_eos import Pipeline\nfirst = Pipeline("one")\n'
 
@@ -26,28 +26,28 @@ def module(tmp_path: Path, text: str, name: str = "user_app") -> ModuleType:
 def test_the_only_pipeline_needs_no_name(tmp_path: Path) -> None:
     app = module(tmp_path, ONE)
 
-    assert find_pipeline(app) is app.first
+    assert find(app) is app.first
     assert app.first.app.path == tmp_path / "app.py"
 
 
 def test_one_of_several_is_found_by_variable_and_by_name(tmp_path: Path) -> None:
     app = module(tmp_path, ONE + 'second = Pipeline("two")\n')
 
-    assert find_pipeline(app, "second") is app.second
-    assert find_pipeline(app, "two") is app.second
+    assert find(app, "second") is app.second
+    assert find(app, "two") is app.second
 
 
 def test_a_pipeline_that_is_kept_out_of_sight_is_found(tmp_path: Path) -> None:
     app = module(tmp_path, 'from kafka_eos import Pipeline\nkept = [Pipeline("hidden")]\n')
 
-    assert find_pipeline(app) is app.kept[0]
+    assert find(app) is app.kept[0]
 
 
 def test_the_same_file_under_another_name_has_its_own_pipeline(tmp_path: Path) -> None:
     main, worker = module(tmp_path, ONE, "app_main"), module(tmp_path, ONE, "app_worker")
 
-    assert find_pipeline(main) is main.first
-    assert find_pipeline(worker) is worker.first
+    assert find(main) is main.first
+    assert find(worker) is worker.first
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ def test_what_cannot_be_found_is_explained(tmp_path: Path, text: str, name: str 
     app = module(tmp_path, text)
 
     with pytest.raises(PlanError, match=message):
-        find_pipeline(app, name)
+        find(app, name)

@@ -14,10 +14,10 @@ from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.ids import Term
 from kafka_eos.interfaces import JobContext
-from kafka_eos.spark.door.hadoop import OURS, LocalDecisions
-from kafka_eos.spark.door.ledger import Ledger
-from kafka_eos.spark.door.settling import Settling
-from tests.spark.door.kit import Totals
+from kafka_eos.structured_streaming.hadoop import OURS, LocalDecisions
+from kafka_eos.structured_streaming.ledger import Ledger
+from kafka_eos.structured_streaming.settling import Settling
+from tests.structured_streaming.kit import Totals
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def totals(bootstrap: str, topic: Callable[..., str], tmp_path: Path) -> Totals:
 def viewfs(spark: Any) -> Callable[[Path], str]:
     """A path as Spark sees it in a file system that is not this host's: ``viewfs(path)``."""
     conf = spark.sparkContext._jsc.hadoopConfiguration()
-    conf.set("fs.viewfs.mounttable.door.link./disk", "file:///")
-    return lambda path: f"viewfs://door/disk{path}"
+    conf.set("fs.viewfs.mounttable.other.link./disk", "file:///")
+    return lambda path: f"viewfs://other/disk{path}"
 
 
 @pytest.fixture

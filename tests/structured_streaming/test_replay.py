@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from kafka_eos.errors import ConfigError, Fatal
-from kafka_eos.spark.door import ledger as ledgers
-from kafka_eos.spark.door.batch import Batch
-from kafka_eos.spark.door.finaliser import Finaliser
-from kafka_eos.spark.door.ledger import Promise
-from kafka_eos.spark.door.settling import Recovered, Settling
-from tests.spark.door.kit import Totals, messages
+from kafka_eos.structured_streaming import ledger as ledgers
+from kafka_eos.structured_streaming.batch import Batch
+from kafka_eos.structured_streaming.finaliser import Finaliser
+from kafka_eos.structured_streaming.ledger import Promise
+from kafka_eos.structured_streaming.settling import Recovered, Settling
+from tests.structured_streaming.kit import Totals, messages
 
 OLDER = "the output of batch {} is visible already.* is older than its output"
 

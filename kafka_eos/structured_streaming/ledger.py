@@ -1,4 +1,4 @@
-"""What the door writes down: which transactions each batch promised, and that they are committed.
+"""What the sink writes down: which transactions each batch promised, and that they are committed.
 
 A promise is published before Spark can decide the batch; the decision itself is Spark's ``commits/<batch>``. Each
 attempt of a batch is of another term, so attempts never share a name.
@@ -66,7 +66,7 @@ class _Identity(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """The door's records of one query, in one checkpoint. Used by one driver at a time; terms see to that.
+    """The sink's records of one query, in one checkpoint. Used by one driver at a time; terms see to that.
 
     It knows of promises and receipts once ``look`` was called.
     """

@@ -1,6 +1,6 @@
 """A driver that tests kill: totals per user of topic IN, to topic OUT, until the input is read.
 
-    python -m tests.spark.door.driver KIND SERVERS IN OUT CHECKPOINT
+    python -m tests.structured_streaming.driver KIND SERVERS IN OUT CHECKPOINT
 
 KIND ``certain`` is deterministic. KIND ``random`` gives every row a random token in each attempt anew and emits all
 tokens of a user so far: if an output and Spark's state ever came from different attempts, the lists would not fit.
@@ -26,7 +26,7 @@ CONFIG = {
     "spark.sql.shuffle.partitions": str(PARTITIONS),
     "spark.executorEnv.PYTHONPATH": str(ROOT),
     # A second name for the local file system, so that a checkpoint can be on one that is not "file".
-    "spark.hadoop.fs.viewfs.mounttable.door.link./disk": "file:///",
+    "spark.hadoop.fs.viewfs.mounttable.other.link./disk": "file:///",
 }
 
 

@@ -1,4 +1,4 @@
-"""The door's records in a file system that only Spark reaches keep the contract of local ones."""
+"""The sink's records in a file system that only Spark reaches keep the contract of local ones."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.interfaces import CheckpointStorage
-from kafka_eos.spark.door import hadoop
-from kafka_eos.spark.door.hadoop import (
+from kafka_eos.structured_streaming import hadoop
+from kafka_eos.structured_streaming.hadoop import (
     OURS,
     LocalDecisions,
     SparkDecisions,

@@ -12,7 +12,7 @@ from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.errors import CommittableLost, Fatal
 from tests.marks import campaign
-from tests.spark.door.kit import Totals, ended
+from tests.structured_streaming.kit import Totals, ended
 from tests.waiting import eventually
 
 GAPS = (

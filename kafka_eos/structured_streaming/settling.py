@@ -13,7 +13,6 @@ import logging
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Final
 
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.coordinator import term as terms
@@ -24,14 +23,11 @@ from kafka_eos.failpoints import hit
 from kafka_eos.ids import Term
 from kafka_eos.interfaces import JobContext, Standing
 from kafka_eos.protocol.batches import Attempt, owner
-from kafka_eos.protocol.commit import Commit, Revoke, authorize, undecidable
-from kafka_eos.spark.door.hadoop import OURS, Decisions
-from kafka_eos.spark.door.ledger import Ledger, Promise
+from kafka_eos.protocol.commit import COMMIT_MARGIN, Commit, Revoke, authorize, undecidable
+from kafka_eos.structured_streaming.hadoop import OURS, Decisions
+from kafka_eos.structured_streaming.ledger import Ledger, Promise
 
 log = logging.getLogger("kafka_eos.spark")
-
-COMMIT_MARGIN: Final = 10.0
-"""Seconds: transactions that may expire sooner are not begun to be committed one after the other."""
 
 
 def patient() -> Patience:
@@ -185,7 +181,7 @@ def recover(settling: Settling, *, adopt: bool, alone: bool) -> Recovered:
 
     ``alone``: no earlier driver's Spark lives. Otherwise what such a driver promised last stays prepared: it may have
     looked at its term before this driver claimed the query, and its Spark writes the decision after that look.
-    Raises ConfigError if Spark decided a batch that the door knows nothing of, unless told to ``adopt`` it.
+    Raises ConfigError if Spark decided a batch that the sink knows nothing of, unless told to ``adopt`` it.
     """
     hit("recovery.claimed")
     newest = settling.newest()

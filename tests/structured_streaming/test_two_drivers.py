@@ -20,10 +20,10 @@ from kafka_eos.coordinator import term as terms
 from kafka_eos.errors import Fatal, Fenced, JobLocked
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import JobContext
-from kafka_eos.spark.door import hadoop
-from kafka_eos.spark.door.ledger import Ledger, Promise
-from kafka_eos.spark.door.settling import Settling, claimed
-from tests.spark.door.kit import Totals, ended, eventually
+from kafka_eos.structured_streaming import hadoop
+from kafka_eos.structured_streaming.ledger import Ledger, Promise
+from kafka_eos.structured_streaming.settling import Settling, claimed
+from tests.structured_streaming.kit import Totals, ended, eventually
 
 
 def test_the_second_on_a_host_is_refused(totals: Totals, spark: Any) -> None:

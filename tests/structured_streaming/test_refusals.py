@@ -14,10 +14,10 @@ from pyspark.errors import PySparkException
 
 from kafka_eos.errors import ConfigError
 from kafka_eos.spark import exactly_once_kafka
-from kafka_eos.spark.door.batch import Batch
-from kafka_eos.spark.door.finaliser import Finaliser
-from kafka_eos.spark.door.settling import Recovered, Settling
-from kafka_eos.spark.door.task import Assignment
+from kafka_eos.structured_streaming.batch import Batch
+from kafka_eos.structured_streaming.finaliser import Finaliser
+from kafka_eos.structured_streaming.settling import Recovered, Settling
+from kafka_eos.structured_streaming.task import Assignment
 
 
 @pytest.fixture

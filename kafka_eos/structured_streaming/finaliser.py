@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from kafka_eos.coordinator.patience import Interrupted
 from kafka_eos.errors import Bug
 from kafka_eos.protocol.batches import Verdict, Waiting, conclude
-from kafka_eos.spark.door.ledger import Promise
-from kafka_eos.spark.door.settling import Recovered, Settling, log, replaced
+from kafka_eos.structured_streaming.ledger import Promise
+from kafka_eos.structured_streaming.settling import Recovered, Settling, log, replaced
 
 
 class Finaliser:

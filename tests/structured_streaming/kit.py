@@ -1,4 +1,4 @@
-"""What the door's tests share: input, drivers to kill, and the claims about the output.
+"""What these tests share: input, drivers to kill, and the claims about the output.
 
 Rule: output is read as a read_committed consumer sees it, and is complete only if nothing is open below its end.
 """
@@ -28,7 +28,7 @@ from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.ids import Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.spark import ExactlyOnceQuery, exactly_once_kafka
-from tests.spark.door import driver
+from tests.structured_streaming import driver
 from tests.waiting import PATIENCE, eventually
 
 USERS = 6
@@ -48,7 +48,7 @@ def messages(bootstrap: str, topic: str) -> list[Any]:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": f"door-{uuid4().hex}",
+            "group.id": f"reader-{uuid4().hex}",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "enable.auto.commit": False,
@@ -109,7 +109,7 @@ class Totals:
             environment |= {"KAFKA_EOS_FAILPOINTS": failpoints, "KAFKA_EOS_FAILPOINT_LOG": str(self.fired)}
         arguments = [self.kind, self.bootstrap, self.source, self.target, checkpoint or str(self.checkpoint)]
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.door.driver", *arguments],
+            [sys.executable, "-m", "tests.structured_streaming.driver", *arguments],
             cwd=driver.ROOT,
             env=environment,
             stdout=subprocess.DEVNULL,

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from kafka_eos.coordinator.patience import Interrupted
-from kafka_eos.spark.door.batch import Batch
-from kafka_eos.spark.door.finaliser import Finaliser
-from kafka_eos.spark.door.settling import log
+from kafka_eos.structured_streaming.batch import Batch
+from kafka_eos.structured_streaming.finaliser import Finaliser
+from kafka_eos.structured_streaming.settling import log
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -21,8 +21,8 @@ def explained() -> Iterator[None]:
         yield
     except KafkaEosError as error:
         # Here, because whoever only asks for help waits for neither.
-        from kafka_eos.cli.output import say
         from kafka_eos.coordinator.supervision import Refused
+        from kafka_eos.terminal.output import say
 
         kind = error.error if isinstance(error, Refused) else type(error).__name__
         say((kind, "bold red"), f": {error}")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OURS: Final = "kafka_eos"
-"""The directory of the door's own records, inside the checkpoint: they are copied and deleted with it."""
+"""The directory of the sink's own records, inside the checkpoint: they are copied and deleted with it."""
 _COMMITS: Final = "commits"
 _MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager"
 
@@ -173,7 +173,7 @@ class SparkFiles:
 
 
 class SparkStorage:
-    """The door's records in any file system that Spark reaches; a ``CheckpointStorage``."""
+    """The sink's records in any file system that Spark reaches; a ``CheckpointStorage``."""
 
     def __init__(self, files: SparkFiles) -> None:
         self._files = files
@@ -307,7 +307,7 @@ def local_path(spark: SparkSession, checkpoint: str) -> Path | None:
 
 
 def opened(spark: SparkSession, checkpoint: str, local: Path | None) -> tuple[CheckpointStorage, Decisions]:
-    """The door's records and Spark's decisions, in one checkpoint. ConfigError if nothing can be claimed there."""
+    """The sink's records and Spark's decisions, in one checkpoint. ConfigError if nothing can be claimed there."""
     if local is not None:
         return LocalStorage(local / OURS), LocalDecisions(local)
     files = SparkFiles(spark, checkpoint)

@@ -14,11 +14,11 @@ from kafka_eos.connectors.kafka.transactions import Transaction
 from kafka_eos.coordinator.term import now_ms
 from kafka_eos.failpoints import hit
 from kafka_eos.protocol.batches import Begin, Beginning, begin
-from kafka_eos.spark.door import task
-from kafka_eos.spark.door.finaliser import Finaliser
-from kafka_eos.spark.door.ledger import Promise
-from kafka_eos.spark.door.settling import Settling, log, lost_decision, outlived, replaced
 from kafka_eos.spark.failures import of_environment
+from kafka_eos.structured_streaming import task
+from kafka_eos.structured_streaming.finaliser import Finaliser
+from kafka_eos.structured_streaming.ledger import Promise
+from kafka_eos.structured_streaming.settling import Settling, log, lost_decision, outlived, replaced
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

@@ -23,15 +23,16 @@ from kafka_eos.errors import ConfigError
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Term
 from kafka_eos.interfaces import JobContext
-from kafka_eos.spark.door.batch import Batch
-from kafka_eos.spark.door.columns import projected
-from kafka_eos.spark.door.finaliser import Finaliser
-from kafka_eos.spark.door.hadoop import OURS, local_path, only_jvm, opened
-from kafka_eos.spark.door.ledger import Ledger
-from kafka_eos.spark.door.query import ExactlyOnceQuery
-from kafka_eos.spark.door.settling import COMMIT_MARGIN, Recovered, Settling, claimed, log, recover
-from kafka_eos.spark.door.task import Assignment
+from kafka_eos.protocol.commit import COMMIT_MARGIN
 from kafka_eos.spark.session import check, check_python, refuse_mixed_attempts
+from kafka_eos.structured_streaming.batch import Batch
+from kafka_eos.structured_streaming.columns import projected
+from kafka_eos.structured_streaming.finaliser import Finaliser
+from kafka_eos.structured_streaming.hadoop import OURS, local_path, only_jvm, opened
+from kafka_eos.structured_streaming.ledger import Ledger
+from kafka_eos.structured_streaming.query import ExactlyOnceQuery
+from kafka_eos.structured_streaming.settling import Recovered, Settling, claimed, log, recover
+from kafka_eos.structured_streaming.task import Assignment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +59,7 @@ def exactly_once_kafka(
     ``df``          a streaming DataFrame with the columns of Spark's Kafka sink: value, and optionally key, topic,
                     partition, headers, and timestamp
     ``topic``       where to; None takes each row's column ``topic``
-    ``checkpoint``  Spark's checkpointLocation, any path that Spark takes; the door keeps its records in it
+    ``checkpoint``  Spark's checkpointLocation, any path that Spark takes; the sink keeps its records in it
     ``name``        of the query: what its transactional ids begin with (letters, digits, ``-``, ``_``); default "spark"
     ``output_mode`` append, update or complete
     ``trigger``     as for ``DataStreamWriter.trigger``, e.g. {"processingTime": "1 second"}, {"availableNow": True}

@@ -1,4 +1,4 @@
-"""Spark's own operators behind the door: all that Structured Streaming offers, written exactly once."""
+"""Spark's own operators above the sink: all that Structured Streaming offers, written exactly once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_eos.spark import ExactlyOnceQuery, exactly_once_kafka
-from tests.spark.door.kit import feed, messages, nothing_is_open
+from tests.structured_streaming.kit import feed, messages, nothing_is_open
 
 START = 1_700_000_000
 """When the row with id 0 is, in seconds since the Unix epoch; the others follow each second."""

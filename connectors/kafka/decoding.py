@@ -1,0 +1,112 @@
+"""Records of one poll into a batch: values, and where each came from.
+
+Rule: the same for a reader and for whoever decodes its records again (``replay``). A record that cannot be decoded is
+handed to ``refuse``, never skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from kafka_eos.calls import each
+from kafka_eos.connectors.kafka.client import Message
+from kafka_eos.connectors.kafka.records import Record
+from kafka_eos.interfaces import Codec
+from kafka_eos.records import Batch, Headers, RawRecord
+
+Reject: TypeAlias = Callable[[RawRecord, Exception], None]
+Columns: TypeAlias = Callable[[Sequence[Message]], tuple[Sequence[Any], Callable[[Any], Any]]]
+"""The column of what is to be decoded, and what decodes one of it."""
+
+_value: Callable[[Message], bytes | None] = Message.value
+_key: Callable[[Message], bytes | None] = Message.key
+_offset: Callable[[Message], int] = Message.offset  # type: ignore[assignment]
+_partition: Callable[[Message], int] = Message.partition  # type: ignore[assignment]
+_timestamp = Message.timestamp
+
+
+class KafkaOrigin:
+    """The records of one poll. Timestamps and raw records are made only when asked for."""
+
+    __slots__ = ("_messages", "_times", "offsets", "partitions", "source", "topic")
+
+    def __init__(self, source: str, topic: str, messages: Sequence[Message]) -> None:
+        self.source, self.topic = source, topic
+        self.partitions: list[int] = list(map(_partition, messages))
+        self.offsets: list[int] = list(map(_offset, messages))
+        self._messages = messages
+        self._times: list[int] | None = None
+
+    def timestamps(self) -> Sequence[int]:
+        if self._times is None:
+            self._times = [time if kind else -1 for kind, time in map(_timestamp, self._messages)]
+        return self._times
+
+    def weight(self) -> int:
+        """Bytes of all keys and values; the length of a message is that of its value."""
+        return sum(map(len, self._messages)) + sum(map(len, filter(None, map(_key, self._messages))))
+
+    def raw(self, row: int) -> RawRecord:
+        message = self._messages[row]
+        return RawRecord(
+            self.topic,
+            self.partitions[row],
+            self.offsets[row],
+            _time(message),
+            message.key(),
+            message.value(),
+            _headers(message),
+        )
+
+
+def _headers(message: Message) -> Headers:
+    found: Any = message.headers()
+    return found or ()
+
+
+def _time(message: Message) -> int:
+    kind, time = message.timestamp()
+    return time if kind else -1
+
+
+def value_decoder(codec: Codec[Any]) -> Columns:
+    """Streams of plain values: the column of raw values, and what decodes one of them."""
+    decode = codec.decode
+
+    def no_tombstones(value: bytes | None) -> Any:
+        if value is None:
+            raise ValueError("the record is a tombstone (no value); read it with KafkaSource.records")
+        return decode(value)
+
+    def columns(messages: Sequence[Message]) -> tuple[Sequence[Any], Callable[[Any], Any]]:
+        values = list(map(_value, messages))
+        return values, no_tombstones if None in values else decode
+
+    return columns
+
+
+def record_decoder(key: Codec[Any], value: Codec[Any]) -> Columns:
+    """Streams of whole records."""
+    decode_key, decode_value = key.decode, value.decode
+
+    def decode(message: Message) -> Record[Any, Any]:
+        raw_key, raw_value, (kind, time) = message.key(), message.value(), message.timestamp()
+        return Record(
+            None if raw_key is None else decode_key(raw_key),
+            None if raw_value is None else decode_value(raw_value),
+            tuple(_headers(message)),
+            time if kind else None,
+        )
+
+    return lambda messages: (messages, decode)
+
+
+def decoded(source: str, topic: str, messages: Sequence[Message], columns: Columns, refuse: Reject) -> Batch[Any]:
+    """The batch of all records but those that ``refuse`` took. Raises what that raises."""
+    origin = KafkaOrigin(source, topic, messages)
+    raws, decode = columns(messages)
+    values, refused = each(decode, raws, refuse=lambda row, error: refuse(origin.raw(row), error))
+    bad = frozenset(refused)
+    rows = [row for row in range(len(messages)) if row not in bad] if bad else range(len(messages))
+    return Batch(values, rows, origin)

@@ -1,0 +1,54 @@
+"""One run as a shell shows it: what begins and where, the job at work, and that all is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from kafka_eos.app import Program
+from kafka_eos.embedded import run as run_embedded
+from kafka_eos.ids import Term
+from kafka_eos.interfaces import JobContext
+from kafka_eos.plan import Plan
+from kafka_eos.protocol.dead_letters import described
+from kafka_eos.settings import Settings
+from kafka_eos.terminal.ending import explained
+from kafka_eos.terminal.output import LiveView, say
+
+Runs: TypeAlias = Callable[..., None]
+"""What runs a plan: ``run`` of an engine, with observers."""
+
+_KAFKA = "kafka://"
+
+
+def run_script(program: Program, settings: Mapping[str, object], runs: Runs | None, until_caught_up: bool) -> None:
+    """``pipeline.run(**settings)`` in the script itself: looks and ends like ``kafka-eos run`` of that file."""
+    with explained():
+        resolved = Settings.resolve(code={**program.code_settings, **settings})
+        run_shown(program, resolved, runs, until_caught_up)
+
+
+def run_shown(program: Program, settings: Settings, runs: Runs | None, until_caught_up: bool) -> None:
+    """Run to the end, and show it. Without ``runs`` on the embedded engine."""
+    plan = program.plan()
+    workers = _workers(settings) if runs is None else ""
+    say("running ", (plan.name, "bold"), f"{workers}, checkpoints in {settings.checkpoints_of(plan.name)}")
+    if brokers := _brokers(plan, settings):
+        say(f"asking Kafka at {', '.join(brokers)} …")
+    with LiveView(plan.name) as view:
+        (runs or run_embedded)(plan, program.app, settings, observers=(view,), until_caught_up=until_caught_up)
+    aside = f", {described(view.dead_letters)}" if view.dead_letters else ""
+    say("drained and committed", (aside, "yellow"))
+
+
+def _workers(settings: Settings) -> str:
+    """How many there will be, and whether anybody has said so."""
+    count, given = settings.parallelism, settings.origin_of("parallelism") != "default"
+    return f" with {count} worker{'s' if count > 1 else ''}{'' if given else ' (by default one a core)'}"
+
+
+def _brokers(plan: Plan, settings: Settings) -> list[str]:
+    """The clusters that must answer before anything starts: those of the sinks."""
+    context = JobContext(plan.name, Term(0), settings.for_connectors())
+    scopes = {sink.sink.scope(context) for sink in plan.sinks}
+    return sorted(scope.removeprefix(_KAFKA) for scope in scopes if scope.startswith(_KAFKA))

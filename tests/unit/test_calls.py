@@ -1,0 +1,150 @@
+"""A value for which a function or codec raises StopIteration is refused like any other: none behind it is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+import pytest
+from confluent_kafka import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_eos import ConfigError, Pipeline, PlanError
+from kafka_eos.calls import ESCAPED, each
+from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.connectors.kafka.decoding import decoded, record_decoder, value_decoder
+from kafka_eos.errors import Bug
+from kafka_eos.exchange import wire
+from kafka_eos.ids import Epoch
+from kafka_eos.interfaces import DeadLetters, StateDescriptor
+from kafka_eos.records import Batch, RawRecord
+from kafka_eos.schemas import BytesCodec, KeyCodec, codec_for, wire_codec
+from kafka_eos.state.backends import open_backend
+from kafka_eos.state.rocksdb import RocksStore
+from kafka_eos.testing import ListSource, MemorySink, run_local
+from kafka_eos.testing.sources import ListOrigin
+
+PREFIXES = ("A-", "B-")
+
+
+class Order(pydantic.BaseModel):
+    sku: str
+
+    @pydantic.field_validator("sku")
+    @classmethod
+    def known(cls, sku: str) -> str:
+        next(prefix for prefix in PREFIXES if sku.startswith(prefix))
+        return sku
+
+
+def order(sku: str) -> bytes:
+    return b'{"sku":"%s"}' % sku.encode()
+
+
+def message(offset: int, value: bytes) -> Message:
+    return Message(topic="t", partition=0, offset=offset, key=None, value=value, headers=[], timestamp=(1, 5))
+
+
+@given(st.lists(st.sampled_from(["good", "bad", "stops"])))
+def test_each_row_has_a_result_or_is_refused(rows: list[str]) -> None:
+    def fn(row: str, other: str) -> str:
+        if row == "stops":
+            raise StopIteration
+        if row == "bad":
+            raise KeyError(other)
+        return row + other
+
+    told: list[tuple[int, type[Exception]]] = []
+    done, refused = each(fn, rows, rows, refuse=lambda index, error: told.append((index, type(error))))
+
+    kinds = {"bad": KeyError, "stops": RuntimeError}
+    assert told == [(index, kinds[row]) for index, row in enumerate(rows) if row in kinds]
+    assert refused == [index for index, _ in told]
+    assert done == ["goodgood"] * rows.count("good")
+
+
+@pytest.mark.parametrize("columns", [value_decoder(codec_for(Order)), record_decoder(BytesCodec(), codec_for(Order))])
+def test_a_reader_goes_on_behind_a_record_whose_validator_raises_it(columns: Any) -> None:
+    skus = ["A-1", "Z-1", "B-1", "", "Z-2", "A-2"]
+    messages = [message(offset, order(sku) if sku else b"{") for offset, sku in enumerate(skus)]
+    refused: list[tuple[int, str]] = []
+
+    def refuse(raw: RawRecord, error: Exception) -> None:
+        refused.append((raw.offset, str(error) if str(error) == ESCAPED else type(error).__name__))
+
+    batch = decoded("in", "t", messages, columns, refuse)
+
+    assert (len(batch.values), list(batch.rows)) == (3, [0, 2, 5])
+    assert refused == [(1, ESCAPED), (3, "ValueError"), (4, ESCAPED)]
+
+
+def test_a_function_that_raises_it_makes_a_dead_letter() -> None:
+    pipeline, letters = Pipeline("stops"), MemorySink()
+    source: Any = pipeline.source(ListSource([]), name="in", on_error=DeadLetters(letters))
+    source.map(lambda sku: next(p for p in PREFIXES if sku.startswith(p))).sink(MemorySink(), name="out")
+    found = run_local(pipeline, {"in": ["A-1", "Z-1", "B-1"]})
+
+    assert found.pop("out") == ["A-", "B-"]
+    assert [[letter.message for letter in sent] for sent in found.values()] == [[ESCAPED]]
+
+
+class Numbers:
+    """Of numbers; ``stops`` names the way in which it raises StopIteration for 2."""
+
+    name, schema, type = "numbers", None, int
+
+    def __init__(self, stops: Literal["encode", "decode", ""]) -> None:
+        self.stops = stops
+
+    def encode(self, value: int) -> bytes:
+        return next(iter(() if (self.stops, value) == ("encode", 2) else [b"%d" % value]))
+
+    def decode(self, data: bytes) -> int:
+        return next(iter(() if (self.stops, data) == ("decode", b"2") else [int(data)]))
+
+    def reader_of(self, schema: Any) -> Numbers:
+        return self
+
+
+@pytest.mark.parametrize("stops", ["encode", "decode"])
+def test_rows_that_change_subtasks_arrive_or_stop_the_job(stops: Literal["encode", "decode"]) -> None:
+    batch = Batch([1, 2, 3], range(3), ListOrigin("in", "t", 0, 0, [1, 2, 3]))
+    pipeline = Pipeline("stops")
+    source: Any = pipeline.source(ListSource([]), name="in")
+    source.rebalance(values=Numbers(stops), name="spread").sink(MemorySink(), name="out")
+    plan = pipeline.plan()
+
+    with pytest.raises(PlanError, match=f"{ESCAPED}, at value 1 of 3"):
+        wire.decode(wire.encode_at(plan, plan.node("spread"), [batch]), wire_codec(Numbers(stops)))
+
+
+@pytest.mark.parametrize("kind", ["memory", "rocksdb"])
+def test_a_value_of_state_that_cannot_be_encoded_is_named_and_nothing_is_forgotten(
+    kind: Literal["memory", "rocksdb"], tmp_path: Path
+) -> None:
+    codec, storage = Numbers("encode"), MemoryStorage()
+    backend = open_backend(kind, "op", tmp_path / "first", range(128), [], storage)
+    state = backend.value(StateDescriptor("counts", KeyCodec(), codec))
+    for number in range(5):
+        state.put(f"k{number}", number)
+    with pytest.raises(ConfigError, match=f"the value of key 'k2' cannot be encoded .*{ESCAPED}"):
+        backend.snapshot(Epoch(0))
+    codec.stops = ""
+    handle = backend.snapshot(Epoch(0))(storage)
+    backend.close()
+    backend = open_backend(kind, "op", tmp_path / "second", range(128), [handle], storage)
+    state = backend.value(StateDescriptor("counts", KeyCodec(), codec))
+
+    assert [state.get(f"k{number}") for number in range(5)] == [0, 1, 2, 3, 4]
+    backend.close()
+
+
+def test_rocksdb_takes_no_key_without_a_value(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path, None, MemoryStorage())
+    rows = store.rows("counts")
+
+    with pytest.raises(Bug, match="3 keys and 2 values of state 'counts'"):
+        rows.write([b"1", b"2", b"3"], [b"1", b"2"], [])
+    store.close()
