@@ -187,6 +187,10 @@ class StagedWriter(Generic[T]):
         )
         staged.check()
 
+    def attend(self) -> None:
+        """See ``interfaces.Attended``: statistics pile up, and a failed delivery would show at the next row only."""
+        self._stage.attend()
+
     def seal(self, epoch: EpochId) -> Callable[[], Sequence[Committable]]:
         """The barrier; see ``interfaces.Writer``."""
         precommit = self._stage.seal(self._turn, epoch)
