@@ -46,6 +46,8 @@ _GO_ON = (
     "The job does not jump by itself; to accept that, start it under another name, with start= on the source "
     "(docs/operations.md, input that is gone)."
 )
+_SHOWN_WITHIN = 2.0
+"""Seconds that an epoch may wait for its offsets to be shown: nothing rests on them, and the next one waits for it."""
 _READ: Mapping[str, Any] = {
     "fetch.queue.backoff.ms": 5,
     "queued.min.messages": 200_000,
@@ -321,7 +323,7 @@ class KafkaSource(Generic[T]):
         offsets = {partition_of(split): offset_of(at) for split, at in positions.items()}
         if offsets:
             if self._showing is None:
-                self._showing = Coordinators(self._cluster(ctx))
+                self._showing = Coordinators(self._cluster(ctx), _SHOWN_WITHIN)
             self._showing.commit_offsets(self._group or ctx.job, self.topic, offsets, note)
 
     def lives(self, ctx: JobContext) -> Sequence[Life]:

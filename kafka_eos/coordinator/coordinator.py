@@ -36,7 +36,6 @@ from kafka_eos.errors import (
     ConfigError,
     CorruptCheckpoint,
     Fenced,
-    KafkaEosError,
     RestartFromCheckpoint,
     Retryable,
 )
@@ -101,6 +100,8 @@ class Coordinator:
         self._sources = Sources({node.name: node.source for node in plan.sources})
         self._finisher = Finisher(storage, self._committers, patience)
         self._take_over = take_over
+        self._heir_of: frozenset[JobIdentity] = frozenset()
+        """Starts of this directory that have decided nothing; none once something is decided."""
         self._lives = Lives(plan, self._context, self._committers, patience, home)
         self._stored = StoredState(storage, self.ensure_owner)
         self._next = Epoch(0)
@@ -175,7 +176,8 @@ class Coordinator:
 
         Raises Fenced, CorruptCheckpoint, CommittableLost, ConfigError; Interrupted when told to stop.
         """
-        self._identity = identities.establish(self._storage, self._plan.name)
+        known = identities.find(self._storage, self._plan.name)
+        self._identity = known or identities.new(self._plan.name)
         facts = self._take_term(Term(0))
         if missing := terms.missing(facts):
             raise CorruptCheckpoint(
@@ -184,16 +186,29 @@ class Coordinator:
         self._next = next_epoch(facts)
         resumption = resolve(facts, self.term)
         if isinstance(resumption, Settled | Unfinished):
+            if known is None:
+                self._recognise_by(resumption.newest)
             self._lives.hold(self._context)
         match resumption:
             case Superseded(by=newer):
                 raise Fenced(f"term {self.term} was replaced by term {newer} while it was starting")
+            case Fresh() if known is not None:
+                # An older version wrote it before anything was decided: other starts may go by the same identity.
+                identities.forget(self._storage)
+                return self.complete()
             case Fresh():
+                self._heir_of = identities.earlier(self._storage, self._plan.name, facts.claims - {self.term})
                 return None
             case Settled(newest=newest):
                 return self._settled(newest)
             case Unfinished() as unfinished:
                 return self._unfinished(unfinished)
+
+    def _recognise_by(self, newest: EpochId) -> None:
+        """The job is the life that decided this epoch: it ended before it had written that down."""
+        identity = identities.of(self._read(newest), self._identity)
+        self._identity = identities.keep(self._storage, identity)
+        self._context = identities.context_of(self._identity, self.term, self._settings)
 
     def _take_term(self, above: Term) -> Facts:
         term = terms.claim(self._storage, self._plan.name, above, self._identity.id)
@@ -202,19 +217,23 @@ class Coordinator:
         return terms.gather(self._storage, self._plan.name)
 
     def _begin(self) -> Manifest:
-        """Nothing was ever decided: decide epoch 0, the start positions, before anything is read."""
+        """Nothing was ever decided: decide epoch 0, the start positions, before anything is read.
+
+        First the base record: what an earlier start of this directory still decides must not count any more when its
+        life is ended here.
+        """
+        self._rebase(None, "first start" if self._start_from is None else f"first start, from {self._start_from}")
         if self._start_from is not None:
             return self._begin_from(origin.Start.read(self._start_from))
         self._enter(frozenset())
         self._storage.delete(paths.ORIGIN)  # of a start with a savepoint that did not get as far as epoch 0
-        self._rebase(None, "first start")
         positions = self._discovered({source.name: None for source in self._plan.sources})
         return self._first(Acked(positions, (), ()))
 
     def _enter(self, heir_of: frozenset[JobIdentity | None]) -> None:
         """Raises ConfigError if another life of the job's name may go on."""
         with self._withdrawn_if_refused():
-            ended = self._lives.enter(self._context, heir_of, self._take_over)
+            ended = self._lives.enter(self._context, heir_of | self._heir_of, self._take_over)
         if ended:
             self._history.write("took-over", term=self.term.n, count=len(ended), names=list(ended[:20]))
 
@@ -222,14 +241,14 @@ class Coordinator:
     def _withdrawn_if_refused(self) -> Iterator[None]:
         """A start that is refused has decided nothing. Its mark would refuse the others, and theirs this one, for ever.
 
-        A mark that was taken away does not come back: the next start in this directory is another life.
+        The mark is that of this start alone: nobody goes on with it, whoever has started in this directory since. The
+        same holds for the starts before it here, which may have died.
         """
         try:
             yield
         except (ConfigError, Fenced):
-            self.ensure_owner()  # a newer supervisor of this directory goes on with the same mark
-            if self._lives.withdraw(self._context):
-                identities.forget(self._storage)
+            self._lives.withdraw(self._context, {self._identity.id, *self._heir_of})
+            self.ensure_owner()  # the other life may be that of a newer supervisor of this directory
             raise
 
     def _begin_from(self, start: origin.Start) -> Manifest:
@@ -237,14 +256,14 @@ class Coordinator:
         savepoint, what = start.savepoint, f"savepoint {start.path}"
         self._drop(what, start.unclaimed(self._plan))
         with self._withdrawn_if_refused():
-            self._lives.admitted(self._context, start.heir_of, self._take_over)
+            self._lives.admitted(self._context, start.heir_of | self._heir_of, self._take_over)
         states, in_flight = start.bring(self._storage, self._plan)
-        self._enter(start.heir_of)  # now that nothing is wrong with the savepoint: the life that it is of ends here
         # The sinks may know the savepoint's job: what they have of it must look older than what they get now.
         self._next = max(self._next, Epoch(savepoint.epoch).next())
         if self.term <= Term(savepoint.term):
             self._take_term(Term(savepoint.term))
-        self._rebase(None, f"first start, from {what}")
+            self._rebase(None, f"first start, from {what}")
+        self._enter(start.heir_of)  # now that nothing is wrong with the savepoint: the life that it is of ends here
         names, known = [source.name for source in self._plan.sources], savepoint.sources
         positions = self._discovered({name: known.get(name) for name in names})
         return self._first(Acked(positions, states, (), in_flight), savepoint=savepoint.id)
@@ -255,6 +274,7 @@ class Coordinator:
         }
         self._history.write("began", term=self.term.n, identity=self._identity.identity, positions=began, **facts)
         manifest = self.decide(self.next_epoch(), acked)
+        identities.keep(self._storage, self._identity)
         self.finish(manifest)
         return manifest
 
@@ -340,12 +360,14 @@ class Coordinator:
         return probes
 
     def _load(self, epoch: EpochId) -> Manifest:
+        return records.expect_life(self._read(epoch), self._identity)
+
+    def _read(self, epoch: EpochId) -> Manifest:
         try:
-            manifest = records.load(self._storage, Manifest, paths.manifest_name(epoch), self._plan.name)
+            return records.load(self._storage, Manifest, paths.manifest_name(epoch), self._plan.name)
         except FileNotFoundError:
             self.ensure_owner()  # a store that went away meanwhile looks empty
             raise CorruptCheckpoint(f"{paths.manifest_name(epoch)} is named by a term record but missing") from None
-        return records.expect_life(manifest, self._identity)
 
     def _rebase(self, base: EpochId | None, reason: str) -> None:
         terms.write_base(self._storage, self._plan.name, self.term, base, reason)
@@ -433,7 +455,7 @@ class Coordinator:
         call it on their main thread.
         """
         if self._refusals is not None:
-            self._refusals.expect_few(acked.tally)
+            self._refusals.deciding(epoch, acked.tally)
         manifest = Manifest(
             job=self._plan.name,
             epoch=epoch.epoch.n,
@@ -451,7 +473,7 @@ class Coordinator:
         records.publish(self._storage, manifest)
         terms.check(self._storage, self.term)
         if self._refusals is not None:
-            self._refusals.decided(epoch, acked.tally)
+            self._refusals.decided()
         return manifest
 
     def finish(self, manifest: Manifest, *, sweep: bool = True) -> None:
@@ -484,13 +506,13 @@ class Coordinator:
 
         Returns, in words, what could not be told; what failed after the last epoch too is not repeated.
         """
-        failed: dict[str, str] = {}
-        for source in self._plan.sources:
-            try:
-                source.source.completed(self._context, manifest.id, manifest.sources[source.name])
-            except (KafkaEosError, OSError) as error:
-                failed[source.name] = f"offsets of {source.name!r} in epoch {manifest.epoch} are not shown: {error}"
-        news = [text for name, text in failed.items() if name not in self._untold]
+        positions = {source.name: manifest.sources[source.name] for source in self._plan.sources}
+        failed = self._sources.tell(self._context, manifest.id, positions, self._patience)
+        news = [
+            f"offsets of {name!r} in epoch {manifest.epoch} are not shown: {error}"
+            for name, error in failed.items()
+            if name not in self._untold
+        ]
         self._untold = frozenset(failed)
         return news
 

@@ -1,18 +1,22 @@
-"""Which life of its name a job is: read from its directory, or made there at its first start.
+"""Which life of its name a job is: what its manifests say, and ``identity.json`` shows.
 
-Rule: the identity is created exclusively, and never changes once something was decided under it. A directory that is
-older than identities gets one at its next start, with the durable note that output without an identity is its own:
-nobody else may touch that.
+Each start of a directory that has decided nothing takes an identity of its own, and the one that decides epoch 0 gives
+it to the directory for good. So whoever is refused, or was replaced, can end its own life and nobody else's.
+Rule: the file is written when something is decided, by whoever is sure that it counts. A directory that is older than
+identities gets one at its next start, with the durable note that output without an identity is its own: nobody else
+may touch that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+
+import msgspec
 
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Identity
+from kafka_eos.checkpoints.manifest import Claim, Identity, Manifest
 from kafka_eos.coordinator.term import now_ms
 from kafka_eos.ids import JobIdentity, Term
 from kafka_eos.interfaces import CheckpointStorage, JobContext, Json
@@ -26,36 +30,47 @@ def find(storage: CheckpointStorage, job: str) -> Identity | None:
         return None
 
 
-def establish(storage: CheckpointStorage, job: str) -> Identity:
-    """The directory's identity; made now if there is none, by whoever is first."""
-    if (found := find(storage, job)) is not None:
-        return found
-    with suppress(FileExistsError):  # another supervisor starts the same job at this moment
-        records.publish(storage, _first(storage, job))
-    return records.load(storage, Identity, paths.IDENTITY, job)
+def new(job: str) -> Identity:
+    """One that nobody has had. Nothing is written."""
+    return Identity(job=job, identity=str(JobIdentity.new()), nameless=False, at=now_ms())
+
+
+def of(manifest: Manifest, otherwise: Identity) -> Identity:
+    """Of the directory whose newest epoch this is; ``otherwise`` if it is older than identities."""
+    if manifest.identity is None:
+        return msgspec.structs.replace(otherwise, nameless=True)
+    return msgspec.structs.replace(otherwise, identity=manifest.identity)
+
+
+def keep(storage: CheckpointStorage, identity: Identity) -> Identity:
+    """Write it for good, unless somebody has been faster; what is written."""
+    with suppress(FileExistsError):
+        records.publish(storage, identity)
+    return records.load(storage, Identity, paths.IDENTITY, identity.job)
+
+
+def earlier(storage: CheckpointStorage, job: str, terms: Iterable[Term]) -> frozenset[JobIdentity]:
+    """Of the starts of this directory that had these terms."""
+    claims = (records.load(storage, Claim, paths.claim_name(term), job) for term in terms)
+    return frozenset(JobIdentity(claim.identity) for claim in claims if claim.identity is not None)
 
 
 def forget(storage: CheckpointStorage) -> None:
-    """The next start makes another identity. Only while nothing was decided under this one."""
+    """Drop what a version that wrote it before the first decision has left. Only while nothing is decided."""
     storage.delete(paths.IDENTITY)
 
 
 def context(storage: CheckpointStorage, job: str, settings: Mapping[str, Json]) -> JobContext:
     """The job's context before it has a term; of a directory without identity, as its next start will make it."""
     found = find(storage, job)
-    if found is None:
-        return JobContext(job, Term(0), settings, None, owns_nameless=_decided(storage))
-    return context_of(found, Term(0), settings)
+    if found is not None:
+        return context_of(found, Term(0), settings)
+    newest = max(map(paths.parse_manifest_name, storage.list(paths.MANIFESTS)), default=None)
+    if newest is None:
+        return JobContext(job, Term(0), settings)
+    text = records.load(storage, Manifest, paths.manifest_name(newest), job).identity
+    return JobContext(job, Term(0), settings, None if text is None else JobIdentity(text), owns_nameless=text is None)
 
 
 def context_of(identity: Identity, term: Term, settings: Mapping[str, Json]) -> JobContext:
     return JobContext(identity.job, term, settings, identity.id, identity.nameless)
-
-
-def _first(storage: CheckpointStorage, job: str) -> Identity:
-    return Identity(job=job, identity=str(JobIdentity.new()), nameless=_decided(storage), at=now_ms())
-
-
-def _decided(storage: CheckpointStorage) -> bool:
-    """Whether the directory has decided something, so that it may have output; before epoch 0 there is none."""
-    return bool(storage.list(paths.MANIFESTS))

@@ -57,12 +57,13 @@ class Lives:
             raise Bug(f"life {identity} of job {ctx.job!r} cannot end itself")
         return self._end(ctx, identity)
 
-    def withdraw(self, ctx: JobContext) -> bool:
-        """End this life, which has decided nothing, so that its mark refuses nobody. False if it has left none."""
-        marked = any(sign.identity == ctx.identity for sign in self.signs(ctx))
-        if marked:
-            self._end(ctx, ctx.identity)
-        return marked
+    def withdraw(self, ctx: JobContext, lives: Collection[JobIdentity]) -> None:
+        """End those of these lives that have left a mark and nothing else: nobody goes on with them."""
+        signs = self.signs(ctx)
+        marked = {sign.identity for sign in signs if sign.state is LifeState.ENDED}
+        marked -= {sign.identity for sign in signs if sign.state is LifeState.OPEN}
+        for identity in marked.intersection(lives):
+            self._end(ctx, identity)
 
     def _end(self, ctx: JobContext, identity: JobIdentity | None) -> list[str]:
         ended: list[str] = []

@@ -1,17 +1,27 @@
 """The dead letters of one run, over all its attempts: shown, and kept within the job's limit.
 
 Rule: an epoch counts when it is decided, and no longer once it is undone. What was refused in an epoch that does not
-count is refused again, or is not, when its input is read again.
+count is refused again, or is not, when its input is read again. Whether it was decided may be known only when the job
+goes on from it: the answer of the store may be lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from kafka_eos.errors import TooManyDeadLetters
 from kafka_eos.ids import EpochId
 from kafka_eos.protocol.dead_letters import Books, Excess, Limit
 from kafka_eos.records import Tally
+
+
+@dataclass
+class _Newest:
+    epoch: EpochId
+    tally: Tally
+    before: Books
+    told: bool = False
 
 
 class Refusals:
@@ -20,29 +30,35 @@ class Refusals:
     def __init__(self, limit: str, window: int, observe: Callable[..., None]) -> None:
         self._said, self._limit, self._observe = limit, Limit.parse(limit, window), observe
         self._books = Books()
-        self._newest: tuple[EpochId, Books] | None = None
-        """The epoch that was decided last, and the books before it: only this one may be undone."""
+        """With the newest epoch, which may not be decided yet."""
+        self._newest: _Newest | None = None
+        """Only this one may be undone."""
 
-    def expect_few(self, epoch: Tally) -> None:
-        """TooManyDeadLetters if the epoch must not be decided."""
-        excess = self._books.excess(epoch, self._limit)
+    def deciding(self, epoch: EpochId, tally: Tally) -> None:
+        """The epoch is to be decided now. TooManyDeadLetters if it must not be."""
+        excess = self._books.excess(tally, self._limit)
         if excess is not None:
             raise TooManyDeadLetters(_sentence(excess, self._said, share=self._limit.share is not None))
+        self._newest, self._books = _Newest(epoch, tally, self._books), self._books.after(tally, self._limit)
 
-    def decided(self, epoch: EpochId, tally: Tally) -> None:
-        """The epoch is decided."""
-        self._newest, self._books = (epoch, self._books), self._books.after(tally, self._limit)
-        if any(tally.refused.values()):
-            self._tell(epoch, tally)
+    def decided(self) -> None:
+        """It is."""
+        if self._newest is not None and not self._newest.told:
+            self._newest.told = True
+            if any(self._newest.tally.refused.values()):
+                self._tell(self._newest.epoch, self._newest.tally)
 
     def goes_on_from(self, base: EpochId | None) -> None:
-        """The job goes on from this epoch: if another one was decided last, that is undone."""
-        if self._newest is None or self._newest[0] == base:
+        """The job goes on from this epoch: if another one was to be decided after it, that is undone."""
+        if self._newest is None:
             return
-        (undone, before), after = self._newest, self._books
-        self._newest, self._books = None, before
-        if before.total.refused != after.total.refused:
-            self._tell(undone, Tally())
+        if base is not None and base >= self._newest.epoch:
+            self.decided()
+            return
+        undone, after = self._newest, self._books
+        self._newest, self._books = None, undone.before
+        if undone.told and undone.before.total.refused != after.total.refused:
+            self._tell(undone.epoch, Tally())
 
     def _tell(self, epoch: EpochId, tally: Tally) -> None:
         self._observe("dead-letters", epoch=epoch.epoch.n, counts=tally.refused, total=self._books.total.refused)

@@ -1,4 +1,4 @@
-"""Asks the sources of a job: which splits there are, where they begin and end.
+"""Asks the sources of a job which splits there are, where they begin and end; tells them how far the job is.
 
 Sources whose server answers for many at once are asked together. Rule: a source that has no answer yet holds up nobody
 else's; it is asked again alone, and what it waits for is said.
@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import Retryable
+from kafka_eos.errors import KafkaEosError, Retryable
+from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Answer, AskedTogether, JobContext, Positions, Source
 
 Answers: TypeAlias = dict[str, Answer]
@@ -38,6 +39,27 @@ class Sources:
             return first.ends_all(ctx, [self._sources[name] for name in names])
 
         return self._ask(ctx, names, together, lambda name: self._sources[name].ends(ctx))
+
+    def tell(
+        self, ctx: JobContext, epoch: EpochId, positions: Mapping[str, Positions], patience: Patience
+    ) -> dict[str, Exception]:
+        """Pass committed positions on; see ``interfaces.Source.completed``. Who could not be told, and why.
+
+        The first of a server that has no answer now speaks for the rest: each would wait for as long. Nobody waits once
+        the job is told to stop.
+        """
+        failed: dict[str, Exception] = {}
+        for group in self._groups(ctx, list(positions)):
+            for name in group:
+                try:
+                    patience.ensure_not_told_to_stop("show the offsets")
+                    self._sources[name].completed(ctx, epoch, positions[name])
+                except Retryable as error:
+                    failed.update(dict.fromkeys(group[group.index(name) :], error))
+                    break
+                except (KafkaEosError, OSError) as error:
+                    failed[name] = error
+        return failed
 
     def _ask(
         self,

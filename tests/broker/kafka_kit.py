@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from kafka_eos.connectors.kafka import KafkaSource, Record
+from kafka_eos.coordinator.patience import Patience
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import (
     CommitPermit,
@@ -66,6 +68,11 @@ def commit(committer: Committer, committables: Sequence[Committable], at: EpochI
 def prepare(writer: Writer[Any], rows: Batch[Any], at: EpochId) -> Sequence[Committable]:
     writer.write(rows)
     return writer.seal(at)()
+
+
+def show(source: KafkaSource[Any], ctx: JobContext, at: EpochId, positions: Positions) -> None:
+    """Offsets for lag tools. The first of a cluster wait until it has made the topic for them."""
+    Patience(threading.Event(), print).until_answered("show offsets", lambda: source.completed(ctx, at, positions))
 
 
 def send(bootstrap: str, topic: str, *values: bytes | None, **options: Any) -> None:

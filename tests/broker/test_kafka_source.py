@@ -23,7 +23,7 @@ from kafka_eos.coordinator.sources import Sources
 from kafka_eos.errors import ConfigError, InputLost, PoisonRecord, Retryable
 from kafka_eos.interfaces import JobContext, Positions, Reader
 from kafka_eos.records import RawRecord
-from tests.broker.kafka_kit import epoch, job, read, read_to, send, task
+from tests.broker.kafka_kit import epoch, job, read, read_to, send, show, task
 from tests.broker.transaction_kit import new_writer, write
 from tests.waiting import PATIENCE, eventually
 
@@ -268,7 +268,7 @@ def test_completed_shows_the_group_where_the_job_is(bootstrap: str, topic: Topic
     name, group = topic(), f"g-{uuid.uuid4().hex[:8]}"
     send(bootstrap, name, b"a", b"b")
     source: KafkaSource[Any] = KafkaSource(name, group_id=group)
-    source.completed(ctx, epoch(7), source.ends(ctx))
+    show(source, ctx, epoch(7), source.ends(ctx))
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     (found,) = consumer.committed([TopicPartition(name, 0)], 30)
     consumer.close()

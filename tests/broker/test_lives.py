@@ -14,7 +14,7 @@ from kafka_eos.devbroker import Broker
 from kafka_eos.errors import Fenced, RestartFromCheckpoint
 from kafka_eos.ids import JobIdentity, Term
 from kafka_eos.interfaces import Committable, JobContext, LifeState, Outcome, Standing, Writer
-from tests.broker.kafka_kit import batch, commit, epoch, prepare, task
+from tests.broker.kafka_kit import batch, commit, epoch, prepare, show, task
 from tests.broker.transaction_kit import create_topic
 from tests.waiting import eventually
 
@@ -155,7 +155,7 @@ def test_group_offsets_name_the_life_that_committed_them(bootstrap: str, topic: 
     positions = source.discover(ctx, None)
     assert source.lives(ctx) == []
 
-    source.completed(ctx, epoch(3, 4), positions)
+    show(source, ctx, epoch(3, 4), positions)
 
     (found,) = source.lives(ctx)
     assert (found.identity, found.term, found.state) == (ctx.identity, Term(4), LifeState.ENDED)

@@ -12,6 +12,7 @@ from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import JobContext
+from tests.broker.kafka_kit import show
 from tests.chaos.harness import Job
 from tests.chaos.positions import shown
 from tests.cluster.brokers import Brokers
@@ -24,7 +25,7 @@ def test_the_group_is_shown_when_its_coordinator_has_moved(new_job: Callable[...
     job = new_job(6)
     source, ctx = KafkaSource(job.input, bootstrap_servers=cluster.bootstrap), JobContext(job.name, Term(1), {})
     for epoch in range(1, 4):
-        source.completed(ctx, EpochId(Epoch(epoch), Term(1)), {split_id(job.input, 0): position(epoch, "")})
+        show(source, ctx, EpochId(Epoch(epoch), Term(1)), {split_id(job.input, 0): position(epoch, "")})
 
         assert shown(cluster.bootstrap, job.input, job.name)[0] == epoch
         cluster.move_leaders(["__consumer_offsets"])

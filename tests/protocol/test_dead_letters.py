@@ -178,11 +178,12 @@ def test_who_is_stopped_is_told_how_many_where_and_why() -> None:
     told: list[dict[str, object]] = []
     refusals = Refusals("50%", 10, lambda event, **facts: told.append({"event": event, **facts}))
     first = epoch(10, 2)
-    refusals.expect_few(first)
-    refusals.decided(EpochId(Epoch(3), Term(1)), first)
+    refusals.deciding(EpochId(Epoch(3), Term(1)), first)
+    assert told == []
+    refusals.decided()
 
     with pytest.raises(TooManyDeadLetters) as stopped:
-        refusals.expect_few(epoch(10, 9))
+        refusals.deciding(EpochId(Epoch(4), Term(1)), epoch(10, 9))
 
     counts = {"in": {"parse": 2}}
     assert told == [{"event": "dead-letters", "epoch": 3, "counts": counts, "total": counts}]

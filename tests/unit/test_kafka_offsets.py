@@ -6,8 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.connectors.kafka.survey import Start, known_offsets
 from kafka_eos.errors import Retryable
+from kafka_eos.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.interfaces import JobContext
 
 ENDS = {0: 1890, 1: 7}
 
@@ -24,3 +27,11 @@ def test_a_time_after_the_last_record_is_the_end() -> None:
 def test_a_beginning_that_is_not_known_is_asked_again(rule: Start) -> None:
     with pytest.raises(Retryable, match=r"not known now, in partitions \[0\]"):
         known_offsets("in", {0: -1, 1: 3}, rule, lambda: ENDS)
+
+
+def test_offsets_that_are_only_shown_hold_up_an_epoch_for_two_seconds_at_most() -> None:
+    source: KafkaSource[bytes] = KafkaSource("in", bootstrap_servers="127.0.0.1:1")
+    position = {"offset": 1, "topic_id": "x"}
+
+    with pytest.raises(Retryable, match="for 2 s"):
+        source.completed(JobContext("j", Term(1), {}), EpochId(Epoch(1), Term(1)), {SplitId("in/0"): position})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,8 @@ class Watched(LocalStorage):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.log: list[str] = []
+        self.fails = ""
+        """``before`` or ``after`` it publishes a manifest."""
         self._lock = threading.Lock()
 
     def _note(self, what: str) -> None:
@@ -44,7 +48,11 @@ class Watched(LocalStorage):
             self.log.append(what)
 
     def publish(self, name: str, data: bytes) -> None:
-        super().publish(name, data)
+        fails = self.fails if name.startswith(paths.MANIFESTS) else ""
+        if fails != "before":
+            super().publish(name, data)
+        if fails:
+            raise OSError(errno.EIO, "the store is away")
         self._note(name.split("/")[0])
 
     def check(self, ref: FileRef) -> None:
@@ -91,7 +99,7 @@ class World:
         return coordinator.decide(epoch, Acked({"numbers": {}}, self.state(*contents), committables, tally=tally))
 
     def prepared(self, epoch: EpochId, value: str, subtask: int = 0) -> tuple[Committable, ...]:
-        job = identities.context_of(identities.establish(LocalStorage(self.root), JOB), epoch.term, {})
+        job = replace(identities.context(LocalStorage(self.root), JOB, {}), term=epoch.term)
         writer = self.sink.writer(TaskContext(job, subtask, 2, "sums"))
         origin = ListOrigin("sums", "numbers", 0, 0, [value])
         writer.write(Batch(values=[value], rows=range(1), origin=origin))
@@ -167,6 +175,33 @@ def test_a_file_that_is_missing_or_of_another_size_revokes_what_is_not_committed
     assert world.sink.committed == ["one"]
     assert resumed.base.epoch.n == 1
     assert "revoked" in [event["event"] for event in history.read(world.storage)]
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_dead_letters_count_when_only_the_recovery_learns_that_their_epoch_was_decided(
+    world: World, published: bool
+) -> None:
+    """The store fails when the manifest is published: before, or after so that only its answer is lost."""
+    told: list[Any] = []
+    refusals = Refusals("20", 1000, lambda event, **facts: told.append(facts))
+    first = world.coordinator(refusals)
+    first.recover()
+    for value in ("one", "two"):
+        first.finish(world.decided(first, value, value, letters=8))
+    world.storage.fails = "after" if published else "before"
+    with pytest.raises(OSError, match="away"):
+        world.decided(first, "three", "e", letters=4)
+    second = world.coordinator(refusals)
+    second.recover()
+
+    totals = [facts["total"]["numbers"]["total"] for facts in told]
+    if published:
+        assert totals == [8, 16, 20]
+        with pytest.raises(TooManyDeadLetters, match="21 of "):
+            world.decided(second, "four", "g", letters=1)
+    else:
+        assert totals == [8, 16]
+        second.finish(world.decided(second, "three", "e", letters=4))
 
 
 @pytest.mark.parametrize("revoked", [True, False])

@@ -19,6 +19,7 @@ from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.manifest import Claim, Manifest, Record
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import identity as identities
+from kafka_eos.coordinator import term as terms
 from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.handover import Acked
 from kafka_eos.coordinator.history import History
@@ -86,6 +87,13 @@ def _rewrite(root: Path, name: str, kind: type[Record], version: int) -> None:
     (root / name).write_bytes(head + hashlib.sha256(head + body).hexdigest().encode() + b"\n" + body)
 
 
+def died(storage: LocalStorage) -> JobIdentity:
+    """A start of the directory takes its term, and dies before it has decided anything. Which life it was."""
+    identity = identities.new("orders").id
+    terms.claim(storage, "orders", Term(0), identity)
+    return identity
+
+
 # ---------------------------------------------------------------- in the directory
 
 
@@ -110,7 +118,7 @@ def test_a_manifest_of_another_life_is_not_believed(on: Made, tmp_path: Path) ->
     """Somebody has copied one directory into another."""
     on("a").recover()
     (tmp_path / "a" / "orders" / paths.IDENTITY).unlink()
-    identities.establish(LocalStorage(tmp_path / "a" / "orders"), "orders")
+    records.publish(LocalStorage(tmp_path / "a" / "orders"), identities.new("orders"))
 
     with pytest.raises(CorruptCheckpoint, match=r"was decided by life [0-9a-f]{12} of job 'orders'.*mixed"):
         on("a").recover()
@@ -330,8 +338,7 @@ def test_a_start_that_died_before_it_decided_may_be_refused_and_begin_later(
 ) -> None:
     """Both have died with their marks left, so that each of them refuses the other."""
     for directory in ("a", "b"):
-        identity = identities.establish(LocalStorage(tmp_path / directory / "orders"), "orders")
-        sink.hold("orders", identity.id)
+        sink.hold("orders", died(LocalStorage(tmp_path / directory / "orders")))
 
     if take_over:
         on("b", take_over=True).recover()
@@ -339,3 +346,77 @@ def test_a_start_that_died_before_it_decided_may_be_refused_and_begin_later(
         on("a").recover()
     on("b").recover()
     on("a", take_over=True).recover()
+
+
+# ---------------------------------------------------------------- several starts of one directory
+
+
+def test_a_refused_start_that_wakes_up_late_ends_nobody_but_itself(
+    on: Made, sink: MemorySink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Life X refuses it; while it waits for its sinks, X ends and another start of its directory runs."""
+    x = on("x")
+    x.recover()
+    lives, here, reached, go_on = sink.lives, threading.current_thread(), threading.Event(), threading.Event()
+    looks: list[str] = []
+
+    def away(job: str) -> list[Life]:
+        if threading.current_thread() is not here:
+            looks.append(job)
+            if len(looks) == 2:
+                reached.set()
+                assert go_on.wait(30)
+        return lives(job)
+
+    monkeypatch.setattr(sink, "lives", away)
+    with ThreadPoolExecutor(1) as thread:
+        refused = thread.submit(on("a").recover)
+        assert reached.wait(30)
+        sink.take("orders", x.recognise().identity)
+        successor = on("a")
+        successor.recover()
+        manifest = decided(successor, sink, 1, 2)
+        go_on.set()
+        assert isinstance(refused.exception(30), Fenced)
+
+    successor.finish(manifest)
+    again = on("a")
+    again.recover()
+    again.finish(decided(again, sink, 3))
+    assert sink.committed == [1, 2, 3]
+
+
+def test_a_start_whose_predecessor_died_over_its_withdrawal_begins(on: Made, sink: MemorySink, tmp_path: Path) -> None:
+    """The mark was taken away, and the refusal not told; nobody else is to blame for that."""
+    sink.take("orders", died(LocalStorage(tmp_path / "a" / "orders")))
+
+    on("a").recover()
+
+
+def test_who_died_between_the_decision_and_its_identity_is_recognised(
+    on: Made, sink: MemorySink, tmp_path: Path
+) -> None:
+    first = on("a")
+    first.recover()
+    manifest = decided(first, sink, 1)
+    (tmp_path / "a" / "orders" / paths.IDENTITY).unlink()
+
+    assert on("a").recognise().identity == first.recognise().identity
+    assert on("a").recover().identity == first.recognise().identity
+    assert (sink.committed, manifest.identity) == ([1], str(first.recognise().identity))
+    assert (tmp_path / "a" / "orders" / paths.IDENTITY).exists()
+
+
+def test_an_identity_of_a_version_that_wrote_it_before_the_decision_is_not_taken(
+    on: Made, sink: MemorySink, tmp_path: Path
+) -> None:
+    """Two starts may go by it."""
+    storage = LocalStorage(tmp_path / "a" / "orders")
+    shared = identities.keep(storage, identities.new("orders"))
+    terms.claim(storage, "orders", Term(0), shared.id)
+    sink.hold("orders", shared.id)
+
+    resumed = on("a").recover()
+
+    assert resumed.identity != shared.id
+    assert on("a").recover().identity == resumed.identity

@@ -10,8 +10,8 @@ import pytest
 
 from kafka_eos.coordinator.patience import Interrupted, Patience
 from kafka_eos.coordinator.sources import Sources, until_all_answer
-from kafka_eos.errors import Retryable
-from kafka_eos.ids import SplitId, Term
+from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.interfaces import Answer, JobContext, Positions
 from kafka_eos.testing import ListSource
 
@@ -100,3 +100,49 @@ def test_a_server_that_is_away_is_the_trouble_of_its_own_sources() -> None:
 
     assert {name: isinstance(answer, Retryable) for name, answer in found.items()} == {"a": True, "b": True, "c": False}
     assert SplitId("c/0") in found["c"]  # type: ignore[operator]
+
+
+class Told(ListSource):
+    """Of a server whose sources are shown how far the job is, unless ``error`` is in the way."""
+
+    def __init__(self, name: str, server: str, told: list[str], error: Exception | None = None) -> None:
+        super().__init__([1], name=name)
+        self.server, self.told, self.error = server, told, error
+
+    def scope(self, ctx: JobContext) -> str:
+        return self.server
+
+    def discover_all(self, ctx: JobContext, asked: Sequence[tuple[Any, Positions | None]]) -> Sequence[Answer]:
+        return [source.discover(ctx, known) for source, known in asked]
+
+    def ends_all(self, ctx: JobContext, asked: Sequence[Any]) -> Sequence[Answer]:
+        return [source.ends(ctx) for source in asked]
+
+    def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
+        self.told.append(self.name)
+        if self.error is not None:
+            raise self.error
+
+
+def test_a_server_that_has_no_answer_is_told_of_one_source_an_epoch() -> None:
+    told: list[str] = []
+    away, refused = Retryable("no coordinator"), ConfigError("no right")
+    sources = {
+        "a": Told("a", "x", told),
+        "b": Told("b", "x", told, refused),
+        "c": Told("c", "x", told, away),
+        "d": Told("d", "x", told),
+        "e": Told("e", "y", told),
+    }
+    stop = threading.Event()
+
+    def tell() -> dict[str, Exception]:
+        epoch = EpochId(Epoch(1), Term(1))
+        return Sources(sources).tell(CTX, epoch, {name: {} for name in sources}, Patience(stop, print))
+
+    assert tell() == {"b": refused, "c": away, "d": away}
+    assert told == ["a", "b", "c", "e"]
+    told.clear()
+    stop.set()
+    assert {type(error) for error in tell().values()} == {Interrupted}
+    assert told == []
