@@ -33,7 +33,7 @@ from kafka_eos.interfaces import Committable
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What every transaction of one shared stage has in common."""
+    """What all shared transactions of a worker have in common."""
 
     scope: str
     term: int
@@ -135,7 +135,7 @@ def _check_ongoing(coordinators: Coordinators, warm: Warm) -> int:
     return version
 
 
-class Stage:
+class SharedTransactions:
     """Shared by the writers of one worker on one cluster. Writers call from one thread."""
 
     def __init__(

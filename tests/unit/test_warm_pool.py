@@ -15,7 +15,7 @@ from kafka_eos.connectors.kafka.markers import MarkerGroups
 from kafka_eos.connectors.kafka.pool import Warm, WarmPool
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.connectors.kafka.staging import Stage, Terms
+from kafka_eos.connectors.kafka.staging import Terms
 from tests.waiting import eventually
 
 SECONDS = 20.0
@@ -74,12 +74,12 @@ def test_a_producer_in_use_is_polled_whenever_its_writer_is_attended_to(
     stage = Stage(
         pool, Terms(where.scope, 1, 60_000, SECONDS), Coordinators(where), lambda slot: groups.named(str(slot))
     )
-    stage.join()
-    known = id(stage.enter(0, "out").warm._told)
+    shared.join()
+    known = id(shared.enter(0, "out").warm._told)
     before = heard[known]
 
     def attended() -> bool:
-        stage.attend()
+        shared.attend()
         return heard[known] > before
 
     eventually(attended, "statistics of the producer in use", SECONDS)

@@ -1,4 +1,4 @@
-"""A worker's session over a real stage, without a supervisor."""
+"""A worker's session over a real plan, without a supervisor."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 from kafka_eos import Pipeline
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.embedded.control import Begin, Drop, Start
+from kafka_eos.embedded.open_plan import OpenPlan
 from kafka_eos.embedded.session import Mouth, run_session
-from kafka_eos.embedded.stage import Stage
 from kafka_eos.embedded.task import Captured
 from kafka_eos.interfaces import TaskContext
 from kafka_eos.settings import Settings
@@ -58,8 +58,8 @@ def test_a_writer_is_attended_to_again_and_again_while_there_is_nothing_to_write
         ends=None,
     )
 
-    def opened(done: Callable[[int, Sequence[Captured]], None]) -> Stage:
-        return Stage(pipeline.plan(), Settings(), storage, start, [tmp_path / "1"], 0, {}, done, told)
+    def opened(done: Callable[[int, Sequence[Captured]], None]) -> OpenPlan:
+        return OpenPlan(pipeline.plan(), Settings(), storage, start, [tmp_path / "1"], 0, {}, done, told)
 
     ours, theirs = socket.socketpair()
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -67,7 +67,7 @@ _WORK = 16
 """Entries that are processed between two looks at the network and at the supervisor."""
 
 
-class Stage:
+class OpenPlan:
     """What a session works with; see ``task.Surroundings``."""
 
     _chain: Chain
