@@ -15,7 +15,7 @@ from kafka_eos.connectors.kafka.markers import MarkerGroups
 from kafka_eos.connectors.kafka.pool import Warm, WarmPool
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.connectors.kafka.staging import Terms
+from kafka_eos.connectors.kafka.staging import SharedTransactions, Terms
 from tests.waiting import eventually
 
 SECONDS = 20.0
@@ -71,7 +71,7 @@ def test_a_producer_in_use_is_polled_whenever_its_writer_is_attended_to(
     monkeypatch.setattr(Warm, "begin", lambda _warm: None)
     where = Cluster("127.0.0.1:1")
     groups = MarkerGroups(where)
-    stage = Stage(
+    shared = SharedTransactions(
         pool, Terms(where.scope, 1, 60_000, SECONDS), Coordinators(where), lambda slot: groups.named(str(slot))
     )
     shared.join()
