@@ -29,7 +29,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from benchmarks.kafka import PARTITIONS, Cluster
+from benchmarks.kafka import PARTITIONS, BrokerClient
 from benchmarks.run import own_broker
 from kafka_eos import Pipeline
 from kafka_eos.checkpoints.storage import LocalStorage
@@ -151,7 +151,7 @@ def _decide_and_die(name: str, bootstrap: str, home: Path, committables: int) ->
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def measure(name: str, cluster: Cluster, home: Path, committables: int, at_once: int, far: float) -> Completion:
+def measure(name: str, cluster: BrokerClient, home: Path, committables: int, at_once: int, far: float) -> Completion:
     """Let a job die that has decided an epoch of so many transactions; complete it, so many requests at a time.
 
     ``far``: milliseconds to the broker.
@@ -213,7 +213,7 @@ def completions(committables: int, pairs: int, distances: Sequence[float]) -> Fo
     """On a broker of its own. The first turn is not counted."""
     found: Found = {(distance, at_once): [] for distance in distances for at_once in (1, AT_ONCE)}
     with tempfile.TemporaryDirectory(prefix="kafka-eos-bench-") as home, own_broker(Path(home)) as broker:
-        cluster = Cluster(broker.bootstrap)
+        cluster = BrokerClient(broker.bootstrap)
         for turn in range(pairs + 1):
             for number, ((distance, at_once), kept) in enumerate(found.items()):
                 load, name = os.getloadavg()[0], f"job-{turn}-{number}"

@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.command import Benchmark, attempts, middle, shown, table, tell, where
 from benchmarks.contenders import Contender, contenders
 from benchmarks.jobs import measure
-from benchmarks.kafka import Cluster
+from benchmarks.kafka import BrokerClient
 from benchmarks.plots import Row
 from benchmarks.run import own_broker
 from benchmarks.trial import run
@@ -86,7 +86,7 @@ def _kafka(options: argparse.Namespace, home: Path) -> list[Row]:
     """W2, one worker and two in turns; the first turn warms up and is not counted."""
     ours = next(each for each in contenders(False) if each.title == "W2 kafka_eos")
     with own_broker(home) as broker:
-        cluster = Cluster(broker.bootstrap)
+        cluster = BrokerClient(broker.bootstrap)
         cluster.create("payments")
         cluster.load("payments", ((account, value) for account, _, value in payments(options.records)))
         wanted = expected("W2", payments(options.records))

@@ -20,7 +20,7 @@ PARTITIONS = 4
 _TIMEOUT = 30.0
 
 
-class Cluster:
+class BrokerClient:
     """One broker. Errors of the client are not caught: a benchmark that cannot reach its broker ends."""
 
     def __init__(self, bootstrap: str) -> None:

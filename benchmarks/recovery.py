@@ -27,7 +27,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from benchmarks.kafka import Cluster
+from benchmarks.kafka import BrokerClient
 from benchmarks.run import own_broker
 from benchmarks.workloads import payments
 
@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def recoveries(keys: int, kills: int, rate: int) -> list[Recovery]:
     """Kill a job with so many keys of state again and again, on a broker of its own; ``rate``: new records a second."""
     with tempfile.TemporaryDirectory(prefix="kafka-eos-bench-") as home, own_broker(Path(home)) as broker:
-        cluster = Cluster(broker.bootstrap)
+        cluster = BrokerClient(broker.bootstrap)
         for topic in (_INPUT, _OUTPUT):
             cluster.create(topic)
         cluster.load(_INPUT, _everything(keys))

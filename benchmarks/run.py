@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.contenders import Contender, contenders
-from benchmarks.kafka import Cluster
+from benchmarks.kafka import BrokerClient
 from benchmarks.report import document, table
 from benchmarks.trial import Figures, WrongOutput, run
 from benchmarks.workloads import expected, payments
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [c for c in contenders(options.peers) if _is_chosen(c, options.only)]
     trials: dict[str, list[Figures]] = {contender.title: [] for contender in chosen}
     with tempfile.TemporaryDirectory(prefix="kafka-eos-bench-") as home, own_broker(Path(home)) as broker:
-        cluster = Cluster(broker.bootstrap)
+        cluster = BrokerClient(broker.bootstrap)
         cluster.create(_INPUT)
         print(f"loading {options.records:,} records", file=sys.stderr)
         cluster.load(_INPUT, ((account, value) for account, _, value in payments(options.records)))

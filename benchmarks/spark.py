@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.command import Benchmark, attempts, middle, shown, table, tell, where
 from benchmarks.contenders import APPS
-from benchmarks.kafka import Cluster
+from benchmarks.kafka import BrokerClient
 from benchmarks.plots import Row
 from benchmarks.processes import usage
 from benchmarks.run import own_broker
@@ -123,7 +123,7 @@ class Input:
 def measure(options: argparse.Namespace, home: Path) -> list[Row]:
     chosen = [c for c in contenders() if _is_chosen(c, options.only)]
     with own_broker(home) as broker:
-        cluster = Cluster(broker.bootstrap)
+        cluster = BrokerClient(broker.bootstrap)
         long = _load(cluster, "payments", options.records, options.batch)
         few = _load(cluster, "payments-few", options.few, options.few // 3)
         points = (
@@ -134,13 +134,13 @@ def measure(options: argparse.Namespace, home: Path) -> list[Row]:
         return attempts(points)
 
 
-def _load(cluster: Cluster, topic: str, records: int, batch: int) -> Input:
+def _load(cluster: BrokerClient, topic: str, records: int, batch: int) -> Input:
     cluster.create(topic)
     cluster.load(topic, ((account, value) for account, _, value in payments(records)))
     return Input(topic, records, batch, {name: expected(name, payments(records)) for name in ("W1", "W2")})
 
 
-def _point(turn: int, contender: Contender, given: Input, interval: float, cluster: Cluster, home: Path) -> Row:
+def _point(turn: int, contender: Contender, given: Input, interval: float, cluster: BrokerClient, home: Path) -> Row:
     output, load = f"out-{time.time_ns()}", os.getloadavg()[0]
     directory = home / output
     directory.mkdir()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.contenders import Contender
-from benchmarks.kafka import Cluster
+from benchmarks.kafka import BrokerClient
 from benchmarks.processes import usage
 from benchmarks.workloads import Expected, difference
 from kafka_eos.devbroker import Broker
@@ -59,7 +59,7 @@ class Look:
 
 def run(contender: Contender, source: str, records: int, wanted: Expected, broker: Broker, home: Path) -> Figures:
     """Run once, with an output topic and a directory of its own. WrongOutput if the output is not right."""
-    cluster, output = Cluster(broker.bootstrap), f"out-{time.time_ns()}"
+    cluster, output = BrokerClient(broker.bootstrap), f"out-{time.time_ns()}"
     directory = home / output
     directory.mkdir()
     cluster.create(output)
@@ -90,7 +90,9 @@ def run(contender: Contender, source: str, records: int, wanted: Expected, broke
     return _figures(looks, records / wanted.records, load, _checkpoints(directory))
 
 
-def _watch(process: subprocess.Popen[bytes], cluster: Cluster, output: str, complete: int, broker: int) -> list[Look]:
+def _watch(
+    process: subprocess.Popen[bytes], cluster: BrokerClient, output: str, complete: int, broker: int
+) -> list[Look]:
     """Look until the process has ended, or its output is complete and quiet."""
     looks: list[Look] = []
     changed = time.monotonic()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from kafka_eos.devbroker import Broker
-from tests.cluster.brokers import Cluster
+from tests.cluster.brokers import Brokers
 
 
 class SharedBroker:
@@ -52,11 +52,11 @@ class SharedBroker:
         home = self.directory / "kafka"
         with (self.directory / "start.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            started: Broker | Cluster
+            started: Broker | Brokers
             if brokers == 1:
                 started = Broker(home, daemon=True, release=release)
             else:
-                started = Cluster(home, brokers, daemon=True, release=release)
+                started = Brokers(home, brokers, daemon=True, release=release)
             if not started.running:
                 started.start()
             return started.bootstrap

@@ -17,7 +17,7 @@ from threading import Lock
 
 from kafka_eos.connectors.files import disk, names
 from kafka_eos.connectors.files.names import Kind, Part, Promise
-from kafka_eos.connectors.files.standings import Content, Facts, judged
+from kafka_eos.connectors.files.standings import Content, Listing, judged
 from kafka_eos.errors import Bug, CommittableLost, Fenced, KafkaEosError, Retryable
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import (
@@ -189,7 +189,7 @@ class FileCommitter:
         part = promise.part
         staged, final = self._path(part.staged), self._path(part.final)
         seen = _seen(staged)
-        facts = Facts(
+        facts = Listing(
             staged=self._content(promise, staged, seen),
             linked=promise.version == 1 and seen is not None and seen.st_nlink > 1,
             final=self._content(promise, final, _seen(final)),
@@ -273,7 +273,7 @@ def _seen(path: Path) -> os.stat_result | None:
         return None
 
 
-def _detail(standing: Standing, facts: Facts, directory: Path, part: Part) -> str:
+def _detail(standing: Standing, facts: Listing, directory: Path, part: Part) -> str:
     """What a person needs to know about a promise."""
     staged, final = directory / part.staged, directory / part.final
     match standing:

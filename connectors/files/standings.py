@@ -35,7 +35,7 @@ class Content(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class Listing:
     """What a look at the directory found, in the order of the fields: whoever commits meanwhile is noticed."""
 
     staged: Content
@@ -49,7 +49,7 @@ class Facts:
     """Whether the traces are there."""
 
 
-def judged(facts: Facts) -> Standing:
+def judged(facts: Listing) -> Standing:
     """The standing of a promise, by the table above."""
     if facts.one_file:
         return Standing.COMMITTED
@@ -65,7 +65,7 @@ def judged(facts: Facts) -> Standing:
     return Standing.PREPARED if facts.staged is Content.RIGHT else Standing.LOST
 
 
-def _gone(facts: Facts) -> Standing:
+def _gone(facts: Listing) -> Standing:
     if facts.aborted:
         return Standing.LOST
     if facts.committed or facts.final is Content.RIGHT:

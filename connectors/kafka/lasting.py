@@ -1,4 +1,4 @@
-"""What the stages of one process share, session after session of one term: warm producers and connections.
+"""What all sessions of a process and term have in common for their transactions: warm producers and connections.
 
 For engines whose sessions are short: a producer takes up to half a second to start, a session's work may take less.
 Rule: a producer that was used is let go only when its epoch is finished for good, however many sessions later.

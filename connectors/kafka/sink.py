@@ -30,7 +30,7 @@ from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
 from kafka_eos.connectors.kafka.sizes import Target
-from kafka_eos.connectors.kafka.staging import Stage, Terms
+from kafka_eos.connectors.kafka.staging import SharedTransactions, Terms
 from kafka_eos.connectors.kafka.writer import PlainWriter, StagedWriter
 from kafka_eos.connectors.rejecting import RejectRow, encoded
 from kafka_eos.errors import ConfigError
@@ -156,7 +156,7 @@ class KafkaSink(Generic[T]):
             config = producer_config(where, 120_000, share_of(ctx.job))
             deadline = config["message.timeout.ms"] / 1000
             return PlainWriter(ctx, to, self._encoder, config, deadline, self._provenance)
-        return StagedWriter(ctx, to, self._encoder, self._stage(ctx, where), self._provenance)
+        return StagedWriter(ctx, to, self._encoder, self._transactions(ctx, where), self._provenance)
 
     def committer(self, ctx: JobContext) -> Committer:
         return KafkaCommitter(self._cluster(ctx), ctx)
@@ -192,13 +192,13 @@ class KafkaSink(Generic[T]):
     def _cluster(self, ctx: JobContext) -> Cluster:
         return cluster(self._servers, self._config, ctx)
 
-    def _stage(self, ctx: TaskContext, where: Cluster) -> Stage:
-        """One stage a worker session and client configuration."""
+    def _transactions(self, ctx: TaskContext, where: Cluster) -> SharedTransactions:
+        """The transactions of a worker session and client configuration."""
         key = f"kafka:{where.scope}:{where.fingerprint}:{self._timeout_ms}"
         if key not in ctx.shared:
-            ctx.shared[key] = _open_stage(ctx, where, self._timeout_ms)
-        stage: Stage = ctx.shared[key]
-        return stage
+            ctx.shared[key] = _new_transactions(ctx, where, self._timeout_ms)
+        transactions: SharedTransactions = ctx.shared[key]
+        return transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,17 +236,19 @@ def batching(where: Cluster, to: Target) -> Cluster:
     return replace(where, config={**where.config, "batch.size": max(1, to.limit)})
 
 
-def _open_stage(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> Stage:
+def _new_transactions(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> SharedTransactions:
     clients, lasts = _clients(ctx, where, timeout_ms)
     groups = names.marker_groups(ctx.job, ctx.subtask)
     deadline = producer_config(where, clients.timeout_ms, share_of(ctx.job))["message.timeout.ms"] / 1000
     terms = Terms(where.scope, ctx.job.term.n, clients.timeout_ms, deadline)
     keep = clients.keep if lasts else None
-    return Stage(clients.pool, terms, clients.coordinators, lambda slot: clients.groups.named(f"{groups}.{slot}"), keep)
+    return SharedTransactions(
+        clients.pool, terms, clients.coordinators, lambda slot: clients.groups.named(f"{groups}.{slot}"), keep
+    )
 
 
 def _clients(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> tuple[LastingClients, bool]:
-    """The clients of a stage, and whether they outlive it."""
+    """The clients of shared transactions, and whether they outlive them."""
     if ctx.lasting is None:
         return _open_clients(ctx, where, timeout_ms, ctx.shared), False
     key = f"kafka:{where.scope}:{where.fingerprint}:{timeout_ms}"

@@ -33,7 +33,7 @@ from kafka_eos.interfaces import Committable
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What every transaction of one shared stage has in common."""
+    """What all shared transactions of a worker have in common."""
 
     scope: str
     term: int
@@ -80,7 +80,7 @@ class EpochOutput:
             name = self.warm.transactional_id
             raise RestartFromCheckpoint(f"{name}: {left} records were not acknowledged in {seconds:g} s")
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Hear what the client has to say, and raise if that is why it will never be done."""
         with kafka_errors("poll"):
             self.warm.producer.poll(0)
@@ -100,7 +100,7 @@ class EpochOutput:
             lambda left: warm.producer.send_offsets_to_transaction([offset], group.metadata, left),
             terms.deadline,
             "send_offsets_to_transaction",
-            self._look,
+            self.look,
         )
         committable = Transaction(
             transactional_id=warm.transactional_id,
@@ -135,7 +135,7 @@ def _check_ongoing(coordinators: Coordinators, warm: Warm) -> int:
     return version
 
 
-class Stage:
+class SharedTransactions:
     """Shared by the writers of one worker on one cluster. Writers call from one thread."""
 
     def __init__(
@@ -174,6 +174,11 @@ class Stage:
             warm.begin()
             self._open[turn] = EpochOutput(warm, topic, self._terms)
         return self._open[turn]
+
+    def attend(self) -> None:
+        """Hear what the clients of open transactions have to say. RestartFromCheckpoint if a delivery has failed."""
+        for staged in self._open.values():
+            staged.look()
 
     def seal(self, turn: int, epoch: EpochId) -> Callable[[], Sequence[Committable]]:
         """A writer's barrier. The last of them completes the epoch and carries its committable."""

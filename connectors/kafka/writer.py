@@ -21,7 +21,7 @@ from kafka_eos.connectors.kafka.client import (
 )
 from kafka_eos.connectors.kafka.encoding import Columns, Encoder
 from kafka_eos.connectors.kafka.sizes import Stamps, Target, oversized
-from kafka_eos.connectors.kafka.staging import EpochOutput, Stage
+from kafka_eos.connectors.kafka.staging import EpochOutput, SharedTransactions
 from kafka_eos.connectors.rejecting import encoded, policy
 from kafka_eos.errors import RestartFromCheckpoint
 from kafka_eos.failpoints import hit
@@ -162,13 +162,15 @@ def _retry(producer: Producer, row: tuple[Any, ...]) -> None:
 class StagedWriter(Generic[T]):
     """Exactly-once: rows go into the transaction that all Kafka sinks of this worker share."""
 
-    def __init__(self, ctx: TaskContext, to: Target, encoder: Encoder, stage: Stage, provenance: bool) -> None:
-        self._operator, self._to, self._encode, self._stage = ctx.operator, to, encoder, stage
+    def __init__(
+        self, ctx: TaskContext, to: Target, encoder: Encoder, transactions: SharedTransactions, provenance: bool
+    ) -> None:
+        self._operator, self._to, self._encode, self._transactions = ctx.operator, to, encoder, transactions
         self._reject = policy(ctx)
         self._stamps = _Provenance(ctx) if provenance else None
         self._staged: EpochOutput | None = None
         self._turn = 0
-        stage.join()
+        transactions.join()
 
     def write(self, batch: Batch[T]) -> None:
         kept, columns = encoded(self._encode, batch, self._operator, self._reject)
@@ -176,7 +178,7 @@ class StagedWriter(Generic[T]):
             return
         stamps = None if self._stamps is None else self._stamps.column(kept)
         if self._staged is None:
-            self._staged = self._stage.enter(self._turn, self._to.topic)
+            self._staged = self._transactions.enter(self._turn, self._to.topic)
         staged = self._staged
         staged.records += produce_all(
             staged.warm.producer,
@@ -187,20 +189,24 @@ class StagedWriter(Generic[T]):
         )
         staged.check()
 
+    def attend(self) -> None:
+        """See ``interfaces.Attended``: statistics pile up, and a failed delivery would show at the next row only."""
+        self._transactions.attend()
+
     def seal(self, epoch: EpochId) -> Callable[[], Sequence[Committable]]:
         """The barrier; see ``interfaces.Writer``."""
-        precommit = self._stage.seal(self._turn, epoch)
+        precommit = self._transactions.seal(self._turn, epoch)
         self._turn, self._staged = self._turn + 1, None
         if self._stamps is not None:
             self._stamps.next(epoch)
         return precommit
 
     def committed(self, epoch: EpochId) -> None:
-        self._stage.committed(epoch)
+        self._transactions.committed(epoch)
 
     def discard(self) -> None:
         self._staged = None
-        self._stage.discard()
+        self._transactions.discard()
 
 
 class PlainWriter(Generic[T]):

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kafka_eos.audit.beginning import Beginning, beginning, whole_history
-from kafka_eos.audit.cluster import Cluster, Range, Ranges, in_flight, java_config, unsettled
+from kafka_eos.audit.cluster import ClusterAdmin, Range, Ranges, in_flight, java_config, unsettled
 from kafka_eos.audit.ending import Ending
 from kafka_eos.audit.ledger import Ledger, read_ledger
 from kafka_eos.audit.notes import notes
 from kafka_eos.audit.report import Context
 from kafka_eos.audit.session import session
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic, cut, subject
-from kafka_eos.audit.verdict import Check, Evidence, Facts, NotPossible, Offender, Verdict, judge
+from kafka_eos.audit.verdict import Check, Evidence, NotPossible, Observations, Offender, Verdict, judge
 from kafka_eos.checkpoints.opening import find_storage
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.ids import AppRef, EpochId, Term
@@ -126,12 +126,12 @@ class _Audit:
         self._subject: Subject = subject(plan, context)
         self._cut: Cut = cut(plan, self.ledger.parallelism)
         self._pinned = _Pinned({}, ())
-        self._clusters: dict[tuple[str, ...], tuple[Cluster, set[str]]] = {}
+        self._clusters: dict[tuple[str, ...], tuple[ClusterAdmin, set[str]]] = {}
         for topic in (*self._subject.sources, *self._subject.topics):
             config = java_config(topic.bootstrap, topic.config)
             key = tuple(f"{name}={config[name]}" for name in sorted(config))
             if key not in self._clusters:
-                self._clusters[key] = (Cluster(spark, config), set())
+                self._clusters[key] = (ClusterAdmin(spark, config), set())
             self._clusters[key][1].add(topic.topic)
 
     def close(self) -> None:
@@ -163,10 +163,10 @@ class _Audit:
 
     # ------------------------------------------------------------ steps
 
-    def facts(self, settle_seconds: float) -> Facts:
+    def facts(self, settle_seconds: float) -> Observations:
         """Gather everything ``judge`` needs."""
         ledger, job = self.ledger, self._subject.plan.name
-        base = Facts(
+        base = Observations(
             committed_epochs=len(ledger.committed),
             kills=ledger.kills,
             restarts=ledger.restarts,
@@ -196,7 +196,7 @@ class _Audit:
                 return [line for cluster, topics in busy.items() for line in in_flight(cluster, topics)]
             time.sleep(_POLL_SECONDS)
 
-    def _pin(self, found: Mapping[Cluster, Ranges]) -> None:
+    def _pin(self, found: Mapping[ClusterAdmin, Ranges]) -> None:
         ranges = {topic: parts for clustered in found.values() for topic, parts in clustered.items()}
         nodes = (*self._subject.sources, *self._subject.topics)
         compacted = [t for cluster, topics in self._clusters.values() for t in cluster.compacted(topics)]
@@ -228,7 +228,7 @@ class _Audit:
 
     # ------------------------------------------------------------ scan
 
-    def _scan(self, base: Facts) -> Facts:
+    def _scan(self, base: Observations) -> Observations:
         from kafka_eos.audit.jobs import Scan, Scope
 
         ranges = self._pinned.ranges
@@ -259,7 +259,7 @@ class _Audit:
     def _position(self, source: Topic, partition: int, at: Range) -> int:
         return self.ledger.positions.get(source.node, {}).get(partition, self._start(source, partition, at))
 
-    def _examine(self, scan: Scan, base: Facts) -> Facts:
+    def _examine(self, scan: Scan, base: Observations) -> Observations:
         from kafka_eos.audit.jobs import Expected
 
         impossible = self._impossible()
@@ -337,7 +337,7 @@ class _Audit:
         return "when state expired" if self._cut.expiring.intersection(differing) else "the order of records"
 
     def _evidence(
-        self, scan: Scan, impossible: Mapping[Check, str], visible: ByEpoch, hidden: ByEpoch, facts: Facts
+        self, scan: Scan, impossible: Mapping[Check, str], visible: ByEpoch, hidden: ByEpoch, facts: Observations
     ) -> dict[Check, Evidence | NotPossible]:
         committed = self.ledger.committed
         undecided = {epoch for epoch in visible if epoch is not None} - committed
@@ -419,7 +419,7 @@ def _files(directory: Directory) -> Sequence[str]:
     return sorted(name for name in names if re.fullmatch(directory.names, name))
 
 
-def _looked_at(check: Check, facts: Facts) -> int:
+def _looked_at(check: Check, facts: Observations) -> int:
     others = {
         Check.LOST: facts.expected,
         Check.WRONG_TOTAL: facts.keys,

@@ -109,7 +109,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-class Cluster:
+class ClusterAdmin:
     """One cluster as the audit sees it. ``close`` it."""
 
     def __init__(self, spark: SparkSession, config: Mapping[str, str]) -> None:
@@ -233,7 +233,7 @@ def unsettled(ranges: Ranges, ends: Offsets = MappingProxyType({})) -> Sequence[
 
 
 def settle(
-    cluster: Cluster, topics: Sequence[str], seconds: float, ends: Callable[[], Offsets]
+    cluster: ClusterAdmin, topics: Sequence[str], seconds: float, ends: Callable[[], Offsets]
 ) -> tuple[Ranges, list[str]]:
     """Wait until no transaction is open in ``topics``: their offsets then, and what is still open if time ran out.
 
@@ -247,7 +247,7 @@ def settle(
     return found, []
 
 
-def in_flight(cluster: Cluster, topics: Sequence[str]) -> list[str]:
+def in_flight(cluster: ClusterAdmin, topics: Sequence[str]) -> list[str]:
     """What is open in ``topics``, as sentences."""
     names = cluster.open_transactions(topics) or ["a transaction that the cluster does not list (hanging)"]
     return [f"transaction {name} is open in {', '.join(topics)}; stop or finish the job first" for name in names]

@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from kafka_eos.audit.report import Context, write
-from kafka_eos.audit.verdict import Facts, Outcome, Verdict, judge
+from kafka_eos.audit.verdict import Conclusion, Observations, Verdict, judge
 from kafka_eos.errors import Bug, KafkaEosError
 
-_BEGUN = judge(Facts(obstacles=["this audit began and did not end: run it again"]))
+_BEGUN = judge(Observations(obstacles=["this audit began and did not end: run it again"]))
 _LONGEST = 400
 _RAISED = re.compile(
     r"^\s*(Caused by: )?((?:[\w$]+\.)*[A-Z]\w*(?:Error|Exception|Record|Lost|Failed|Checkpoint)): (.+)", re.M
@@ -74,11 +74,11 @@ class Ending:
 
     def _unwritten(self, verdict: Verdict, error: Exception) -> Verdict:
         """Nothing passes without a report; what was found is found. The traceback has no other place than stderr."""
-        outcome = Outcome.FAIL if verdict.outcome is Outcome.FAIL else Outcome.INVALID
+        conclusion = Conclusion.FAIL if verdict.conclusion is Conclusion.FAIL else Conclusion.INVALID
         told = _told(error)
         advice = _advice(told) or "choose another --report-dir"
         reasons = (*verdict.reasons, f"the report cannot be written to {self._directory}: {_said(error)}; {advice}")
-        verdict = replace(verdict, outcome=outcome, reasons=reasons, traceback=verdict.traceback + told)
+        verdict = replace(verdict, conclusion=conclusion, reasons=reasons, traceback=verdict.traceback + told)
         print(verdict.traceback, file=sys.stderr)
         return verdict
 
@@ -89,7 +89,7 @@ class Ending:
 
 def _unable(error: BaseException) -> Verdict:
     told = _told(error)
-    return replace(judge(Facts(obstacles=[_explained(error, told)])), traceback=told)
+    return replace(judge(Observations(obstacles=[_explained(error, told)])), traceback=told)
 
 
 def _told(error: BaseException) -> str:

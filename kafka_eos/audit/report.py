@@ -56,7 +56,7 @@ def as_json(verdict: Verdict, context: Context) -> dict[str, Any]:
         "format": "kafka-eos audit 1",
         "job": context.job,
         "app": context.app,
-        "verdict": verdict.outcome.value,
+        "verdict": verdict.conclusion.value,
         "reasons": list(verdict.reasons),
         "audited_at": datetime.fromtimestamp(context.began, UTC).isoformat(timespec="seconds"),
         "seconds": round(time.time() - context.began, 1),

@@ -1,6 +1,6 @@
 """Judge a pipeline from what the scans found.
 
-Pure: reads nothing, waits for nothing. ``jobs`` gathers ``Facts``; ``judge`` turns them into a ``Verdict``.
+Pure: reads nothing, waits for nothing. ``jobs`` gathers ``Observations``; ``judge`` turns them into a ``Verdict``.
 Rule: absence of evidence is not a pass. A check that could not be made is listed with its reason, and if the
 promise "nothing lost, nothing doubled" rests on it the verdict is INVALID.
 """
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
-class Outcome(enum.Enum):
+class Conclusion(enum.Enum):
     """What the audit concludes; the value of ``exit_code`` is the exit code of ``kafka-eos audit``."""
 
     PASS = "PASS"
@@ -21,7 +21,7 @@ class Outcome(enum.Enum):
 
     @property
     def exit_code(self) -> int:
-        return {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INVALID: 2}[self]
+        return {Conclusion.PASS: 0, Conclusion.FAIL: 1, Conclusion.INVALID: 2}[self]
 
 
 class Check(enum.Enum):
@@ -107,7 +107,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class Observations:
     """What was observed. Counts are records."""
 
     inputs: int | None = 0
@@ -143,27 +143,27 @@ class Facts:
 class Verdict:
     """The conclusion, and all that it rests on."""
 
-    outcome: Outcome
+    conclusion: Conclusion
     reasons: tuple[str, ...]
     findings: tuple[Finding, ...]
     performed: tuple[Check, ...]
     not_possible: Mapping[Check, str]
-    facts: Facts
+    facts: Observations
     traceback: str = field(default="", repr=False)
     """Of what broke the audit off, if anything did."""
 
     @property
     def exit_code(self) -> int:
-        return self.outcome.exit_code
+        return self.conclusion.exit_code
 
     @property
     def headline(self) -> str:
         """One line for people."""
-        return f"{self.outcome.value}: {'; '.join(self.reasons)}"
+        return f"{self.conclusion.value}: {'; '.join(self.reasons)}"
 
 
 def judge(
-    facts: Facts, *, allow_foreign: bool = False, expect_faults: bool = False, vital: Sequence[Check] = _VITAL
+    facts: Observations, *, allow_foreign: bool = False, expect_faults: bool = False, vital: Sequence[Check] = _VITAL
 ) -> Verdict:
     """Turn facts into a verdict. ``vital`` are the checks that a PASS rests on.
 
@@ -177,28 +177,28 @@ def judge(
         if isinstance(evidence := facts.evidence.get(check), Evidence) and evidence.count and check not in ignored
     )
     not_possible = {check: e.reason for check in Check if isinstance(e := _evidence(facts, check), NotPossible)}
-    outcome, reasons = _conclude(facts, found, not_possible, expect_faults, vital)
+    conclusion, reasons = _conclude(facts, found, not_possible, expect_faults, vital)
     performed = tuple(check for check in Check if check not in not_possible)
-    return Verdict(outcome, reasons, found, performed, not_possible, facts)
+    return Verdict(conclusion, reasons, found, performed, not_possible, facts)
 
 
-def _evidence(facts: Facts, check: Check) -> Evidence | NotPossible:
+def _evidence(facts: Observations, check: Check) -> Evidence | NotPossible:
     return facts.evidence.get(check, NotPossible("the scan did not get that far"))
 
 
 def _conclude(
-    facts: Facts,
+    facts: Observations,
     found: Sequence[Finding],
     not_possible: Mapping[Check, str],
     expect_faults: bool,
     vital: Sequence[Check],
-) -> tuple[Outcome, tuple[str, ...]]:
+) -> tuple[Conclusion, tuple[str, ...]]:
     if missing := _missing_ground(facts, not_possible, vital):
-        return Outcome.INVALID, missing
+        return Conclusion.INVALID, missing
     if found:
-        return Outcome.FAIL, tuple(f"{f.check.value}: {f.count}" for f in found)
+        return Conclusion.FAIL, tuple(f"{f.check.value}: {f.count}" for f in found)
     if expect_faults and not facts.kills:
-        return Outcome.INVALID, ("no kill is recorded in the job's history, so surviving kills is not proven",)
+        return Conclusion.INVALID, ("no kill is recorded in the job's history, so surviving kills is not proven",)
     parts = [f"{facts.inputs} records in, {facts.outputs} out" if facts.inputs is not None else f"{facts.outputs} out"]
     parts += [text for check, text in _PROMISES.items() if check not in not_possible]
     clean = ", ".join(parts)
@@ -207,10 +207,10 @@ def _conclude(
         blind += (f"{facts.before} outputs of before the savepoint not judged",)
     blind += tuple(f"sink {sink} not audited: {why}" for sink, why in facts.not_audited.items())
     blind += tuple(f"sink {sink} not recomputed: {why}" for sink, why in facts.not_recomputed.items())
-    return Outcome.PASS, (clean, *blind)
+    return Conclusion.PASS, (clean, *blind)
 
 
-def _missing_ground(facts: Facts, not_possible: Mapping[Check, str], vital: Sequence[Check]) -> tuple[str, ...]:
+def _missing_ground(facts: Observations, not_possible: Mapping[Check, str], vital: Sequence[Check]) -> tuple[str, ...]:
     missing = list(facts.obstacles)
     if not missing:
         absent = {

@@ -25,7 +25,7 @@ BATCH: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class Inventory:
     """What is stored for a job. A file is named by the SHA-256 of its content."""
 
     manifests: Mapping[EpochId, frozenset[str]]
@@ -54,7 +54,7 @@ def history(manifests: Collection[EpochId], bases: Mapping[Term, EpochId | None]
     return tuple(counted)
 
 
-def plan(facts: Facts, keep: int, in_flight: frozenset[str] = frozenset()) -> tuple[str, ...]:
+def plan(facts: Inventory, keep: int, in_flight: frozenset[str] = frozenset()) -> tuple[str, ...]:
     """Names to delete, in this order, so that the ``keep`` newest epochs with a receipt stay restorable.
 
     Every decided epoch newer than them stays too. Nothing goes as long as no epoch has a receipt.
@@ -80,18 +80,18 @@ def plan(facts: Facts, keep: int, in_flight: frozenset[str] = frozenset()) -> tu
     )
 
 
-def _old_terms(facts: Facts, first: Term, newest: Term) -> list[str]:
+def _old_terms(facts: Inventory, first: Term, newest: Term) -> list[str]:
     """Bases that no retained manifest needs to be found, and claims that fence nothing any more."""
     bases = [paths.base_name(term) for term in sorted(facts.bases) if term < first]
     claims = [paths.claim_name(term) for term in sorted(facts.claims) if term < min(first, newest)]
     return bases + claims
 
 
-def gather(storage: CheckpointStorage, job: str) -> Facts:
+def gather(storage: CheckpointStorage, job: str) -> Inventory:
     """Read the facts. CorruptCheckpoint names an object that is not what was written."""
     manifests = [paths.parse_manifest_name(name) for name in storage.list(paths.MANIFESTS)]
     terms = [paths.parse_term_name(name) for name in storage.list(paths.TERMS)]
-    return Facts(
+    return Inventory(
         manifests={m: manifest.load(storage, manifest.Manifest, paths.manifest_name(m), job).files for m in manifests},
         receipts=frozenset(paths.parse_receipt_name(name) for name in storage.list(paths.RECEIPTS)),
         bases=bases(storage, job),

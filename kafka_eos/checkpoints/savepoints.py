@@ -29,7 +29,7 @@ from kafka_eos.checkpoints.storage import LocalFiles
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.interfaces import CheckpointStorage, FileRef, InFlight, Positions, StateHandle
 
-_STAGE = f"{files.TEMPORARY}savepoint-"
+_DRAFT = f"{files.TEMPORARY}savepoint-"
 
 
 class Savepoint(Record, frozen=True, kw_only=True):
@@ -242,7 +242,7 @@ def dropped(job: str, epoch: int) -> ConfigError:
 # ---------------------------------------------------------------- making
 
 
-class Stage:
+class SavepointDraft:
     """A savepoint in the making. ``files`` takes its files; ``work`` is for whatever else is needed meanwhile."""
 
     def __init__(self, root: Path, target: Path) -> None:
@@ -269,15 +269,15 @@ class Stage:
 
 
 @contextmanager
-def staged(target: Path) -> Iterator[Stage]:
+def staged(target: Path) -> Iterator[SavepointDraft]:
     """Make a savepoint that will be ``target``, an absent or empty directory; ConfigError if it is taken."""
     check_free(target)
     _make_parents(target.parent)
     _remove_dead(target.parent)
-    root = target.parent / f"{_STAGE}{secrets.token_hex(8)}"
+    root = target.parent / f"{_DRAFT}{secrets.token_hex(8)}"
     lock = _make_locked(root)
     try:
-        yield Stage(root, target)
+        yield SavepointDraft(root, target)
     finally:
         shutil.rmtree(root, ignore_errors=True)
         os.close(lock)
@@ -316,7 +316,7 @@ def drop(path: Path) -> None:
         raise ConfigError(f"{path} holds {strange[0].name}, which is no part of a savepoint: nothing was removed")
     # Renamed first: half a savepoint is never seen under its name. By its own name, which "." is not.
     path = path.resolve()
-    gone = path.parent / f"{_STAGE}{secrets.token_hex(8)}"
+    gone = path.parent / f"{_DRAFT}{secrets.token_hex(8)}"
     os.rename(path, gone)
     files.sync_directory(path.parent)
     shutil.rmtree(gone)
@@ -358,12 +358,12 @@ def _make_locked(root: Path) -> int:
 
 
 def _remove_dead(parent: Path) -> None:
-    """Remove what processes that died here have left; a stage that somebody works on is locked."""
-    for stage in parent.glob(f"{_STAGE}*"):
+    """Remove what processes that died here have left; a draft that somebody works on is locked."""
+    for draft in parent.glob(f"{_DRAFT}*"):
         with contextlib.suppress(FileNotFoundError, BlockingIOError):
-            fd = os.open(stage, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(stage)
+                shutil.rmtree(draft)
             finally:
                 os.close(fd)

@@ -14,10 +14,9 @@ from rich.console import Console
 
 from kafka_eos.app import load
 from kafka_eos.audit import audit
-from kafka_eos.audit.verdict import Outcome, Verdict
+from kafka_eos.audit.verdict import Conclusion, Verdict
 from kafka_eos.connectors.kafka.client import AdminClient, NewTopic
 from kafka_eos.demo import home as places
-from kafka_eos.demo.cluster import Cluster
 from kafka_eos.demo.diary import Diary
 from kafka_eos.demo.faults import Fault, FaultPlan, Victim, plan_faults
 from kafka_eos.demo.feeder import Feeder
@@ -25,6 +24,7 @@ from kafka_eos.demo.home import Home, Options
 from kafka_eos.demo.job import APP, CHECKPOINT_INTERVAL, EmbeddedJob, Job, SparkJob
 from kafka_eos.demo.report import write_report
 from kafka_eos.demo.result import Ended, Result, Struck, conclude
+from kafka_eos.demo.spark_cluster import SparkCluster
 from kafka_eos.demo.view import View
 from kafka_eos.demo.watcher import Watcher
 from kafka_eos.devbroker import Broker
@@ -113,7 +113,7 @@ class _Conductor:
         if self._options.engine == "embedded":
             return EmbeddedJob(self._home, self._broker.bootstrap, self._diary)
         self._watcher.step("starting a Spark cluster: a master and two workers")
-        cluster = Cluster(self._home.cluster)
+        cluster = SparkCluster(self._home.cluster)
         self._cleanup.callback(cluster.end)
         cluster.start()
         return SparkJob(self._home, self._broker.bootstrap, cluster)
@@ -165,7 +165,7 @@ class _Conductor:
         sessions = len(self._diary.sessions)
         self._expect(lambda: fault.name in self._job.processes(), f"run {fault.name}")
         if not self._job.kill(fault.name):
-            raise Ended(Outcome.INVALID, f"{fault.name} was not there to be killed")
+            raise Ended(Conclusion.INVALID, f"{fault.name} was not there to be killed")
         self._come_back(self._struck(fault), sessions)
 
     def _come_back(self, struck: Struck, sessions: int) -> None:
@@ -182,7 +182,7 @@ class _Conductor:
     def _start_again(self) -> None:
         leader = self._plan.cast.leader.value
         if not self._watcher.until(lambda: self._job.code is not None, _PATIENCE):
-            raise Ended(Outcome.INVALID, f"the {leader} was to be killed, but lives")
+            raise Ended(Conclusion.INVALID, f"the {leader} was to be killed, but lives")
         if self._job.code != -signal.SIGKILL:
             raise self._broken(f"the {leader} ended with code {self._job.code}")
         self._watcher.step("starting the job again")
@@ -249,7 +249,7 @@ class _Conductor:
         self._await_clean_end("recover once more")
         if self._diary.visible != visible:
             added = self._diary.visible - visible
-            raise Ended(Outcome.FAIL, f"a further recovery made {added:,} more records visible")
+            raise Ended(Conclusion.FAIL, f"a further recovery made {added:,} more records visible")
 
     def _await_clean_end(self, what: str) -> None:
         if not self._watcher.until(lambda: self._job.code is not None, _PATIENCE):
@@ -282,4 +282,4 @@ class _Conductor:
             raise self._broken(f"the job ended with code {self._job.code}; it was to {what}")
 
     def _broken(self, reason: str) -> Ended:
-        return Ended(Outcome.FAIL, f"{reason}; the end of {self._home.job_log}:\n{self._job.log_tail()}")
+        return Ended(Conclusion.FAIL, f"{reason}; the end of {self._home.job_log}:\n{self._job.log_tail()}")

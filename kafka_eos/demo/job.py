@@ -14,10 +14,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
-from kafka_eos.demo.cluster import Cluster
 from kafka_eos.demo.diary import Diary
 from kafka_eos.demo.faults import Victim
 from kafka_eos.demo.home import Home, parent_of
+from kafka_eos.demo.spark_cluster import SparkCluster
 from kafka_eos.devbroker import leash
 
 APP = Path(__file__).with_name("orders.py")
@@ -135,7 +135,7 @@ class SparkJob(Job):
 
     LEADER = Victim.DRIVER
 
-    def __init__(self, home: Home, bootstrap: str, cluster: Cluster) -> None:
+    def __init__(self, home: Home, bootstrap: str, cluster: SparkCluster) -> None:
         super().__init__(home, bootstrap)
         self._cluster = cluster
 

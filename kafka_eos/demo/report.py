@@ -44,7 +44,7 @@ def _facts(
     options: Options, plan: FaultPlan, result: Result, recording: Recording, verdict: Verdict | None
 ) -> dict[str, Any]:
     return {
-        "outcome": result.outcome.value,
+        "outcome": result.conclusion.value,
         "headline": result.headline,
         "reasons": list(result.reasons),
         "numbers": result.numbers,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kafka_eos.audit.verdict import Check, Outcome
+from kafka_eos.audit.verdict import Check, Conclusion
 from kafka_eos.demo.faults import PROCESSES, Fault, Victim, counts
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Ended(Exception):
-    """The run could not be brought to its end. ``outcome`` says what that means."""
+    """The run could not be brought to its end. ``conclusion`` says what that means."""
 
-    def __init__(self, outcome: Outcome, reason: str) -> None:
+    def __init__(self, conclusion: Conclusion, reason: str) -> None:
         super().__init__(reason)
-        self.outcome = outcome
+        self.conclusion = conclusion
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class Recording:
 class Result:
     """The verdict with its reasons."""
 
-    outcome: Outcome
+    conclusion: Conclusion
     headline: str
     reasons: tuple[str, ...]
     numbers: dict[str, Any]
@@ -88,7 +88,7 @@ class Result:
     @property
     def exit_code(self) -> int:
         """0 for PASS, 1 for FAIL, 2 for INVALID."""
-        return self.outcome.exit_code
+        return self.conclusion.exit_code
 
 
 def conclude(
@@ -102,14 +102,14 @@ def conclude(
     """Put the audit's verdict and what happened to the job together."""
     numbers = _numbers(struck, orders, verdict, seconds)
     if ended is not None:
-        return _result(ended.outcome, (str(ended),), numbers)
+        return _result(ended.conclusion, (str(ended),), numbers)
     if verdict is None:
-        return _result(Outcome.INVALID, ("the audit did not run",), numbers)
-    if verdict.outcome is not Outcome.PASS:
-        return _result(verdict.outcome, verdict.reasons, numbers)
+        return _result(Conclusion.INVALID, ("the audit did not run",), numbers)
+    if verdict.conclusion is not Conclusion.PASS:
+        return _result(verdict.conclusion, verdict.reasons, numbers)
     if doubts := _doubts(planned, struck, orders, verdict):
-        return _result(Outcome.INVALID, doubts, numbers)
-    return _result(Outcome.PASS, (), numbers)
+        return _result(Conclusion.INVALID, doubts, numbers)
+    return _result(Conclusion.PASS, (), numbers)
 
 
 def _doubts(planned: tuple[Fault, ...], struck: list[Struck], orders: int, verdict: Verdict) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ def _numbers(struck: list[Struck], orders: int, verdict: Verdict | None, seconds
     }
 
 
-def _result(outcome: Outcome, reasons: tuple[str, ...], numbers: dict[str, Any]) -> Result:
+def _result(conclusion: Conclusion, reasons: tuple[str, ...], numbers: dict[str, Any]) -> Result:
     parts = list(reasons)
     if numbers["inputs"] is not None:
         parts += [
@@ -152,7 +152,7 @@ def _result(outcome: Outcome, reasons: tuple[str, ...], numbers: dict[str, Any])
         *(f"rescaled {before} → {after}" for before, after in numbers["rescaled"]),
         f"{numbers['seconds']:.0f} s",
     ]
-    return Result(outcome, f"{outcome.value}: {', '.join(parts)}", reasons, numbers)
+    return Result(conclusion, f"{conclusion.value}: {', '.join(parts)}", reasons, numbers)
 
 
 def _spaced(number: int) -> str:

@@ -46,7 +46,7 @@ from kafka_eos.embedded.control import (
     Trigger,
     send,
 )
-from kafka_eos.embedded.stage import Stage
+from kafka_eos.embedded.open_plan import OpenPlan
 from kafka_eos.embedded.task import Captured
 from kafka_eos.errors import EnvironmentFailed, Fatal, UserError
 from kafka_eos.failpoints import hit
@@ -76,7 +76,7 @@ Done: TypeAlias = Callable[[int, Sequence[Captured]], None]
 
 
 def run_session(
-    open_stage: Callable[[Done], Stage],
+    open_plan: Callable[[Done], OpenPlan],
     batch_size: int,
     storage: CheckpointStorage,
     start: Start,
@@ -89,18 +89,18 @@ def run_session(
         for directory in local:
             _only_directory(directory, keep=str(start.term))
         session = Session(batch_size, storage, start, mouth)
-        with closing(open_stage(session.acknowledge)) as stage:
+        with closing(open_plan(session.acknowledge)) as opened:
             hit("recovery.opened")
             mouth.say(Ready(session=start.session))
-            session.run(stage, inbox)
+            session.run(opened, inbox)
     except Exception as error:  # noqa: BLE001 - reported to the supervisor, which decides
         mouth.say(failure(start.session, error))
 
 
 class Session:
-    """The loop of one session over an open stage."""
+    """The loop of one session over an open plan."""
 
-    _stage: Stage
+    _opened: OpenPlan
 
     def __init__(self, batch_size: int, storage: CheckpointStorage, start: Start, mouth: Mouth) -> None:
         self._batch_size, self._storage, self._start, self._mouth = batch_size, storage, start, mouth
@@ -110,13 +110,13 @@ class Session:
         self._progress_at = 0.0
         self._reached = start.ends is None
 
-    def run(self, stage: Stage, inbox: Inbox) -> None:
+    def run(self, opened: OpenPlan, inbox: Inbox) -> None:
         """Wait until all workers are ready, then process until told to drop it.
 
         Of what one wrote meanwhile nothing could be committed, and its transaction would grow old over the restore of
         another.
         """
-        self._stage = stage
+        self._opened = opened
         try:
             if isinstance(inbox.get()[0], Begin):
                 self._loop(inbox)
@@ -126,16 +126,16 @@ class Session:
     def _loop(self, inbox: Inbox) -> None:
         reading = True
         while True:
-            while (message := _next(inbox, wait=not (reading or self._stage.connected))) is not None:
+            while (message := _next(inbox, wait=not (reading or self._opened.connected))) is not None:
                 match message:
                     case Drop():
                         return
                     case Trigger(epoch=epoch, last=last, aligned=aligned):
-                        self._stage.trigger(epoch, aligned)
+                        self._opened.trigger(epoch, aligned)
                         reading = reading and not last
                     case Complete(epoch=epoch):
                         hit("worker.complete")
-                        self._stage.completed(epoch)
+                        self._opened.completed(epoch)
                         self._background.submit(self._taken, epoch)
                     case Abort(epoch=epoch):
                         self._give_up(epoch)
@@ -146,17 +146,17 @@ class Session:
                     case Count(round=number):
                         self._count(number)
                     case Assign(source=source, positions=positions):
-                        self._stage.readers[source].assign(positions)
+                        self._opened.readers[source].assign(positions)
             if reading:
-                self._stage.advance(self._batch_size, _IDLE_POLL)
+                self._opened.advance(self._batch_size, _IDLE_POLL)
             else:
-                self._stage.work(_IDLE_POLL)
+                self._opened.work(_IDLE_POLL)
             self._report()
 
     def _count(self, number: int) -> None:
-        stage = self._stage
+        opened = self._opened
         counted = Counted(
-            session=self._start.session, round=number, idle=stage.idle, sent=stage.sent, processed=stage.received
+            session=self._start.session, round=number, idle=opened.idle, sent=opened.sent, processed=opened.received
         )
         self._mouth.say(counted)
 
@@ -189,7 +189,7 @@ class Session:
                     Sealed(of, tuple(kept)) for of, kept in sorted(self._undecided.items()) if of <= name.epoch
                 ),
                 states=tuple(upload(self._storage) for part in captured for upload in part.uploads),
-                in_flight=tuple(kept for part in captured for kept in self._stage.store(part)),
+                in_flight=tuple(kept for part in captured for kept in self._opened.store(part)),
                 tally=functools.reduce(Tally.plus, (part.tally for part in captured), Tally()),
                 blocked_ms=sum(part.blocked for part in captured) * 1000,
                 aligning_ms=max(part.aligning for part in captured) * 1000,
@@ -199,7 +199,7 @@ class Session:
 
     def _give_up(self, epoch: EpochId) -> None:
         """Prepare the output of an aborted epoch all the same: its rows will not be read again."""
-        precommits = self._stage.abort(epoch)
+        precommits = self._opened.abort(epoch)
 
         def prepare() -> None:
             kept = self._undecided.setdefault(epoch.epoch, [])
@@ -229,18 +229,19 @@ class Session:
 
     def _report(self) -> None:
         now = time.monotonic()
-        if not self._reached and self._start.ends is not None and self._stage.reached(self._start.ends):
+        if not self._reached and self._start.ends is not None and self._opened.reached(self._start.ends):
             self._reached = True
             self._mouth.say(Reached(session=self._start.session))
         if now - self._progress_at >= _PROGRESS_EVERY:
             self._progress_at = now
-            stage = self._stage
+            opened = self._opened
+            opened.attend()
             self._mouth.say(
                 Progress(
                     session=self._start.session,
-                    records_in=stage.records_in,
-                    records_out=stage.records_out,
-                    lag=stage.lag(),
+                    records_in=opened.records_in,
+                    records_out=opened.records_out,
+                    lag=opened.lag(),
                 )
             )
 

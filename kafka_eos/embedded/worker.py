@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping
 from kafka_eos.app import load
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.embedded.control import Drop, Dropped, Start, receive_as_worker
+from kafka_eos.embedded.open_plan import OpenPlan
 from kafka_eos.embedded.preparing import Teller
 from kafka_eos.embedded.session import Done, Inbox, Mouth, failure, run_session
-from kafka_eos.embedded.stage import Stage
 from kafka_eos.ids import AppRef
 from kafka_eos.settings import Settings
 
@@ -73,11 +73,11 @@ def _prepare(app: AppRef, settings: str, subtask: str) -> Work:
         # To a worker that is not ready nothing is said but that its session is over.
         told = Teller(mouth.say, start.session, lambda: not inbox.empty())
 
-        def open_stage(done: Done) -> Stage:
+        def open_plan(done: Done) -> OpenPlan:
             directories = [directory / str(start.term) for directory in local]
-            return Stage(plan, resolved, storage, start, directories, int(subtask), peers, done, told)
+            return OpenPlan(plan, resolved, storage, start, directories, int(subtask), peers, done, told)
 
-        run_session(open_stage, resolved.batch_size, storage, start, mouth, local, inbox)
+        run_session(open_plan, resolved.batch_size, storage, start, mouth, local, inbox)
 
     return work
 

@@ -35,8 +35,8 @@ from kafka_eos.interfaces import Lasting
 from kafka_eos.settings import Settings
 from kafka_eos.spark.cache import LocalDisk, attempt_directory, disk_of
 from kafka_eos.spark.messages import Failure, Report, Spec, decode_spec, encode
+from kafka_eos.spark.open_level import OpenLevel, Surroundings
 from kafka_eos.spark.rows import FRAME, Inbox, Outbox
-from kafka_eos.spark.stage import LevelStage, Surroundings
 from kafka_eos.state.keygroups import Grouping
 
 _YOUNG_OBJECTS = 200_000
@@ -69,7 +69,7 @@ def _run(spec: Spec, batches: Iterable[pa.RecordBatch], subtask: int, attempt: i
             for _ in work.process(inbox):
                 yield from outbox.full()
             worked = time.monotonic()
-            report = work.stage.finish()
+            report = work.level.finish()
         times = {"open": opened - began, "work": worked - opened, "prepare": time.monotonic() - worked}
         report = msgspec.structs.replace(report, inputs=inbox.inputs, seconds=times)
     except (UserError, Fatal, EnvironmentFailed) as error:
@@ -81,7 +81,7 @@ def _run(spec: Spec, batches: Iterable[pa.RecordBatch], subtask: int, attempt: i
 
 
 class _Work:
-    """One attempt's directory and stage."""
+    """One attempt's directory and level."""
 
     def __init__(self, spec: Spec, subtask: int, attempt: int, outbox: Outbox) -> None:
         self._spec, self._outbox = spec, outbox
@@ -98,20 +98,20 @@ class _Work:
                 process.lasting,
                 process.routers,
             )
-            self.stage = LevelStage(spec, around, outbox)
-            undo.callback(self.stage.close)
+            self.level = OpenLevel(spec, around, outbox)
+            undo.callback(self.level.close)
             self._closing = undo.pop_all()
 
     def process(self, inbox: Inbox) -> Iterator[None]:
         """All rows of this level; yields when there may be something to send."""
         if self._spec.level == 0:
-            self.stage.replay()
-        yield from self.stage.read()
+            self.level.replay()
+        yield from self.level.read()
         if self._spec.level == 0:
             return
         for row in inbox:
             if row[1] == self._spec.level and row[2] == FRAME:
-                self.stage.push(row[5], row[6])
+                self.level.push(row[5], row[6])
             else:
                 self._outbox.pass_on(row)
             yield

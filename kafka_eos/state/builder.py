@@ -131,15 +131,15 @@ class SavepointBuilder:
 
     def write(self, path: str | Path) -> Savepoint:
         """Write the savepoint to a directory that does not exist yet, and close. ConfigError if it is taken."""
-        with self, savepoints.staged(Path(path)) as stage:
+        with self, savepoints.staged(Path(path)) as draft:
             base = None if self._base is None else self._base.content
             handles = [handle for edited in self._edited.values() for handle in edited.snapshot(self._store)]
-            operators = canonical(handles, self._store, stage, self._key_groups)
+            operators = canonical(handles, self._store, draft, self._key_groups)
             in_flight: tuple[InFlight, ...] = ()
             if self._base is not None:
-                operators += canonical(self._untouched(), self._base.storage, stage, self._key_groups)
+                operators += canonical(self._untouched(), self._base.storage, draft, self._key_groups)
                 in_flight = self._base.content.in_flight
-                carry(in_flight, self._base.storage, stage)
+                carry(in_flight, self._base.storage, draft)
             savepoint = Savepoint(
                 job=self.job,
                 id=savepoints.new_id(),
@@ -153,7 +153,7 @@ class SavepointBuilder:
                 in_flight=in_flight,
                 identity=None if base is None else base.identity,
             )
-            stage.publish(savepoint)
+            draft.publish(savepoint)
         return savepoint
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from kafka_eos import failpoints
 from kafka_eos.checkpoints import files, paths, savepoints
 from kafka_eos.checkpoints.manifest import Manifest, named_files
-from kafka_eos.checkpoints.savepoints import Savepoint, SavepointFiles, Stage
+from kafka_eos.checkpoints.savepoints import Savepoint, SavepointDraft, SavepointFiles
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import KeyGroup
@@ -60,15 +60,15 @@ class Pinned:
     """A savepoint that is begun. ``write`` or ``close`` it: until then its parts lie beside ``target``."""
 
     manifest: Manifest
-    stage: Stage
+    draft: SavepointDraft
     _cleanup: ExitStack
 
     def write(self) -> Savepoint:
         """Finish it; durable on return. Raises CorruptCheckpoint, OSError; then there is no savepoint."""
         with self._cleanup:
-            source = SavepointFiles(self.stage.work, ordered=False)
-            operators = canonical(self.manifest.states, source, self.stage, self.manifest.max_key_groups)
-            carry(self.manifest.in_flight, source, self.stage)
+            source = SavepointFiles(self.draft.work, ordered=False)
+            operators = canonical(self.manifest.states, source, self.draft, self.manifest.max_key_groups)
+            carry(self.manifest.in_flight, source, self.draft)
             savepoint = Savepoint(
                 job=self.manifest.job,
                 id=savepoints.new_id(),
@@ -82,7 +82,7 @@ class Pinned:
                 in_flight=self.manifest.in_flight,
                 identity=self.manifest.identity,
             )
-            self.stage.publish(savepoint)
+            self.draft.publish(savepoint)
         return savepoint
 
     def close(self) -> None:
@@ -96,13 +96,13 @@ def pin(storage: CheckpointStorage, manifest: Manifest, target: Path) -> Pinned:
     Call it while the epoch is retained. Quick where files can be linked; elsewhere they are copied.
     """
     with ExitStack() as stack:
-        stage = stack.enter_context(savepoints.staged(target))
-        keep = stage.work / paths.SAVEPOINT_FILES
+        draft = stack.enter_context(savepoints.staged(target))
+        keep = draft.work / paths.SAVEPOINT_FILES
         keep.mkdir(mode=0o700)
         for sha256, ref in named_files(manifest.states, manifest.in_flight).items():
             _keep(storage, ref, keep / sha256)
         failpoints.hit("savepoint.pinned")
-        return Pinned(manifest, stage, stack.pop_all())
+        return Pinned(manifest, draft, stack.pop_all())
 
 
 def _keep(storage: CheckpointStorage, ref: FileRef, target: Path) -> None:
@@ -118,19 +118,19 @@ def _keep(storage: CheckpointStorage, ref: FileRef, target: Path) -> None:
 # ---------------------------------------------------------------- the one format
 
 
-def carry(in_flight: Iterable[InFlight], source: CheckpointStorage, stage: Stage) -> None:
-    """Store rows that are under way between subtasks into the stage, as they are."""
+def carry(in_flight: Iterable[InFlight], source: CheckpointStorage, draft: SavepointDraft) -> None:
+    """Store rows that are under way between subtasks into the draft, as they are."""
     for ref in (file for rows in in_flight for file in rows.files):
-        path = stage.work / "frames"
+        path = draft.work / "frames"
         source.fetch(ref, path)
-        stage.files.upload(path, ref.name)
+        draft.files.upload(path, ref.name)
         path.unlink()
 
 
 def canonical(
-    handles: Iterable[StateHandle], source: CheckpointStorage, stage: Stage, max_key_groups: int
+    handles: Iterable[StateHandle], source: CheckpointStorage, draft: SavepointDraft, max_key_groups: int
 ) -> tuple[StateHandle, ...]:
-    """Store the rows of ``handles``, all in ``source``, into the stage; returns handles for them, sorted.
+    """Store the rows of ``handles``, all in ``source``, into the draft; returns handles for them, sorted.
 
     Rows stay in their key groups; the handles of an operator have them by one hash, as all of an epoch do.
     """
@@ -138,26 +138,26 @@ def canonical(
     return tuple(
         handle
         for operator, found in by_operator
-        for handle in _operator(operator, list(found), source, stage, max_key_groups)
+        for handle in _operator(operator, list(found), source, draft, max_key_groups)
     )
 
 
 def _operator(
-    operator: str, handles: Sequence[StateHandle], source: CheckpointStorage, stage: Stage, max_key_groups: int
+    operator: str, handles: Sequence[StateHandle], source: CheckpointStorage, draft: SavepointDraft, max_key_groups: int
 ) -> Iterator[StateHandle]:
     if len(handles) > 1 and any(map(is_local, handles)):
         # Nobody else can tell which subtask needs which of their keys.
         for handle in handles:
-            (alone,) = _operator(operator, [handle], source, stage, max_key_groups)
+            (alone,) = _operator(operator, [handle], source, draft, max_key_groups)
             yield replace(alone, key_groups=handle.key_groups)
         return
     size = 0 if any(map(is_local, handles)) else sum(file.size for handle in handles for file in handle.files)
     parts = min(max(1, -(-size // PART_BYTES)), max_key_groups)
     described = _described(handles)
     stored: list[list[FileRef]] = [[] for _ in range(parts)]
-    with opened(handles, source, stage.work) as rows:
+    with opened(handles, source, draft.work) as rows:
         for state in sorted(described):
-            for part, ref in _state(state, rows, stage, parts, max_key_groups):
+            for part, ref in _state(state, rows, draft, parts, max_key_groups):
                 stored[part].append(ref)
     states = tuple(described[name] for name in sorted(described))
     for part, refs in enumerate(stored):
@@ -179,7 +179,7 @@ def _described(handles: Iterable[StateHandle]) -> dict[str, Mapping[str, Json]]:
 
 
 def _state(
-    state: str, sources: Iterable[StoredRows], stage: Stage, parts: int, max_key_groups: int
+    state: str, sources: Iterable[StoredRows], draft: SavepointDraft, parts: int, max_key_groups: int
 ) -> Iterator[tuple[int, FileRef]]:
     """Store the rows of one state, a file a part that has rows."""
 
@@ -188,10 +188,10 @@ def _state(
 
     rows = itertools.chain.from_iterable(source.scan(state) for source in sources)
     for part, found in itertools.groupby(rows, key=part_of):
-        path = stage.work / memory.rows_file(state)
+        path = draft.work / memory.rows_file(state)
         with files.writer(path) as target:
             memory.write_rows(target, found)
-        yield part, stage.files.upload(path, path.name)
+        yield part, draft.files.upload(path, path.name)
         path.unlink()
 
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_eos.audit import Check, Outcome, Verdict
+from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.ids import SplitId
 from kafka_eos.operators.chain import refuser
 from tests.audit.corruptions import CORRUPTIONS, Outs, nth, without
@@ -253,7 +253,7 @@ def test_dead_letters_are_audited_and_rows_that_a_sink_refuses_are_expected_ther
 
 
 def test_the_verdict_of_all_is_fail_and_says_what_was_not_judged(verdict: Verdict) -> None:
-    assert Outcome.FAIL is verdict.outcome, verdict.headline
+    assert Conclusion.FAIL is verdict.conclusion, verdict.headline
     assert 25 <= sum(bool(c.finds) for c in CORRUPTIONS)
     assert {Check.WRONG_COUNT} == set(verdict.not_possible)
     notes = [note for note in verdict.facts.notes if "not audited by provenance" in note]
@@ -265,5 +265,5 @@ def test_an_audit_leaves_no_job_directory_behind(world: World, spark: Any) -> No
 
     verdict = elsewhere.audit(spark)
 
-    assert Outcome.INVALID is verdict.outcome
+    assert Conclusion.INVALID is verdict.conclusion
     assert not elsewhere.directory.exists()

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from kafka_eos.audit import Check, Outcome
+from kafka_eos.audit import Check, Conclusion
 from kafka_eos.audit.ending import Ending
 from kafka_eos.audit.report import Context
-from kafka_eos.audit.verdict import Evidence, Facts, Offender, judge
+from kafka_eos.audit.verdict import Evidence, Observations, Offender, judge
 from kafka_eos.cli import app as cli
 from kafka_eos.devbroker import Broker
 from kafka_eos.ids import SplitId
@@ -26,7 +26,7 @@ from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
 FOUND = judge(
-    Facts(
+    Observations(
         inputs=3, outputs=2, committed_epochs=1,
         evidence={check: Evidence(2) for check in Check} | {Check.LOST: Evidence(3, 1, (Offender("t", 0, 0, "x"),))},
     )
@@ -90,7 +90,7 @@ def test_a_report_that_is_lost_at_the_end_takes_no_finding_with_it(
 
     verdict = ending.of(judged)
 
-    assert (Outcome.FAIL, 2) == (verdict.outcome, len(verdict.reasons))
+    assert (Conclusion.FAIL, 2) == (verdict.conclusion, len(verdict.reasons))
     assert "FileExistsError" in capsys.readouterr().err
 
 
@@ -104,7 +104,7 @@ def test_an_older_verdict_does_not_outlive_the_beginning_of_an_audit(tmp_path: P
 
     verdict = Ending(tmp_path, Context(job="j", app="a.py")).of(judged)
 
-    assert (["INVALID"], Outcome.INVALID) == (seen, verdict.outcome)
+    assert (["INVALID"], Conclusion.INVALID) == (seen, verdict.conclusion)
     assert "all of it is used" in verdict.headline and "more memory" in verdict.headline
     assert "MemoryError" in reported(tmp_path)["traceback"]
 
@@ -135,7 +135,7 @@ def test_functions_that_fail_today_are_named(
 
     verdict = job.audit(spark)
 
-    assert Outcome.INVALID is verdict.outcome
+    assert Conclusion.INVALID is verdict.conclusion
     assert "ZeroDivisionError" in verdict.headline and "with the code that made the output" in verdict.headline
     assert f"{source}/0/0" in verdict.traceback
 
@@ -147,7 +147,7 @@ def test_a_broker_that_goes_away_in_the_middle_is_no_verdict_on_the_data(
 ) -> None:
     broker = broker_factory()
     job = hand_made(broker.bootstrap, tmp_path)
-    assert Outcome.PASS is job.audit(spark).outcome
+    assert Conclusion.PASS is job.audit(spark).conclusion
 
     def progress(text: str) -> None:
         if text.startswith(step):
@@ -155,7 +155,7 @@ def test_a_broker_that_goes_away_in_the_middle_is_no_verdict_on_the_data(
 
     verdict = job.audit(spark, progress=progress, report_dir=tmp_path / "report")
 
-    assert Outcome.INVALID is verdict.outcome, verdict.headline
+    assert Conclusion.INVALID is verdict.conclusion, verdict.headline
     assert "brokers" in verdict.headline or "could not" in verdict.headline, verdict.headline
     assert "Traceback" in reported(tmp_path / "report")["traceback"]
 

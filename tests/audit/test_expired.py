@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_eos.audit import Check, Outcome
+from kafka_eos.audit import Check, Conclusion
 from tests.audit.conftest import Totals
 from tests.audit.job import Out
 from tests.waiting import PATIENCE
@@ -28,7 +28,7 @@ def test_outputs_that_expired_are_not_judged(totals: Totals, admin: AdminClient,
 
     verdict = totals.job.audit(spark)
 
-    assert Outcome.INVALID is verdict.outcome, verdict.headline
+    assert Conclusion.INVALID is verdict.conclusion, verdict.headline
     assert f"outputs have expired ({totals.output}/0 begins at offset 2)" in verdict.headline
     assert "retention" in verdict.headline
     assert not verdict.findings
@@ -42,4 +42,4 @@ def test_what_expired_before_the_job_began_is_nothing_to_it(totals: Totals, admi
 
     verdict = totals.job.audit(spark)
 
-    assert (Outcome.PASS, {}) == (verdict.outcome, dict(verdict.not_possible)), verdict.headline
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, dict(verdict.not_possible)), verdict.headline

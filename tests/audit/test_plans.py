@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.audit import Check, Outcome
+from kafka_eos.audit import Check, Conclusion
 from kafka_eos.ids import SplitId
 from kafka_eos.operators.chain import refuser
 from tests.audit.job import Job, Out, epoch, out, refused_at
@@ -85,7 +85,7 @@ def test_a_stateless_plan_with_fan_out_and_dead_letters(
 
     verdict = job.audit(spark)
 
-    assert (Outcome.PASS, 7, ()) == (verdict.outcome, verdict.facts.expected, verdict.findings), verdict.headline
+    assert (Conclusion.PASS, 7, ()) == (verdict.conclusion, verdict.facts.expected, verdict.findings), verdict.headline
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -131,5 +131,5 @@ def test_stages_one_after_the_other_are_recomputed_in_one_task(
 
     verdict = job.audit(spark)
 
-    assert (Outcome.PASS, 4, ()) == (verdict.outcome, verdict.facts.expected, verdict.findings), verdict.headline
+    assert (Conclusion.PASS, 4, ()) == (verdict.conclusion, verdict.facts.expected, verdict.findings), verdict.headline
     assert "in one task" in verdict.facts.notes[0]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from kafka_eos.audit import Check, Outcome, Verdict
+from kafka_eos.audit import Check, Conclusion, Verdict
 from tests.audit.conftest import Totals
 from tests.audit.job import Out, epoch
 
@@ -27,7 +27,7 @@ def test_a_clean_run_passes_and_every_check_was_made(totals: Totals, spark: Any)
 
     verdict = totals.job.audit(spark)
 
-    assert (Outcome.PASS, {}) == (verdict.outcome, found(verdict)), verdict.headline
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
     assert not verdict.not_possible
     facts = verdict.facts
     assert (20, 16, 16, 4, 0) == (facts.inputs, facts.outputs, facts.expected, facts.keys, facts.not_yet_processed)
@@ -44,7 +44,7 @@ def test_a_duplicate_spoils_the_count_of_its_epoch_and_what_others_wrote_may_be_
 
     verdict = totals.job.audit(spark, allow_foreign=True)
 
-    assert Outcome.FAIL is verdict.outcome
+    assert Conclusion.FAIL is verdict.conclusion
     assert {Check.DUPLICATE: 1, Check.WRONG_COUNT: 1} == found(verdict)
 
 
@@ -54,7 +54,7 @@ def test_input_after_the_last_epoch_is_not_lost(totals: Totals, spark: Any) -> N
 
     verdict = totals.job.audit(spark)
 
-    assert (Outcome.PASS, 3) == (verdict.outcome, verdict.facts.not_yet_processed), verdict.headline
+    assert (Conclusion.PASS, 3) == (verdict.conclusion, verdict.facts.not_yet_processed), verdict.headline
 
 
 def test_without_history_the_epoch_checks_are_named_as_not_made(totals: Totals, spark: Any) -> None:
@@ -62,7 +62,7 @@ def test_without_history_the_epoch_checks_are_named_as_not_made(totals: Totals, 
 
     verdict = totals.job.audit(spark)
 
-    assert Outcome.PASS is verdict.outcome, verdict.headline
+    assert Conclusion.PASS is verdict.conclusion, verdict.headline
     assert {Check.ABORTED_VISIBLE, Check.COMMITTED_HIDDEN, Check.WRONG_COUNT} == set(verdict.not_possible)
 
 
@@ -78,7 +78,7 @@ def test_an_open_transaction_is_named(totals: Totals, spark: Any) -> None:
     verdict = totals.job.audit(spark, settle_seconds=1.0)
     producer.abort_transaction(30)
 
-    assert Outcome.INVALID is verdict.outcome
+    assert Conclusion.INVALID is verdict.conclusion
     assert f"transaction {totals.job.name}.2.0.0 (Ongoing) is open" in verdict.headline
 
 
@@ -87,7 +87,7 @@ def test_no_committed_checkpoint_is_no_ground(totals: Totals, spark: Any) -> Non
 
     verdict = totals.job.audit(spark)
 
-    assert Outcome.INVALID is verdict.outcome
+    assert Conclusion.INVALID is verdict.conclusion
     assert "no committed checkpoint" in verdict.headline
 
 
@@ -97,7 +97,7 @@ def test_a_decided_epoch_without_commit_is_no_ground(totals: Totals, spark: Any)
 
     verdict = totals.job.audit(spark)
 
-    assert Outcome.INVALID is verdict.outcome
+    assert Conclusion.INVALID is verdict.conclusion
     assert "decided but not committed" in verdict.headline
 
 
@@ -106,4 +106,4 @@ def test_expected_faults_that_did_not_happen_prove_nothing(totals: Totals, spark
 
     verdict = totals.job.audit(spark, expect_faults=True)
 
-    assert Outcome.INVALID is verdict.outcome
+    assert Conclusion.INVALID is verdict.conclusion

@@ -10,7 +10,7 @@ import pytest
 from kafka_eos.audit.deaths import deaths
 from kafka_eos.audit.report import Context, write
 from kafka_eos.audit.timeline import life
-from kafka_eos.audit.verdict import Check, Evidence, Facts, NotPossible, Offender, judge
+from kafka_eos.audit.verdict import Check, Evidence, NotPossible, Observations, Offender, judge
 
 HOSTILE = '<script>alert("x")</script>'
 EVENTS = [
@@ -25,7 +25,7 @@ EVENTS = [
     {"event": "dead-letters", "at": 5_000, "epoch": 3, "counts": {"orders": {"total": 90}}},
     {"event": "something without a time"},
 ]
-FACTS = Facts(
+FACTS = Observations(
     inputs=1234,
     outputs=1000,
     expected=1000,

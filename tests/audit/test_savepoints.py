@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kafka_eos.audit import Check, Outcome, Verdict
+from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.cli.savepoint import make_offline
 from kafka_eos.state.reader import SavepointBuilder, Snapshot
 from tests.audit.conftest import TOTALS
@@ -119,7 +119,7 @@ def test_the_same_job_is_judged_over_its_whole_history(lives: Callable[..., Live
 
     verdict = both.second.audit(spark, earlier=both.earlier)
 
-    assert (Outcome.PASS, 0) == (verdict.outcome, verdict.facts.before), verdict.headline
+    assert (Conclusion.PASS, 0) == (verdict.conclusion, verdict.facts.before), verdict.headline
     assert (FIRST + MORE, sum(MADE)) == (verdict.facts.inputs, verdict.facts.outputs)
     assert verdict.not_possible == {}
 
@@ -141,7 +141,7 @@ def test_without_its_earlier_checkpoints_what_came_after_the_savepoint_is_judged
 
     verdict = both.second.audit(spark)
 
-    assert (Outcome.PASS, MADE[0]) == (verdict.outcome, verdict.facts.before), verdict.headline
+    assert (Conclusion.PASS, MADE[0]) == (verdict.conclusion, verdict.facts.before), verdict.headline
     assert (MORE, MADE[1]) == (verdict.facts.inputs, verdict.facts.outputs)
     assert f"{MADE[0]} outputs of before the savepoint not judged" in verdict.headline
 
@@ -163,7 +163,7 @@ def test_a_new_job_is_compared_with_what_follows_from_the_savepoint(lives: Calla
 
     verdict = both.second.audit(spark)
 
-    assert (Outcome.PASS, 0) == (verdict.outcome, verdict.facts.before), verdict.headline
+    assert (Conclusion.PASS, 0) == (verdict.conclusion, verdict.facts.before), verdict.headline
     assert (MORE, MADE[1], MADE[1]) == (verdict.facts.inputs, verdict.facts.outputs, verdict.facts.expected)
     assert any(json.loads(o.value or b"")["total"] > 10_000 for o in outputs(both.second))
 
@@ -184,6 +184,6 @@ def test_a_savepoint_that_is_gone_leaves_no_ground(lives: Callable[..., Lives], 
 
     alone = both.second.audit(spark)
 
-    assert Outcome.INVALID is alone.outcome
+    assert Conclusion.INVALID is alone.conclusion
     assert str(both.savepoint) in alone.headline and "--earlier" in alone.headline
-    assert Outcome.PASS is both.second.audit(spark, earlier=both.earlier).outcome
+    assert Conclusion.PASS is both.second.audit(spark, earlier=both.earlier).conclusion

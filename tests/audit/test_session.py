@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.audit import Outcome
+from kafka_eos.audit import Conclusion
 from kafka_eos.audit.session import session
 from kafka_eos.audit.topics import Question, audit_topics
 from tests.audit.conftest import Totals
@@ -30,7 +30,7 @@ print(audit_topics(Question("host:1", outputs=("t",), id="$.x"), spark=spark).he
 def test_a_live_session_of_the_program_is_neither_used_nor_ended(spark: Any) -> None:
     verdict = audit_topics(Question("host:1", outputs=("t",), id="$.x"))
 
-    assert Outcome.INVALID is verdict.outcome
+    assert Conclusion.INVALID is verdict.conclusion
     assert "live Spark session" in verdict.headline and "spark=" in verdict.headline
     assert 3 == spark.range(3).count()
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from kafka_eos.audit import Check, Outcome, Verdict
+from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.audit.topics import Question, audit_topics
 from kafka_eos.audit.topics.question import expression, moment
-from kafka_eos.audit.verdict import Facts, judge
+from kafka_eos.audit.verdict import Observations, judge
 from kafka_eos.cli import app as cli
 from kafka_eos.errors import ConfigError
 from tests.audit.job import Out
@@ -43,7 +43,7 @@ def test_clean_topics_pass_by_id_and_by_query_and_no_plan_holds_python(pair: Pai
 
     verdict = audit_topics(question, spark=spark, report_dir=tmp_path, plans=plans)
 
-    assert (Outcome.PASS, {}) == (verdict.outcome, found(verdict)), verdict.headline
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
     assert (ORDERS, ORDERS, ORDERS) == (verdict.facts.inputs, verdict.facts.outputs, verdict.facts.expected)
     assert len(plans) > 5
     assert [] == [plan for plan in plans if "Python" in plan or "Arrow" in plan or "Pandas" in plan]
@@ -111,7 +111,7 @@ def test_two_jobs_that_count_alike_are_no_rivals(pair: Pair, topic: Callable[...
 
     verdict = audit_topics(pair.question(id="provenance", outputs=(pair.output, second)), spark=spark)
 
-    assert (Outcome.PASS, {}) == (verdict.outcome, found(verdict)), verdict.findings
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.findings
     assert "two jobs count alike" in verdict.not_possible[Check.COMMITTED_HIDDEN]
 
 
@@ -123,7 +123,7 @@ def test_what_a_task_that_lost_wrote_is_not_hidden(pair: Pair, spark: Any) -> No
     pair.job.write(pair.output, pair.outs[-1:], commit=False)
     half = audit_topics(pair.question(id="provenance", inputs=()), spark=spark)
 
-    assert (Outcome.PASS, {}) == (clean.outcome, found(clean)), clean.findings
+    assert (Conclusion.PASS, {}) == (clean.conclusion, found(clean)), clean.findings
     assert {Check.COMMITTED_HIDDEN: 1} == found(half), half.findings
 
 
@@ -136,7 +136,7 @@ def test_what_a_dead_worker_wrote_and_its_successor_in_a_later_epoch_is_not_hidd
 
     verdict = audit_topics(pair.question(id="provenance"), spark=spark)
 
-    assert (Outcome.PASS, {}) == (verdict.outcome, found(verdict)), verdict.findings
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.findings
 
 
 def test_branches_of_a_source_are_in_order_each(pair: Pair, spark: Any) -> None:
@@ -146,7 +146,7 @@ def test_branches_of_a_source_are_in_order_each(pair: Pair, spark: Any) -> None:
 
     verdict = audit_topics(pair.question(id="provenance"), spark=spark)
 
-    assert (Outcome.PASS, {}) == (verdict.outcome, found(verdict)), verdict.findings
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.findings
 
 
 def test_numbers_and_their_texts_are_the_same_id(pair: Pair, spark: Any) -> None:
@@ -154,7 +154,7 @@ def test_numbers_and_their_texts_are_the_same_id(pair: Pair, spark: Any) -> None
 
     verdict = audit_topics(pair.question(id="$.id", input_id="json.id", schema="id LONG"), spark=spark)
 
-    assert (Outcome.PASS, {}) == (verdict.outcome, found(verdict)), verdict.findings
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.findings
 
 
 def test_an_order_of_the_users_own_within_a_key_of_the_users_own(pair: Pair, spark: Any) -> None:
@@ -195,7 +195,7 @@ def test_inputs_that_should_have_no_output_are_left_out(pair: Pair, spark: Any) 
     some = audit_topics(pair.question(id="$.id", where="json.n > 0", schema="n INT"), spark=spark)
 
     assert {Check.LOST: 4} == found(every), every.findings
-    assert (Outcome.PASS, ORDERS - 4) == (some.outcome, some.facts.inputs), some.findings
+    assert (Conclusion.PASS, ORDERS - 4) == (some.conclusion, some.facts.inputs), some.findings
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_comparison_of_nothing_is_invalid(pair: Pair, spark: Any, asked: dict[
 
     verdict = audit_topics(pair.question(**asked), spark=spark, allow_foreign=True)
 
-    assert Outcome.INVALID is verdict.outcome
+    assert Conclusion.INVALID is verdict.conclusion
     assert why in verdict.headline
 
 
@@ -245,7 +245,7 @@ def test_the_command_asks_what_its_options_say(monkeypatch: pytest.MonkeyPatch, 
 
     def answer(question: Question, **_: Any) -> Verdict:
         asked.append(question)
-        return judge(Facts(obstacles=["no cluster"]))
+        return judge(Observations(obstacles=["no cluster"]))
 
     monkeypatch.setattr("kafka_eos.audit.topics.audit_topics", answer)
     options = ["--input", "a", "--output", "b", "--output", "/c", "--id", "$.x", "--from", '{"a": {"0": 1}}']

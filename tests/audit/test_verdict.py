@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_eos.audit.verdict import Check, Evidence, Facts, NotPossible, Offender, Outcome, judge
+from kafka_eos.audit.verdict import Check, Conclusion, Evidence, NotPossible, Observations, Offender, judge
 
-CLEAN = Facts(
+CLEAN = Observations(
     inputs=10,
     outputs=8,
     expected=8,
@@ -21,14 +21,14 @@ ONE = Evidence(8, 1, (Offender("out", 0, 7, "copy 2"),))
 def test_no_finding_is_a_pass_with_exit_code_0() -> None:
     verdict = judge(CLEAN)
 
-    assert (Outcome.PASS, 0) == (verdict.outcome, verdict.exit_code)
+    assert (Conclusion.PASS, 0) == (verdict.conclusion, verdict.exit_code)
 
 
 @pytest.mark.parametrize("check", Check)
 def test_every_check_can_fail_alone_and_is_named(check: Check) -> None:
     verdict = judge(replace(CLEAN, evidence={**CLEAN.evidence, check: ONE}))
 
-    assert (Outcome.FAIL, 1) == (verdict.outcome, verdict.exit_code)
+    assert (Conclusion.FAIL, 1) == (verdict.conclusion, verdict.exit_code)
     assert f"FAIL: {check.value}: 1" == verdict.headline
 
 
@@ -36,11 +36,11 @@ def test_every_check_can_fail_alone_and_is_named(check: Check) -> None:
 def test_without_ground_nothing_passes(missing: str) -> None:
     verdict = judge(replace(CLEAN, **{missing: 0}))  # type: ignore[arg-type]
 
-    assert (Outcome.INVALID, 2) == (verdict.outcome, verdict.exit_code)
+    assert (Conclusion.INVALID, 2) == (verdict.conclusion, verdict.exit_code)
 
 
 def test_an_obstacle_is_the_reason() -> None:
-    verdict = judge(Facts(obstacles=["transaction x is open"]))
+    verdict = judge(Observations(obstacles=["transaction x is open"]))
 
     assert "INVALID: transaction x is open" == verdict.headline
 
@@ -49,25 +49,25 @@ def test_an_obstacle_is_the_reason() -> None:
 def test_a_vital_check_that_could_not_be_made_is_no_pass(vital: Check) -> None:
     verdict = judge(replace(CLEAN, evidence={**CLEAN.evidence, vital: NotPossible("no way")}))
 
-    assert (Outcome.INVALID, {vital: "no way"}) == (verdict.outcome, verdict.not_possible)
+    assert (Conclusion.INVALID, {vital: "no way"}) == (verdict.conclusion, verdict.not_possible)
 
 
 def test_a_check_without_evidence_is_not_possible_rather_than_clean() -> None:
     evidence = {check: e for check, e in CLEAN.evidence.items() if check is not Check.LOST}
 
-    assert Outcome.INVALID is judge(replace(CLEAN, evidence=evidence)).outcome
+    assert Conclusion.INVALID is judge(replace(CLEAN, evidence=evidence)).conclusion
 
 
 def test_expected_faults_need_a_recorded_kill_but_a_finding_outranks_them() -> None:
     broken = replace(CLEAN, evidence={**CLEAN.evidence, Check.LOST: ONE})
 
-    assert Outcome.INVALID is judge(CLEAN, expect_faults=True).outcome
-    assert Outcome.PASS is judge(replace(CLEAN, kills=1), expect_faults=True).outcome
-    assert Outcome.FAIL is judge(broken, expect_faults=True).outcome
+    assert Conclusion.INVALID is judge(CLEAN, expect_faults=True).conclusion
+    assert Conclusion.PASS is judge(replace(CLEAN, kills=1), expect_faults=True).conclusion
+    assert Conclusion.FAIL is judge(broken, expect_faults=True).conclusion
 
 
 def test_a_sink_that_is_not_audited_is_in_the_headline() -> None:
     verdict = judge(replace(CLEAN, not_audited={"files": "FileSink offers no audit"}))
 
-    assert Outcome.PASS is verdict.outcome
+    assert Conclusion.PASS is verdict.conclusion
     assert "sink files not audited: FileSink offers no audit" in verdict.headline

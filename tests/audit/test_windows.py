@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_eos.audit import Check, Outcome
-from kafka_eos.audit.cluster import Cluster, Range, Ranges, settle, unsettled
+from kafka_eos.audit import Check, Conclusion
+from kafka_eos.audit.cluster import ClusterAdmin, Range, Ranges, settle, unsettled
 from kafka_eos.audit.topics import Question, audit_topics
 from kafka_eos.audit.topics.auditor import _compacted_away
 from kafka_eos.audit.topics.window import reading_ends, window
@@ -51,7 +51,7 @@ def test_a_window_of_offsets_is_all_that_is_judged(pair: Pair, spark: Any) -> No
 
     verdict = audit_topics(pair.question(id="$.id", start=start), spark=spark)
 
-    assert (Outcome.PASS, ORDERS - 8) == (verdict.outcome, verdict.facts.inputs), verdict.headline
+    assert (Conclusion.PASS, ORDERS - 8) == (verdict.conclusion, verdict.facts.inputs), verdict.headline
 
 
 def test_a_window_of_times_judges_what_lies_in_it_and_reads_more(pair: Pair, spark: Any) -> None:
@@ -89,7 +89,7 @@ def test_what_lies_below_an_open_transaction_can_be_judged(pair: Pair, spark: An
     quiet = [{"end": below}, {"end": fed - timedelta(minutes=30)}]
     never = [{}, {"end": {pair.output: {0: ORDERS // 2 + 2}}}, {"end": fed + timedelta(hours=1)}]
 
-    with closing(Cluster(spark, {"bootstrap.servers": pair.job.bootstrap})) as cluster:
+    with closing(ClusterAdmin(spark, {"bootstrap.servers": pair.job.bootstrap})) as cluster:
 
         def still_open(seconds: float, asked: dict[str, Any]) -> list[str]:
             question = pair.question(id="$.id", **asked)
@@ -101,7 +101,7 @@ def test_what_lies_below_an_open_transaction_can_be_judged(pair: Pair, spark: An
 
     assert [[], []] == open_below
     assert all(f"{pair.job.name}.busy" in line and "--to" in line for (line,) in open_above)
-    assert (Outcome.PASS, ORDERS) == (verdict.outcome, verdict.facts.outputs), verdict.headline
+    assert (Conclusion.PASS, ORDERS) == (verdict.conclusion, verdict.facts.outputs), verdict.headline
 
 
 @pytest.mark.campaign
@@ -121,7 +121,10 @@ def test_a_time_tells_what_expired_only_where_something_older_is_left(
     since = audit_topics(pair.question(id="$.id", start=fed - timedelta(hours=9)), spark=spark)
     later = audit_topics(pair.question(id="$.id", start=fed - timedelta(minutes=1), slack=1.0), spark=spark)
 
-    assert (Outcome.INVALID, Outcome.INVALID) == (whole.outcome, since.outcome), (whole.headline, since.headline)
+    assert (Conclusion.INVALID, Conclusion.INVALID) == (whole.conclusion, since.conclusion), (
+        whole.headline,
+        since.headline,
+    )
     assert "have expired" in whole.headline and "have expired" in since.headline
     assert {Check.LOST: ORDERS} == found(later), later.headline  # nothing that they need has expired
 
@@ -141,7 +144,7 @@ def test_a_group_tells_how_far_the_input_was_processed(pair: Pair, spark: Any) -
 
     verdict = audit_topics(pair.question(id="$.id", group=group), spark=spark)
 
-    assert (Outcome.PASS, ORDERS - 8) == (verdict.outcome, verdict.facts.inputs), verdict.findings
+    assert (Conclusion.PASS, ORDERS - 8) == (verdict.conclusion, verdict.facts.inputs), verdict.findings
 
 
 @pytest.mark.campaign
@@ -152,17 +155,17 @@ def test_inputs_behind_the_group_with_an_id_from_before_it_leave_a_loss_untold(p
 
     verdict = audit_topics(pair.question(id="$.id", group=group), spark=spark)
 
-    assert (Outcome.INVALID, {}) == (verdict.outcome, found(verdict)), verdict.headline
+    assert (Conclusion.INVALID, {}) == (verdict.conclusion, found(verdict)), verdict.headline
     assert "2 ids are also outside of what is judged, and have fewer outputs" in verdict.headline
     assert "(id 0: 1 of 2)" in verdict.headline
 
 
 ACCOUNTS = {
-    "all": ("xxxxx", "xxxxx", Outcome.PASS),
-    "one lost": ("xxxxx", "xxxx", Outcome.INVALID),
-    "more lost than lie outside": ("xxx", "x", Outcome.FAIL),
-    "one more, in or of the slack": ("xxxxxx", "xxxxx", Outcome.INVALID),
-    "more than all inputs": ("xxxxx", "xxxxxxxxxxx", Outcome.FAIL),
+    "all": ("xxxxx", "xxxxx", Conclusion.PASS),
+    "one lost": ("xxxxx", "xxxx", Conclusion.INVALID),
+    "more lost than lie outside": ("xxx", "x", Conclusion.FAIL),
+    "one more, in or of the slack": ("xxxxxx", "xxxxx", Conclusion.INVALID),
+    "more than all inputs": ("xxxxx", "xxxxxxxxxxx", Conclusion.FAIL),
 }
 """Of an account with five inputs inside and five outside: its outputs outside and inside."""
 
@@ -171,7 +174,7 @@ ACCOUNTS = {
 def test_ids_of_many_records_are_judged_in_a_window_of_times_as_far_as_they_tell(
     pair: Pair, topic: Callable[..., str], spark: Any, named: str
 ) -> None:
-    outside, inside, outcome = ACCOUNTS[named]
+    outside, inside, conclusion = ACCOUNTS[named]
     source, fed = topic(), datetime.fromtimestamp(FED_AT / 1000, UTC)
     before = FED_AT - 300_000
     order = Out("ann", b'{"account":1}', None)
@@ -182,8 +185,8 @@ def test_ids_of_many_records_are_judged_in_a_window_of_times_as_far_as_they_tell
 
     verdict = audit_topics(question, spark=spark)
 
-    assert outcome is verdict.outcome, verdict.headline
-    assert (outcome is Outcome.FAIL) == bool(verdict.findings)
+    assert conclusion is verdict.conclusion, verdict.headline
+    assert (conclusion is Conclusion.FAIL) == bool(verdict.findings)
 
 
 def test_a_topic_that_was_made_anew_is_not_resumed() -> None:
@@ -235,7 +238,10 @@ def test_compacted_topics_are_invalid_where_they_lack_something(
     pair.job.write(compacted, pair.outs[-1:])
     whole = audit_topics(question, spark=spark)
 
-    assert (Outcome.INVALID, Outcome.PASS) == (short.outcome, whole.outcome), (short.headline, whole.headline)
+    assert (Conclusion.INVALID, Conclusion.PASS) == (short.conclusion, whole.conclusion), (
+        short.headline,
+        whole.headline,
+    )
     assert "lost not checked: compaction of" in short.headline
 
 

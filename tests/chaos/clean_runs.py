@@ -29,7 +29,7 @@ from typing import Any
 from uuid import uuid4
 
 from kafka_eos.app import load
-from kafka_eos.audit import Outcome, Verdict, audit
+from kafka_eos.audit import Conclusion, Verdict, audit
 from kafka_eos.audit.session import open_session
 from kafka_eos.audit.topics.auditor import audit_topics
 from kafka_eos.audit.topics.question import Question
@@ -118,13 +118,13 @@ def clean_run(bootstrap: str, directory: Path, spark: Any, plan: Plan) -> Result
     pipeline = load(ref)
     settings = Settings.resolve(code=pipeline.code_settings, cli={"bootstrap_servers": bootstrap})
     verdict = audit(pipeline, settings, app=ref, spark=spark, report_dir=job.directory / "audit", expect_faults=True)
-    if verdict.outcome is Outcome.PASS and verdict.facts.kills < len(plan.kills):
+    if verdict.conclusion is Conclusion.PASS and verdict.facts.kills < len(plan.kills):
         reason = f"{len(plan.kills)} kills were planned, and the history tells of {verdict.facts.kills}"
-        verdict = replace(verdict, outcome=Outcome.INVALID, reasons=(reason,))
-    if verdict.outcome is Outcome.PASS:
+        verdict = replace(verdict, conclusion=Conclusion.INVALID, reasons=(reason,))
+    if verdict.conclusion is Conclusion.PASS:
         of_topics = audit_topics(_question(job, plan), spark=spark, report_dir=job.directory / "audit-topics")
-        if of_topics.outcome is not Outcome.PASS:
-            verdict = replace(verdict, outcome=of_topics.outcome, reasons=of_topics.reasons)
+        if of_topics.conclusion is not Conclusion.PASS:
+            verdict = replace(verdict, conclusion=of_topics.conclusion, reasons=of_topics.reasons)
     return Result(plan, verdict, verdict.facts.committed_epochs or 0, time.monotonic() - began)
 
 
@@ -196,13 +196,13 @@ def _kill(job: Job, running: Running, whom: str, dice: random.Random) -> Running
 
 def _ledger_row(results: list[Result], seed: int, load: float) -> str:
     whom = Counter(whom for result in results for whom, _ in result.plan.kills)
-    verdicts = Counter(result.verdict.outcome for result in results)
+    verdicts = Counter(result.verdict.conclusion for result in results)
     facts = [result.verdict.facts for result in results]
     cells = [
         f"{datetime.now(UTC):%Y-%m-%d %H:%M}", str(seed),
         f"{results[0].plan.number} … {results[-1].plan.number}", str(whom[WORKER]), str(whom[SUPERVISOR]),
         f"{sum(result.epochs for result in results):,}", f"{sum(f.inputs or 0 for f in facts):,}",
-        f"{sum(f.outputs for f in facts):,}", *(str(verdicts[outcome]) for outcome in Outcome),
+        f"{sum(f.outputs for f in facts):,}", *(str(verdicts[conclusion]) for conclusion in Conclusion),
         f"{load:.1f} … {os.getloadavg()[0]:.1f}",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |\n"
@@ -236,7 +236,7 @@ def main() -> None:
         spark.stop()
     text = LEDGER.read_text() if LEDGER.exists() else HEADER
     LEDGER.write_text(text + _ledger_row(results, chosen.seed, load))
-    if any(result.verdict.outcome is not Outcome.PASS for result in results):
+    if any(result.verdict.conclusion is not Conclusion.PASS for result in results):
         sys.exit(f"not every run is PASS; everything is kept in {directory}")
     shutil.rmtree(directory)
 

@@ -28,7 +28,7 @@ _ANSWER_SECONDS = 10.0
 _PREFERRED = 0
 
 
-class Cluster:
+class Brokers:
     """``size`` brokers; ``brokers`` by node id, from 1. Found again by its directory."""
 
     def __init__(self, directory: Path, size: int = 3, *, daemon: bool = False, release: str = "") -> None:

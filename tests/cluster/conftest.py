@@ -10,13 +10,13 @@ import pytest
 
 from tests.chaos.harness import Job
 from tests.chaos.running import make_job
-from tests.cluster.brokers import Cluster
+from tests.cluster.brokers import Brokers
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     """Three brokers; every test leaves all of them running."""
-    own = Cluster(tmp_path_factory.mktemp("cluster") / "kafka")
+    own = Brokers(tmp_path_factory.mktemp("cluster") / "kafka")
     try:
         own.start()
         yield own
@@ -25,7 +25,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def new_job(cluster: Cluster, tmp_path: Path) -> Callable[..., Job]:
+def new_job(cluster: Brokers, tmp_path: Path) -> Callable[..., Job]:
     """``new_job(600, TEST_PAUSE=0.001)``: a job with so many payments to read, its topics on all three brokers."""
 
     def make(records: int, **environment: Any) -> Job:

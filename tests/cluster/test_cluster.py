@@ -11,17 +11,17 @@ from confluent_kafka import KafkaException
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job
 from tests.chaos.running import Running, check_all, has_output, running, standing
-from tests.cluster.brokers import Cluster
+from tests.cluster.brokers import Brokers
 from tests.waiting import eventually
 
 NewJob = Callable[..., Job]
-Fault = Callable[[Cluster, Job, Running], None]
+Fault = Callable[[Brokers, Job, Running], None]
 pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(1200)]
 CLUSTER = pytest.mark.cluster
 SETTINGS = {"TEST_PAUSE": 0.001, "KAFKA_EOS_PARALLELISM": 2}
 
 
-def test_the_coordinator_dies_between_pre_commit_and_commit(new_job: NewJob, cluster: Cluster) -> None:
+def test_the_coordinator_dies_between_pre_commit_and_commit(new_job: NewJob, cluster: Brokers) -> None:
     """The supervisor that decided goes on, and commits with whoever coordinates now."""
     job = new_job(600, **SETTINGS)
     with standing(job, "commit.before", lambda: has_output(job)) as run:
@@ -39,7 +39,7 @@ def test_the_coordinator_dies_between_pre_commit_and_commit(new_job: NewJob, clu
 
 @CLUSTER
 @pytest.mark.parametrize("dies", ["supervisor", "all"])
-def test_coordinator_and_job_die_between_pre_commit_and_commit(new_job: NewJob, cluster: Cluster, dies: str) -> None:
+def test_coordinator_and_job_die_between_pre_commit_and_commit(new_job: NewJob, cluster: Brokers, dies: str) -> None:
     """The next start finishes what was decided, with another coordinator, or with the brokers that come back."""
     job = new_job(600, **SETTINGS)
     with standing(job, "commit.before", lambda: has_output(job)):
@@ -55,7 +55,7 @@ def test_coordinator_and_job_die_between_pre_commit_and_commit(new_job: NewJob, 
     check_all(job)
 
 
-def _two_die(cluster: Cluster, job: Job, run: Running) -> None:
+def _two_die(cluster: Brokers, job: Job, run: Running) -> None:
     """At once: what is left can neither take writes nor elect anybody."""
     away = sorted(cluster.brokers)[:2]
     for node in away:
@@ -63,7 +63,7 @@ def _two_die(cluster: Cluster, job: Job, run: Running) -> None:
     cluster.start(*away)
 
 
-def _one_freezes(cluster: Cluster, job: Job, run: Running) -> None:
+def _one_freezes(cluster: Brokers, job: Job, run: Running) -> None:
     """The coordinator, until the others have fenced it and the job has gone on without it."""
     frozen = cluster.coordinator(f"{job.name}.")
     node = next(node for node, broker in cluster.brokers.items() if broker is frozen)
@@ -73,7 +73,7 @@ def _one_freezes(cluster: Cluster, job: Job, run: Running) -> None:
     frozen.resume()
 
 
-def _members(cluster: Cluster) -> set[int]:
+def _members(cluster: Brokers) -> set[int]:
     """Members, or all while nobody can say."""
     try:
         return cluster.members()
@@ -81,14 +81,14 @@ def _members(cluster: Cluster) -> set[int]:
         return set(cluster.brokers)
 
 
-def _each_restarts(cluster: Cluster, job: Job, run: Running) -> None:
+def _each_restarts(cluster: Brokers, job: Job, run: Running) -> None:
     for broker in cluster.brokers.values():
         broker.stop()
         broker.start()
         cluster.until_whole()
 
 
-def _leaders_move(cluster: Cluster, job: Job, run: Running) -> None:
+def _leaders_move(cluster: Brokers, job: Job, run: Running) -> None:
     """Those of the topics and of the coordinators, twice."""
     for _ in range(2):
         cluster.move_leaders((job.input, job.output, "__transaction_state", "__consumer_offsets"))
@@ -106,7 +106,7 @@ def _leaders_move(cluster: Cluster, job: Job, run: Running) -> None:
         pytest.param(_leaders_move, id="leaders-move"),
     ],
 )
-def test_the_job_outlives(new_job: NewJob, cluster: Cluster, fault: Fault, mode: str) -> None:
+def test_the_job_outlives(new_job: NewJob, cluster: Brokers, fault: Fault, mode: str) -> None:
     job = new_job(600, KAFKA_EOS_CHECKPOINT_MODE=mode, **SETTINGS)
     with running(job) as run:
         with feeding(job):

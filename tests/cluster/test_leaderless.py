@@ -12,14 +12,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.chaos.harness import Job, feed
 from tests.chaos.positions import shown
 from tests.chaos.running import check_all, running
-from tests.cluster.brokers import Cluster
+from tests.cluster.brokers import Brokers
 from tests.waiting import PATIENCE, eventually
 
 pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(1200), pytest.mark.cluster]
 
 
 @pytest.fixture
-def job(new_job: Callable[..., Job], cluster: Cluster) -> Iterator[Job]:
+def job(new_job: Callable[..., Job], cluster: Brokers) -> Iterator[Job]:
     """Each partition of its input is on one broker alone: 0 on the first, 1 on the second, 2 on the third."""
     made = new_job(0, KAFKA_EOS_PARALLELISM=2)
     made.input = f"{made.name}-alone"
@@ -34,7 +34,7 @@ def job(new_job: Callable[..., Job], cluster: Cluster) -> Iterator[Job]:
     cluster.until_whole()
 
 
-def test_a_start_waits_for_a_partition_without_a_leader_and_says_so(job: Job, cluster: Cluster) -> None:
+def test_a_start_waits_for_a_partition_without_a_leader_and_says_so(job: Job, cluster: Brokers) -> None:
     cluster.brokers[3].kill()
     with running(job) as run:
         reason = f"topic {job.input} has no leader now for partition 2"
@@ -46,7 +46,7 @@ def test_a_start_waits_for_a_partition_without_a_leader_and_says_so(job: Job, cl
     check_all(job)
 
 
-def test_a_running_job_goes_on_with_the_other_partitions(job: Job, cluster: Cluster) -> None:
+def test_a_running_job_goes_on_with_the_other_partitions(job: Job, cluster: Brokers) -> None:
     with running(job) as run:
         run.until_all_committed()
         cluster.brokers[3].kill()

@@ -9,18 +9,18 @@ import pytest
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.connectors.kafka.reader import position, split_id
 from kafka_eos.connectors.kafka.rpc import Coordinators
-from kafka_eos.connectors.kafka.settings import Cluster as Where
+from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import JobContext
 from tests.broker.kafka_kit import show
 from tests.chaos.harness import Job
 from tests.chaos.positions import shown
-from tests.cluster.brokers import Cluster
+from tests.cluster.brokers import Brokers
 
 pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.cluster]
 
 
-def test_the_group_is_shown_when_its_coordinator_has_moved(new_job: Callable[..., Job], cluster: Cluster) -> None:
+def test_the_group_is_shown_when_its_coordinator_has_moved(new_job: Callable[..., Job], cluster: Brokers) -> None:
     """The broker that coordinated lives on, and refuses each partition instead of the request."""
     job = new_job(6)
     source, ctx = KafkaSource(job.input, bootstrap_servers=cluster.bootstrap), JobContext(job.name, Term(1), {})
@@ -31,8 +31,8 @@ def test_the_group_is_shown_when_its_coordinator_has_moved(new_job: Callable[...
         cluster.move_leaders(["__consumer_offsets"])
 
 
-def test_settings_are_read_while_a_broker_is_dead_and_not_known_to_be(cluster: Cluster) -> None:
-    with Coordinators(Where(cluster.bootstrap)) as rpc:
+def test_settings_are_read_while_a_broker_is_dead_and_not_known_to_be(cluster: Brokers) -> None:
+    with Coordinators(Cluster(cluster.bootstrap)) as rpc:
         dead = cluster.brokers[min(cluster.brokers)]
         dead.kill()
         try:

@@ -34,9 +34,9 @@ class Row:
 
 
 What = Callable[[Row], Any]
-Facts = Counter[Any]
+Counts = Counter[Any]
 """What a claim makes of an output: equal facts, equal outputs. A Counter, so that differences can be named."""
-Claim = Callable[[Sequence[Row]], Facts]
+Claim = Callable[[Sequence[Row]], Counts]
 
 
 def _whole(row: Row) -> object:
@@ -59,9 +59,9 @@ def same(what: What = _whole) -> Claim:
 def in_order(what: What = _whole, per: What = _key) -> Claim:
     """Equal as multisets, and the rows of each key in the same order."""
 
-    def facts(rows: Sequence[Row]) -> Facts:
+    def facts(rows: Sequence[Row]) -> Counts:
         places: Counter[Any] = Counter()
-        found: Facts = Counter()
+        found: Counts = Counter()
         for row in rows:
             found[(per(row), places[per(row)], what(row))] += 1
             places[per(row)] += 1

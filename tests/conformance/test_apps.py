@@ -17,7 +17,7 @@ import pytest
 from kafka_eos.terminal.ending import EXIT_USER
 from tests.chaos.harness import APPS, Job, create_topic, feed, open_transactions, read
 from tests.chaos.running import make_job
-from tests.conformance.cases import Claim, Facts, Row, distinct, field, final, in_order, same
+from tests.conformance.cases import Claim, Counts, Row, distinct, field, final, in_order, same
 from tests.conformance.gaps import GAPS
 from tests.conformance.runs import REFERENCE, in_log_order, row_of
 from tests.waiting import PATIENCE
@@ -90,7 +90,7 @@ def test_committed_outputs_are_the_same(name: str, bootstrap: str, tmp_path: Pat
     create_topic(bootstrap, second, 3)
     feed(bootstrap, second, range(PAYMENTS, 2 * PAYMENTS))
 
-    found: dict[str, list[Facts]] = {}
+    found: dict[str, list[Counts]] = {}
     for engine, options in ENGINES.items():
         job = _on(first, engine, {"TEST_INPUT_2": second, "TEST_SECRET": "x"}, letters=name in LETTERS)
         code, said = _run(job, *options)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from kafka_eos.audit import Outcome
+from kafka_eos.audit import Conclusion
 from kafka_eos.demo import Options, Result, run_demo
 
 pytestmark = [pytest.mark.xdist_group("demo"), pytest.mark.timeout(900)]
@@ -36,7 +36,7 @@ def run_small(directory: Path, engine: str) -> tuple[Result, dict[str, Any]]:
         orders=20_000, seed=5, directory=directory, step_kills=1, outside_kills=1, seconds=8.0, engine=engine
     )
     result = run_demo(options, Console(stderr=True))
-    assert result.outcome is Outcome.PASS, result.headline
+    assert result.conclusion is Conclusion.PASS, result.headline
     assert result.headline in (directory / "report.html").read_text()
     report = json.loads((directory / "report.json").read_text())
     assert report["headline"] == result.headline

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_eos.audit.verdict import Check, Evidence, Facts, Offender, Outcome, Verdict, judge
+from kafka_eos.audit.verdict import Check, Conclusion, Evidence, Observations, Offender, Verdict, judge
 from kafka_eos.demo.faults import plan_faults
 from kafka_eos.demo.result import Ended, Result, Struck, conclude
 
@@ -12,7 +12,7 @@ ORDERS = 1000
 
 def verdict(**changed: Evidence) -> Verdict:
     found = {check: changed.get(check.name, Evidence(900)) for check in Check}
-    return judge(Facts(inputs=ORDERS, outputs=900, expected=900, committed_epochs=9, kills=6, evidence=found))
+    return judge(Observations(inputs=ORDERS, outputs=900, expected=900, committed_epochs=9, kills=6, evidence=found))
 
 
 def struck(epochs: int = 2, flowing: bool = True) -> list[Struck]:
@@ -37,13 +37,13 @@ def test_a_finding_of_the_audit_fails() -> None:
     doubled = Evidence(900, 3, (Offender("totals", 0, 5, "again"),))
     found = result(struck(), verdict(DUPLICATE=doubled))
 
-    assert (found.outcome, found.exit_code, found.numbers["duplicated"]) == (Outcome.FAIL, 1, 3)
+    assert (found.conclusion, found.exit_code, found.numbers["duplicated"]) == (Conclusion.FAIL, 1, 3)
 
 
 def test_a_planned_fault_that_did_not_happen_proves_nothing() -> None:
     found = result(struck()[:-1], verdict())
 
-    assert (found.outcome, found.exit_code) == (Outcome.INVALID, 2)
+    assert (found.conclusion, found.exit_code) == (Conclusion.INVALID, 2)
     assert PLAN.faults[-1].title in found.headline
 
 
@@ -51,20 +51,20 @@ def test_two_equal_faults_of_which_one_happened_prove_nothing() -> None:
     twin = PLAN.faults[0]
     seen = [Struck(twin, 1.0, 1, 2, 10, True, twin.name)]
 
-    assert conclude((twin, twin), seen, ORDERS, verdict(), None, 1.0).outcome is Outcome.INVALID
+    assert conclude((twin, twin), seen, ORDERS, verdict(), None, 1.0).conclusion is Conclusion.INVALID
 
 
 def test_faults_without_load_prove_nothing() -> None:
-    assert result(struck(flowing=False), verdict()).outcome is Outcome.INVALID
-    assert result(struck(epochs=0), verdict()).outcome is Outcome.INVALID
+    assert result(struck(flowing=False), verdict()).conclusion is Conclusion.INVALID
+    assert result(struck(epochs=0), verdict()).conclusion is Conclusion.INVALID
 
 
 def test_an_audit_of_fewer_orders_than_were_written_proves_nothing() -> None:
-    assert conclude(PLAN.faults, struck(), ORDERS + 1, verdict(), None, 1.0).outcome is Outcome.INVALID
+    assert conclude(PLAN.faults, struck(), ORDERS + 1, verdict(), None, 1.0).conclusion is Conclusion.INVALID
 
 
 def test_a_job_that_breaks_fails_without_an_audit() -> None:
-    found = result(struck()[:2], None, Ended(Outcome.FAIL, "the job ended with code 1"))
+    found = result(struck()[:2], None, Ended(Conclusion.FAIL, "the job ended with code 1"))
 
     assert found.headline == "FAIL: the job ended with code 1, 2 kills, 0 broker outages, 41 s"
     assert found.exit_code == 1

@@ -203,7 +203,7 @@ def next_epoch_overtakes() -> None:
     turns: dict[int, int] = {}
     arrived: set[int] = set()
 
-    @instead_of(staging.Stage, "enter")
+    @instead_of(staging.SharedTransactions, "enter")
     def enter(real: Any, self: Any, turn: int, topic: str) -> Any:
         before, prepared = self._open, self._prepared
         self._open, self._prepared = {t: out for t, out in before.items() if t == turn}, []

@@ -18,8 +18,8 @@ from kafka_eos.plan import Plan
 from kafka_eos.records import Batch
 from kafka_eos.settings import Settings
 from kafka_eos.spark.messages import Spec
+from kafka_eos.spark.open_level import OpenLevel, Surroundings
 from kafka_eos.spark.rows import Outbox
-from kafka_eos.spark.stage import LevelStage, Surroundings
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.sources import ListOrigin
 
@@ -60,7 +60,7 @@ def taken_up(storage: MemoryStorage, path: Path, kept: tuple[InFlight, ...]) -> 
         )  # fmt: skip
         outbox = Outbox(0, subtask, TASKS, subtask)
         (path / f"local-{subtask}").mkdir()
-        stage = LevelStage(
+        stage = OpenLevel(
             spec, Surroundings(plan(), settings, storage, path / f"local-{subtask}", subtask, subtask, {}, {}), outbox
         )
         stage.replay()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from kafka_eos.connectors.files.standings import Content, Facts, judged
+from kafka_eos.connectors.files.standings import Content, Listing, judged
 from kafka_eos.interfaces import Standing
 
 
-def everything() -> Iterator[Facts]:
+def everything() -> Iterator[Listing]:
     flags = (False, True)
     for staged, linked, final, one_file, aborted, committed in itertools.product(
         Content, flags, Content, flags, flags, flags
@@ -18,7 +18,7 @@ def everything() -> Iterator[Facts]:
             continue
         if linked and staged is Content.ABSENT:
             continue
-        yield Facts(staged, linked, final, one_file, aborted, committed)
+        yield Listing(staged, linked, final, one_file, aborted, committed)
 
 
 def test_what_is_not_there_is_lost_only_if_an_abort_says_so() -> None:
@@ -42,7 +42,7 @@ def test_only_a_whole_staged_file_whose_name_is_free_is_prepared() -> None:
 
 
 def test_nothing_at_all_is_unknown() -> None:
-    nothing = Facts(Content.ABSENT, False, Content.ABSENT, one_file=False, aborted=False, committed=False)
+    nothing = Listing(Content.ABSENT, False, Content.ABSENT, one_file=False, aborted=False, committed=False)
 
     assert judged(nothing) is Standing.UNKNOWN
 
@@ -50,5 +50,5 @@ def test_nothing_at_all_is_unknown() -> None:
 def test_a_trace_of_a_commit_proves_nothing_while_the_staged_file_is_there() -> None:
     for facts in everything():
         if facts.staged is not Content.ABSENT and facts.committed:
-            without = Facts(facts.staged, facts.linked, facts.final, facts.one_file, facts.aborted, committed=False)
+            without = Listing(facts.staged, facts.linked, facts.final, facts.one_file, facts.aborted, committed=False)
             assert judged(facts) is judged(without)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafka_eos.audit.cluster import Cluster, Ranges, java_config, settle
+from kafka_eos.audit.cluster import ClusterAdmin, Ranges, java_config, settle
 from kafka_eos.audit.ending import Ending
 from kafka_eos.audit.report import Context
 from kafka_eos.audit.session import session
@@ -20,7 +20,7 @@ from kafka_eos.audit.topics import shown, window
 from kafka_eos.audit.topics.question import Question
 from kafka_eos.audit.topics.scan import Suspects, Tally, TopicScan
 from kafka_eos.audit.topics.tables import Window
-from kafka_eos.audit.verdict import Check, Evidence, Facts, NotPossible, Offender, Verdict, judge
+from kafka_eos.audit.verdict import Check, Evidence, NotPossible, Observations, Offender, Verdict, judge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,13 +74,13 @@ class _Run:
         self.plans: list[str] = []
         self.vital: tuple[Check, ...] = ()
 
-    def facts(self, settle_seconds: float) -> Facts:
+    def facts(self, settle_seconds: float) -> Observations:
         question = self._question
-        base = Facts(inputs=0 if question.inputs else None, committed_epochs=None)
+        base = Observations(inputs=0 if question.inputs else None, committed_epochs=None)
         ranges: Ranges = {}
         compacted: list[str] = []
         if question.topics:
-            with closing(Cluster(self._spark, java_config(question.bootstrap, question.config))) as cluster:
+            with closing(ClusterAdmin(self._spark, java_config(question.bootstrap, question.config))) as cluster:
                 done = None if question.group is None else cluster.group_offsets(question.group)
                 self._progress("waiting until no transaction is open")
                 ranges, busy = settle(
@@ -103,7 +103,7 @@ class _Run:
     def _scan(self) -> TopicScan:
         return TopicScan(self._spark, self._question, self.window)
 
-    def _examine(self, scan: TopicScan, base: Facts, compacted: list[str]) -> Facts:
+    def _examine(self, scan: TopicScan, base: Observations, compacted: list[str]) -> Observations:
         question = self._question
         self._progress("reading inputs and outputs")
         with shown.explained():
@@ -133,7 +133,7 @@ class _Run:
         self.vital += tuple(doubtful)
         return replace(facts, expected=expected, evidence=evidence | doubtful)
 
-    def _found(self, scan: TopicScan, facts: Facts) -> dict[Check, Suspects | NotPossible]:
+    def _found(self, scan: TopicScan, facts: Observations) -> dict[Check, Suspects | NotPossible]:
         question = self._question
         found: dict[Check, Suspects | NotPossible] = {}
         if question.id is not None:
@@ -161,7 +161,7 @@ class _Run:
         scan: TopicScan,
         found: Mapping[Check, Suspects | NotPossible],
         texts: Mapping[Check, tuple[int, tuple[str, ...]]],
-        facts: Facts,
+        facts: Observations,
     ) -> dict[Check, Evidence | NotPossible]:
         question = self._question
         asked = {

@@ -20,7 +20,7 @@ from kafka_eos.audit.topics import tables, window
 from kafka_eos.audit.topics.question import Question, expression
 from kafka_eos.audit.topics.scan import SHOWN, TERM, Attempt, Suspect, Suspects, Tally, TopicScan
 from kafka_eos.audit.topics.tables import Places, Window
-from kafka_eos.audit.verdict import Check, Facts, NotPossible, Offender
+from kafka_eos.audit.verdict import Check, NotPossible, Observations, Offender
 from kafka_eos.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def partitions(
 
 
 def reported(
-    context: Context, question: Question, facts: Facts, held: Sequence[Mapping[str, Any]], read: Window
+    context: Context, question: Question, facts: Observations, held: Sequence[Mapping[str, Any]], read: Window
 ) -> Context:
     """What the report says; a later audit may resume from one of all that there was."""
     records = (facts.inputs or 0, facts.outputs)

@@ -12,14 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.audit.cluster import Cluster, Offsets, Ranges
+from kafka_eos.audit.cluster import ClusterAdmin, Offsets, Ranges
 from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.topics.question import Question
 from kafka_eos.audit.topics.tables import Window
 from kafka_eos.errors import ConfigError
 
 
-def window(question: Question, cluster: Cluster | None, ranges: Ranges, done: Offsets | None = None) -> Window:
+def window(question: Question, cluster: ClusterAdmin | None, ranges: Ranges, done: Offsets | None = None) -> Window:
     """Bounds from the pinned ``ranges`` and what the question says.
 
     ConfigError for offsets that are not there, and where expired records may have been counterparts of others.
@@ -52,7 +52,7 @@ def window(question: Question, cluster: Cluster | None, ranges: Ranges, done: Of
     return Window(read, judged, {d: _files(d, question) for d in question.directories})
 
 
-def reading_ends(question: Question, cluster: Cluster) -> Offsets:
+def reading_ends(question: Question, cluster: ClusterAdmin) -> Offsets:
     """Where the question ends before the topics do."""
     return _offsets(question, cluster, question.end, question.slack)
 
@@ -107,7 +107,7 @@ def _clip(low: int, high: int, start: int | None, end: int | None) -> tuple[int,
     return first, max(first, high if end is None else min(high, end))
 
 
-def _offsets(question: Question, cluster: Cluster | None, at: datetime | Offsets | None, slack: float) -> Offsets:
+def _offsets(question: Question, cluster: ClusterAdmin | None, at: datetime | Offsets | None, slack: float) -> Offsets:
     """What is meant by ``at``, if that is a time: ``slack`` seconds after it; {} if nothing is."""
     if isinstance(at, Mapping):
         return at

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kafka_eos.checkpoints import manifest, paths, retention, verify
 from kafka_eos.checkpoints.manifest import Base, Claim, Receipt
-from kafka_eos.checkpoints.retention import Facts, history, plan
+from kafka_eos.checkpoints.retention import Inventory, history, plan
 from kafka_eos.checkpoints.storage import JobStorage, MemoryStorage
 from kafka_eos.coordinator import term as terms
 from kafka_eos.errors import Bug, Fenced
@@ -35,9 +35,9 @@ def facts(
     receipts: set[EpochId],
     bases: dict[int, EpochId | None],
     stored: set[int] | None = None,
-) -> Facts:
+) -> Inventory:
     named = set().union(*manifests.values()) if stored is None else stored
-    return Facts(
+    return Inventory(
         manifests={m: frozenset(map(sha, numbers)) for m, numbers in manifests.items()},
         receipts=frozenset(receipts),
         bases={Term(t): base for t, base in bases.items()},
@@ -110,7 +110,7 @@ def test_old_terms_go_with_their_last_manifest() -> None:
 
 
 @st.composite
-def jobs(draw: st.DrawFn) -> Facts:
+def jobs(draw: st.DrawFn) -> Inventory:
     """Terms in turn, each resuming from a manifest that counted; some of them leave manifests that do not."""
     manifests: dict[EpochId, set[int]] = {}
     bases: dict[int, EpochId | None] = {}
@@ -126,7 +126,7 @@ def jobs(draw: st.DrawFn) -> Facts:
 
 
 @given(found=jobs(), keep=st.integers(1, 3))
-def test_after_any_prefix_of_the_plan_recovery_finds_the_same_epochs_whole(found: Facts, keep: int) -> None:
+def test_after_any_prefix_of_the_plan_recovery_finds_the_same_epochs_whole(found: Inventory, keep: int) -> None:
     names = plan(found, keep)
     before = history(found.manifests.keys(), found.bases)
     safe = next((i for i, m in enumerate(before) if m in found.receipts), len(before))
@@ -144,9 +144,9 @@ def test_after_any_prefix_of_the_plan_recovery_finds_the_same_epochs_whole(found
 
 
 @given(found=jobs(), keep=st.integers(1, 3))
-def test_a_second_round_finds_nothing_to_do(found: Facts, keep: int) -> None:
+def test_a_second_round_finds_nothing_to_do(found: Inventory, keep: int) -> None:
     gone = set(plan(found, keep))
-    left = Facts(
+    left = Inventory(
         manifests={m: f for m, f in found.manifests.items() if paths.manifest_name(m) not in gone},
         receipts=frozenset(r for r in found.receipts if paths.receipt_name(r) not in gone),
         bases={t: b for t, b in found.bases.items() if paths.base_name(t) not in gone},

@@ -94,7 +94,7 @@ class Logged(list[bytes]):
         self.dropped = True
 
 
-class Cluster:
+class Subtasks:
     """All subtasks, and what is between them. With a ``disk``, blocked channels hold up to ``may_hold`` bytes there."""
 
     def __init__(
@@ -161,7 +161,7 @@ class Cluster:
 class Subtask:
     """One worker: see ``task.Surroundings``."""
 
-    cluster: Cluster
+    cluster: Subtasks
     number: int
     mode: Mode
     aligned_timeout: float
@@ -281,9 +281,9 @@ class Subtask:
 
 def run(
     mode: Mode, aligned_timeout: float, seed: int, last_aligned: bool, may_hold: int = 0, disk: Path | None = None
-) -> tuple[Cluster, list[int]]:
+) -> tuple[Subtasks, list[int]]:
     """Some epochs one after the other, as the supervisor begins them, then the rest of the input."""
-    cluster = Cluster(mode, aligned_timeout, seed, may_hold, disk)
+    cluster = Subtasks(mode, aligned_timeout, seed, may_hold, disk)
     epochs = list(range(1, 5))
     for epoch in epochs:
         for _ in range(cluster.random.randint(0, 60)):
@@ -303,7 +303,7 @@ def run(
     return cluster, epochs
 
 
-def below(cluster: Cluster, epoch: int) -> dict[int, list[Row]]:
+def below(cluster: Subtasks, epoch: int) -> dict[int, list[Row]]:
     """By target: the rows that the sources had read when they took their part of the epoch."""
     found: dict[int, list[Row]] = {n: [] for n in range(SUBTASKS)}
     for subtask in cluster.subtasks:
@@ -314,7 +314,7 @@ def below(cluster: Cluster, epoch: int) -> dict[int, list[Row]]:
     return found
 
 
-def stored(cluster: Cluster, epoch: int) -> dict[int, list[Row]]:
+def stored(cluster: Subtasks, epoch: int) -> dict[int, list[Row]]:
     """By target: what a restart would have: state, then rows that had arrived, then rows that had not left."""
     found = {s.number: list(s.at_snapshot[epoch]) for s in cluster.subtasks}
     for kind in ("received", "overtaken"):
@@ -363,7 +363,7 @@ def _way(row: Row) -> tuple[int, bool]:
 @pytest.mark.parametrize("seed", range(100))
 def test_epochs_that_are_on_their_way_together_and_given_up(mode: Mode, aligned_timeout: float, seed: int) -> None:
     """What an answer names is all output up to its snapshot, that of epochs that were given up before included."""
-    cluster = Cluster(mode, aligned_timeout, seed)
+    cluster = Subtasks(mode, aligned_timeout, seed)
     control: dict[int, deque[tuple[Any, int]]] = {n: deque() for n in range(SUBTASKS)}
     begun, given_up = 0, set[int]()
     on_their_way: list[int] = []
@@ -392,7 +392,7 @@ def test_epochs_that_are_on_their_way_together_and_given_up(mode: Mode, aligned_
 
 def test_output_of_an_epoch_that_a_channel_has_skipped_goes_into_the_one_that_is_captured() -> None:
     """Somebody before us gave the epoch up before it came there; the next one may be answered at once."""
-    cluster = Cluster(Mode.UNALIGNED, 0.0, 0)
+    cluster = Subtasks(Mode.UNALIGNED, 0.0, 0)
     subtask = cluster.subtasks[0]
     task = subtask.tasks[1]
     for epoch in (1, 2):
@@ -416,7 +416,7 @@ def test_an_aligned_epoch_leaves_nothing_under_way_whatever_comes_late(
     mode: Mode, aligned_timeout: float, seed: int
 ) -> None:
     """Barriers of an epoch that was given up may come between its own: they say nothing of how it is to be taken."""
-    cluster = Cluster(mode, aligned_timeout, seed)
+    cluster = Subtasks(mode, aligned_timeout, seed)
     control: dict[int, deque[tuple[Any, int]]] = {n: deque() for n in range(SUBTASKS)}
     aligned, epoch, due, steps = set[int](), 0, False, 0
     while epoch < 8 or due or any(control.values()):
@@ -443,7 +443,7 @@ def test_an_aligned_epoch_leaves_nothing_under_way_whatever_comes_late(
             assert sorted(stored(cluster, epoch)[target]) == sorted(below(cluster, epoch)[target])
 
 
-def _whole(cluster: Cluster, epoch: int) -> bool:
+def _whole(cluster: Subtasks, epoch: int) -> bool:
     """Has everybody answered?"""
     return all((segment, epoch) in subtask.done for subtask in cluster.subtasks for segment in (0, 1))
 
@@ -453,7 +453,7 @@ def _tell(control: dict[int, deque[tuple[Any, int]]], errand: Any, epoch: int) -
         queue.append((errand, epoch))
 
 
-def _obey(cluster: Cluster, control: dict[int, deque[tuple[Any, int]]]) -> None:
+def _obey(cluster: Subtasks, control: dict[int, deque[tuple[Any, int]]]) -> None:
     """Now and then some subtask hears the next word of the supervisor."""
     number = cluster.random.randrange(SUBTASKS)
     if control[number] and cluster.random.random() < 0.2:
@@ -485,7 +485,7 @@ def test_at_least_once_loses_nothing(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_rows_under_way_of_the_epoch_before_are_processed_first_and_stored_again(seed: int) -> None:
-    cluster = Cluster(Mode.UNALIGNED, 0.0, seed)
+    cluster = Subtasks(Mode.UNALIGNED, 0.0, seed)
     old = [[(100 + s.number, n) for n in range(6)] for s in cluster.subtasks]
     for subtask, rows in zip(cluster.subtasks, old, strict=True):
         subtask.tasks[1].replay[0] = deque(batch_of([row]) for row in rows)
@@ -506,7 +506,7 @@ def test_rows_under_way_of_the_epoch_before_are_processed_first_and_stored_again
 
 
 def test_an_aligned_epoch_waits_for_rows_under_way_in_the_segment_of_a_source() -> None:
-    cluster = Cluster(Mode.UNALIGNED, 0.0, 0)
+    cluster = Subtasks(Mode.UNALIGNED, 0.0, 0)
     around = cluster.subtasks[0]
     mixed = Segment(1, ("in", "key"), (), ("in", "key", "out"))
     readers: Any = {"in": Counting(0)}
@@ -527,7 +527,7 @@ def test_an_aligned_epoch_waits_for_rows_under_way_in_the_segment_of_a_source() 
 
 def test_what_the_pipeline_does_to_a_value_later_does_not_change_a_snapshot() -> None:
     """Rows of the same worker are not encoded on their way: the log must not share its values with user code."""
-    cluster = Cluster(Mode.UNALIGNED, 0.0, 0)
+    cluster = Subtasks(Mode.UNALIGNED, 0.0, 0)
     task = cluster.subtasks[0].tasks[1]
     batch = batch_of([(0, 1)])
     task.rows(0, 0, batch)
@@ -541,7 +541,7 @@ def test_what_the_pipeline_does_to_a_value_later_does_not_change_a_snapshot() ->
 
 
 def test_an_epoch_that_is_given_up_frees_what_waits_for_it() -> None:
-    cluster = Cluster(Mode.ALIGNED, math.inf, 0)
+    cluster = Subtasks(Mode.ALIGNED, math.inf, 0)
     task = cluster.subtasks[0].tasks[1]
     cluster.random = random.Random(1)
     task.barrier(0, 1, 1, aligned=False)
@@ -559,7 +559,7 @@ def test_an_epoch_that_is_given_up_frees_what_waits_for_it() -> None:
 
 def test_a_barrier_that_overtakes_frees_what_waits_for_an_aligned_epoch_that_was_given_up() -> None:
     """It may come before the word that the epoch of a savepoint, which is aligned, is given up."""
-    cluster = Cluster(Mode.UNALIGNED, 0.0, 0)
+    cluster = Subtasks(Mode.UNALIGNED, 0.0, 0)
     subtask = cluster.subtasks[0]
     task = subtask.tasks[1]
     subtask.push(TARGET, "key", batch_of([(0, 1)]))
@@ -596,7 +596,7 @@ def test_a_snapshot_is_a_consistent_cut_when_blocked_channels_hold_their_rows(
 
 
 def test_a_blocked_channel_lets_its_sender_go_on_as_far_as_it_may_hold(tmp_path: Path) -> None:
-    cluster = Cluster(Mode.ALIGNED, math.inf, 1, may_hold=5 * WINDOW, disk=tmp_path)
+    cluster = Subtasks(Mode.ALIGNED, math.inf, 1, may_hold=5 * WINDOW, disk=tmp_path)
     task = cluster.subtasks[0].tasks[1]
     rows = deque(("rows", frame_of([(1, n)])) for n in range(100))
     while cluster.may_leave((1, 0), rows[0]):
@@ -668,7 +668,7 @@ def test_what_is_held_is_counted_as_it_came_whatever_the_disk_made_of_it(tmp_pat
 @pytest.mark.parametrize("given_up", [True, False], ids=["given up", "complete"])
 def test_barriers_of_epochs_that_are_over_do_not_hide_one_that_drags(given_up: bool) -> None:
     """They keep their places among rows that take long."""
-    cluster = Cluster(Mode.UNALIGNED, 1e-3, 0)
+    cluster = Subtasks(Mode.UNALIGNED, 1e-3, 0)
     subtask = cluster.subtasks[0]
     task = subtask.tasks[1]
     for edge, sender in task.inputs:

@@ -24,7 +24,7 @@ _PATIENCE = 120.0
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 
 
-class Cluster:
+class SparkCluster:
     """One cluster; ``address`` is its master's."""
 
     def __init__(self, directory: Path) -> None:

@@ -51,7 +51,7 @@ _PATIENCE = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a stage works with besides its spec. ``attempt`` is unique in the application."""
+    """What a level works with besides its spec. ``attempt`` is unique in the application."""
 
     plan: Plan
     settings: Settings
@@ -63,16 +63,16 @@ class Surroundings:
     routers: MutableMapping[tuple[str, int, Grouping], Router]
 
 
-class LevelStage:
+class OpenLevel:
     """One task's share of one level of one epoch."""
 
     _chain: Chain
 
     def __init__(self, spec: Spec, around: Surroundings, outbox: Outbox) -> None:
-        stages = levels(around.plan)
+        all_levels = levels(around.plan)
         self._spec, self._around, self._outbox = spec, around, outbox
-        self._plan, self._level = around.plan, stages[spec.level]
-        self._destinations = destinations(stages)
+        self._plan, self._level = around.plan, all_levels[spec.level]
+        self._destinations = destinations(all_levels)
         self._grouping = grouping_of(around.settings.state_backend, spec.states, spec.parallelism)
         self._epoch = EpochId(Epoch(spec.epoch), Term(spec.term))
         told = around.settings.for_connectors(kafka_share=kafka_share(self._plan, around.settings.kafka_memory))
