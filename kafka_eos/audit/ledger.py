@@ -14,7 +14,7 @@ from typing import Any
 
 from kafka_eos.audit.deaths import deaths
 from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths, retention
+from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.savepoints import Origin
 from kafka_eos.checkpoints.storage import JobStorage
@@ -22,6 +22,7 @@ from kafka_eos.coordinator import history
 from kafka_eos.coordinator.term import gather
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Json, Positions
+from kafka_eos.protocol.lineage import lineage
 
 _NEVER = EpochId(Epoch(0), Term(0))
 Offsets = dict[str, dict[int, int]]
@@ -77,7 +78,7 @@ def read_ledger(storage: JobStorage, job: str) -> Ledger:
     events = history.read(storage)
     told = {_epoch(event): event for event in events if event.get("event") == "committed" and _is_epoch(event)}
     committed = frozenset({*facts.receipts, *told, *(base for base in facts.bases.values() if base is not None)})
-    valid = retention.history(facts.manifests, facts.bases)
+    valid = lineage(facts.manifests, facts.bases)[::-1]
     newest = next((epoch for epoch in valid if epoch in committed), None)
     manifest = None if newest is None else _manifest(storage, job, newest)
     return Ledger(

@@ -1,6 +1,6 @@
 """What of a job's durable objects may go, and in which order.
 
-``history`` and ``plan`` are pure: facts in, names out. ``gather`` reads the facts, ``apply`` deletes.
+``plan`` is pure: facts in, names out. ``gather`` reads the facts, ``apply`` deletes.
 Rule: a file goes only after every manifest that names it, and a manifest only after the receipt of a newer
 one. A crash between two deletions leaves every manifest that is still there whole, and the rest for the next round;
 so does a power cut, because each batch is durable before the next begins.
@@ -8,7 +8,7 @@ so does a power cut, because each batch is durable before the next begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -19,6 +19,7 @@ from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.errors import Bug
 from kafka_eos.ids import EpochId, Term
 from kafka_eos.interfaces import CheckpointStorage
+from kafka_eos.protocol.lineage import lineage
 
 BATCH: Final = 500
 """Names that are deleted at once, so files that are deleted after one look at who owns the job."""
@@ -36,24 +37,6 @@ class Inventory:
     stored: frozenset[str]
 
 
-def history(manifests: Collection[EpochId], bases: Mapping[Term, EpochId | None]) -> tuple[EpochId, ...]:
-    """The manifests that count, newest first.
-
-    They are those of the newest term that has a base, then what that base names and what was before it in
-    its own term, and so on. A manifest that an older term published after it was replaced is not among them.
-    """
-    counted: list[EpochId] = []
-    term, below = max(bases, default=None), None
-    while term is not None:
-        mine = (m for m in manifests if m.term == term and (below is None or m.epoch <= below))
-        counted += sorted(mine, reverse=True)
-        base = bases.get(term)
-        if base is not None and base.term >= term:
-            raise Bug(f"term {term} claims to resume from {base}, which is not before it")
-        term, below = (None, None) if base is None else (base.term, base.epoch)
-    return tuple(counted)
-
-
 def plan(facts: Inventory, keep: int, in_flight: frozenset[str] = frozenset()) -> tuple[str, ...]:
     """Names to delete, in this order, so that the ``keep`` newest epochs with a receipt stay restorable.
 
@@ -62,7 +45,7 @@ def plan(facts: Inventory, keep: int, in_flight: frozenset[str] = frozenset()) -
     """
     if keep < 1:
         raise Bug(f"retention must keep at least one epoch, not {keep}")
-    counted = history(facts.manifests, facts.bases)
+    counted = lineage(facts.manifests, facts.bases)[::-1]
     finished = [i for i, epoch in enumerate(counted) if epoch in facts.receipts]
     if not finished:
         return ()

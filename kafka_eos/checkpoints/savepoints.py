@@ -28,6 +28,7 @@ from kafka_eos.checkpoints.manifest import Manifest, Record
 from kafka_eos.checkpoints.storage import LocalFiles
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.interfaces import CheckpointStorage, FileRef, InFlight, Positions, StateHandle
+from kafka_eos.protocol.lineage import lineage
 
 _DRAFT = f"{files.TEMPORARY}savepoint-"
 
@@ -195,7 +196,7 @@ def newest_committed(storage: CheckpointStorage, job: str, *, settled: bool = Tr
     the older one would make that output again.
     """
     facts = retention.gather(storage, job)
-    counted = retention.history(facts.manifests, facts.bases)
+    counted = lineage(facts.manifests, facts.bases)[::-1]
     committed = [epoch for epoch in counted if epoch in facts.receipts]
     if not committed:
         raise ConfigError(f"job {job!r} has no committed checkpoint yet")
@@ -216,7 +217,7 @@ def committed(storage: CheckpointStorage, job: str, epoch: int) -> Manifest:
     try:
         receipts = frozenset(paths.parse_receipt_name(name) for name in storage.list(paths.RECEIPTS))
         stored = [paths.parse_manifest_name(name) for name in storage.list(paths.MANIFESTS)]
-        counted = retention.history(stored, retention.bases(storage, job))
+        counted = lineage(stored, retention.bases(storage, job))[::-1]
         for found in counted:
             if found.epoch.n == epoch and found in receipts:
                 return manifest.load(storage, Manifest, paths.manifest_name(found), job)

@@ -18,7 +18,7 @@ from kafka_eos.cli.options import CheckpointDir, open_job
 from kafka_eos.coordinator.term import gather, missing
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import EpochId
-from kafka_eos.protocol.recovery import Facts, lineage
+from kafka_eos.protocol.recovery import Facts, decided
 from kafka_eos.settings import Settings
 from kafka_eos.terminal.output import show as show_table
 
@@ -35,7 +35,7 @@ def list_(job: Job, checkpoint_dir: CheckpointDir = None) -> None:
     """
     storage, facts = _open(job, checkpoint_dir)
     table = Table("epoch", "term", "decided", "committed", "state", "output", "counts")
-    valid = lineage(facts)
+    valid = decided(facts)
     for epoch in sorted(facts.manifests):
         committed = "yes" if epoch in facts.receipts else "not yet"
         counts = "yes" if epoch in valid or epoch in facts.receipts else "no: superseded"

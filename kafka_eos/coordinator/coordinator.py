@@ -222,7 +222,7 @@ class Coordinator:
         term = terms.claim(self._storage, self._plan.name, above, self._identity.id)
         self._context = identities.context_of(self._identity, term, self._settings)
         hit("recovery.claimed")
-        return terms.gather(self._storage, self._plan.name)
+        return terms.settled(self._storage, self._plan.name, term)
 
     def _begin(self) -> Manifest:
         """Nothing was ever decided: decide epoch 0, the start positions, before anything is read.

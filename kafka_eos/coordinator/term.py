@@ -1,9 +1,10 @@
 """Terms: fencing tokens kept in the checkpoint storage.
 
 A term is *claimed* (create-exclusive) before anything is looked at, and gets a *base* record once recovery knows
-which decided epoch it continues. Together with the check after each publication this is a handshake: either the
-old term's manifest is published before the new claim is listed, and is continued; or the old term sees the
-claim right after publishing, and commits nothing.
+which decided epoch it continues. A base record is written once, by whoever comes first: a newer term closes those
+before it that have none (``settled``), so that one that sleeps cannot write another history when it wakes up.
+Together with the check after each publication this is a handshake: either the old term's manifest is published before
+the new claim is listed, and is continued; or the old term sees the claim right after publishing, and commits nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import errno
 import os
 import socket
 import time
+from contextlib import suppress
 
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
@@ -19,7 +21,8 @@ from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.errors import Fenced
 from kafka_eos.ids import EpochId, JobIdentity, Term
 from kafka_eos.interfaces import CheckpointStorage
-from kafka_eos.protocol.recovery import Facts, gone
+from kafka_eos.protocol.lineage import unbased
+from kafka_eos.protocol.recovery import Facts, decided, gone
 
 
 def claim(storage: CheckpointStorage, job: str, above: Term, identity: JobIdentity | None = None) -> Term:
@@ -45,9 +48,31 @@ def claim(storage: CheckpointStorage, job: str, above: Term, identity: JobIdenti
 
 
 def write_base(storage: JobStorage, job: str, term: Term, base: EpochId | None, reason: str) -> None:
-    """Record which decided epoch ``term`` continues. From here on, older terms' later manifests do not count."""
-    resumed = None if base is None else (base.epoch.n, base.term.n)
-    records.publish(storage, records.Base(job=job, term=term.n, resumed=resumed, reason=reason, at=now_ms()))
+    """Record which decided epoch ``term`` continues. From here on, older terms' later manifests do not count.
+
+    Raises Fenced if a newer term has closed this one; FileExistsError if there is a record, and no newer term.
+    """
+    try:
+        _publish_base(storage, job, term, base, reason)
+    except FileExistsError:
+        check(storage, term)
+        raise
+
+
+def settled(storage: JobStorage, job: str, mine: Term) -> Facts:
+    """What is stored, for ``protocol.recovery``, of which no older term can make another history any more.
+
+    A term without a base record is closed: it gets one, which names the newest epoch that counts. In order, and what
+    counts is looked up again when somebody else was faster, so that all who close terms agree.
+    """
+    while True:
+        facts = gather(storage, job)
+        open_ = unbased(facts.claims, facts.bases, mine)
+        if not open_ or max(facts.claims) > mine:
+            return facts
+        history = decided(facts)
+        with suppress(FileExistsError):
+            _publish_base(storage, job, open_[0], history[-1] if history else None, f"closed by term {mine}")
 
 
 def check(storage: CheckpointStorage, term: Term) -> None:
@@ -88,6 +113,11 @@ def missing(facts: Facts) -> list[str]:
 def now_ms() -> int:
     """Milliseconds since the Unix epoch, for records that people read; no decision rests on it."""
     return time.time_ns() // 1_000_000
+
+
+def _publish_base(storage: JobStorage, job: str, term: Term, base: EpochId | None, reason: str) -> None:
+    resumed = None if base is None else (base.epoch.n, base.term.n)
+    records.publish(storage, records.Base(job=job, term=term.n, resumed=resumed, reason=reason, at=now_ms()))
 
 
 def _base(storage: JobStorage, job: str, term: Term) -> EpochId | None:

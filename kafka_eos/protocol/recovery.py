@@ -1,8 +1,7 @@
 """Decide where a restarted job resumes.
 
 Pure: reads nothing, waits for nothing. The caller gathers Facts and carries out the answer.
-Rules: the newest term with a base record owns history; a manifest of an older term that this base does not
-name never happened, whoever published it. A decided epoch without a receipt is finished, never skipped.
+Rule: a decided epoch of the job's ``lineage`` without a receipt is finished, never skipped.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Probe, Standing
 from kafka_eos.protocol.commit import Decision, Revoke, Stop, authorize, undecidable
+from kafka_eos.protocol.lineage import lineage
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def resolve(facts: Facts, mine: Term) -> Resumption:
     newest_claim = max(facts.claims)
     if newest_claim > mine:
         return Superseded(newest_claim)
-    history = lineage(facts)
+    history = decided(facts)
     if not history:
         return Fresh()
     newest = history[-1]
@@ -69,14 +69,11 @@ def resolve(facts: Facts, mine: Term) -> Resumption:
     return Unfinished(newest, history[-2] if len(history) > 1 else None)
 
 
-def lineage(facts: Facts) -> list[EpochId]:
-    """The decided epochs that count and are still stored, oldest first."""
-    if not facts.bases:
-        return []
-    owner = max(facts.bases)
-    base = facts.bases[owner]
-    own = sorted(m for m in facts.manifests if m.term == owner)
-    return ([base] if base is not None else []) + own
+def decided(facts: Facts) -> tuple[EpochId, ...]:
+    """The epochs that count, oldest first. What the newest base names is among them, even if its manifest is gone."""
+    owner = max(facts.bases, default=None)
+    base = None if owner is None else facts.bases[owner]
+    return lineage(facts.manifests if base is None else facts.manifests | {base}, facts.bases)
 
 
 def gone(facts: Facts) -> tuple[tuple[Term, ...], tuple[EpochId, ...]]:

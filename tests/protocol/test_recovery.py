@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Probe, Standing
 from kafka_eos.protocol.commit import Commit, Revoke, Stop
+from kafka_eos.protocol.lineage import unbased
 from kafka_eos.protocol.recovery import (
     Facts,
     Fresh,
     Settled,
     Superseded,
     Unfinished,
-    lineage,
+    decided,
     next_epoch,
     resolve,
     settle,
@@ -66,7 +67,26 @@ def test_a_manifest_that_a_zombie_published_after_the_takeover_does_not_count() 
 def test_a_revoked_epoch_does_not_count_any_more() -> None:
     found = facts({1, 2, 3}, {1: None, 2: e(3, 1)}, {e(3, 1), e(4, 1), e(5, 2)}, {e(3, 1), e(5, 2)})
 
-    assert lineage(found) == [e(3, 1), e(5, 2)]
+    assert decided(found) == (e(3, 1), e(5, 2))
+
+
+def test_what_the_newest_base_names_counts_even_if_its_manifest_is_gone() -> None:
+    """Whoever goes on must notice the loss, and not begin earlier."""
+    assert decided(facts({1, 2}, {1: None, 2: e(3, 1)}, {e(2, 1)}, set())) == (e(2, 1), e(3, 1))
+
+
+def test_the_epoch_before_is_known_whatever_term_has_decided_it() -> None:
+    found = facts({1, 2, 3}, {1: None, 2: e(3, 1)}, {e(2, 1), e(3, 1), e(4, 1)}, set())
+
+    assert resolve(found, Term(3)) == Unfinished(e(3, 1), previous=e(2, 1))
+
+
+def test_terms_between_the_newest_base_and_ones_own_could_still_write_another_history() -> None:
+    claims, bases = list(map(Term, (1, 2, 3, 4, 5, 6))), [Term(2), Term(4)]
+
+    assert unbased(claims, bases, Term(6)) == (Term(5),)
+    assert unbased(claims, bases, Term(4)) == (Term(3),)
+    assert unbased(claims, [], Term(3)) == (Term(1), Term(2))
 
 
 def test_a_claim_without_base_changes_nothing() -> None:

@@ -15,7 +15,7 @@ import pytest
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import LifeState
 from kafka_eos.protocol.lives import Proceed, admit
-from kafka_eos.protocol.recovery import Facts, Fresh, Superseded, lineage, resolve
+from kafka_eos.protocol.recovery import Facts, Fresh, Superseded, decided, resolve
 from tests.protocol.test_life_handshake import A, B, Shared, Steps, Stopped, schedules
 
 X, LAST = JobIdentity("e" * 12), JobIdentity("f" * 12)
@@ -58,7 +58,7 @@ class Start:
             case Fresh():
                 yield from self._begins(shared, term)
             case _:
-                newest = lineage(shared.facts())[-1]
+                newest = decided(shared.facts())[-1]
                 self._goes_on(shared, shared.manifests[newest])
                 yield
                 shared.bases[term] = newest

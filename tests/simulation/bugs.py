@@ -253,12 +253,12 @@ def _no_fencing(patch: pytest.MonkeyPatch) -> None:
 
 
 def _every_manifest_counts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery, "lineage", lambda facts: sorted(facts.manifests) if facts.bases else [])
+    patch.setattr(recovery, "lineage", lambda manifests, bases: tuple(sorted(manifests)) if bases else ())
 
 
 def _unfinished_epoch_is_skipped(patch: pytest.MonkeyPatch) -> None:
     def skipped(coordinator: Coordinator, unfinished: recovery.Unfinished, base: list[Manifest]) -> Program:
-        coordinator._job.base(coordinator.term, unfinished.newest)
+        coordinator._base(unfinished.newest)
         base.append(coordinator._job.manifests[unfinished.newest])
         yield
 

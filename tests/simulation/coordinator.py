@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Protocol
 
 from kafka_eos.ids import EpochId, Term
@@ -23,7 +24,8 @@ from kafka_eos.protocol.checkpoint import Cadence, Kind
 from kafka_eos.protocol.commit import Commit, Revoke, Stop, authorize
 from kafka_eos.protocol.facts import Fact
 from kafka_eos.protocol.housekeeping import Housekeeping
-from kafka_eos.protocol.recovery import Fresh, Settled, Superseded, Unfinished, next_epoch, resolve, settle
+from kafka_eos.protocol.lineage import unbased
+from kafka_eos.protocol.recovery import Fresh, Settled, Superseded, Unfinished, decided, next_epoch, resolve, settle
 from tests.simulation.durable import Job, Manifest, Refused, Sink, State, Violation
 from tests.simulation.worker import Answer
 
@@ -116,9 +118,10 @@ class Coordinator:
     # ------------------------------------------------------------ recovery
 
     def _recover(self, base: list[Manifest]) -> Program:
-        facts = self._job.facts()
-        self._next = next_epoch(facts)
-        resumption = resolve(facts, self.term)
+        yield from self._close_older_terms()
+        found = self._job.facts()
+        self._next = next_epoch(found)
+        resumption = resolve(found, self.term)
         yield
         match resumption:
             case Superseded():
@@ -126,7 +129,7 @@ class Coordinator:
             case Fresh():
                 yield from self._begin(base)
             case Settled(newest):
-                self._job.base(self.term, newest)
+                self._base(newest)
                 base.append(self._job.manifests[newest])
             case Unfinished() as unfinished:
                 yield from self._unfinished(unfinished, base)
@@ -138,9 +141,28 @@ class Coordinator:
             self._job.seen["a recovery that failed in its second phase"] += 1
             raise Restart
 
+    def _close_older_terms(self) -> Program:
+        """One that sleeps could still write another history."""
+        while True:
+            found = self._job.facts()
+            open_ = unbased(found.claims, found.bases, self.term)
+            if not open_ or max(found.claims) > self.term:
+                return
+            history = decided(found)
+            yield
+            with suppress(Refused):
+                self._job.base(open_[0], history[-1] if history else None)
+                self._job.seen["a term closed by a newer one"] += 1
+
+    def _base(self, epoch: EpochId | None) -> None:
+        try:
+            self._job.base(self.term, epoch)
+        except Refused:
+            raise Fenced from None
+
     def _begin(self, base: list[Manifest]) -> Program:
         """Decide the start positions before anything is read."""
-        self._job.base(self.term, None)
+        self._base(None)
         yield
         manifest = Manifest(EpochId(self._next, self.term), {}, {}, (), ())
         self._next = self._next.next()
@@ -160,7 +182,7 @@ class Coordinator:
             case Commit() as decision:
                 self._job.seen["an epoch finished by recovery"] += 1
                 yield from self._commit(manifest, decision)
-                self._job.base(self.term, manifest.id)
+                self._base(manifest.id)
                 base.append(manifest)
             case Revoke():
                 assert unfinished.previous is not None
@@ -169,7 +191,7 @@ class Coordinator:
                 yield
                 if any(probe.standing is Standing.COMMITTED for probe in self._probe(manifest)):
                     raise NeedsAPerson
-                self._job.base(self.term, unfinished.previous)
+                self._base(unfinished.previous)
                 base.append(self._job.manifests[unfinished.previous])
             case Stop():
                 raise NeedsAPerson

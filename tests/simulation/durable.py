@@ -58,6 +58,8 @@ class Job:
         return term
 
     def base(self, term: Term, epoch: EpochId | None) -> None:
+        if term in self.bases:
+            raise Refused(f"term {term} has a base record")
         self.bases[term] = epoch
         self.version += 1
 

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from kafka_eos.checkpoints import manifest, paths, retention, verify
 from kafka_eos.checkpoints.manifest import Base, Claim, Receipt
-from kafka_eos.checkpoints.retention import Inventory, history, plan
+from kafka_eos.checkpoints.retention import Inventory, plan
 from kafka_eos.checkpoints.storage import JobStorage, MemoryStorage
 from kafka_eos.coordinator import term as terms
 from kafka_eos.errors import Bug, Fenced
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import FileRef, StateHandle
+from kafka_eos.protocol.lineage import lineage
 
 
 def e(epoch: int, term: int) -> EpochId:
@@ -50,16 +51,16 @@ def test_history_follows_the_bases_and_skips_what_was_replaced() -> None:
     manifests = [e(0, 1), e(1, 1), e(2, 1), e(2, 2), e(3, 2), e(4, 2), e(4, 3)]
     bases = {Term(1): None, Term(2): e(1, 1), Term(3): e(3, 2)}
 
-    assert history(manifests, bases) == (e(4, 3), e(3, 2), e(2, 2), e(1, 1), e(0, 1))
+    assert lineage(manifests, bases)[::-1] == (e(4, 3), e(3, 2), e(2, 2), e(1, 1), e(0, 1))
 
 
 def test_a_manifest_of_a_term_without_a_base_does_not_count() -> None:
-    assert history([e(0, 1), e(9, 2)], {Term(1): None}) == (e(0, 1),)
+    assert lineage([e(0, 1), e(9, 2)], {Term(1): None}) == (e(0, 1),)
 
 
 def test_a_base_that_points_forward_is_a_bug() -> None:
     with pytest.raises(Bug):
-        history([], {Term(2): e(1, 2)})
+        lineage([], {Term(2): e(1, 2)})
 
 
 def test_the_epoch_before_stays_until_the_receipt() -> None:
@@ -115,7 +116,7 @@ def jobs(draw: st.DrawFn) -> Inventory:
     manifests: dict[EpochId, set[int]] = {}
     bases: dict[int, EpochId | None] = {}
     for term in range(1, draw(st.integers(1, 4)) + 1):
-        counted = history(manifests.keys(), {Term(t): b for t, b in bases.items()})
+        counted = lineage(manifests.keys(), {Term(t): b for t, b in bases.items()})[::-1]
         base = draw(st.sampled_from(counted[:2])) if counted else None
         bases[term] = base
         start = base.epoch.n + 1 if base else 0
@@ -128,7 +129,7 @@ def jobs(draw: st.DrawFn) -> Inventory:
 @given(found=jobs(), keep=st.integers(1, 3))
 def test_after_any_prefix_of_the_plan_recovery_finds_the_same_epochs_whole(found: Inventory, keep: int) -> None:
     names = plan(found, keep)
-    before = history(found.manifests.keys(), found.bases)
+    before = lineage(found.manifests.keys(), found.bases)[::-1]
     safe = next((i for i, m in enumerate(before) if m in found.receipts), len(before))
     must_stay = before[: safe + keep]
     for length in range(len(names) + 1):
@@ -136,7 +137,7 @@ def test_after_any_prefix_of_the_plan_recovery_finds_the_same_epochs_whole(found
         left = [m for m in found.manifests if paths.manifest_name(m) not in gone]
         bases = {t: b for t, b in found.bases.items() if paths.base_name(t) not in gone}
 
-        assert history(left, bases)[: len(must_stay)] == must_stay
+        assert lineage(left, bases)[::-1][: len(must_stay)] == must_stay
         # Not only the retained ones: no manifest that is still there has lost a file or its receipt.
         for m in left:
             assert not [f for f in found.manifests[m] if paths.shared_name(f) in gone]

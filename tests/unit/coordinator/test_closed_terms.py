@@ -1,0 +1,71 @@
+"""A supervisor that sleeps between its look at the store and its base record cannot write another history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.coordinator import term as terms
+from kafka_eos.errors import Fenced
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.protocol.recovery import Facts, Superseded, Unfinished, decided, resolve
+
+JOB = "orders"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(tmp_path / JOB)
+
+
+def known(facts: Facts, *epochs: EpochId) -> Facts:
+    """The same, with these manifests: what they hold does not matter here."""
+    return Facts(facts.claims, facts.bases, frozenset(epochs), frozenset())
+
+
+def test_who_finishes_a_decided_epoch_and_dies_before_saying_so_is_not_contradicted(
+    store: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publishes epoch 1 while B sleeps; C finishes it and dies; B wakes up, and would go on from epoch 0."""
+    a = terms.claim(store, JOB, Term(0))
+    terms.write_base(store, JOB, a, None, "first start")
+    zero, one = EpochId(Epoch(0), a), EpochId(Epoch(1), a)
+    gather = terms.gather
+    monkeypatch.setattr(terms, "gather", lambda storage, job: known(gather(storage, job), zero))
+    b = terms.claim(store, JOB, Term(0))
+    seen_by_b = terms.settled(store, JOB, b)
+    assert decided(seen_by_b) == (zero,)
+
+    monkeypatch.setattr(terms, "gather", lambda storage, job: known(gather(storage, job), zero, one))
+    c = terms.claim(store, JOB, Term(0))
+    seen_by_c = terms.settled(store, JOB, c)
+    assert resolve(seen_by_c, c) == Unfinished(one, previous=zero), "the way back is still known"
+
+    with pytest.raises(Fenced, match="replaced by term 3"):
+        terms.write_base(store, JOB, b, zero, "what it had seen")
+    d = terms.claim(store, JOB, Term(0))
+    assert resolve(terms.settled(store, JOB, d), d) == Unfinished(one, previous=zero)
+    with pytest.raises(Fenced, match="replaced by term 4"):
+        terms.write_base(store, JOB, c, one, "finished")
+
+
+def test_one_that_is_replaced_itself_closes_nothing(store: LocalStorage) -> None:
+    first, second, _third = (terms.claim(store, JOB, Term(0)) for _ in range(3))
+
+    found = terms.settled(store, JOB, second)
+
+    assert isinstance(resolve(found, second), Superseded)
+    assert terms.gather(store, JOB).bases == {}
+    terms.settled(store, JOB, _third)
+    assert terms.gather(store, JOB).bases == {first: None, second: None}
+
+
+def test_a_base_record_that_is_there_without_a_newer_term_is_an_outage_and_no_successor(store: LocalStorage) -> None:
+    """The store has taken it, and its answer was lost."""
+    term = terms.claim(store, JOB, Term(0))
+    terms.write_base(store, JOB, term, None, "first start")
+
+    with pytest.raises(FileExistsError):
+        terms.write_base(store, JOB, term, None, "first start")
