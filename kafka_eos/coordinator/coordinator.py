@@ -476,10 +476,8 @@ class Coordinator:
             self._refusals.decided()
         return manifest
 
-    def finish(self, manifest: Manifest, *, sweep: bool = True) -> None:
-        """Commit a decided epoch, write its receipt, drop what is no longer needed.
-
-        Without ``sweep`` nothing is dropped: files of an epoch that is on its way are named by no manifest yet.
+    def finish(self, manifest: Manifest) -> None:
+        """Commit a decided epoch, and write its receipt.
 
         Raises Fenced if another life of the job's name took over; RestartFromCheckpoint if the epoch cannot be
         committed as it is: recovery then decides what becomes of it.
@@ -492,8 +490,6 @@ class Coordinator:
                 self._commit(manifest, decision)
             case Revoke(reason=reason) | Stop(reason=reason):
                 raise RestartFromCheckpoint(f"epoch {manifest.id} cannot be committed: {reason}")
-        if sweep:
-            self.drop_old()
 
     def drop_old(self) -> None:
         """Drop epochs, and their files, that are not retained. Only while no epoch stores files. Raises Fenced."""

@@ -16,7 +16,9 @@ from kafka_eos.coordinator import requests
 from kafka_eos.coordinator.requests import Answer, Request, Stop, TakeSavepoint
 from kafka_eos.coordinator.savepointing import SavepointWriter
 from kafka_eos.ids import EpochId
+from kafka_eos.protocol.actions import Abort
 from kafka_eos.protocol.checkpoint import Kind
+from kafka_eos.protocol.facts import Asked
 
 _EVERY = 0.2
 
@@ -40,41 +42,30 @@ class Desk:
             self._waiting = {t: request for t, request in requests.pending(self._directory) if t not in taken}
 
     @property
-    def wants_epoch(self) -> bool:
-        """Is anybody waiting for a checkpoint?"""
-        return bool(self._waiting)
-
-    @property
-    def wants(self) -> Kind | None:
-        """What checkpoint somebody waits for, apart from a last one."""
-        if any(isinstance(request, TakeSavepoint) for request in self._waiting.values()):
-            return Kind.SAVEPOINT
-        return Kind.ASKED if self._waiting else None
-
-    @property
-    def wants_stop(self) -> bool:
-        """Is the next checkpoint to be the last?"""
-        return any(isinstance(r, Stop) or (isinstance(r, TakeSavepoint) and r.stop) for r in self._waiting.values())
-
-    @property
-    def wants_end(self) -> bool:
-        """Is the job to end as it is?"""
-        return any(isinstance(request, Stop) and not request.drain for request in self._waiting.values())
+    def asked(self) -> Asked:
+        """What those who wait ask for together."""
+        waiting = self._waiting.values()
+        wants = Kind.ASKED if waiting else None
+        if any(isinstance(request, TakeSavepoint) for request in waiting):
+            wants = Kind.SAVEPOINT
+        return Asked(
+            wants=wants,
+            stop=any(isinstance(r, Stop) or (isinstance(r, TakeSavepoint) and r.stop) for r in waiting),
+            end=any(isinstance(request, Stop) and not request.drain for request in waiting),
+        )
 
     def begun(self, epoch: EpochId) -> None:
         """An epoch begins that serves all who wait."""
         self._served |= {token: (epoch, request) for token, request in self._waiting.items()}
         self._waiting = {}
 
-    def given_up(self, epoch: EpochId) -> None:
-        """An epoch is not to be, and another takes its place: those whom it was to serve wait again, if they do."""
-        self._take_back(epoch)
-
-    def failed(self, epoch: EpochId, why: str, *, late: bool) -> None:
-        """An epoch is not to be: tell those whom it was to serve ``why``. It took too long, or was declined."""
-        for token, request in self._take_back(epoch).items():
-            with suppress(OSError):  # a full disk: it is still pending, and so tried again
-                requests.answer(self._directory, token, Answer(error=_refusal(request, why, late)))
+    def given_up(self, abort: Abort) -> None:
+        """An epoch is not to be. A last one is tried again, and whoever waits for it goes on; others are told why."""
+        for token, request in self._take_back(abort.epoch).items():
+            if abort.kind is not Kind.LAST:
+                with suppress(OSError):  # a full disk: it is still pending, and so tried again
+                    refused = Answer(error=_refusal(request, abort.why, abort.late))
+                    requests.answer(self._directory, token, refused)
 
     def _take_back(self, epoch: EpochId) -> dict[str, Request]:
         back = {token: request for token, (by, request) in self._served.items() if by == epoch}

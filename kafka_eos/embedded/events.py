@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.embedded.control import ToSupervisor
 from kafka_eos.errors import InputLost
+from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Positions
 
 
@@ -37,7 +37,14 @@ class Committed:
     """A decided epoch has its receipt."""
 
     term: int
-    manifest: Manifest
+    epoch: EpochId
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """Epochs that are not retained are dropped."""
+
+    term: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,4 +74,4 @@ class StopExpired:
     """The time for a clean end is over."""
 
 
-Event: TypeAlias = Heard | WorkerEnded | Committed | Discovered | Broken | StopRequested | StopExpired
+Event: TypeAlias = Heard | WorkerEnded | Committed | Swept | Discovered | Broken | StopRequested | StopExpired

@@ -10,18 +10,19 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from kafka_eos.coordinator import Coordinator, requests
+from kafka_eos.coordinator import DISCOVERY_INTERVAL, Coordinator, requests
 from kafka_eos.coordinator.status import Observer
 from kafka_eos.coordinator.supervision import Supervision
-from kafka_eos.embedded.attempt import Attempt, Phase
+from kafka_eos.embedded.attempt import AttemptRunner
 from kafka_eos.embedded.control import Drop, Dropped, ToSupervisor
-from kafka_eos.embedded.epochs import Epochs
 from kafka_eos.embedded.events import Event, Heard, StopExpired, StopRequested, WorkerEnded
 from kafka_eos.embedded.process import WorkerDied, WorkerProcess, allow_open_files
 from kafka_eos.errors import RestartFromCheckpoint
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import Positions
 from kafka_eos.plan import Plan
+from kafka_eos.protocol.actions import Ending
+from kafka_eos.protocol.attempt import Policy
 from kafka_eos.protocol.checkpoint import Cadence
 from kafka_eos.settings import Settings
 
@@ -67,28 +68,34 @@ class Supervisor:
             self._ends = coordinator.ends()
         settings = self._settings
         cadence = Cadence(settings.checkpoint_interval, settings.checkpoint_min_pause, settings.checkpoint_timeout)
-        attempt = Attempt(
+        policy = Policy(
+            subtasks=frozenset(worker.subtask for worker in workers),
+            cadence=cadence,
+            limit=settings.max_concurrent_checkpoints,
+            tolerated=settings.tolerated_checkpoint_failures,
+            search_every=DISCOVERY_INTERVAL,
+            halts=settings.checkpoint_mode == "synchronous",
+            halts_at_end=bool(self._plan.feedbacks),
+            may_leave=not self._ran,
+        )
+        attempt = AttemptRunner(
             coordinator,
             resumed,
             workers,
             self._events,
-            Epochs(cadence, settings.max_concurrent_checkpoints, [worker.subtask for worker in workers]),
             self._supervision.observe,
             self._ends,
-            desk=self._supervision.desk,
-            may_leave=not self._ran,
-            has_loops=bool(self._plan.feedbacks),
-            stops_the_world=settings.checkpoint_mode == "synchronous",
-            worker_timeout=settings.worker_timeout,
-            tolerated=settings.tolerated_checkpoint_failures,
+            policy,
+            self._supervision.desk,
+            settings.worker_timeout,
         )
         if self._supervision.stopping.is_set():
             self._wake()  # an attempt before this one has heard it, and could not finish
         try:
-            phase = attempt.run()
+            ending = attempt.run()
         finally:
             self._ran = self._ran or attempt.ran
-        if phase is Phase.LEFT:
+        if ending is Ending.LEFT:
             # No row was processed; but a writer may stage something as soon as it is opened.
             self._kill_all()
             coordinator.abort_left_over()

@@ -30,11 +30,18 @@ class Kind(enum.Enum):
     """Somebody waits for one that leaves nothing under way."""
     LAST = "last"
     """Nothing is read any more, and nothing is left under way."""
+    BATCH = "batch"
+    """There is something to read: an epoch of an engine that reads up to given positions, and processes all of it."""
 
     @property
     def drains(self) -> bool:
-        """Its barriers wait for all rows under way, whatever the job's mode; so it travels alone."""
-        return self in (Kind.SAVEPOINT, Kind.LAST)
+        """It leaves no rows under way, whatever the job's mode; so no other may begin before it is decided."""
+        return self in (Kind.SAVEPOINT, Kind.LAST, Kind.BATCH)
+
+    @property
+    def serves(self) -> bool:
+        """Does it serve whoever has asked for a checkpoint by then?"""
+        return self is not Kind.CLOCK
 
     def counts(self, *, late: bool) -> bool:
         """Is it a failure of the job if one is given up, because it was ``late`` or was declined?
@@ -42,7 +49,7 @@ class Kind(enum.Enum):
         Not of one that somebody asked for: they are told, and the job's own ones go on. Nor of a last one that is late:
         what is under way becomes less while nothing is read, so the next one is quicker.
         """
-        return self is Kind.CLOCK or (self is Kind.LAST and not late)
+        return self in (Kind.CLOCK, Kind.BATCH) or (self is Kind.LAST and not late)
 
 
 def kind_of_next(*, ends: bool, asked: Kind | None, due: bool, in_vain: bool) -> Kind | None:
@@ -65,9 +72,10 @@ class Pending:
     id: EpochId
     expected: frozenset[int]
     triggered_at: float
+    kind: Kind = Kind.CLOCK
     acked: frozenset[int] = frozenset()
-    declined: bool = False
-    """Somebody cannot acknowledge it: it will never be complete."""
+    declined: str | None = None
+    """Why somebody cannot acknowledge it: it will never be complete."""
 
     def ack(self, epoch: EpochId, subtask: int) -> Pending:
         """The same epoch with one more answer; unchanged if the answer is not for it."""
@@ -75,9 +83,20 @@ class Pending:
             return self
         return replace(self, acked=self.acked | {subtask})
 
+    def decline(self, epoch: EpochId, subtask: int, why: str) -> Pending:
+        """The same epoch, which will never be complete; unchanged if the answer is not for it."""
+        if epoch != self.id or subtask not in self.expected:
+            return self
+        return replace(self, declined=f"declined by subtask {subtask}: {why}")
+
     @property
     def complete(self) -> bool:
         return self.acked == self.expected
+
+    @property
+    def missing(self) -> frozenset[int]:
+        """Who has not answered."""
+        return self.expected - self.acked
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,61 +112,67 @@ class Cadence:
         return max(last_triggered + self.interval, last_completed + self.min_pause)
 
     def expired(self, pending: Pending, now: float) -> bool:
-        return now - pending.triggered_at > self.timeout
+        """Does it take too long? One that is complete only waits for the commit before it, which has a patience."""
+        return not pending.complete and now - pending.triggered_at > self.timeout
 
 
 @dataclass(frozen=True, slots=True)
 class Flights:
     """All epochs that are triggered and not finished, at most ``limit`` of them, oldest first.
 
-    ``last`` is the epoch decided last; ``committing`` says that its receipt is not written yet.
+    ``last`` is the epoch decided last; ``committing`` is that epoch as long as its receipt is not written.
     """
 
     limit: int
     last: EpochId | None = None
-    committing: bool = False
+    committing: Pending | None = None
     pending: tuple[Pending, ...] = ()
 
     @property
-    def full(self) -> bool:
-        """May no other epoch be triggered now?"""
-        return len(self.pending) + self.committing >= self.limit
+    def none(self) -> bool:
+        """Nothing is on its way: everything that was decided has its receipt."""
+        return not self.pending and self.committing is None
 
-    def trigger(self, epoch: EpochId, expected: frozenset[int], now: float) -> Flights:
+    @property
+    def full(self) -> bool:
+        """May no other epoch be triggered now? There are too many, or one drains."""
+        on_their_way = len(self.pending) + (self.committing is not None)
+        return on_their_way >= self.limit or any(pending.kind.drains for pending in self.pending)
+
+    def trigger(self, epoch: EpochId, expected: frozenset[int], now: float, kind: Kind = Kind.CLOCK) -> Flights:
         """One more epoch. Raises Bug if it is not newer than all others, or if there are too many."""
         newest = self.pending[-1].id if self.pending else self.last
         if self.full or (newest is not None and epoch <= newest):
             raise Bug(f"epoch {epoch} cannot be triggered after {newest}, with {len(self.pending)} in flight")
-        return replace(self, pending=(*self.pending, Pending(epoch, expected, now)))
+        return replace(self, pending=(*self.pending, Pending(epoch, expected, now, kind)))
 
     def ack(self, epoch: EpochId, subtask: int) -> Flights:
         """A subtask has answered. Changes nothing for an epoch that is decided, aborted or of another term."""
         return replace(self, pending=tuple(p.ack(epoch, subtask) for p in self.pending))
 
-    def decline(self, epoch: EpochId, subtask: int) -> Flights:
+    def decline(self, epoch: EpochId, subtask: int, why: str) -> Flights:
         """A subtask will never answer for this epoch, if it is in flight and expects the subtask. See ``hopeless``."""
-        hit = {p for p in self.pending if p.id == epoch and subtask in p.expected}
-        return replace(self, pending=tuple(replace(p, declined=True) if p in hit else p for p in self.pending))
+        return replace(self, pending=tuple(p.decline(epoch, subtask, why) for p in self.pending))
 
-    def hopeless(self) -> EpochId | None:
+    def hopeless(self) -> Pending | None:
         """The epoch to abort now because it was declined: the oldest in flight.
 
         A newer one stays where it is until those before it are decided or aborted themselves. Aborting it makes every
         writer seal it, those too that have not come to the barriers of the older ones; these would then lose rows.
         """
-        return self.pending[0].id if self.pending and self.pending[0].declined else None
+        return self.pending[0] if self.pending and self.pending[0].declined is not None else None
 
     def abort(self, epoch: EpochId) -> Flights:
         """Give an epoch up that is not decided yet. Its output goes into the next one that is (see ``takes``)."""
         return replace(self, pending=tuple(p for p in self.pending if p.id != epoch))
 
-    def expired(self, cadence: Cadence, now: float) -> tuple[EpochId, ...]:
-        """Epochs that have taken too long, oldest first. One that waits only for an older one counts as well."""
-        return tuple(p.id for p in self.pending if cadence.expired(p, now))
+    def expired(self, cadence: Cadence, now: float) -> Pending | None:
+        """The oldest epoch that has taken too long."""
+        return next((p for p in self.pending if cadence.expired(p, now)), None)
 
     def ready(self) -> EpochId | None:
         """The epoch to decide now: the oldest in flight, once it is complete and the last decided is committed."""
-        if self.committing or not self.pending or not self.pending[0].complete:
+        if self.committing is not None or not self.pending or not self.pending[0].complete:
             return None
         return self.pending[0].id
 
@@ -162,11 +187,11 @@ class Flights:
         """Its manifest is published. Raises Bug for any other than ``ready()``."""
         if epoch != self.ready():
             raise Bug(f"epoch {epoch} was decided, but {self.ready()} was due")
-        return replace(self, last=epoch, committing=True, pending=self.pending[1:])
+        return replace(self, last=epoch, committing=self.pending[0], pending=self.pending[1:])
 
     def committed(self, epoch: EpochId) -> Flights:
         """Its receipt is written. Changes nothing for any other than the epoch decided last."""
-        return replace(self, committing=False) if epoch == self.last else self
+        return replace(self, committing=None) if epoch == self.last else self
 
 
 @dataclass(frozen=True, slots=True)

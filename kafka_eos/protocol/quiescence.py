@@ -54,3 +54,27 @@ class Round:
     def following(self) -> Round:
         """The next round."""
         return Round(self.number + 1, self.expected, self.total)
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """The job at a halt, for an epoch that must find nothing under way: halted, asked round after round, quiet."""
+
+    round: Round | None = None
+    """The questions that are asked now."""
+    quiet: bool = False
+    served: bool = False
+    """Has an epoch begun since it is quiet?"""
+
+    @property
+    def begun(self) -> bool:
+        return self.round is not None or self.quiet
+
+    def counted(self, number: int, subtask: int, counts: Counts) -> Standstill:
+        """One more answer. If that ends a round, and it is not quiet, the next one is to be asked."""
+        if self.round is None:
+            return self
+        answered = self.round.answer(number, subtask, counts)
+        if answered.quiet:
+            return Standstill(quiet=True)
+        return Standstill(round=answered.following() if answered.complete else answered)

@@ -1,17 +1,18 @@
-"""One attempt to run a job on Spark: one term, one epoch after another, until it stops or fails.
+"""One attempt on Spark: one term, one batch after another, until it stops or fails.
 
-An epoch begins as soon as the one before it is decided, while that is committed (``overlap``), if there is something
-to read (``inputs``) and nothing must be done between the two (``upkeep``).
+``protocol.attempt`` decides; here its actions are carried out. An epoch is one Spark job, which reads up to given
+positions (``inputs``) and leaves nothing under way. The next one begins as soon as it is decided, while it is
+committed (``overlap``), unless something must be done between the two (``upkeep``).
 
-What other processes ask for is served by the newest epoch if nothing came since, else by the next one, which begins at
-once. Rule: decisions, and all that follows from them, are made on one thread; only Spark's job and the commits have
+Rule: decisions, and all that follows from them, are made on one thread; only Spark's job and the commits have
 threads of their own, so that a stop, and a time limit, are noticed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,22 +21,29 @@ import msgspec
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.coordinator import Coordinator, Interrupted, Resumed
 from kafka_eos.coordinator.desk import Desk
-from kafka_eos.errors import RestartFromCheckpoint
+from kafka_eos.errors import Bug, RestartFromCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import InFlight, Positions, StateHandle
+from kafka_eos.protocol import actions as do
+from kafka_eos.protocol import facts
+from kafka_eos.protocol.actions import Action, Ending
+from kafka_eos.protocol.attempt import Attempt, Policy
 from kafka_eos.protocol.checkpoint import Cadence
+from kafka_eos.protocol.facts import Fact
 from kafka_eos.spark.figures import Figures
 from kafka_eos.spark.inputs import Inputs
 from kafka_eos.spark.messages import Spec
-from kafka_eos.spark.overlap import Committing, Flight, Overlap
-from kafka_eos.spark.upkeep import Upkeep
+from kafka_eos.spark.overlap import Overlap
+from kafka_eos.spark.upkeep import Upkeep, housekeeping
 
 if TYPE_CHECKING:
     from kafka_eos.spark.epochs import EpochRunner
 
 _LOOK = 0.02
-"""Seconds between two looks at what was asked for meanwhile."""
+"""Seconds between two looks at what was asked for meanwhile, and at what there is to read."""
+_JOB = 0
+"""Who answers for an epoch: its Spark job, for all its tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +74,34 @@ class Driver:
         desk: Desk,
         newest: Callable[[], Manifest],
     ) -> None:
+        now = time.monotonic()
         self._coordinator, self._template, self._timeout = coordinator, template, cadence.timeout
-        self._watch, self._desk, self._newest, self._asked_to_stop = watch, desk, newest, False
+        self._watch, self._desk, self._newest = watch, desk, newest
         self._states: tuple[StateHandle, ...] = resumed.states
         self._in_flight: tuple[InFlight, ...] = resumed.in_flight
         self._finished = resumed.base.epoch.n
+        self._ends: Mapping[str, Positions] = {}
+        """Up to where the next epoch reads, or the one that runs."""
+        self._attempt = Attempt.of(
+            Policy(frozenset({_JOB}), cadence, limit=2, tolerated=0, search_every=_LOOK, batches=True),
+            EpochId(resumed.first_epoch, resumed.term),
+            resumed.base,
+            housekeeping(now),
+            now,
+            under_way=bool(resumed.in_flight),
+        )
+        self._learned: deque[Fact] = deque()
+        self._ended = False
         self._inputs = Inputs(coordinator, resumed.positions, cadence, goal, watch.observe)
-        self._overlap = Overlap(runner.run, runner.cancel, self._commit, cadence)
+        self._overlap = Overlap(runner.run, runner.cancel, self._commit)
         self._upkeep = Upkeep(coordinator, watch.observe)
         self._figures = Figures(watch.observe, resumed.positions)
 
     def run(self) -> None:
         try:
-            while not (self._ending and self._overlap.quiet):
-                self._look()
+            self._learn(facts.Ready(_JOB))
+            while not self._ended:
                 self._step()
-            self._upkeep.run()
-            self._serve()
         except BaseException:
             # A commit that waits for a server would keep this attempt from ending; recovery takes it up again.
             self._coordinator.interrupt()
@@ -92,99 +111,116 @@ class Driver:
             self._overlap.close()
 
     def _step(self) -> None:
-        """Do the first of all that can be done now; else wait."""
-        if (committed := self._overlap.committed()) is not None:
-            self._committed(committed)
-        elif (ended := self._overlap.ready()) is not None:
-            self._decide(ended)
-        elif self._overlap.quiet and self._upkeep.due:
-            self._upkeep.run()
-        elif (ends := self._next_ends()) is not None:
-            self._begin(ends)
-        else:
-            if self._overlap.quiet:
-                self._serve()
-                self._upkeep.drop()
+        """Learn what has happened, and wait for more."""
+        for fact in self._happened():
+            self._learn(fact)
+        if not self._ended:
             self._overlap.wait(_LOOK)
 
-    # ------------------------------------------------------------ what others ask
+    def _learn(self, fact: Fact) -> None:
+        """Tell the machine, and do what it says; what is known of that at once it is told, too."""
+        self._learned.append(fact)
+        while self._learned:
+            self._attempt, actions = self._attempt.on(self._learned.popleft(), time.monotonic())
+            for action in actions:
+                self._carry_out(action)
 
-    @property
-    def _ending(self) -> bool:
-        """Is no epoch to begin? One with rows under way, of the other engine, must not be the last: they go first."""
-        asked = (self._asked_to_stop or self._desk.wants_stop) and not self._in_flight
-        return asked or self._watch.stopping() or self._inputs.at_goal
+    # ------------------------------------------------------------ facts
 
-    def _look(self) -> None:
-        """Notice what was asked for. Raises what ends the attempt at once."""
-        self._desk.look(time.monotonic())
-        if self._desk.wants_end:
-            self._desk.ended()
-            raise Interrupted("ended on request, without the epoch at hand; the next start reads it again")
+    def _happened(self) -> Iterator[Fact]:
+        """What has ended, and what is asked for. Raises what ends the attempt at once."""
         if self._watch.expired():
             raise Interrupted(
                 "stopped before the epoch at hand was committed; nothing is lost, the next start reads it again"
             )
-        if self._overlap.late(time.monotonic()):
-            raise RestartFromCheckpoint(
-                f"the epoch's Spark job did not end within {self._timeout:.0f} s (checkpoint_timeout, which must be "
-                "more than it takes a task to restore its state)"
-            )
+        if (committed := self._overlap.committed()) is not None:
+            yield facts.Committed(committed.id)
+        if (epoch := self._overlap.ended()) is not None:
+            yield facts.Acked(epoch, _JOB)
+        if self._watch.stopping():
+            yield facts.Stop()
+        self._desk.look(time.monotonic())
+        yield self._desk.asked
 
-    def _serve(self) -> None:
-        """Nothing is to come, or has come, after the newest epoch, which has its receipt: it is what was asked for."""
-        if self._desk.wants_epoch:
-            manifest = self._newest()
-            self._take_on(manifest.id)
-            self._desk.committed(manifest)
+    # ------------------------------------------------------------ actions
 
-    def _take_on(self, epoch: EpochId) -> None:
-        """Whoever waits is served by this epoch. Until now a stop may be withdrawn."""
-        self._asked_to_stop |= self._desk.wants_stop
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case do.Begin():
+                pass  # nothing is restored before the first job
+            case do.Trigger(epoch):
+                self._begin(epoch)
+            case do.Decide():
+                self._decide(action)
+            case do.Commit():
+                self._overlap.commit()
+            case do.Notify(epoch, seconds):
+                self._committed(seconds)
+            case do.Discover(at_once):
+                self._discover(at_once)
+            case do.Sweep(thorough):
+                self._upkeep.run(thorough)
+                self._learned.append(facts.Swept())
+            case do.Answer():
+                manifest = self._newest()
+                self._desk.begun(manifest.id)
+                self._desk.committed(manifest)
+            case do.Replace():
+                raise RestartFromCheckpoint(
+                    f"the epoch's Spark job did not end within {self._timeout:.0f} s (checkpoint_timeout, which must "
+                    "be more than it takes a task to restore its state)"
+                )
+            case do.End(how):
+                self._end(how)
+            case do.Abort() | do.Halt() | do.Count() | do.GoOn():
+                raise Bug(f"{action}: a batch is not given up, and leaves nothing under way")
+
+    def _discover(self, at_once: bool) -> None:
+        ends = self._inputs.ends() if self._inputs.due(at_once) else None
+        if ends is not None:
+            self._ends = ends
+        self._learned.append(facts.Found(ends is not None, self._inputs.at_goal))
+
+    def _begin(self, epoch: EpochId) -> None:
         self._desk.begun(epoch)
-
-    # ------------------------------------------------------------ one epoch
-
-    def _next_ends(self) -> Mapping[str, Positions] | None:
-        """Up to where the next epoch reads; None if none is to begin now."""
-        if self._ending or not self._overlap.may_begin or self._upkeep.due:
-            return None
-        return self._inputs.ends() if self._inputs.due(at_once=self._desk.wants_epoch) else None
-
-    def _begin(self, ends: Mapping[str, Positions]) -> None:
-        epoch = self._coordinator.next_epoch()
-        self._take_on(epoch)
         spec = msgspec.structs.replace(
             self._template,
             epoch=epoch.epoch.n,
             finished=self._finished,
             generation=self._upkeep.generation,
             positions=self._inputs.positions,
-            ends=dict(ends),
+            ends=dict(self._ends),
             states=self._states,
             in_flight=self._in_flight,
         )
-        self._overlap.begin(epoch, ends, spec)
+        self._overlap.begin(epoch, spec)
 
-    def _decide(self, ended: Flight) -> None:
+    def _decide(self, decision: do.Decide) -> None:
         """Publish the manifest. From here on the next epoch may begin: it goes on from what this one has made."""
-        outcome = ended.job.result()
+        outcome = self._overlap.outcome()
         hit("coordinator.acked")
-        manifest = self._coordinator.decide(ended.epoch, outcome.acked)
-        self._figures.decided(ended.epoch, outcome, time.monotonic() - ended.began)
-        self._overlap.decided(ended, manifest)
-        self._inputs.decided(outcome, ended.ends)
-        self._upkeep.decided(outcome.retried)
+        self._overlap.decided(self._coordinator.decide(decision.epoch, outcome.acked))
+        self._figures.decided(decision.epoch, outcome, decision.seconds)
+        self._inputs.decided(outcome, self._ends)
+        if outcome.retried:
+            self._upkeep.littered = True
+            self._learned.append(facts.Littered())
         self._states, self._in_flight = outcome.acked.states, ()
 
     def _commit(self, manifest: Manifest) -> None:
-        """On the thread of the commits. Files of the next epoch are being stored: old ones go later."""
-        self._coordinator.finish(manifest, sweep=False)
+        """On the thread of the commits."""
+        self._coordinator.finish(manifest)
         for failed in self._coordinator.tell_sources(manifest):
             self._watch.observe("notice", text=failed)
 
-    def _committed(self, committed: Committing) -> None:
-        manifest = committed.manifest
+    def _committed(self, seconds: float) -> None:
+        manifest = self._overlap.manifest
         self._finished = manifest.epoch
-        self._figures.committed(manifest, time.monotonic() - committed.began)
+        self._figures.committed(manifest, seconds)
         self._desk.committed(manifest)
+
+    def _end(self, how: Ending) -> None:
+        if how is Ending.AS_IT_IS:
+            self._desk.ended()
+            raise Interrupted("ended on request, without the epoch at hand; the next start reads it again")
+        self._ended = True

@@ -1,121 +1,101 @@
-"""The epochs of one attempt that are on their way: one whose Spark job runs, and before it one that is committed.
+"""What runs beside the driver's thread: the Spark job of one epoch, and the commit of the one before it.
 
-    quiet ── begin ─▶ running ── decided ─▶ committing ── receipt ─▶ quiet
+    quiet ── begin ─▶ running ── decided, commit ─▶ committing ── receipt ─▶ quiet
                          ▲                       │ begin
                          │ receipt               ▼
-                         └──────────────── overlapped ── job ends ─▶ held ── receipt ─▶ decided: committing
+                         └──────────────── overlapped ── job ends ─▶ held ── receipt, decided ─▶ committing
 
-``protocol.checkpoint.Flights`` is that machine, shared with the embedded engine; here are the threads behind it.
-Rule: an epoch begins only on what is decided, and is decided only when the one before it has its receipt. So at most
-one decided epoch is unfinished, which is what a recovery finishes.
+Rule: ``protocol.attempt`` is that machine; here are the threads behind it, and what they have returned.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Positions
-from kafka_eos.protocol.checkpoint import Cadence, Flights
 from kafka_eos.spark.messages import Spec
 
 if TYPE_CHECKING:
     from kafka_eos.spark.epochs import Outcome
 
-_JOB = 0
-"""Who answers for an epoch: its Spark job, for all its tasks."""
 _AGAIN = 0.1
 """Seconds between two tries to cancel: a job that is not submitted yet cannot be."""
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
-    """An epoch whose job was begun. ``ends``: up to where it was to read; ``began``: by the monotonic clock."""
+class Running:
+    """An epoch whose job was begun."""
 
     epoch: EpochId
-    ends: Mapping[str, Positions]
-    began: float
     job: Future[Outcome]
-
-
-@dataclass(frozen=True, slots=True)
-class Committing:
-    """A decided epoch on its way to its receipt."""
-
-    manifest: Manifest
-    began: float
-    receipt: Future[None]
 
 
 class Overlap:
     """Runs jobs on one thread, and commits on another. ``run``, ``cancel``: of jobs; ``commit``: until the receipt."""
 
     def __init__(
-        self,
-        run: Callable[[Spec], Outcome],
-        cancel: Callable[[], None],
-        commit: Callable[[Manifest], None],
-        cadence: Cadence,
+        self, run: Callable[[Spec], Outcome], cancel: Callable[[], None], commit: Callable[[Manifest], None]
     ) -> None:
-        self._run, self._cancel, self._commit, self._cadence = run, cancel, commit, cadence
-        self._flights = Flights(limit=2)
-        self._flight: Flight | None = None
-        self._committing: Committing | None = None
+        self._run, self._cancel, self._commit = run, cancel, commit
+        self._running: Running | None = None
+        self._decided: Manifest | None = None
+        self._receipt: Future[None] | None = None
+        self._told = False
+        """Was it said that the job has ended?"""
         self._jobs = ThreadPoolExecutor(1, thread_name_prefix="spark-job")
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="commit")
 
-    @property
-    def quiet(self) -> bool:
-        """Nothing is on its way: nothing of the job runs, and everything decided has its receipt."""
-        return not self._flights.pending and not self._flights.committing
+    def begin(self, epoch: EpochId, spec: Spec) -> None:
+        self._running, self._told = Running(epoch, self._jobs.submit(self._run, spec)), False
 
-    @property
-    def may_begin(self) -> bool:
-        """Is everything that was begun decided?"""
-        return not self._flights.pending
-
-    def begin(self, epoch: EpochId, ends: Mapping[str, Positions], spec: Spec) -> None:
-        now = time.monotonic()
-        self._flights = self._flights.trigger(epoch, frozenset({_JOB}), now)
-        self._flight = Flight(epoch, ends, now, self._jobs.submit(self._run, spec))
-
-    def ready(self) -> Flight | None:
-        """The epoch to decide now. Raises what ended its job."""
-        if (flight := self._flight) is None or not flight.job.done():
+    def ended(self) -> EpochId | None:
+        """The epoch whose job has ended since the last call. Raises what ended it."""
+        if (running := self._running) is None or self._told or not running.job.done():
             return None
-        flight.job.result()
-        self._flights = self._flights.ack(flight.epoch, _JOB)
-        return flight if self._flights.ready() == flight.epoch else None
+        running.job.result()
+        self._told = True
+        return running.epoch
 
-    def decided(self, flight: Flight, manifest: Manifest) -> None:
-        """Its manifest is published: commit it beside."""
-        self._flights, self._flight = self._flights.decided(flight.epoch), None
-        self._committing = Committing(manifest, flight.began, self._commits.submit(self._commit, manifest))
+    def outcome(self) -> Outcome:
+        """Of the job that has ended."""
+        assert self._running is not None
+        return self._running.job.result()
 
-    def committed(self) -> Committing | None:
+    def decided(self, manifest: Manifest) -> None:
+        """The manifest of the epoch whose job has ended is published."""
+        self._running, self._decided = None, manifest
+
+    def commit(self) -> None:
+        """Commit what was decided last, beside."""
+        manifest = self.manifest
+        self._receipt = self._commits.submit(self._commit, manifest)
+
+    @property
+    def manifest(self) -> Manifest:
+        """Of the epoch that was decided last."""
+        assert self._decided is not None
+        return self._decided
+
+    def committed(self) -> Manifest | None:
         """The epoch whose receipt was written since the last call. Raises what kept it from being committed."""
-        if (done := self._committing) is None or not done.receipt.done():
+        if self._receipt is None or not self._receipt.done():
             return None
-        done.receipt.result()
-        self._flights, self._committing = self._flights.committed(done.manifest.id), None
-        return done
-
-    def late(self, now: float) -> bool:
-        """Does a job take too long? One that only waits for the commit before it does not."""
-        return any(not each.complete and self._cadence.expired(each, now) for each in self._flights.pending)
+        self._receipt.result()
+        self._receipt = None
+        return self.manifest
 
     def wait(self, seconds: float) -> None:
         """Until something ends, at most so long."""
         awaited: list[Future[Any]] = []
-        if self._committing is not None:
-            awaited.append(self._committing.receipt)
-        if self._flight is not None and not self._flight.job.done():
-            awaited.append(self._flight.job)
+        if self._receipt is not None:
+            awaited.append(self._receipt)
+        if self._running is not None and not self._told:
+            awaited.append(self._running.job)
         if awaited:
             wait(awaited, seconds, FIRST_COMPLETED)
         else:
@@ -123,9 +103,9 @@ class Overlap:
 
     def cancel(self) -> None:
         """End what runs, and return when it has ended."""
-        while self._flight is not None and not self._flight.job.done():
+        while self._running is not None and not self._running.job.done():
             self._cancel()
-            wait([self._flight.job], _AGAIN)
+            wait([self._running.job], _AGAIN)
 
     def close(self) -> None:
         """Return when nothing is under way."""

@@ -84,7 +84,13 @@ def test_whoever_asks_the_job_takes_its_own_checkpoints(asked: list[Kind | None]
 
 @pytest.mark.parametrize(
     ("kind", "late", "declined"),
-    [(Kind.CLOCK, True, True), (Kind.ASKED, False, False), (Kind.SAVEPOINT, False, False), (Kind.LAST, False, True)],
+    [
+        (Kind.CLOCK, True, True),
+        (Kind.ASKED, False, False),
+        (Kind.SAVEPOINT, False, False),
+        (Kind.LAST, False, True),
+        (Kind.BATCH, True, True),
+    ],
 )
 def test_which_epochs_that_are_given_up_count_against_the_job(kind: Kind, late: bool, declined: bool) -> None:
     assert (kind.counts(late=True), kind.counts(late=False)) == (late, declined)

@@ -4,7 +4,8 @@ import pytest
 
 from kafka_eos.errors import Bug
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.protocol.checkpoint import Cadence, Flights
+from kafka_eos.protocol.actions import Decide
+from kafka_eos.protocol.checkpoint import Cadence, Flights, Kind
 
 BOTH = frozenset({0, 1})
 
@@ -25,6 +26,14 @@ def answered(flights: Flights, *numbers: int) -> Flights:
         for subtask in BOTH:
             flights = flights.ack(epoch(n), subtask)
     return flights
+
+
+def hopeless(flights: Flights) -> EpochId | None:
+    return None if (found := flights.hopeless()) is None else found.id
+
+
+def late(flights: Flights, cadence: Cadence, now: float) -> EpochId | None:
+    return None if (found := flights.expired(cadence, now)) is None else found.id
 
 
 def test_nothing_is_ready_before_every_subtask_has_answered() -> None:
@@ -86,22 +95,43 @@ def test_late_and_foreign_answers_change_nothing() -> None:
 
 def test_an_epoch_that_was_declined_is_aborted_when_it_is_the_oldest() -> None:
     """Writers seal an aborted epoch at once, and those that still owe an older one must not seal that."""
-    assert in_flight(1, 2).decline(epoch(1), 0).hopeless() == epoch(1)
-    newer = in_flight(1, 2).decline(epoch(2), 0)
-    assert newer.hopeless() is None
-    assert newer.abort(epoch(1)).hopeless() == epoch(2)
-    assert answered(newer, 1).decided(epoch(1)).hopeless() == epoch(2)
-    assert in_flight(1).decline(epoch(1), 7) == in_flight(1)
+    assert hopeless(in_flight(1, 2).decline(epoch(1), 0, "full")) == epoch(1)
+    newer = in_flight(1, 2).decline(epoch(2), 0, "full")
+    assert hopeless(newer) is None
+    assert hopeless(newer.abort(epoch(1))) == epoch(2)
+    assert hopeless(answered(newer, 1).decided(epoch(1))) == epoch(2)
+    assert in_flight(1).decline(epoch(1), 7, "full") == in_flight(1)
 
 
 def test_each_has_its_own_timeout() -> None:
     cadence = Cadence(interval=1.0, min_pause=0.0, timeout=10.0)
 
-    assert in_flight(1, 2).expired(cadence, 11.5) == (epoch(1),)
-    assert in_flight(1, 2).expired(cadence, 13.0) == (epoch(1), epoch(2))
+    flights = in_flight(1, 2)
+
+    assert late(flights, cadence, 11.0) is None
+    assert late(flights, cadence, 11.5) == epoch(1)
+    assert late(flights.abort(epoch(1)), cadence, 11.5) is None
+    assert late(flights.abort(epoch(1)), cadence, 13.0) == epoch(2)
+
+
+def test_one_that_only_waits_for_the_commit_before_it_is_not_late() -> None:
+    cadence = Cadence(interval=1.0, min_pause=0.0, timeout=10.0)
+    waiting = answered(in_flight(1, 2), 1, 2).decided(epoch(1))
+
+    assert late(waiting, cadence, 99.0) is None
+
+
+def test_an_epoch_that_drains_is_alone_until_it_is_decided() -> None:
+    draining = in_flight(1).trigger(epoch(2), BOTH, 2.0, Kind.SAVEPOINT)
+
+    assert draining.full
+    with pytest.raises(Bug, match="cannot be triggered"):
+        draining.trigger(epoch(3), BOTH, 3.0)
+    decided = answered(draining, 1).decided(epoch(1)).committed(epoch(1))
+    assert not answered(decided, 2).decided(epoch(2)).full
 
 
 def test_the_next_decided_epoch_takes_what_aborted_ones_have_sealed_and_nothing_twice() -> None:
-    flights = answered(in_flight(1, 2, 3), 1).decided(epoch(1)).committed(epoch(1)).abort(epoch(2))
+    decision = Decide(epoch(3), last=epoch(1), seconds=0.0)
 
-    assert [flights.takes(epoch(n)) for n in (1, 2, 3)] == [False, True, True]
+    assert [decision.takes(epoch(n)) for n in (1, 2, 3)] == [False, True, True]

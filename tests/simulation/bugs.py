@@ -13,9 +13,15 @@ import pytest
 
 from kafka_eos.ids import Epoch, EpochId
 from kafka_eos.interfaces import CommitPermit
+from kafka_eos.protocol import attempt as attempts
 from kafka_eos.protocol import commit, recovery
-from kafka_eos.protocol.alignment import Action, Channel, Gate, Mode
-from kafka_eos.protocol.checkpoint import Flights, Pending
+from kafka_eos.protocol.actions import Action, Decide, End, Ending
+from kafka_eos.protocol.alignment import Action as GateAction
+from kafka_eos.protocol.alignment import Channel, Gate, Mode
+from kafka_eos.protocol.attempt import Attempt, Phase, Step
+from kafka_eos.protocol.checkpoint import Flights, Kind, Pending
+from kafka_eos.protocol.facts import Fact
+from kafka_eos.protocol.housekeeping import Housekeeping
 from tests.simulation.coordinator import Coordinator, Program
 from tests.simulation.durable import Manifest, Refused, State
 from tests.simulation.worker import Answer, Capture, Copy, Segment, Worker
@@ -67,7 +73,9 @@ def _skipped_epoch_completes(patch: pytest.MonkeyPatch) -> None:
     """A channel that has brought a newer barrier counts as having brought the older one."""
     barrier = Gate.barrier
 
-    def lenient(gate: Gate, channel: Channel, epoch: int, now: float, aligned: bool) -> tuple[Gate, tuple[Action, ...]]:
+    def lenient(
+        gate: Gate, channel: Channel, epoch: int, now: float, aligned: bool
+    ) -> tuple[Gate, tuple[GateAction, ...]]:
         pending = tuple(replace(a, arrived=a.arrived | {channel}) if a.epoch < epoch else a for a in gate.pending)
         return barrier(replace(gate, pending=pending), channel, epoch, now, aligned)
 
@@ -78,7 +86,9 @@ def _late_barrier_decides_how(patch: pytest.MonkeyPatch) -> None:
     """Whether an epoch may leave rows under way is asked of the barrier that came last, whatever its epoch."""
     barrier = Gate.barrier
 
-    def fickle(gate: Gate, channel: Channel, epoch: int, now: float, aligned: bool) -> tuple[Gate, tuple[Action, ...]]:
+    def fickle(
+        gate: Gate, channel: Channel, epoch: int, now: float, aligned: bool
+    ) -> tuple[Gate, tuple[GateAction, ...]]:
         pending = tuple(a if a.captured else replace(a, aligned=aligned) for a in gate.pending)
         return barrier(replace(gate, pending=pending), channel, epoch, now, aligned)
 
@@ -162,9 +172,9 @@ def _sealed_when_complete(patch: pytest.MonkeyPatch) -> None:
 def _late_answer_counts(patch: pytest.MonkeyPatch) -> None:
     answered = Coordinator._answered
 
-    def lenient(coordinator: Coordinator, epoch: EpochId, worker: int, answer: Answer) -> None:
-        pending = coordinator._flights.pending
-        answered(coordinator, pending[0].id if pending else epoch, worker, answer)
+    def lenient(coordinator: Coordinator, epoch: EpochId, worker: int, answer: Answer) -> Fact:
+        pending = coordinator._attempt.flights.pending
+        return answered(coordinator, pending[0].id if pending else epoch, worker, answer)
 
     patch.setattr(Coordinator, "_answered", lenient)
 
@@ -180,21 +190,20 @@ def _repeated_answer_counts(patch: pytest.MonkeyPatch) -> None:
 
 
 def _output_of_aborted_epochs_is_dropped(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Flights, "takes", lambda flights, sealed: sealed == flights.ready())
+    patch.setattr(Decide, "takes", lambda decision, sealed: sealed == decision.epoch)
 
 
 def _decided_before_the_last_is_committed(patch: pytest.MonkeyPatch) -> None:
     ready = Flights.ready
-    patch.setattr(Flights, "ready", lambda flights: ready(replace(flights, committing=False)))
+    patch.setattr(Flights, "ready", lambda flights: ready(replace(flights, committing=None)))
 
 
 def _committed_before_the_manifest(patch: pytest.MonkeyPatch) -> None:
-    def hasty(coordinator: Coordinator, epoch: EpochId) -> Manifest:
-        manifest = coordinator._manifest(epoch)
+    def hasty(coordinator: Coordinator, decision: Decide) -> Manifest:
+        manifest = coordinator._manifest(decision)
         with suppress(Refused):
             for transaction in manifest.committables:
-                coordinator._sink.commit(CommitPermit(epoch), transaction)
-        coordinator._flights = coordinator._flights.decided(epoch)
+                coordinator._sink.commit(CommitPermit(decision.epoch), transaction)
         return manifest
 
     finish = Coordinator._finish
@@ -238,6 +247,88 @@ def _what_can_be_committed_is(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Coordinator, "_commit", partial)
 
 
+# ---------------------------------------------------------------- the attempt
+
+
+def _number_is_used_again(patch: pytest.MonkeyPatch) -> None:
+    """The epoch after one that was given up has its number."""
+    give_up = Attempt._give_up
+
+    def again(attempt: Attempt, epoch: Pending, what: str, *, late: bool) -> Step:
+        after, actions = give_up(attempt, epoch, what, late=late)
+        return replace(after, next=min(after.next, epoch.id.epoch)), actions
+
+    patch.setattr(Attempt, "_give_up", again)
+
+
+def _last_epoch_is_like_any_other(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Kind, "drains", property(lambda kind: kind is Kind.SAVEPOINT))
+
+
+def _over_when_decided(patch: pytest.MonkeyPatch) -> None:
+    """The attempt ends when its last epoch is decided."""
+    decide = Attempt._decide
+
+    def hasty(attempt: Attempt, now: float) -> Step | None:
+        step = decide(attempt, now)
+        if step is None or attempt.phase is not Phase.ENDING:
+            return step
+        after, actions = step
+        over, end = after._over(End(Ending.DRAINED))
+        return over, (*actions, *end)
+
+    _rule(patch, decide, hasty)
+
+
+def _last_epoch_is_not_tried_again(patch: pytest.MonkeyPatch) -> None:
+    wanted = Attempt._wanted
+
+    def once(attempt: Attempt, now: float) -> Kind | None:
+        return None if attempt.phase is Phase.ENDING else wanted(attempt, now)
+
+    patch.setattr(Attempt, "_wanted", once)
+
+
+def _newest_is_given_up_first(patch: pytest.MonkeyPatch) -> None:
+    """A declined epoch is given up although older ones are on their way."""
+
+    def any_declined(flights: Flights) -> Pending | None:
+        return next((p for p in reversed(flights.pending) if p.declined is not None), None)
+
+    patch.setattr(Flights, "hopeless", any_declined)
+
+
+def _swept_meanwhile(patch: pytest.MonkeyPatch) -> None:
+    """Old epochs are dropped while others are on their way."""
+    sweep = Attempt._sweep
+
+    def any_time(attempt: Attempt, now: float) -> Step | None:
+        step = sweep(replace(attempt, flights=replace(attempt.flights, pending=(), committing=None)), now)
+        return None if step is None else (replace(step[0], flights=attempt.flights), step[1])
+
+    _rule(patch, sweep, any_time)
+
+
+def _begun_while_swept(patch: pytest.MonkeyPatch) -> None:
+    """An epoch begins while old ones are dropped."""
+    patch.setattr(Housekeeping, "holds", property(lambda keeping: False))
+
+
+def _committed_first(patch: pytest.MonkeyPatch) -> None:
+    """What follows from a fact is carried out in the wrong order."""
+    on = Attempt.on
+
+    def reversed_(attempt: Attempt, fact: Fact, now: float) -> tuple[Attempt, tuple[Action, ...]]:
+        after, actions = on(attempt, fact, now)
+        return after, tuple(reversed(actions))
+
+    patch.setattr(Attempt, "on", reversed_)
+
+
+def _rule(patch: pytest.MonkeyPatch, rule: object, instead: object) -> None:
+    patch.setattr(attempts, "_RULES", tuple(instead if each is rule else each for each in attempts._RULES))
+
+
 BUGS = [
     PlantedBug("channels do not wait for the last barrier", _no_blocking, 50),
     PlantedBug("rows before a late barrier are not logged", _no_logging, 50),
@@ -263,4 +354,12 @@ BUGS = [
     PlantedBug("manifests of replaced terms count", _every_manifest_counts, 700, since=550),
     PlantedBug("an unfinished epoch is skipped", _unfinished_epoch_is_skipped, 400),
     PlantedBug("an epoch is committed in part", _what_can_be_committed_is, 50),
+    PlantedBug("the number of an epoch is used again", _number_is_used_again, 400),
+    PlantedBug("the last epoch leaves rows under way", _last_epoch_is_like_any_other, 400),
+    PlantedBug("a job ends before its last epoch is committed", _over_when_decided, 400),
+    PlantedBug("a last epoch is not tried again", _last_epoch_is_not_tried_again, 400),
+    PlantedBug("the newest declined epoch is given up first", _newest_is_given_up_first, 400),
+    PlantedBug("old epochs are dropped while others are on their way", _swept_meanwhile, 50),
+    PlantedBug("an epoch begins while old ones are dropped", _begun_while_swept, 400),
+    PlantedBug("a decision is committed before it is published", _committed_first, 50),
 ]

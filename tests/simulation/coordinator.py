@@ -1,5 +1,8 @@
 """The coordinator as a program that can be stopped, paused or forgotten between any two of its steps.
 
+Its epochs are decided by the machine of the engines, ``protocol.attempt``; here are the facts that it learns, late,
+twice and in any order, and its actions on a durable side that may refuse them.
+
 Rule: each ``yield`` is a place where it may die or sleep. What it does in between is one call to something durable
 or one decision of ``protocol``; the order of these calls is the order of the real coordinator.
 """
@@ -13,10 +16,15 @@ from typing import Protocol
 
 from kafka_eos.ids import EpochId, Term
 from kafka_eos.interfaces import Probe, Standing
-from kafka_eos.protocol.checkpoint import Cadence, Failures, Flights
+from kafka_eos.protocol import actions as do
+from kafka_eos.protocol import facts
+from kafka_eos.protocol.attempt import Attempt, Policy
+from kafka_eos.protocol.checkpoint import Cadence, Kind
 from kafka_eos.protocol.commit import Commit, Revoke, Stop, authorize
+from kafka_eos.protocol.facts import Fact
+from kafka_eos.protocol.housekeeping import Housekeeping
 from kafka_eos.protocol.recovery import Fresh, Settled, Superseded, Unfinished, next_epoch, resolve, settle
-from tests.simulation.durable import Job, Manifest, Refused, Sink, State
+from tests.simulation.durable import Job, Manifest, Refused, Sink, State, Violation
 from tests.simulation.worker import Answer
 
 Program = Generator[None, None, None]
@@ -30,6 +38,10 @@ class Restart(Exception):
     """This attempt is over; the next one takes a new term."""
 
 
+class Drained(Exception):
+    """The job has ended cleanly: all that was read is committed."""
+
+
 class NeedsAPerson(Exception):
     """Part of a decided epoch is committed and part of it is lost."""
 
@@ -40,9 +52,9 @@ class Crew(Protocol):
     inbox: list[tuple[str, EpochId | None, int, Answer | None]]
 
     def start(self, term: Term, manifest: Manifest) -> frozenset[int]:
-        """Start workers at the manifest; returns their numbers."""
+        """Start workers at the manifest; returns their numbers. Each says when it is ready."""
 
-    def send(self, kind: str, epoch: EpochId) -> None:
+    def send(self, kind: str, epoch: EpochId | None = None) -> None:
         """Tell all workers."""
 
 
@@ -68,29 +80,34 @@ class Coordinator:
         self._fate = fate
         self.now = 0.0
         self.spurious = 0
+        self.stopping = False
         self.term = Term(0)
         self._concurrent, self._saves = concurrent, saves
-        self._alone: EpochId | None = None
+        self._asked = facts.Asked()
         self._answers: dict[EpochId, dict[int, Answer]] = {}
-        self._failures = Failures(3)
-        self._finishing: deque[Program] = deque()
-        self._triggered_at = self._completed_at = 0.0
+        self._kinds: dict[EpochId, Kind] = {}
+        self._beside: deque[Program] = deque()
+        self._decided: Manifest | None = None
 
     def run(self) -> Program:
-        """Raises Fenced, Restart, NeedsAPerson; never returns otherwise."""
+        """Raises Fenced, Restart, Drained, NeedsAPerson; never returns otherwise."""
         self.term = self._job.claim()
         yield
         base: list[Manifest] = []
         yield from self._recover(base)
-        self._flights = Flights(self._concurrent, base[0].id)
         self._job.seen["a restart with rows in flight"] += bool(base[0].in_flight)
-        self._workers = self._crew.start(self.term, base[0])
+        workers = self._crew.start(self.term, base[0])
+        policy = Policy(workers, self._cadence, self._concurrent, 3, search_every=200.0, silence=float("inf"))
+        every = 1 if self._concurrent == 1 else 3
+        self._attempt = Attempt.of(
+            policy, EpochId(self._next, self.term), base[0].id, Housekeeping(every, self.now), self.now, under_way=False
+        )
         yield from self._serve()
 
     @property
     def committing(self) -> bool:
         """Is an epoch between its manifest and its receipt?"""
-        return bool(self._finishing)
+        return bool(self._beside)
 
     def _check(self) -> None:
         if max(self._job.claims) > self.term:
@@ -125,7 +142,8 @@ class Coordinator:
         """Decide the start positions before anything is read."""
         self._job.base(self.term, None)
         yield
-        manifest = Manifest(self._new_epoch(), {}, {}, (), ())
+        manifest = Manifest(EpochId(self._next, self.term), {}, {}, (), ())
+        self._next = self._next.next()
         self._job.publish(manifest)
         yield
         self._check()
@@ -161,81 +179,105 @@ class Coordinator:
     def _serve(self) -> Program:
         while True:
             yield
-            if self._finishing and self._chance.random() < 0.5:
-                if next(self._finishing[0], self) is self:
-                    self._finishing.popleft()
+            if self._beside and self._chance.random() < 0.5:
+                if next(self._beside[0], self) is self:
+                    self._beside.popleft()
                 continue
-            self._listen()
-            self._give_up()
-            self._trigger()
-            if epoch := self._flights.ready():
-                self._finishing.append(self._finish(self._decide(epoch)))
+            for fact in self._happened():
+                self._learn(fact)
 
-    def _listen(self) -> None:
-        """Take any message: late ones, and now and then one twice."""
-        if not self._crew.inbox:
-            return
-        at = int(self._chance.random() * len(self._crew.inbox))
-        kind, epoch, worker, answer = self._crew.inbox[at]
-        if self._chance.random() >= 0.1:
-            self._crew.inbox.pop(at)
-        if kind == "died":
-            raise Restart
-        assert epoch is not None
-        if kind == "decline":
-            self._job.seen["an epoch declined"] += 1
-            self._flights = self._flights.decline(epoch, worker)
-            while (hopeless := self._flights.hopeless()) is not None:
-                self._failed(hopeless, self._flights.abort(hopeless))
-        elif answer is not None:
-            self._answered(epoch, worker, answer)
-
-    def _answered(self, epoch: EpochId, worker: int, answer: Answer) -> None:
-        if not any(pending.id == epoch for pending in self._flights.pending):
-            self._job.seen["a late answer"] += 1
-        self._flights = self._flights.ack(epoch, worker)
-        self._answers.setdefault(epoch, {})[worker] = answer
-
-    def _give_up(self) -> None:
-        for epoch in self._flights.expired(self._cadence, self.now):
-            self._failed(epoch, self._flights.abort(epoch))
-        if self.spurious and self._flights.pending:
+    def _happened(self) -> list[Fact]:
+        """Any message, late ones too, and now and then one twice; what others ask for; a fault of its own."""
+        happened: list[Fact] = []
+        if self._crew.inbox:
+            at = int(self._chance.random() * len(self._crew.inbox))
+            kind, epoch, worker, answer = self._crew.inbox[at]
+            if self._chance.random() >= 0.1:
+                self._crew.inbox.pop(at)
+            happened.append(self._fact(kind, epoch, worker, answer))
+        if self.spurious and self._attempt.flights.pending:
             self.spurious -= 1
-            victim = self._flights.pending[0].id  # as when it is late: the oldest first
-            self._failed(victim, self._flights.abort(victim))
+            pending = self._attempt.flights.pending
+            victim = pending[int(self._chance.random() * len(pending))]
+            happened.append(facts.Declined(victim.id, min(victim.expected), "a whim"))
+        if self.stopping:
+            happened.append(facts.Stop())
+        return [*happened, self._asked]
 
-    def _failed(self, epoch: EpochId, without: Flights) -> None:
-        if without == self._flights:
-            return
-        self._job.seen["an epoch aborted"] += 1
-        self._flights = without
-        self._crew.send("abort", epoch)
-        self._failures = self._failures.failed()
-        if self._failures.too_many:
-            raise Restart
+    def _fact(self, kind: str, epoch: EpochId | None, worker: int, answer: Answer | None) -> Fact:
+        match kind:
+            case "ready":
+                return facts.Ready(worker)
+            case "died":
+                return facts.Died(worker, "died")
+        assert epoch is not None
+        if answer is None:
+            self._job.seen["an epoch declined"] += 1
+            return facts.Declined(epoch, worker, "it cannot be complete")
+        return self._answered(epoch, worker, answer)
 
-    def _trigger(self) -> None:
-        due = self._cadence.next_trigger(self._triggered_at, self._completed_at)
-        travels_alone = any(pending.id == self._alone for pending in self._flights.pending)
-        if self.now >= due and not self._flights.full and not travels_alone:
-            epoch = self._new_epoch()
-            save = bool(self._saves) and not self._flights.pending and self._chance.random() < self._saves
-            self._alone = epoch if save else None
-            self._flights = self._flights.trigger(epoch, self._workers, self.now)
-            self._triggered_at = self.now
-            self._job.seen["epochs that overlap"] += len(self._flights.pending) > 1
-            self._crew.send("save" if save else "trigger", epoch)
+    def _answered(self, epoch: EpochId, worker: int, answer: Answer) -> Fact:
+        if not any(pending.id == epoch for pending in self._attempt.flights.pending):
+            self._job.seen["a late answer"] += 1
+        self._answers.setdefault(epoch, {})[worker] = answer
+        return facts.Acked(epoch, worker)
 
-    def _new_epoch(self) -> EpochId:
-        epoch = EpochId(self._next, self.term)
-        self._next = self._next.next()
-        return epoch
+    def _learn(self, fact: Fact) -> None:
+        self._attempt, actions = self._attempt.on(fact, self.now)
+        for action in actions:
+            self._carry_out(action)
 
-    def _decide(self, epoch: EpochId) -> Manifest:
+    def _carry_out(self, action: do.Action) -> None:
+        match action:
+            case do.Begin():
+                self._crew.send("begin")
+            case do.Trigger(epoch, kind):
+                self._trigger(epoch, kind)
+            case do.Abort(epoch):
+                self._job.seen["an epoch aborted"] += 1
+                self._crew.send("abort", epoch)
+            case do.Decide():
+                self._decided = self._decide(action)
+            case do.Commit():
+                if self._decided is None:
+                    raise Violation("a commit without a decision")
+                self._beside.append(self._finish(self._decided))
+            case do.Notify(epoch):
+                self._crew.send("decided", epoch)
+            case do.Sweep():
+                self._beside.append(self._sweep())
+            case do.Discover():
+                self._learn(facts.Found())
+            case do.Replace():
+                raise Restart
+            case do.End():
+                self._job.seen["a job drained"] += 1
+                raise Drained
+            case do.Halt() | do.Count() | do.GoOn() | do.Answer():
+                raise Violation(f"{action} makes no sense here")
+
+    def _trigger(self, epoch: EpochId, kind: Kind) -> None:
+        """Who asks next for an epoch that leaves nothing under way is decided now."""
+        self._kinds[epoch] = kind
+        self._job.seen["epochs that overlap"] += len(self._attempt.flights.pending) > 1
+        save = bool(self._saves) and self._chance.random() < self._saves
+        self._asked = facts.Asked(Kind.SAVEPOINT if save else None)
+        if kind is Kind.LAST:
+            self._crew.send("read no more")
+        self._crew.send("save" if kind.drains else "trigger", epoch)
+
+    def _sweep(self) -> Program:
+        """Files that no manifest names go: nothing may be on its way that stores some."""
+        for _ in range(2):
+            if not self._attempt.flights.none:
+                raise Violation(f"old epochs are dropped while {self._attempt.flights} are on their way")
+            yield
+        self._learn(facts.Swept())
+
+    def _decide(self, decision: do.Decide) -> Manifest:
         """From here on the epoch has happened. No step lies between the question and the decision."""
-        manifest = self._manifest(epoch)
+        manifest = self._manifest(decision)
         self._job.publish(manifest)
-        self._flights = self._flights.decided(epoch)
         return manifest
 
     def _finish(self, manifest: Manifest) -> Program:
@@ -249,12 +291,10 @@ class Coordinator:
             case Revoke() | Stop():
                 raise Restart
         self._check()
-        self._flights = self._flights.committed(manifest.id)
-        self._failures = self._failures.succeeded()
-        self._completed_at = self.now
-        self._crew.send("decided", manifest.id)
+        self._learn(facts.Committed(manifest.id))
 
-    def _manifest(self, epoch: EpochId) -> Manifest:
+    def _manifest(self, decision: do.Decide) -> Manifest:
+        epoch, drains = decision.epoch, self._kinds[decision.epoch] is not Kind.CLOCK
         answers = [answer for _, answer in sorted(self._answers[epoch].items())]
         state: State = {}
         for answer in answers:
@@ -263,9 +303,9 @@ class Coordinator:
         unsent = [copy for answer in answers for copy in answer.unsent]
         sealed = sorted((tag, t) for answer in answers for tag, t in answer.sealed)
         self._job.seen["an epoch decided"] += 1
-        self._job.seen["an epoch that left nothing under way decided"] += epoch == self._alone
+        self._job.seen["an epoch that left nothing under way decided"] += drains
         self._job.seen["output of an aborted epoch decided"] += any(
-            tag != epoch and self._flights.takes(tag) for tag, _ in sealed
+            tag != epoch and decision.takes(tag) for tag, _ in sealed
         )
         self._job.seen["rows received before their barrier in a snapshot"] += bool(received)
         self._job.seen["overtaken rows in a snapshot"] += bool(unsent)
@@ -274,8 +314,8 @@ class Coordinator:
             offsets={split: at for answer in answers for split, at in answer.offsets.items()},
             state=state,
             in_flight=tuple((row.id, at) for row, at in [*received, *unsent]),
-            committables=tuple(t for tag, t in sealed if self._flights.takes(tag)),
-            aligned=epoch == self._alone,
+            committables=tuple(t for tag, t in sealed if decision.takes(tag)),
+            aligned=drains,
         )
 
     def _probe(self, manifest: Manifest) -> list[Probe]:

@@ -30,6 +30,7 @@ FAULTS = (
     "abort epoch",
     "lose trigger",
     "expire output",
+    "stop job",
 )
 
 

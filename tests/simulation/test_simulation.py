@@ -18,6 +18,7 @@ from tests.simulation.world import FAILURES, World, run
 
 SEEDS = 300
 HAPPENS = {
+    "a job drained",
     "a late answer",
     "a recovery that failed in its second phase",
     "a restart with rows in flight",

@@ -135,9 +135,10 @@ class Worker:
         self.segments = [self._segment(n) for n in range(scenario.segments)]
         self.outgoing: list[Channel] = []
         self.incoming: list[Channel] = []
-        self.control: deque[tuple[str, EpochId]] = deque()
+        self.control: deque[tuple[str, EpochId | None]] = deque()
         self.stalled_until = 0.0
         self.dead = False
+        self._begun = self._over = False
         self.lose_triggers = 0
         self._offsets = {split: 0 for split in range(SPLITS) if split % parallelism == index}
         self._captures: dict[int, dict[int, Capture]] = {}
@@ -217,6 +218,8 @@ class Worker:
             self._barrier(segment, channel.name, item)
 
     def _process(self, chance: random.Random) -> None:
+        if not self._begun:
+            return
         segment = self.segments[int(chance.random() * len(self.segments))]
         if (deadline := segment.gate.deadline) is not None and self._now >= deadline:
             self._apply(segment, segment.gate.tick(self._now))
@@ -238,6 +241,8 @@ class Worker:
             self._read(segment, chance)
 
     def _read(self, segment: Segment, chance: random.Random) -> None:
+        if self._over:
+            return
         left = [split for split, at in self._offsets.items() if at < self._scenario.rows]
         if left and chance.random() >= self._scenario.pace:
             return
@@ -293,7 +298,9 @@ class Worker:
         if not self.control:
             return
         kind, epoch = self.control.popleft()
-        if kind in ("trigger", "save") and self.lose_triggers:
+        if epoch is None:
+            self._begun, self._over = True, kind == "read no more"
+        elif kind in ("trigger", "save") and self.lose_triggers:
             self.lose_triggers -= 1
         elif kind in ("trigger", "save"):
             barrier = self._triggered[epoch.epoch.n] = Barrier(epoch.epoch.n, kind == "save")

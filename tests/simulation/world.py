@@ -11,7 +11,7 @@ import random
 from kafka_eos.errors import Bug
 from kafka_eos.ids import EpochId, Term
 from kafka_eos.protocol.checkpoint import Cadence
-from tests.simulation.coordinator import Coordinator, Fenced, NeedsAPerson, Program, Restart
+from tests.simulation.coordinator import Coordinator, Drained, Fenced, NeedsAPerson, Program, Restart
 from tests.simulation.durable import Job, Manifest, Sink, Transaction, Violation
 from tests.simulation.invariants import Invariants
 from tests.simulation.scenario import LAST_FAULT, Fault, Scenario
@@ -63,6 +63,7 @@ class Session:
         copies.sort(key=lambda copy: -copy[1])
         for worker in self.workers:
             worker.replay(copies)
+            self._hear("ready", None, worker.index, None)
         return frozenset(range(count))
 
     def _connect(self, tail: int, head: int, kind: str) -> None:
@@ -82,7 +83,7 @@ class Session:
     def _hear(self, kind: str, epoch: EpochId | None, worker: int, answer: Answer | None) -> None:
         self.inbox.append((kind, epoch, worker, answer))
 
-    def send(self, kind: str, epoch: EpochId) -> None:
+    def send(self, kind: str, epoch: EpochId | None = None) -> None:
         for worker in self.workers:
             worker.control.append((kind, epoch))
 
@@ -157,6 +158,10 @@ class World:
         except Restart:
             self.sessions.remove(session)
             self._start(session)
+        except Drained:
+            self.sessions.remove(session)
+            if self.job.history()[-1] not in self.job.receipts and not self._replaced(session):
+                raise Violation("the job has ended, and its last epoch is not committed") from None
         except NeedsAPerson:
             if not any(fault.kind == "expire output" for fault in self.scenario.faults):
                 raise Violation("a person is needed, though no output was lost") from None
@@ -164,12 +169,15 @@ class World:
 
     def _start(self, after: Session | None = None) -> None:
         """A new attempt; one that follows another in the same process does not take over from a newer one."""
-        if after and after.coordinator and max(self.job.claims) > after.coordinator.term:
+        if after and self._replaced(after):
             return
         parallelism = self.scenario.parallelism
         self.sessions.append(Session(self, parallelism[self.started % len(parallelism)]))
         self.started += 1
         self._start_at = math.inf
+
+    def _replaced(self, session: Session) -> bool:
+        return session.coordinator is not None and max(self.job.claims) > session.coordinator.term
 
     def start_by(self, step: float) -> None:
         """Somebody has noticed that the job is not running, or believes so."""
@@ -195,6 +203,8 @@ class World:
                 self.start_by(self.steps + pick % 50)
             case "abort epoch":
                 coordinator.spurious += 1 + pick % 2
+            case "stop job":
+                coordinator.stopping = True
             case "expire output":
                 self._expire(pick)
             case "crash worker" if worker is not None:

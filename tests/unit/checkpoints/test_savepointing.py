@@ -94,7 +94,7 @@ def test_retention_waits_for_a_savepoint_and_the_job_does_not(
     assert name in storage.list(paths.SHARED)
     after_a_restart = Desk(home, writer)
     after_a_restart.look(1.0)
-    assert not after_a_restart.wants_epoch, "it is being written"
+    assert after_a_restart.asked.wants is None, "it is being written"
 
     slow.near.set()
     writer.close()
@@ -129,7 +129,7 @@ def test_one_that_is_finished_while_the_desk_looks_is_not_made_again(
     monkeypatch.setattr(requests, "pending", and_then_it_is_made)
     desk.look(2.0)
 
-    assert not desk.wants_epoch
+    assert desk.asked.wants is None
     assert savepoints.verify(tmp_path / "savepoint") == []
 
 

@@ -16,7 +16,9 @@ from kafka_eos.coordinator.requests import Request, Stop, TakeCheckpoint, TakeSa
 from kafka_eos.coordinator.savepointing import SavepointWriter
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.protocol.actions import Abort
 from kafka_eos.protocol.checkpoint import Kind
+from kafka_eos.protocol.facts import Asked
 
 SIX, SEVEN = (EpochId(Epoch(n), Term(3)) for n in (6, 7))
 SAVEPOINT, STOP_WITH = TakeSavepoint(path="/savepoints/one"), TakeSavepoint(path="/savepoints/two", stop=True)
@@ -47,24 +49,24 @@ def test_a_request_that_is_withdrawn_before_its_epoch_begins_is_forgotten(
 ) -> None:
     token = requests.submit(home, request_)
     desk.look(1.0)
-    assert desk.wants_epoch
+    assert desk.asked.wants
 
     withdraw(home, token)
     desk.look(2.0)
 
-    assert (desk.wants, desk.wants_epoch, desk.wants_stop, desk.wants_end) == (None, False, False, False)
+    assert desk.asked == Asked()
 
 
 @pytest.mark.parametrize("late", [True, False])
 def test_whoever_asked_for_an_epoch_that_is_given_up_is_told(desk: Desk, home: Path, late: bool) -> None:
     savepoint, checkpoint = requests.submit(home, SAVEPOINT), requests.submit(home, TakeCheckpoint())
     desk.look(1.0)
-    assert desk.wants is Kind.SAVEPOINT
+    assert desk.asked.wants is Kind.SAVEPOINT
     desk.begun(SEVEN)
 
-    desk.failed(SIX, "another one", late=late)
+    desk.given_up(Abort(SIX, Kind.SAVEPOINT, "another one", late))
     assert len(requests.pending(home)) == 2
-    desk.failed(SEVEN, "checkpoint 7 was amiss", late=late)
+    desk.given_up(Abort(SEVEN, Kind.SAVEPOINT, "checkpoint 7 was amiss", late))
 
     what_to_do = "longer checkpoint_timeout.*stop APP --savepoint" if late else "Repair that"
     with pytest.raises(ConfigError, match=f"checkpoint 7 was amiss: there is no savepoint.*goes on.*{what_to_do}"):
@@ -72,7 +74,7 @@ def test_whoever_asked_for_an_epoch_that_is_given_up_is_told(desk: Desk, home: P
     with pytest.raises(ConfigError, match="checkpoint 7 was amiss; the job goes on"):
         requests.wait(home, checkpoint, 30)
     desk.look(2.0)
-    assert not desk.wants_epoch, "it would be tried for ever"
+    assert desk.asked.wants is None, "it would be tried for ever"
 
 
 def test_a_last_epoch_that_is_given_up_is_tried_again_for_those_who_still_ask(desk: Desk, home: Path) -> None:
@@ -81,22 +83,22 @@ def test_a_last_epoch_that_is_given_up_is_tried_again_for_those_who_still_ask(de
     desk.begun(SEVEN)
     withdraw(home, savepoint)
 
-    desk.given_up(SIX)
+    desk.given_up(Abort(SIX, Kind.LAST, "late", late=True))
     desk.look(1.01)
-    assert not desk.wants_epoch
-    desk.given_up(SEVEN)
+    assert desk.asked.wants is None
+    desk.given_up(Abort(SEVEN, Kind.LAST, "late", late=True))
     desk.look(1.02)
 
-    assert desk.wants_stop
+    assert desk.asked.stop
     withdraw(home, stop)
     desk.look(2.0)
-    assert not desk.wants_epoch, "the other one had withdrawn before"
+    assert desk.asked.wants is None, "the other one had withdrawn before"
 
 
 def test_an_end_at_once_is_no_answer_to_those_who_asked_for_more(desk: Desk, home: Path) -> None:
     savepoint, end = requests.submit(home, SAVEPOINT), requests.submit(home, Stop(drain=False))
     desk.look(1.0)
-    assert desk.wants_end
+    assert desk.asked.end
 
     desk.ended()
 

@@ -1,0 +1,476 @@
+"""One attempt, fact by fact: when epochs begin, are decided and given up, and when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.protocol import actions as do
+from kafka_eos.protocol import facts
+from kafka_eos.protocol.actions import Action, Ending
+from kafka_eos.protocol.attempt import Attempt, Phase, Policy
+from kafka_eos.protocol.checkpoint import Cadence, Kind
+from kafka_eos.protocol.facts import Fact
+from kafka_eos.protocol.housekeeping import Housekeeping
+from kafka_eos.protocol.quiescence import Counts
+
+STREAM = Policy(frozenset({0, 1}), Cadence(10.0, 2.0, 30.0), limit=1, tolerated=1, search_every=1000.0)
+BATCHES = Policy(frozenset({0}), Cadence(10.0, 0.0, 30.0), limit=2, tolerated=0, search_every=0.1, batches=True)
+ASKED = facts.Asked(Kind.ASKED)
+
+
+def epoch(n: int) -> EpochId:
+    return EpochId(Epoch(n), Term(3))
+
+
+class Run:
+    """An attempt with a clock. Begins at 0 s with epoch 5, on epoch 4 of term 2."""
+
+    def __init__(self, policy: Policy, *, under_way: bool = False, every: int = 1, look_every: float = 1e9) -> None:
+        base = EpochId(Epoch(4), Term(2))
+        keeping = Housekeeping(every, 0.0, look_every)
+        self.now = 0.0
+        self.attempt = Attempt.of(policy, epoch(5), base, keeping, 0.0, under_way)
+
+    def on(self, *learned: Fact, at: float | None = None) -> list[Action]:
+        self.now = self.now if at is None else at
+        taken: list[Action] = []
+        for fact in learned:
+            self.attempt, actions = self.attempt.on(fact, self.now)
+            taken += actions
+        return taken
+
+
+def acks(n: int, subtasks: Iterable[int] = (0, 1)) -> list[Fact]:
+    return [facts.Acked(epoch(n), subtask) for subtask in subtasks]
+
+
+def running(policy: Policy = STREAM) -> Run:
+    run = Run(policy)
+    assert run.on(facts.Ready(0), facts.Ready(1)) == [do.Begin()]
+    return run
+
+
+def committed(run: Run, n: int) -> list[Action]:
+    return run.on(*acks(n), facts.Committed(epoch(n)), facts.Swept())
+
+
+# ---------------------------------------------------------------- preparing
+
+
+def test_nobody_begins_before_all_are_ready() -> None:
+    run = Run(STREAM)
+
+    assert run.on(facts.Ready(0), facts.Tick(), at=100.0) == []
+    assert not run.attempt.ran
+    assert run.on(facts.Ready(1))[0] == do.Begin()
+    assert run.attempt.ran
+
+
+def test_a_stop_before_all_are_ready_ends_it_if_nothing_was_processed_in_this_run() -> None:
+    assert Run(replace(STREAM, may_leave=True)).on(facts.Stop()) == [do.End(Ending.LEFT)]
+
+    later = Run(STREAM)
+    assert later.on(facts.Stop(), facts.Ready(0)) == []
+    assert later.on(facts.Ready(1)) == [do.Begin(), do.Trigger(epoch(5), Kind.LAST)]
+
+
+# ---------------------------------------------------------------- one epoch after another
+
+
+def test_an_epoch_is_triggered_decided_committed_and_swept_before_the_next() -> None:
+    run = running()
+
+    assert run.on(facts.Tick(), at=9.9) == []
+    assert run.on(facts.Tick(), at=10.0) == [do.Trigger(epoch(5), Kind.CLOCK)]
+    assert run.on(facts.Acked(epoch(5), 0), at=10.5) == []
+    base = EpochId(Epoch(4), Term(2))
+    assert run.on(facts.Acked(epoch(5), 1), at=11.0) == [do.Decide(epoch(5), base, 1.0), do.Commit(epoch(5))]
+    assert run.on(facts.Tick(), at=25.0) == []
+    assert run.on(facts.Committed(epoch(5))) == [do.Notify(epoch(5), 15.0), do.Sweep(thorough=True)]
+    assert run.on(facts.Tick(), at=40.0) == []
+    assert run.on(facts.Swept()) == [do.Trigger(epoch(6), Kind.CLOCK)]
+
+
+def test_the_pause_counts_from_the_commit() -> None:
+    run = running()
+    run.on(facts.Tick(), at=10.0)
+    run.on(*acks(5), facts.Committed(epoch(5)), facts.Swept(), at=19.0)
+
+    assert run.attempt.due_at == 21.0
+    assert run.on(facts.Tick(), at=20.9) == []
+    assert run.on(facts.Tick(), at=21.0) == [do.Trigger(epoch(6), Kind.CLOCK)]
+
+
+def test_several_may_be_on_their_way_and_are_decided_in_order_one_at_a_time() -> None:
+    run = running(replace(STREAM, limit=3))
+    run.attempt = replace(run.attempt, housekeeping=replace(run.attempt.housekeeping, every=8))
+    triggered = [run.on(facts.Tick(), at=10.0 * n)[0] for n in (1, 2, 3)]
+
+    assert triggered == [do.Trigger(epoch(n), Kind.CLOCK) for n in (5, 6, 7)]
+    assert run.on(*acks(6)) == []
+    first = run.on(*acks(5))
+    assert [type(action) for action in first] == [do.Decide, do.Commit]
+    second = run.on(facts.Committed(epoch(5)))
+    assert second[:3] == [do.Notify(epoch(5), 20.0), do.Decide(epoch(6), epoch(5), 10.0), do.Commit(epoch(6))]
+
+
+def test_with_several_on_their_way_the_sweep_waits_and_the_next_waits_for_it() -> None:
+    run = running(replace(STREAM, limit=2))
+    run.attempt = replace(run.attempt, housekeeping=replace(run.attempt.housekeeping, every=1))
+    run.on(facts.Tick(), at=10.0)
+    run.on(facts.Tick(), at=20.0)
+
+    assert do.Sweep(thorough=True) not in run.on(*acks(5), facts.Committed(epoch(5)))
+    assert run.on(facts.Tick(), at=60.0 - 11.0) == []
+    assert run.on(*acks(6), facts.Committed(epoch(6)))[-1] == do.Sweep(thorough=True)
+
+
+def test_what_is_late_or_foreign_changes_nothing() -> None:
+    run = running()
+    run.on(facts.Tick(), at=10.0)
+    before = run.attempt
+
+    assert run.on(facts.Acked(epoch(4), 0), facts.Acked(EpochId(Epoch(5), Term(2)), 1)) == []
+    assert run.on(facts.Acked(epoch(5), 7), facts.Committed(epoch(5)), facts.Counted(0, 0, Counts(True, 0, 0))) == []
+    assert run.attempt == before
+
+
+# ---------------------------------------------------------------- given up
+
+
+def test_a_late_epoch_is_given_up_and_the_next_has_another_number() -> None:
+    run = running()
+    run.on(facts.Tick(), at=10.0)
+    aborted, triggered = run.on(facts.Heard(1), facts.Tick(), at=40.1)
+
+    assert aborted == do.Abort(epoch(5), Kind.CLOCK, aborted.why, late=True)  # type: ignore[union-attr]
+    assert triggered == do.Trigger(epoch(6), Kind.CLOCK)
+    assert "[0, 1]" in aborted.why  # type: ignore[union-attr]
+
+
+def test_one_too_many_in_a_row_replaces_the_attempt() -> None:
+    run = running()
+    run.on(facts.Tick(), at=10.0)
+    run.on(facts.Declined(epoch(5), 0, "disk full"))
+    run.on(facts.Tick(), at=20.0)
+    (over,) = run.on(facts.Declined(epoch(6), 1, "disk full"))
+
+    assert isinstance(over, do.Replace)
+    assert "disk full; 2 in a row" in over.why
+    assert run.on(facts.Tick(), *acks(6), at=99.0) == []
+
+
+def test_a_decided_epoch_forgives_those_before_it() -> None:
+    run = running()
+    for n in (5, 7, 9):
+        run.on(facts.Tick(), at=run.now + 10.0)
+        assert isinstance(run.on(facts.Declined(epoch(n), 0, "disk full"))[0], do.Abort)
+        run.on(facts.Tick(), at=run.now + 10.0)
+        committed(run, n + 1)
+
+
+def test_a_late_worker_that_says_nothing_is_suspected() -> None:
+    run = running()
+    run.on(facts.Heard(0), facts.Heard(1), facts.Tick(), at=10.0)
+    (over,) = run.on(facts.Heard(1), facts.Tick(), at=40.1)
+
+    assert over == do.Replace(over.why, frozenset({0}))  # type: ignore[union-attr]
+
+
+def test_before_an_epoch_that_drains_silence_counts_from_its_trigger() -> None:
+    """A worker with a long batch at hand says nothing."""
+    run = running()
+    run.on(facts.Heard(0), facts.Heard(1), at=1.0)
+    run.on(facts.Asked(Kind.SAVEPOINT), at=2.0)
+    run.on(facts.Heard(0), facts.Heard(1), at=2.5)
+
+    assert isinstance(run.on(facts.Tick(), at=32.1)[0], do.Abort)
+
+
+def test_a_worker_that_died_replaces_the_attempt() -> None:
+    assert running().on(facts.Died(1, "killed")) == [do.Replace("killed", frozenset({1}))]
+
+
+# ---------------------------------------------------------------- what others ask
+
+
+def test_who_asks_is_served_at_once_and_only_once() -> None:
+    run = running()
+
+    assert run.on(ASKED, at=1.0) == [do.Trigger(epoch(5), Kind.ASKED)]
+    assert run.on(facts.Asked(), *acks(5), facts.Committed(epoch(5)), facts.Swept(), at=2.0)[-1] != do.Trigger(
+        epoch(6), Kind.ASKED
+    )
+
+
+def test_after_an_asked_one_that_was_given_up_the_clock_goes_first_once() -> None:
+    run = running(replace(STREAM, tolerated=0))
+    assert run.on(ASKED) == [do.Trigger(epoch(5), Kind.ASKED)]
+    assert isinstance(run.on(facts.Declined(epoch(5), 0, "disk full"))[0], do.Abort)
+
+    assert run.on(ASKED, at=10.0) == [do.Trigger(epoch(6), Kind.CLOCK)]
+    assert committed(run, 6)[-1] == do.Trigger(epoch(7), Kind.ASKED)
+
+
+def test_a_withdrawn_request_is_forgotten() -> None:
+    run = running()
+    run.on(facts.Tick(), at=10.0)
+    run.on(ASKED, facts.Asked(), at=11.0)
+
+    assert do.Trigger(epoch(6), Kind.ASKED) not in committed(run, 5)
+
+
+def test_a_savepoint_waits_for_those_on_their_way_and_travels_alone() -> None:
+    run = running(replace(STREAM, limit=3))
+    run.on(facts.Tick(), at=10.0)
+
+    assert run.on(facts.Asked(Kind.SAVEPOINT), at=11.0) == []
+    assert run.on(*acks(5), facts.Committed(epoch(5)), facts.Swept())[-1] == do.Trigger(epoch(6), Kind.SAVEPOINT)
+    assert run.on(facts.Tick(), at=30.0) == []
+
+
+def test_a_stop_takes_a_last_epoch_and_ends_when_that_is_committed_and_swept() -> None:
+    run = running()
+
+    assert run.on(facts.Stop()) == [do.Trigger(epoch(5), Kind.LAST)]
+    assert run.on(*acks(5), facts.Committed(epoch(5)))[-1] == do.Sweep(thorough=True)
+    assert run.on(facts.Tick(), at=100.0) == []
+    assert run.on(facts.Swept()) == [do.End(Ending.DRAINED)]
+    assert run.attempt.phase is Phase.OVER
+
+
+def test_a_last_epoch_that_is_given_up_is_tried_again_and_nothing_is_read_in_between() -> None:
+    run = running()
+    run.on(facts.Asked(Kind.SAVEPOINT, stop=True))
+    run.on(facts.Heard(0), facts.Heard(1), at=25.0)
+    aborted, again = run.on(facts.Heard(0), facts.Heard(1), facts.Tick(), at=30.1)
+
+    assert isinstance(aborted, do.Abort)
+    assert aborted.kind is Kind.LAST
+    assert again == do.Trigger(epoch(6), Kind.LAST)
+    assert run.attempt.phase is Phase.ENDING
+
+
+def test_bounded_input_ends_when_all_have_reached_its_end() -> None:
+    run = running()
+
+    assert run.on(facts.Reached(0)) == []
+    assert run.on(facts.Reached(1)) == [do.Trigger(epoch(5), Kind.LAST)]
+
+
+def test_an_end_without_a_last_epoch() -> None:
+    assert running().on(facts.Asked(Kind.ASKED, end=True)) == [do.End(Ending.AS_IT_IS)]
+
+
+# ---------------------------------------------------------------- the job at a halt
+
+
+def quiet(run: Run) -> list[Action]:
+    """Two rounds of equal counts."""
+    first = run.on(*(facts.Counted(0, subtask, Counts(True, 5, 5)) for subtask in (0, 1)))
+    assert first == [do.Count(1)]
+    return run.on(*(facts.Counted(1, subtask, Counts(True, 5, 5)) for subtask in (0, 1)))
+
+
+def test_in_synchronous_mode_an_epoch_begins_when_nothing_is_under_way() -> None:
+    run = running(replace(STREAM, halts=True))
+
+    assert run.on(facts.Tick(), at=10.0) == [do.Halt(), do.Count(0)]
+    assert run.on(facts.Tick(), at=11.0) == []
+    assert quiet(run) == [do.Trigger(epoch(5), Kind.CLOCK)]
+    done = run.on(*acks(5), facts.Committed(epoch(5)))
+    assert done[-2:] == [do.Sweep(thorough=True), do.GoOn()]
+
+
+def test_who_is_still_busy_is_asked_again() -> None:
+    run = running(replace(STREAM, halts=True))
+    run.on(facts.Tick(), at=10.0)
+
+    assert run.on(facts.Counted(0, 0, Counts(False, 5, 4)), facts.Counted(0, 1, Counts(True, 5, 5))) == [do.Count(1)]
+    assert run.on(facts.Counted(0, 0, Counts(True, 5, 5))) == []
+
+
+def test_a_job_that_was_halted_for_a_withdrawn_request_goes_on() -> None:
+    run = running(replace(STREAM, halts=True))
+    assert run.on(facts.Asked(Kind.SAVEPOINT), at=1.0) == [do.Halt(), do.Count(0)]
+    run.on(facts.Asked())
+
+    assert quiet(run) == [do.GoOn()]
+
+
+def test_with_loops_the_last_epoch_of_bounded_input_finds_the_job_at_a_halt() -> None:
+    run = running(replace(STREAM, halts_at_end=True))
+
+    assert run.on(facts.Tick(), at=10.0) == [do.Trigger(epoch(5), Kind.CLOCK)]
+    committed(run, 5)
+    assert run.on(facts.Reached(0), facts.Reached(1)) == [do.Halt(), do.Count(0)]
+    assert quiet(run) == [do.Trigger(epoch(6), Kind.LAST)]
+
+
+# ---------------------------------------------------------------- batches
+
+
+def batch_run(*, under_way: bool = False, look_every: float = 1e9) -> Run:
+    run = Run(BATCHES, under_way=under_way, every=8, look_every=look_every)
+    assert run.on(facts.Ready(0)) == [do.Begin()]
+    assert run.on(facts.Tick(), at=0.1) == [do.Discover(at_once=False)]
+    return run
+
+
+def test_a_batch_begins_when_there_is_something_to_read() -> None:
+    run = batch_run()
+
+    assert run.on(facts.Found(False), facts.Tick(), at=0.15) == []
+    assert run.on(facts.Tick(), at=0.3) == [do.Discover(at_once=False)]
+    assert run.on(facts.Found(True)) == [do.Trigger(epoch(5), Kind.BATCH)]
+
+
+def test_the_next_batch_begins_while_the_one_before_it_is_committed_and_is_decided_after() -> None:
+    run = batch_run()
+    run.on(facts.Found(True))
+    decided = run.on(*acks(5, [0]), at=1.0)
+
+    assert decided[-1] == do.Discover(at_once=False)
+    assert run.on(facts.Found(True)) == [do.Trigger(epoch(6), Kind.BATCH)]
+    assert run.on(*acks(6, [0]), facts.Tick(), at=2.0) == []
+    assert run.on(facts.Committed(epoch(5)))[:2] == [do.Notify(epoch(5), 1.9), do.Decide(epoch(6), epoch(5), 1.0)]
+
+
+def test_a_batch_that_takes_too_long_replaces_the_attempt() -> None:
+    run = batch_run()
+    run.on(facts.Found(True))
+
+    assert isinstance(run.on(facts.Tick(), at=30.2)[0], do.Replace)
+
+
+def test_who_asks_while_nothing_has_come_is_served_by_the_newest_epoch() -> None:
+    run = batch_run()
+    run.on(facts.Found(False))
+
+    assert run.on(ASKED, at=1.0) == [do.Discover(at_once=True)]
+    assert run.on(facts.Found(False)) == [do.Answer()]
+    assert run.on(ASKED, at=2.0) == [do.Discover(at_once=True)]
+    assert run.on(facts.Found(True)) == [do.Trigger(epoch(5), Kind.BATCH)]
+
+
+def test_old_epochs_go_before_the_answer_which_may_be_the_last_thing() -> None:
+    run = batch_run()
+    run.on(facts.Found(True))
+    run.on(*acks(5, [0]), at=1.0)
+    run.on(ASKED, facts.Found(False), facts.Committed(epoch(5)), facts.Swept())
+
+    assert run.on(ASKED, at=2.0) == [do.Discover(at_once=True)]
+    assert run.on(facts.Found(False)) == [do.Answer()]
+
+
+def test_a_stop_of_batches_needs_no_last_epoch() -> None:
+    run = batch_run()
+    run.on(facts.Found(True))
+    assert run.on(facts.Asked(Kind.SAVEPOINT, stop=True)) == []
+    assert run.on(*acks(5, [0]))[-1] == do.Commit(epoch(5))
+
+    assert run.on(facts.Committed(epoch(5)))[-1] == do.Sweep(thorough=True)
+    assert run.on(facts.Swept()) == [do.Answer(), do.End(Ending.DRAINED)]
+
+
+def test_a_request_to_stop_may_be_withdrawn_until_it_is_served() -> None:
+    run = batch_run()
+    run.on(facts.Found(True))
+    run.on(facts.Asked(Kind.ASKED, stop=True))
+    run.on(*acks(5, [0]), at=1.0)
+
+    assert run.on(facts.Asked(), at=1.1) == [do.Discover(at_once=False)]
+
+
+def test_rows_under_way_of_another_engine_go_before_a_stop_is_granted() -> None:
+    run = batch_run(under_way=True)
+
+    assert run.on(facts.Asked(Kind.SAVEPOINT, stop=True), facts.Found(True)) == [do.Trigger(epoch(5), Kind.BATCH)]
+    assert run.on(*acks(5, [0]))[-1] == do.Commit(epoch(5))
+    assert run.on(facts.Committed(epoch(5)))[-1] == do.Sweep(thorough=True)
+    assert run.on(facts.Swept()) == [do.End(Ending.DRAINED)]
+
+
+def test_bounded_batches_end_at_their_end() -> None:
+    run = batch_run()
+
+    assert run.on(facts.Found(False, at_end=True)) == [do.Sweep(thorough=True)]
+    assert run.on(facts.Swept()) == [do.End(Ending.DRAINED)]
+
+
+def test_what_lost_attempts_may_have_left_is_looked_for_before_the_next_batch() -> None:
+    run = batch_run()
+    run.on(facts.Found(True))
+    run.on(*acks(5, [0]), facts.Littered(), at=0.11)
+
+    assert run.on(facts.Tick(), at=5.0) == []
+    assert run.on(facts.Committed(epoch(5)))[-1] == do.Sweep(thorough=True)
+    assert run.on(facts.Swept()) == [do.Discover(at_once=False)]
+
+
+def test_a_look_is_due_from_time_to_time_and_no_batch_waits_for_it() -> None:
+    run = batch_run(look_every=10.0)
+    run.on(facts.Found(True))
+    assert run.on(*acks(5, [0]), at=20.0)[-1] == do.Discover(at_once=False)
+    assert run.on(facts.Found(True)) == [do.Trigger(epoch(6), Kind.BATCH)]
+    run.on(facts.Committed(epoch(5)), *acks(6, [0]), at=21.0)
+    run.on(facts.Found(False))
+
+    assert run.on(facts.Committed(epoch(6)))[-1] == do.Sweep(thorough=True)
+
+
+# ---------------------------------------------------------------- whatever happens
+
+_EPOCHS = st.builds(epoch, st.integers(4, 9))
+_SUBTASKS = st.integers(0, 2)
+_FACTS = st.one_of(
+    st.builds(facts.Tick),
+    st.builds(facts.Ready, _SUBTASKS),
+    st.builds(facts.Acked, _EPOCHS, _SUBTASKS),
+    st.builds(facts.Declined, _EPOCHS, _SUBTASKS, st.just("full")),
+    st.builds(facts.Committed, _EPOCHS),
+    st.builds(facts.Swept),
+    st.builds(facts.Littered),
+    st.builds(facts.Found, st.booleans(), st.booleans()),
+    st.builds(facts.Counted, st.integers(0, 2), _SUBTASKS, st.just(Counts(True, 1, 1))),
+    st.builds(facts.Reached, _SUBTASKS),
+    st.builds(facts.Asked, st.sampled_from([None, Kind.ASKED, Kind.SAVEPOINT]), st.booleans()),
+)
+_POLICIES = st.sampled_from(
+    [STREAM, BATCHES, replace(STREAM, limit=3), replace(STREAM, halts=True), replace(STREAM, halts_at_end=True)]
+)
+
+
+@given(_POLICIES, st.lists(st.tuples(_FACTS, st.floats(0.0, 15.0)), max_size=60))
+def test_in_any_order_of_facts_epochs_are_decided_in_order_each_after_the_commit_before(
+    policy: Policy, learned: list[tuple[Fact, float]]
+) -> None:
+    run, triggered, decided, open_ = Run(policy, every=2), [epoch(4)], [epoch(4)], False
+    over = False
+    for fact, later in [(facts.Ready(n), 0.0) for n in policy.subtasks] + learned:
+        if isinstance(fact, facts.Committed) and decided[-1] == fact.epoch:
+            open_ = False
+        for action in run.on(fact, at=run.now + later):
+            assert not over
+            match action:
+                case do.Trigger(new):
+                    assert new > triggered[-1]
+                    triggered.append(new)
+                case do.Decide(ready):
+                    assert ready in triggered
+                    assert ready > decided[-1]
+                    assert not open_
+                    decided.append(ready)
+                    open_ = True
+                case do.Sweep():
+                    assert run.attempt.flights.none or not run.attempt.housekeeping.sweeping
+                case do.End(Ending.DRAINED):
+                    over = True
+                    assert not open_
+                case do.Replace():
+                    over = True
