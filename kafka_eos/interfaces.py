@@ -295,6 +295,14 @@ class Writer(Protocol[T]):
         """Let go of everything, undo nothing: recovery decides about what is already prepared."""
 
 
+@runtime_checkable
+class Attended(Protocol):
+    """A writer whose client must be heard although nothing is written: it keeps what it has to say until then."""
+
+    def attend(self) -> None:
+        """Called now and then from the thread that writes. Raises RestartFromCheckpoint if staging has failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Staged:
     """Output of a life of a job that is neither visible nor gone. ``age`` in seconds.

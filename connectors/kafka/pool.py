@@ -5,7 +5,8 @@ broker), so threads do it ahead of need; how far ahead follows from how often it
 part of a transactional id; it is used again only when the epoch that used it is finished for good.
 
 librdkafka keeps its statistics, about 100 KB a second and without bound, until somebody polls. So a thread polls the
-producers that nobody uses: those that are ready, and those that have prepared.
+producers that nobody uses: those that are ready, and those that have prepared. One in use is polled by its writer,
+which is attended to while it has nothing to write.
 
 Rule: a prepared producer is dropped, never closed: ``close`` would abort its transaction.
 Rule: a producer with rows under way is polled by its writer only, who must not miss a failed delivery.

@@ -80,7 +80,7 @@ class EpochOutput:
             name = self.warm.transactional_id
             raise RestartFromCheckpoint(f"{name}: {left} records were not acknowledged in {seconds:g} s")
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Hear what the client has to say, and raise if that is why it will never be done."""
         with kafka_errors("poll"):
             self.warm.producer.poll(0)
@@ -100,7 +100,7 @@ class EpochOutput:
             lambda left: warm.producer.send_offsets_to_transaction([offset], group.metadata, left),
             terms.deadline,
             "send_offsets_to_transaction",
-            self._look,
+            self.look,
         )
         committable = Transaction(
             transactional_id=warm.transactional_id,
@@ -174,6 +174,11 @@ class SharedTransactions:
             warm.begin()
             self._open[turn] = EpochOutput(warm, topic, self._terms)
         return self._open[turn]
+
+    def attend(self) -> None:
+        """Hear what the clients of open transactions have to say. RestartFromCheckpoint if a delivery has failed."""
+        for staged in self._open.values():
+            staged.look()
 
     def seal(self, turn: int, epoch: EpochId) -> Callable[[], Sequence[Committable]]:
         """A writer's barrier. The last of them completes the epoch and carries its committable."""

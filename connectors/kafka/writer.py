@@ -189,6 +189,10 @@ class StagedWriter(Generic[T]):
         )
         staged.check()
 
+    def attend(self) -> None:
+        """See ``interfaces.Attended``: statistics pile up, and a failed delivery would show at the next row only."""
+        self._transactions.attend()
+
     def seal(self, epoch: EpochId) -> Callable[[], Sequence[Committable]]:
         """The barrier; see ``interfaces.Writer``."""
         precommit = self._transactions.seal(self._turn, epoch)

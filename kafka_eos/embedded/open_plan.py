@@ -29,6 +29,7 @@ from kafka_eos.exchange.routing import Router, restorer, router
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import (
+    Attended,
     CheckpointStorage,
     InFlight,
     JobContext,
@@ -328,6 +329,12 @@ class OpenPlan:
         """The epoch is committed: writers may reuse what they kept for it."""
         for writer in self._writers.values():
             writer.committed(epoch)
+
+    def attend(self) -> None:
+        """To be called now and then: what is written to may have something to say, though nothing is written."""
+        for writer in self._writers.values():
+            if isinstance(writer, Attended):
+                writer.attend()
 
     def reached(self, ends: Mapping[str, Positions]) -> bool:
         return all(reader.reached(ends.get(name, {})) for name, reader in self.readers.items())

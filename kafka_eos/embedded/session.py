@@ -235,6 +235,7 @@ class Session:
         if now - self._progress_at >= _PROGRESS_EVERY:
             self._progress_at = now
             opened = self._opened
+            opened.attend()
             self._mouth.say(
                 Progress(
                     session=self._start.session,

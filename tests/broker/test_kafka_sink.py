@@ -18,7 +18,7 @@ from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.sizes import batch_bytes
 from kafka_eos.devbroker import Broker
 from kafka_eos.errors import CommittableLost, ConfigError, PoisonRecord, RestartFromCheckpoint
-from kafka_eos.interfaces import Committable, Committer, JobContext, Outcome, Standing, Writer
+from kafka_eos.interfaces import Attended, Committable, Committer, JobContext, Outcome, Standing, Writer
 from kafka_eos.provenance import parse
 from kafka_eos.records import Batch, Rejected
 from tests.broker.kafka_kit import Rows, batch, commit, epoch, job, prepare, set_topic_config, task, values_of, visible
@@ -48,6 +48,20 @@ def opened(ctx: JobContext) -> Iterator[Open]:
     yield open_
     for close in closing:
         close()
+
+
+def test_a_writer_that_is_attended_to_within_a_transaction_goes_on(bootstrap: str, topic: Topic, opened: Open) -> None:
+    out = topic()
+    writer, committer = opened(KafkaSink(out))
+    assert isinstance(writer, Attended)
+    writer.attend()
+    for value in (b"a", b"b"):
+        writer.write(batch(value))
+        writer.attend()
+
+    commit(committer, writer.seal(epoch(1))(), epoch(1))
+
+    assert values_of(bootstrap, out) == [b"a", b"b"]
 
 
 def test_output_is_invisible_until_committed(bootstrap: str, topic: Topic, opened: Open) -> None:

@@ -11,7 +11,11 @@ from contextlib import closing
 import pytest
 
 from kafka_eos.connectors.kafka import pool as pools
+from kafka_eos.connectors.kafka.markers import MarkerGroups
 from kafka_eos.connectors.kafka.pool import Warm, WarmPool
+from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.connectors.kafka.staging import SharedTransactions, Terms
 from tests.waiting import eventually
 
 SECONDS = 20.0
@@ -58,3 +62,24 @@ def test_a_producer_that_has_prepared_is_polled_until_it_goes(pool: WarmPool, he
     pool.release(used)
     del used
     eventually(lambda: gone() is None, "the end of the producer", SECONDS)
+
+
+def test_a_producer_in_use_is_polled_whenever_its_writer_is_attended_to(
+    pool: WarmPool, heard: Counter[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its input may be quiet for as long as its transaction is open."""
+    monkeypatch.setattr(Warm, "begin", lambda _warm: None)
+    where = Cluster("127.0.0.1:1")
+    groups = MarkerGroups(where)
+    shared = SharedTransactions(
+        pool, Terms(where.scope, 1, 60_000, SECONDS), Coordinators(where), lambda slot: groups.named(str(slot))
+    )
+    shared.join()
+    known = id(shared.enter(0, "out").warm._told)
+    before = heard[known]
+
+    def attended() -> bool:
+        shared.attend()
+        return heard[known] > before
+
+    eventually(attended, "statistics of the producer in use", SECONDS)
