@@ -22,11 +22,16 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from hypothesis import HealthCheck, settings
 
 from kafka_eos.devbroker import Broker, fetch_jars
 from kafka_eos.devbroker.jars import RELEASES
 from tests.shared_broker import SharedBroker
 from tests.waiting import PATIENCE
+
+# How long an example takes says how busy the machine is, and nothing about what is tested.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 _SHARED = pytest.StashKey[SharedBroker]()
 

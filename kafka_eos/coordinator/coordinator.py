@@ -200,14 +200,22 @@ class Coordinator:
                 self._heir_of = identities.earlier(self._storage, self._plan.name, facts.claims - {self.term})
                 return None
             case Settled(newest=newest):
-                return self._settled(newest)
+                manifest = self._settled(newest)
             case Unfinished() as unfinished:
-                return self._unfinished(unfinished)
+                manifest = self._unfinished(unfinished)
+        if known is None:
+            identities.keep(self._storage, self._identity)
+        return manifest
 
     def _recognise_by(self, newest: EpochId) -> None:
-        """The job is the life that decided this epoch: it ended before it had written that down."""
-        identity = identities.of(self._read(newest), self._identity)
-        self._identity = identities.keep(self._storage, identity)
+        """The job is the life that decided this epoch: it ended before it had written that down.
+
+        It is written with the base record of this term, from which on that epoch counts for good. Only a life that no
+        manifest names is written at once: all that recover at this moment must go by the same one.
+        """
+        manifest = self._read(newest)
+        identity = identities.of(manifest, self._identity)
+        self._identity = identity if manifest.identity is not None else identities.keep(self._storage, identity)
         self._context = identities.context_of(self._identity, self.term, self._settings)
 
     def _take_term(self, above: Term) -> Facts:

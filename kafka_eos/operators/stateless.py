@@ -48,7 +48,12 @@ class Filter(Stateless):
         self._fn = fn
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
-        keep, refused = call_each(self._fn, batch, batch.values, self.ctx)
+        found, refused = call_each(self._fn, batch, batch.values, self.ctx)
+        batch = batch.without(refused)
+        if set(map(type, found)) <= {bool}:
+            return batch.where(found)
+        # To ask whether any other object is true is a call of user code again, and it may raise.
+        keep, refused = call_each(bool, batch, found, self.ctx)
         return batch.without(refused).where(keep)
 
 

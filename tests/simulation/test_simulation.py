@@ -78,7 +78,8 @@ def test_a_dropped_fault_leaves_the_schedule_before_it_as_it_was() -> None:
 def test_the_simulation_finds(bug: PlantedBug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug.plant(monkeypatch)
 
-    assert any(run(generate(seed)) is not None for seed in range(bug.since, bug.within)), "no seed has found it"
+    scenarios = (bug.narrowed(generate(seed)) for seed in range(bug.since, bug.within))
+    assert any(run(scenario) is not None for scenario in scenarios), "no seed has found it"
 
 
 def test_a_failing_scenario_shrinks_to_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:

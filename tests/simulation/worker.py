@@ -144,6 +144,7 @@ class Worker:
         self._captures: dict[int, dict[int, Capture]] = {}
         self._triggered: dict[int, Barrier] = {}
         self._sealed: list[tuple[EpochId, int]] = []
+        self._sealed_up_to = -1
         self._tasks: deque[tuple[str, EpochId, int]] = deque()
         self._writing: int | None = None
         self._numbers: dict[int, int] = {}
@@ -309,6 +310,7 @@ class Worker:
                 self._starve(segment)
         elif kind == "abort":
             self._forget(epoch.epoch.n)
+            self._seal(epoch)  # as the engine does, whose writers may share a transaction
         else:
             self._sealed = [(tag, t) for tag, t in self._sealed if tag > epoch]
 
@@ -362,7 +364,9 @@ class Worker:
         return overtaken
 
     def _seal(self, epoch: EpochId) -> None:
-        if self._writing is not None:
+        """What is written from now on belongs to a later epoch."""
+        newer, self._sealed_up_to = epoch.epoch.n > self._sealed_up_to, max(self._sealed_up_to, epoch.epoch.n)
+        if newer and self._writing is not None:
             self._sealed.append((epoch, self._writing))
             self._tasks.append(("prepare", epoch, self._writing))
             self._writing = None

@@ -90,6 +90,27 @@ def test_a_function_that_raises_it_makes_a_dead_letter() -> None:
     assert [[letter.message for letter in sent] for sent in found.values()] == [[ESCAPED]]
 
 
+class Unclear:
+    """Is neither true nor false; an array of several numbers is the like."""
+
+    def __init__(self, error: type[Exception]) -> None:
+        self.error = error
+
+    def __bool__(self) -> bool:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [StopIteration, ValueError])
+def test_a_filter_refuses_what_is_neither_true_nor_false(error: type[Exception]) -> None:
+    pipeline, letters = Pipeline("unclear"), MemorySink()
+    source: Any = pipeline.source(ListSource([]), name="in", on_error=DeadLetters(letters))
+    source.filter(lambda n: Unclear(error) if n == 2 else n % 2).sink(MemorySink(), name="out")
+    found = run_local(pipeline, {"in": [1, 2, 3, 4, 5]})
+
+    assert found.pop("out") == [1, 3, 5]
+    assert [len(sent) for sent in found.values()] == [1]
+
+
 class Numbers:
     """Of numbers; ``stops`` names the way in which it raises StopIteration for 2."""
 
