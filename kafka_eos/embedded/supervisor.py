@@ -1,4 +1,4 @@
-"""The embedded engine under supervision: one attempt after another, on the same worker processes as far as they live.
+"""The embedded engine under a job master: one attempt after another, on the same worker processes where they live.
 
 Rule: what a failed attempt began in a worker has ended, or the worker is killed, before the next attempt looks.
 """

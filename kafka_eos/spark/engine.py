@@ -1,4 +1,4 @@
-"""The front door of the Spark engine: a job's epochs as Spark jobs, under the supervision both engines share."""
+"""The front door of the Spark engine: a job's epochs as Spark jobs, under the job master that both engines share."""
 
 from __future__ import annotations
 
