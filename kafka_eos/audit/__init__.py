@@ -10,4 +10,4 @@ and compares record by record (``auditor`` has the steps, ``verdict`` the judgem
 from kafka_eos.audit.auditor import audit
 from kafka_eos.audit.verdict import Check, Conclusion, Finding, Observations, Offender, Verdict, judge
 
-__all__ = ["Check", "Observations", "Finding", "Offender", "Conclusion", "Verdict", "audit", "judge"]
+__all__ = ["Check", "Conclusion", "Finding", "Observations", "Offender", "Verdict", "audit", "judge"]

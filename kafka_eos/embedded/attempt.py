@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.coordinator import Coordinator, Interrupted, Resumed
 from kafka_eos.coordinator.desk import Desk
-from kafka_eos.coordinator.supervision import Refused
+from kafka_eos.coordinator.job_master import Refused
 from kafka_eos.embedded import control
 from kafka_eos.embedded.answers import Answers
 from kafka_eos.embedded.control import Ack, Counted, Decline, Failed, Progress, Reached, Ready, Restoring, ToSupervisor
@@ -291,7 +291,7 @@ class AttemptRunner:
         manifest = self._manifest
         records = sum(committable.records for committable in manifest.committables)
         self._observe("committed", epoch=manifest.epoch, seconds=seconds, records=records)
-        self._crew.tell(control.Complete(session=self._session, epoch=epoch))
+        self._crew.tell(control.Notify(session=self._session, epoch=epoch))
         # After what may end the attempt: the next one would not know of a stop that is answered.
         self._desk.committed(manifest)
 

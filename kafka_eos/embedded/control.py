@@ -63,7 +63,7 @@ class Trigger(Message, frozen=True):
     aligned: bool
 
 
-class Complete(Message, frozen=True):
+class Notify(Message, frozen=True):
     """The epoch's receipt is written."""
 
     epoch: EpochId
@@ -180,7 +180,7 @@ class Dropped(Message, frozen=True):
     """The session is over and nothing of it runs any more."""
 
 
-ToWorker: TypeAlias = Start | Begin | Trigger | Complete | Abort | Assign | Halt | GoOn | Count | Drop
+ToWorker: TypeAlias = Start | Begin | Trigger | Notify | Abort | Assign | Halt | GoOn | Count | Drop
 ToSupervisor: TypeAlias = Restoring | Ready | Ack | Decline | Progress | Reached | Counted | Failed | Dropped
 
 _encoder = msgspec.msgpack.Encoder()

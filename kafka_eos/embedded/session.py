@@ -28,7 +28,6 @@ from kafka_eos.embedded.control import (
     Ack,
     Assign,
     Begin,
-    Complete,
     Count,
     Counted,
     Decline,
@@ -37,6 +36,7 @@ from kafka_eos.embedded.control import (
     GoOn,
     Halt,
     Message,
+    Notify,
     Progress,
     Reached,
     Ready,
@@ -133,7 +133,7 @@ class Session:
                     case Trigger(epoch=epoch, last=last, aligned=aligned):
                         self._opened.trigger(epoch, aligned)
                         reading = reading and not last
-                    case Complete(epoch=epoch):
+                    case Notify(epoch=epoch):
                         hit("worker.complete")
                         self._opened.completed(epoch)
                         self._background.submit(self._taken, epoch)

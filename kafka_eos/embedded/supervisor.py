@@ -1,4 +1,4 @@
-"""The embedded engine under supervision: one attempt after another, on the same worker processes as far as they live.
+"""The embedded engine under a job master: one attempt after another, on the same worker processes where they live.
 
 Rule: what a failed attempt began in a worker has ended, or the worker is killed, before the next attempt looks.
 """
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from kafka_eos.coordinator import DISCOVERY_INTERVAL, Coordinator, requests
+from kafka_eos.coordinator.job_master import JobMaster
 from kafka_eos.coordinator.status import Observer
-from kafka_eos.coordinator.supervision import Supervision
 from kafka_eos.embedded.attempt import AttemptRunner
 from kafka_eos.embedded.control import Drop, Dropped, ToSupervisor
 from kafka_eos.embedded.events import Event, Heard, StopExpired, StopRequested, WorkerEnded
@@ -46,12 +46,12 @@ class Supervisor:
         """Of the latest attempt; what a worker says of an older one does not count."""
         self._ran = False
         """Has this run processed anything? Then a clean end takes a last checkpoint."""
-        self._supervision = Supervision(plan, settings, observers, self._attempt, self._release, self._wake)
+        self._job_master = JobMaster(plan, settings, observers, self._attempt, self._release, self._wake)
 
     def run(self) -> None:
         """Returns when the job has drained and everything is committed. Raises what made it stop otherwise."""
         try:
-            self._supervision.run()
+            self._job_master.run()
         finally:
             self._kill_all()
 
@@ -62,8 +62,8 @@ class Supervisor:
         workers = self._living_workers()
         resumed = coordinator.recover()
         self._session = resumed.term.n
-        self._supervision.recovered()
-        coordinator.verify_state(resumed, self._supervision.notice)
+        self._job_master.recovered()
+        coordinator.verify_state(resumed, self._job_master.notice)
         if self._until_caught_up and self._ends is None:
             self._ends = coordinator.ends()
         settings = self._settings
@@ -83,13 +83,13 @@ class Supervisor:
             resumed,
             workers,
             self._events,
-            self._supervision.observe,
+            self._job_master.observe,
             self._ends,
             policy,
-            self._supervision.desk,
+            self._job_master.desk,
             settings.worker_timeout,
         )
-        if self._supervision.stopping.is_set():
+        if self._job_master.stopping.is_set():
             self._wake()  # an attempt before this one has heard it, and could not finish
         try:
             ending = attempt.run()
@@ -122,7 +122,7 @@ class Supervisor:
             with suppress(WorkerDied):
                 worker.tell(Drop(session=self._session))
         until = time.monotonic() + min(_DROP_TIMEOUT, self._settings.worker_timeout)
-        while busy and time.monotonic() < until and not self._supervision.expired.is_set():
+        while busy and time.monotonic() < until and not self._job_master.expired.is_set():
             with suppress(queue.Empty):
                 match self._events.get(timeout=_NAP):
                     case Heard(message=Dropped(session=self._session), pid=pid) | WorkerEnded(pid=pid):
@@ -143,4 +143,4 @@ class Supervisor:
         self._events.put(WorkerEnded(worker.pid, worker.exit))
 
     def _wake(self) -> None:
-        self._events.put(StopExpired() if self._supervision.expired.is_set() else StopRequested())
+        self._events.put(StopExpired() if self._job_master.expired.is_set() else StopRequested())

@@ -197,15 +197,15 @@ class Driver:
 
     def _decide(self, decision: do.Decide) -> None:
         """Publish the manifest. From here on the next epoch may begin: it goes on from what this one has made."""
-        outcome = self._overlap.outcome()
+        result = self._overlap.result()
         hit("coordinator.acked")
-        self._overlap.decided(self._coordinator.decide(decision.epoch, outcome.acked))
-        self._figures.decided(decision.epoch, outcome, decision.seconds)
-        self._inputs.decided(outcome, self._ends)
-        if outcome.retried:
+        self._overlap.decided(self._coordinator.decide(decision.epoch, result.acked))
+        self._figures.decided(decision.epoch, result, decision.seconds)
+        self._inputs.decided(result, self._ends)
+        if result.retried:
             self._upkeep.littered = True
             self._learned.append(facts.Littered())
-        self._states, self._in_flight = outcome.acked.states, ()
+        self._states, self._in_flight = result.acked.states, ()
 
     def _commit(self, manifest: Manifest) -> None:
         """On the thread of the commits."""

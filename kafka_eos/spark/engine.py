@@ -1,4 +1,4 @@
-"""The front door of the Spark engine: a job's epochs as Spark jobs, under the supervision both engines share."""
+"""The front door of the Spark engine: a job's epochs as Spark jobs, under the job master that both engines share."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import msgspec
 from kafka_eos.checkpoints import paths, savepoints
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.coordinator import Coordinator, requests
+from kafka_eos.coordinator.job_master import JobMaster
 from kafka_eos.coordinator.status import Observer
-from kafka_eos.coordinator.supervision import Supervision
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import Positions
@@ -86,33 +86,33 @@ class _Run:
         self._started = False
         self._goal: Mapping[str, Positions] | None = None
         # The driver ends its job before it raises: there is nothing to release.
-        self._supervision = Supervision(plan, settings, observers, self._attempt, release=lambda error: None)
+        self._job_master = JobMaster(plan, settings, observers, self._attempt, release=lambda error: None)
 
     def run(self) -> None:
-        self._supervision.run()
+        self._job_master.run()
 
     def _attempt(self, coordinator: Coordinator) -> None:
-        supervision, settings = self._supervision, self._settings
+        job_master, settings = self._job_master, self._settings
         if not self._started:
             requests.clear(settings.job_dir(self._plan.name))
             self._started = True
         resumed = coordinator.recover()
-        supervision.recovered()
+        job_master.recovered()
         if self._until_caught_up and self._goal is None:
             self._goal = coordinator.ends()
-        supervision.observe(
+        job_master.observe(
             "running", term=resumed.term.n, base=resumed.base.epoch.n, master=self._session.sparkContext.master,
             parallelism=self._template.parallelism,
         )  # fmt: skip
         cadence = Cadence(settings.checkpoint_interval, 0.0, settings.checkpoint_timeout)
-        watch = Watch(supervision.stopping.is_set, supervision.expired.is_set, supervision.observe)
+        watch = Watch(job_master.stopping.is_set, job_master.expired.is_set, job_master.observe)
         storage = open_storage(settings.checkpoints_of(self._plan.name))
         claim = storage.read(paths.claim_name(resumed.term))
         template = msgspec.structs.replace(
             self._template, identity=resumed.identity.text, term=resumed.term.n, claim=claim
         )
         newest = partial(savepoints.newest_committed, storage, self._plan.name)
-        Driver(coordinator, resumed, self._runner, template, cadence, watch, self._goal, supervision.desk, newest).run()
+        Driver(coordinator, resumed, self._runner, template, cadence, watch, self._goal, job_master.desk, newest).run()
 
     def _spec(self, app: AppRef) -> Spec:
         context = self._session.sparkContext

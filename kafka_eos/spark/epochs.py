@@ -1,6 +1,6 @@
 """One epoch as one Spark job: a chain of stages, a shuffle between two of them, one report a task.
 
-Rule: an epoch's outcome is put together only from attempts that fit: each task's report must say that it read the
+Rule: an epoch's result is put together only from attempts that fit: each task's report must say that it read the
 rows of exactly those attempts whose reports are at hand. After a lost executor Spark may run a task a second time
 with other results (the user's functions need not be deterministic); such a mixture is thrown away, never decided.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kafka_eos.coordinator import Acked
-from kafka_eos.coordinator.supervision import Refused
+from kafka_eos.coordinator.job_master import Refused
 from kafka_eos.errors import EnvironmentFailed, Fatal, RestartFromCheckpoint
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Position, total_lag
@@ -36,7 +36,7 @@ _FATAL = {kind.__name__: kind for kind in Fatal.__subclasses__()}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EpochResult:
     """What the tasks of an epoch did, put together. ``retried``: an attempt failed and may have left something."""
 
     acked: Acked
@@ -55,8 +55,8 @@ class EpochRunner:
         self._session, self._job, self._depth = session, job, depth
         self._group = ""
 
-    def run(self, spec: Spec) -> Outcome:
-        """The epoch's outcome, not decided yet.
+    def run(self, spec: Spec) -> EpochResult:
+        """The epoch's result, not decided yet.
 
         Raises Refused and Fatal as a task reports them, RestartFromCheckpoint if the job failed.
         """
@@ -69,7 +69,7 @@ class EpochRunner:
             raise as_ours(error) from error
         reports = [decode_report(bytes(row[0])) for row in rows]
         fitting(reports, self._depth, spec.parallelism)
-        return _outcome(reports, spec.parallelism, self._retried())
+        return _result(reports, spec.parallelism, self._retried())
 
     def cancel(self) -> None:
         """End what runs of the current epoch. Fatal if the session is gone."""
@@ -120,13 +120,13 @@ def fitting(reports: Sequence[Report], depth: int, parallelism: int) -> None:
             )
 
 
-def _outcome(reports: Sequence[Report], parallelism: int, retried: bool) -> Outcome:
+def _result(reports: Sequence[Report], parallelism: int, retried: bool) -> EpochResult:
     ordered = sorted(reports, key=lambda report: (report.level, report.subtask))
     positions: dict[str, dict[SplitId, Position]] = {}
     for report in ordered:
         for source, splits in report.positions.items():
             positions.setdefault(source, {}).update(splits)
-    return Outcome(
+    return EpochResult(
         Acked(
             positions,
             tuple(handle for report in ordered for handle in report.states),

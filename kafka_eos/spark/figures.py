@@ -13,7 +13,7 @@ from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Positions
 
 if TYPE_CHECKING:
-    from kafka_eos.spark.epochs import Outcome
+    from kafka_eos.spark.epochs import EpochResult
 
 
 class Figures:
@@ -26,43 +26,43 @@ class Figures:
         self._in: Counter[str] = Counter()
         self._out: Counter[str] = Counter()
 
-    def decided(self, epoch: EpochId, outcome: Outcome, seconds: float) -> None:
-        self._in.update(outcome.records_in)
-        self._out.update(outcome.records_out)
+    def decided(self, epoch: EpochId, result: EpochResult, seconds: float) -> None:
+        self._in.update(result.records_in)
+        self._out.update(result.records_out)
         self._observe(
             "progress",
             records_in=self._in.total(),
             records_out=self._out.total(),
-            lag=outcome.lag,
-            **self._progress(epoch, outcome, seconds),
+            lag=result.lag,
+            **self._progress(epoch, result, seconds),
         )
-        self._positions = outcome.acked.positions
+        self._positions = result.acked.positions
         self._observe(
             "decided",
             epoch=epoch.epoch.n,
             seconds=seconds,
             blocked_ms=0.0,
-            state_bytes=sum(file.size for handle in outcome.acked.states for file in handle.files),
+            state_bytes=sum(file.size for handle in result.acked.states for file in handle.files),
         )
 
-    def _progress(self, epoch: EpochId, outcome: Outcome, seconds: float) -> dict[str, Any]:
-        read = sum(outcome.records_in.values())
+    def _progress(self, epoch: EpochId, result: EpochResult, seconds: float) -> dict[str, Any]:
+        read = sum(result.records_in.values())
         return {
             "batchId": epoch.epoch.n,
             "timestamp": datetime.fromtimestamp(time.time() - seconds, UTC).isoformat(timespec="milliseconds"),
             "numInputRows": read,
             "processedRowsPerSecond": round(read / seconds, 1) if seconds > 0 else 0.0,
-            "durationMs": {name: round(spent * 1000) for name, spent in outcome.seconds.items()},
+            "durationMs": {name: round(spent * 1000) for name, spent in result.seconds.items()},
             "sources": [
                 {
                     "description": name,
                     "startOffset": dict(self._positions.get(name, {})),
                     "endOffset": dict(splits),
-                    "numInputRows": outcome.records_in.get(name, 0),
+                    "numInputRows": result.records_in.get(name, 0),
                 }
-                for name, splits in outcome.acked.positions.items()
+                for name, splits in result.acked.positions.items()
             ],
-            "sink": {"numOutputRows": sum(outcome.records_out.values())},
+            "sink": {"numOutputRows": sum(result.records_out.values())},
         }
 
     def committed(self, manifest: Manifest, seconds: float) -> None:

@@ -15,7 +15,7 @@ from kafka_eos.interfaces import Positions
 from kafka_eos.protocol.checkpoint import Cadence
 
 if TYPE_CHECKING:
-    from kafka_eos.spark.epochs import Outcome
+    from kafka_eos.spark.epochs import EpochResult
 
 
 class Inputs:
@@ -61,11 +61,11 @@ class Inputs:
             for source, splits in ends.items()
         }
 
-    def decided(self, outcome: Outcome, ends: Mapping[str, Positions]) -> None:
+    def decided(self, result: EpochResult, ends: Mapping[str, Positions]) -> None:
         """An epoch that was to read up to ``ends`` has happened."""
-        read = outcome.acked.positions
+        read = result.acked.positions
         self.positions = {name: {**known, **read.get(name, {})} for name, known in self.positions.items()}
-        self._read_up_to = ends if outcome.reached else None
+        self._read_up_to = ends if result.reached else None
 
     def _discover(self) -> None:
         if time.monotonic() < self._discovered + DISCOVERY_INTERVAL:

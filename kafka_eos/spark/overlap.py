@@ -21,7 +21,7 @@ from kafka_eos.ids import EpochId
 from kafka_eos.spark.messages import Spec
 
 if TYPE_CHECKING:
-    from kafka_eos.spark.epochs import Outcome
+    from kafka_eos.spark.epochs import EpochResult
 
 _AGAIN = 0.1
 """Seconds between two tries to cancel: a job that is not submitted yet cannot be."""
@@ -32,14 +32,14 @@ class Running:
     """An epoch whose job was begun."""
 
     epoch: EpochId
-    job: Future[Outcome]
+    job: Future[EpochResult]
 
 
 class Overlap:
     """Runs jobs on one thread, and commits on another. ``run``, ``cancel``: of jobs; ``commit``: until the receipt."""
 
     def __init__(
-        self, run: Callable[[Spec], Outcome], cancel: Callable[[], None], commit: Callable[[Manifest], None]
+        self, run: Callable[[Spec], EpochResult], cancel: Callable[[], None], commit: Callable[[Manifest], None]
     ) -> None:
         self._run, self._cancel, self._commit = run, cancel, commit
         self._running: Running | None = None
@@ -61,7 +61,7 @@ class Overlap:
         self._told = True
         return running.epoch
 
-    def outcome(self) -> Outcome:
+    def result(self) -> EpochResult:
         """Of the job that has ended."""
         assert self._running is not None
         return self._running.job.result()

@@ -21,7 +21,7 @@ def explained() -> Iterator[None]:
         yield
     except KafkaEosError as error:
         # Here, because whoever only asks for help waits for neither.
-        from kafka_eos.coordinator.supervision import Refused
+        from kafka_eos.coordinator.job_master import Refused
         from kafka_eos.terminal.output import say
 
         kind = error.error if isinstance(error, Refused) else type(error).__name__

@@ -19,14 +19,14 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import Acked, Coordinator, Patience
 from kafka_eos.coordinator import term as terms
 from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.supervision import Refused
+from kafka_eos.coordinator.job_master import Refused
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, EnvironmentFailed, PlanError, RestartFromCheckpoint
 from kafka_eos.ids import SplitId, Term
 from kafka_eos.interfaces import FileRef, Positions
 from kafka_eos.protocol.checkpoint import Cadence
 from kafka_eos.spark import inputs
 from kafka_eos.spark.cache import CachedStorage, attempt_directory, own_directory
-from kafka_eos.spark.epochs import Outcome, fitting
+from kafka_eos.spark.epochs import EpochResult, fitting
 from kafka_eos.spark.inputs import Inputs
 from kafka_eos.spark.levels import destinations, levels
 from kafka_eos.spark.messages import Failure, Quota, Report, Spec
@@ -95,17 +95,17 @@ def test_a_split_that_is_discovered_late_is_read_though_nothing_else_comes(
 
     ends = found.ends()
     assert ends == {"in": {"in/0": {"index": 2}}}
-    found.decided(outcome(ends), ends)
+    found.decided(result(ends), ends)
     assert found.ends() is None
     monkeypatch.setattr(inputs, "DISCOVERY_INTERVAL", 0.0)
 
     assert found.ends() == {"in": {"in/0": {"index": 2}, "in/1": {"index": 1}}}
 
 
-def outcome(positions: Mapping[str, Positions]) -> Outcome:
+def result(positions: Mapping[str, Positions]) -> EpochResult:
     """Of an epoch that read up to there."""
     epoch = Acked(positions={name: dict(splits) for name, splits in positions.items()}, states=(), committables=())
-    return Outcome(epoch, True, {}, {}, None, {}, False)
+    return EpochResult(epoch, True, {}, {}, None, {}, False)
 
 
 # ---------------------------------------------------------------- where the storage is

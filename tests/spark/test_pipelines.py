@@ -12,7 +12,7 @@ import pytest
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator.supervision import Refused
+from kafka_eos.coordinator.job_master import Refused
 from tests.chaos.harness import TRACES
 from tests.spark.kit import SUMS, Job, feed, payment, rows, same, totals
 

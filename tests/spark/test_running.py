@@ -18,8 +18,8 @@ from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths, savepoints
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.coordinator.job_master import Refused
 from kafka_eos.coordinator.requests import is_running
-from kafka_eos.coordinator.supervision import Refused
 from kafka_eos.state.keygroups import OLDEST, PRESENT
 from tests.aged import age, hashes
 from tests.spark.cluster import environment

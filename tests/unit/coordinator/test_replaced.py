@@ -10,8 +10,8 @@ from kafka_eos import Pipeline
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import Coordinator, term
+from kafka_eos.coordinator.job_master import JobMaster
 from kafka_eos.coordinator.patience import Interrupted
-from kafka_eos.coordinator.supervision import Supervision
 from kafka_eos.errors import ConfigError, Fatal, Fenced, RestartFromCheckpoint
 from kafka_eos.ids import Term
 from kafka_eos.settings import Settings
@@ -28,14 +28,14 @@ def _ending(root: Path, error: Exception, *, replaced: bool) -> list[str]:
 
     def attempt(coordinator: Coordinator) -> None:
         coordinator.recover()
-        supervision.recovered()
+        job_master.recovered()
         if replaced:
             term.claim(LocalStorage(root / JOB), JOB, Term(0))
         raise error
 
-    supervision = Supervision(pipeline.plan(), settings, (), attempt, release=lambda error: None)
+    job_master = JobMaster(pipeline.plan(), settings, (), attempt, release=lambda error: None)
     with pytest.raises(Fenced if replaced else (type(error), Fatal)):
-        supervision.run()
+        job_master.run()
     return [name for name in LocalStorage(root / JOB).list(paths.TERMS) if "claim" in name]
 
 

@@ -55,7 +55,7 @@ class Refused(UserError):
         self.error = error
 
 
-class Supervision:
+class JobMaster:
     """Runs one job to its end. One instance a run."""
 
     def __init__(
