@@ -42,7 +42,7 @@ MAY_IMPORT: Mapping[str, str] = {
     # Plan, decisions, what is stored
     "plan": "errors ids interfaces attribution",
     "protocol": "errors ids interfaces records",
-    "checkpoints": "errors ids interfaces addresses failpoints",
+    "checkpoints": "errors ids interfaces addresses failpoints protocol",
     "state": "errors ids interfaces calls failpoints schemas checkpoints",  # schemas: the offline reader decodes
     "operators": "errors ids interfaces records attribution calls provenance schemas plan state",
     "exchange": "errors ids interfaces records attribution plan protocol state",

@@ -40,10 +40,10 @@ def list_(job: Job, checkpoint_dir: CheckpointDir = None) -> None:
         committed = "yes" if epoch in facts.receipts else "not yet"
         counts = "yes" if epoch in valid or epoch in facts.receipts else "no: superseded"
         try:
-            decided, state, output = _cells(_load(storage, job, epoch))
+            when, state, output = _cells(_load(storage, job, epoch))
         except (CorruptCheckpoint, ConfigError) as error:
-            decided, state, output, counts = "?", "?", "?", f"damaged: {error}"
-        table.add_row(str(epoch.epoch), str(epoch.term), decided, committed, state, output, Text(counts))
+            when, state, output, counts = "?", "?", "?", f"damaged: {error}"
+        table.add_row(str(epoch.epoch), str(epoch.term), when, committed, state, output, Text(counts))
     show_table(table)
 
 
