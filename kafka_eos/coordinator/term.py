@@ -63,12 +63,13 @@ def settled(storage: JobStorage, job: str, mine: Term) -> Facts:
     """What is stored, for ``protocol.recovery``, of which no older term can make another history any more.
 
     A term without a base record is closed: it gets one, which names the newest epoch that counts. In order, and what
-    counts is looked up again when somebody else was faster, so that all who close terms agree.
+    counts is looked up again when somebody else was faster, so that all who close terms agree. Nothing is closed if
+    records were removed: see ``missing``.
     """
     while True:
         facts = gather(storage, job)
         open_ = unbased(facts.claims, facts.bases, mine)
-        if not open_ or max(facts.claims) > mine:
+        if not open_ or max(facts.claims) > mine or missing(facts):
             return facts
         history = decided(facts)
         with suppress(FileExistsError):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import term as terms
 from kafka_eos.errors import Fenced
@@ -60,6 +61,16 @@ def test_one_that_is_replaced_itself_closes_nothing(store: LocalStorage) -> None
     assert terms.gather(store, JOB).bases == {}
     terms.settled(store, JOB, _third)
     assert terms.gather(store, JOB).bases == {first: None, second: None}
+
+
+def test_a_base_record_that_was_removed_is_not_made_up(store: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = terms.claim(store, JOB, Term(0))
+    gather = terms.gather
+    monkeypatch.setattr(terms, "gather", lambda storage, job: known(gather(storage, job), EpochId(Epoch(0), first)))
+    second = terms.claim(store, JOB, Term(0))
+
+    assert terms.missing(terms.settled(store, JOB, second)) == [paths.base_name(first)]
+    assert gather(store, JOB).bases == {}
 
 
 def test_a_base_record_that_is_there_without_a_newer_term_is_an_outage_and_no_successor(store: LocalStorage) -> None:
