@@ -34,7 +34,7 @@ from benchmarks.run import own_broker
 from kafka_eos import Pipeline
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.connectors.kafka import KafkaSink
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc.connection import Connection
 from kafka_eos.coordinator import Acked, Coordinator
 from kafka_eos.coordinator.commits import AT_ONCE
 from kafka_eos.coordinator.history import History
@@ -181,17 +181,17 @@ def measure(name: str, cluster: BrokerClient, home: Path, committables: int, at_
 @contextmanager
 def _far(milliseconds: float) -> Iterator[None]:
     """Inside, each request of ours to the broker waits so long before it is sent."""
-    near = Coordinators._raw
+    near = Connection.ask
 
-    def raw(self: Coordinators, *request: Any) -> Any:
+    def far(self: Connection, *request: Any) -> Any:
         time.sleep(milliseconds / 1000)
         return near(self, *request)
 
-    Coordinators._raw = raw  # type: ignore[method-assign]
+    Connection.ask = far  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Coordinators._raw = near  # type: ignore[method-assign]
+        Connection.ask = near  # type: ignore[method-assign]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

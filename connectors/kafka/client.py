@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import (
@@ -44,6 +44,7 @@ __all__ = [
     "TopicPartition",
     "bounded",
     "consumed",
+    "error_name",
     "kafka_errors",
     "mapped",
     "too_large",
@@ -218,16 +219,10 @@ def kafka_errors(what: str) -> Iterator[None]:
         raise RestartFromCheckpoint(f"{what}: the producer is fenced ({error.__cause__ or error})") from error
 
 
-def refusal(config: Mapping[str, Any], seconds: float) -> str | None:
-    """Why a cluster never lets this client in, as librdkafka tells it: TLS or authentication failed. None: not that."""
-    told: list[KafkaError] = []
-    asking: dict[str, Any] = {**config, "error_cb": told.append, "log_level": 0}
-    admin = AdminClient(asking)
-    with suppress(KafkaException):  # what it could not do is in ``told``
-        admin.list_topics(timeout=seconds)
-    admin.poll(0)
-    refused = (KafkaError._AUTHENTICATION, KafkaError._SSL)
-    return next((error.str() for error in told if error.code() in refused), None)
+def error_name(code: int) -> str:
+    """What Kafka calls an error of its protocol."""
+    name = str(KafkaError(code).name())
+    return f"error {code}" if name.startswith("ERR_") else name
 
 
 def bounded(call: Callable[[], T], seconds: float, what: str, check: Callable[[], None] = lambda: None) -> T:

@@ -62,7 +62,7 @@ def free_ports(count: int) -> list[int]:
             if len(ports) == count:
                 return ports
             port = secrets.choice(_PORT_RANGE)
-            if _bind(held.enter_context(socket.socket()), port):
+            if port not in ports and _bind(held.enter_context(socket.socket()), port):
                 ports.append(port)
     raise ConfigError(f"no {count} free ports between {_PORT_RANGE.start} and {_PORT_RANGE.stop}; give one: --port N")
 

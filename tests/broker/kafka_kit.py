@@ -26,7 +26,7 @@ from kafka_eos.interfaces import (
     Writer,
 )
 from kafka_eos.records import Batch, RawRecord
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, eventually
 
 
 class Rows:
@@ -83,12 +83,18 @@ def send(bootstrap: str, topic: str, *values: bytes | None, **options: Any) -> N
 
 
 def set_topic_config(bootstrap: str, topic: str, name: str, value: str) -> None:
-    """Change one setting of a topic that exists."""
+    """Change one setting of a topic that exists; returns when the broker goes by it."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for done in admin.incremental_alter_configs([resource]).values():
         done.result(PATIENCE)
+
+    def seen() -> bool:
+        (found,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+        return bool(found.result(PATIENCE)[name].value == value)
+
+    eventually(seen, f"{name} of {topic} is {value}")
 
 
 def read(reader: Reader[Any], count: int) -> list[Any]:

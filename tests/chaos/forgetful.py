@@ -11,12 +11,16 @@ import asyncio
 import struct
 import threading
 from collections.abc import Coroutine
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.types import BrokerId
 
-_LEADER_NOT_AVAILABLE, _NOBODY = 5, -1
+from tests.wire import METADATA, answer_of, framed, with_length
+
+_NOBODY = BrokerId(-1)
 _SECONDS = 10.0
 
 
@@ -76,18 +80,20 @@ class ForgetfulProxy:
         while True:
             frame = await _frame(client)
             key, version, correlation = struct.unpack_from(">hhi", frame)
-            if key == MetadataRequest.API_KEY:
+            if key == METADATA:
                 asked[correlation] = version
-            _send(to, frame)
+            to.write(with_length(frame))
 
     async def _answers(self, broker: asyncio.StreamReader, to: asyncio.StreamWriter, asked: dict[int, int]) -> None:
         while True:
             frame = await _frame(broker)
-            version = asked.pop(struct.unpack_from(">i", frame)[0], None)
+            (correlation,) = struct.unpack_from(">i", frame)
+            version = asked.pop(correlation, None)
             if version is not None and self.forgetful:
                 self.forgot += 1
-                frame = _nobody(frame, version)
-            _send(to, frame)
+                to.write(framed(_nobody(answer_of(frame, METADATA, version)), correlation))
+            else:
+                to.write(with_length(frame))
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes:
@@ -96,15 +102,9 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(length)
 
 
-def _send(to: asyncio.StreamWriter, frame: bytes) -> None:
-    to.write(struct.pack(">i", len(frame)) + frame)
+def _nobody(answer: Any) -> Any:
+    def led(partition: Any) -> Any:
+        return replace(partition, error_code=ErrorCode.leader_not_available, leader_id=_NOBODY)
 
-
-def _nobody(frame: bytes, version: int) -> bytes:
-    answer: Any = MetadataResponse.decode(frame, version=version, header=True)
-    answer.brokers = []
-    answer.controller_id = _NOBODY
-    for topic in answer.topics:
-        for partition in topic.partitions:
-            partition.error_code, partition.leader_id = _LEADER_NOT_AVAILABLE, _NOBODY
-    return bytes(answer.encode(header=True))
+    topics = tuple(replace(topic, partitions=tuple(map(led, topic.partitions))) for topic in answer.topics)
+    return replace(answer, brokers=(), controller_id=_NOBODY, topics=topics)

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.chaos.positions import ends
 from tests.waiting import PATIENCE
+from tests.wire import ongoing
 
 APPS = Path(__file__).parent / "apps"
 ACCOUNTS = 20
@@ -224,17 +225,8 @@ def by_account(rows: list[tuple[str, int, int]]) -> dict[str, list[tuple[int, in
 
 
 def open_transactions(job: Job) -> list[str]:
-    """Transactions of the job that are not ended, by the Kafka admin client of another library."""
-    from kafka.admin import KafkaAdminClient, TransactionState
-
-    admin = KafkaAdminClient(bootstrap_servers=job.bootstrap)
-    try:
-        by_broker = admin.list_transactions()
-    finally:
-        admin.close()
-    listed = [transaction for of_broker in by_broker.values() for transaction in of_broker]
-    ours = (t for t in listed if t.transactional_id.startswith(f"{job.name}."))
-    return sorted(t.transactional_id for t in ours if t.state is TransactionState.ONGOING)
+    """Transactions of the job that are not ended, as the brokers list them."""
+    return sorted(name for name in ongoing(job.bootstrap) if name.startswith(f"{job.name}."))
 
 
 def aborted(job: Job) -> int:

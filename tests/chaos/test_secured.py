@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kafka_eos.devbroker import Broker
-from kafka_eos.devbroker.java import find_java
 from kafka_eos.devbroker.settings import free_ports
+from tests.certificates import certificate
 from tests.chaos.harness import Job
 from tests.chaos.running import check_all, make_job, refused
 from tests.marks import campaign
@@ -32,7 +32,7 @@ class Secured:
 
 @pytest.fixture
 def secured(tmp_path: Path) -> Iterator[Secured]:
-    store, authority = _certificate(tmp_path)
+    store, authority = certificate(tmp_path, PASSWORD)
     with Broker(tmp_path / "kafka") as first:
         ports = json.loads((first.directory / "broker.json").read_text())
     port, controller, (private,) = ports["port"], ports["controller_port"], free_ports(1)
@@ -57,16 +57,6 @@ def secured(tmp_path: Path) -> Iterator[Secured]:
     }
     with Broker(tmp_path / "kafka", overrides=overrides) as broker:
         yield Secured(broker, f"127.0.0.1:{private}", config)
-
-
-def _certificate(directory: Path) -> tuple[Path, Path]:
-    """A key store of Java for 127.0.0.1, and the certificate that clients trust, by the tool that comes with Java."""
-    store, authority = directory / "broker.p12", directory / "authority.pem"
-    tool = [str(Path(find_java()).with_name("keytool")), "-keystore", str(store), "-storepass", PASSWORD]
-    made = ["-genkeypair", "-alias", "broker", "-keyalg", "RSA", "-storetype", "PKCS12", "-dname", "CN=127.0.0.1"]
-    subprocess.run([*tool, *made, "-ext", "SAN=ip:127.0.0.1"], check=True, capture_output=True)
-    subprocess.run([*tool, "-exportcert", "-rfc", "-alias", "broker", "-file", str(authority)], check=True)
-    return store, authority
 
 
 def _job(secured: Secured, directory: Path, **config: str) -> Job:

@@ -14,18 +14,24 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
-from kafka import TopicPartition as Partition
-from kafka.admin import KafkaAdminClient
+from kio.schema.alter_partition_reassignments.v0.request import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import i32
 
 from kafka_eos.devbroker import Broker
 from kafka_eos.devbroker.settings import free_ports
 from tests.waiting import eventually
+from tests.wire import asked_any, ongoing
 
 HEAP = "400m"
 _ANSWER_SECONDS = 10.0
-_PREFERRED = 0
 
 
 class Brokers:
@@ -92,15 +98,8 @@ class Brokers:
         """Who coordinates an open transaction whose id begins so; waits until there is one."""
 
         def found() -> Broker | None:
-            admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
-            try:
-                by_broker: dict[int, Any] = admin.list_transactions()
-            finally:
-                admin.close()
-            for node, transactions in by_broker.items():
-                if any(t.transactional_id.startswith(prefix) and t.state.name == "ONGOING" for t in transactions):
-                    return self.brokers[int(node)]
-            return None
+            begun = ongoing(self.bootstrap)
+            return next((self.brokers[node] for name, node in begun.items() if name.startswith(prefix)), None)
 
         broker = eventually(found, f"an open transaction of {prefix}")
         assert broker is not None
@@ -113,19 +112,29 @@ class Brokers:
     def move_leaders(self, topics: Sequence[str]) -> None:
         """Make the next broker the leader of each partition; returns when it is."""
         wanted = {at: node % len(self.brokers) + 1 for at, node in self.leaders(topics).items()}
-        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
-        try:
-            order = {
-                Partition(at.topic, at.partition): [node, *(other for other in self.brokers if other != node)]
-                for at, node in wanted.items()
-            }
-            admin.alter_partition_reassignments(order)
-            eventually(lambda: not admin.list_partition_reassignments(), "the new order of replicas is known")
-            by_topic = {topic: [at.partition for at in order if at.topic == topic] for topic in topics}
-            admin.elect_leaders(_PREFERRED, by_topic, raise_errors=False)
-        finally:
-            admin.close()
+        by_topic = {
+            topic: [(at.partition, node) for at, node in wanted.items() if at.topic == topic] for topic in topics
+        }
+        order = [
+            ReassignableTopic(
+                name=TopicName(topic),
+                partitions=tuple(
+                    ReassignablePartition(partition_index=i32(number), replicas=self._first(node))
+                    for number, node in parts
+                ),
+            )
+            for topic, parts in by_topic.items()
+        ]
+        asked_any(self.bootstrap, AlterPartitionReassignmentsRequest(topics=tuple(order)))
+        under_way = ListPartitionReassignmentsRequest(topics=None)
+        eventually(lambda: not asked_any(self.bootstrap, under_way).topics, "the new order of replicas is known")
+        admin = self._admin()  # held: it takes its requests with it
+        admin.elect_leaders(ElectionType.PREFERRED, list(wanted)).result(_ANSWER_SECONDS)
         eventually(lambda: self.leaders(topics) == wanted, "the next brokers lead")
+
+    def _first(self, node: int) -> tuple[BrokerId, ...]:
+        """All brokers, this one before the others."""
+        return tuple(BrokerId(each) for each in sorted(self.brokers, key=lambda other: (other != node, other)))
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})

@@ -30,6 +30,7 @@ from tests.chaos import harness
 from tests.conformance.cases import CASES, Case, Fed, Row
 from tests.conformance.gaps import GAPS
 from tests.waiting import PATIENCE
+from tests.wire import ongoing
 
 REFERENCE = "embedded-1"
 ENGINES = ("spark", "embedded-3")
@@ -241,18 +242,12 @@ class Runs:
 
     def left_open(self, case: str) -> list[str]:
         """Transactions of the case's jobs, on whatever engine, that have not ended; and files that are only staged."""
-        from kafka.admin import KafkaAdminClient, TransactionState
-
         runs = [run for (name, _), run in self._runs.items() if name == case]
-        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
-        try:
-            listed = [each for of_broker in admin.list_transactions().values() for each in of_broker]
-        finally:
-            admin.close()
-        begun = [each.transactional_id for each in listed if each.state is TransactionState.ONGOING]
         hidden = [path.name for run in runs for path in (run.directory / "files").glob(".*")]
         staged = [name for name in hidden if not name.startswith(harness.TRACES)]
-        return [each for each in begun if each.startswith(tuple(f"{run.job}." for run in runs))] + staged
+        return [
+            each for each in ongoing(self.bootstrap) if each.startswith(tuple(f"{run.job}." for run in runs))
+        ] + staged
 
     def begin(self, name: str, tag: str) -> Run:
         """A run of the case with an input of its own, for a test to drive: nothing is fed or started yet."""

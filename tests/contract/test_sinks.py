@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +13,11 @@ import sink_factories
 from confluent_kafka import OFFSET_END
 from confluent_kafka import TopicPartition as End
 from confluent_kafka.admin import AdminClient
-from kafka import KafkaConsumer, TopicPartition
 
 from kafka_eos.interfaces import Json
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.contract import TWO_PROCESSES
+from tests.chaos.harness import read
 
 
 @pytest.mark.parametrize("check", [name for name in SINK_CHECKS if name not in TWO_PROCESSES])
@@ -89,24 +88,5 @@ def _delete_records(bootstrap: str, topic: str) -> None:
 
 
 def _read_committed(bootstrap: str, topic: str) -> list[Any]:
-    """Everything a read_committed consumer can see now, read by another client than the sink's own."""
-    partition = TopicPartition(topic, 0)
-    consumer = KafkaConsumer(
-        bootstrap_servers=bootstrap,
-        isolation_level="read_committed",
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-    )
-    try:
-        consumer.assign([partition])
-        consumer.seek_to_beginning(partition)
-        end = consumer.end_offsets([partition])[partition]
-        rows: list[Any] = []
-        deadline = time.monotonic() + 20
-        while consumer.position(partition) < end:
-            assert time.monotonic() < deadline, f"{topic} cannot be read up to offset {end}"
-            for records in consumer.poll(timeout_ms=200).values():
-                rows += [json.loads(record.value) for record in records]
-        return rows
-    finally:
-        consumer.close()
+    """Everything a read_committed consumer can see now."""
+    return [json.loads(message.value()) for message in read(bootstrap, topic)]

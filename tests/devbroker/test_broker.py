@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_eos.devbroker import Broker
 from kafka_eos.devbroker.jars import RELEASES
 from kafka_eos.devbroker.probe import serves
+from kafka_eos.devbroker.settings import free_ports
 from kafka_eos.devbroker.waiting import wait_until
 from kafka_eos.errors import ConfigError
 from tests.marks import campaign
@@ -198,3 +199,12 @@ def test_two_ended_transactions_need_no_more_than_one_broker(bootstrap: str, top
         producer.commit_transaction(SECONDS)
 
     assert read(bootstrap, name, 2) == [b"one", b"two"]
+
+
+def test_free_ports_are_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody listens on yet can be bound twice."""
+    free = free_ports(2)
+    chosen = iter([free[0], *free])
+    monkeypatch.setattr("kafka_eos.devbroker.settings.secrets.choice", lambda ports: next(chosen))
+
+    assert free_ports(2) == free

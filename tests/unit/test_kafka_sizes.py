@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
+from datetime import UTC, datetime
 from itertools import repeat
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from kafka.record.default_records import DefaultRecordBatchBuilder
+from kio.records.schema import NewRecordBatch, Record, RecordHeader
+from kio.records.writers import write_new_batch
+from kio.static.primitive import TZAwareMicros, i8, i16, i32, i64
 
 from kafka_eos.connectors.kafka.encoding import Columns
 from kafka_eos.connectors.kafka.sizes import Stamps, batch_bytes, oversized
@@ -19,17 +23,24 @@ HEADERS = st.lists(st.tuples(st.text(max_size=20), FIELD), max_size=70)
 
 
 def _encoded(value: bytes | None, key: bytes | None, headers: list[tuple[str, bytes | None]]) -> int:
-    builder = DefaultRecordBatchBuilder(
-        magic=2,
-        compression_type=0,
-        is_transactional=1,
-        producer_id=2**40,
-        producer_epoch=7,
-        base_sequence=0,
-        batch_size=2**30,
+    record = Record(
+        attributes=i8(0),
+        timestamp=TZAwareMicros.parse(datetime.fromtimestamp(1_700_000_000, UTC)),
+        offset=i64(0),
+        key=key,
+        value=value,
+        headers=tuple(RecordHeader(key=name.encode(), value=field) for name, field in headers),
     )
-    builder.append(0, 1_700_000_000_000, key, value, headers)
-    return len(builder.build())
+    batch = NewRecordBatch(
+        producer_id=i64(2**40),
+        producer_epoch=i16(7),
+        base_sequence=i32(0),
+        records=(record,),
+        attributes=i16(0x10),  # transactional
+    )
+    buffer = io.BytesIO()
+    write_new_batch(buffer, batch)
+    return buffer.tell()
 
 
 @given(FIELD, FIELD, HEADERS)

@@ -1,0 +1,20 @@
+"""Requests that librdkafka cannot send: ending, describing and fencing other processes' transactions.
+
+A synchronous client of our own for twelve of Kafka's APIs (see ``docs/decisions``): ``wire`` and ``messages`` are what
+is sent, ``connection`` and ``login`` one broker, ``brokers`` and ``asking`` the cluster; ``transactions``, ``groups``
+and ``facts`` are what one asks it.
+
+Rule: every call ends within its patience; what is still unknown then is Retryable, never a guess.
+"""
+
+from __future__ import annotations
+
+from kafka_eos.connectors.kafka.rpc.facts import Facts, TopicFacts
+from kafka_eos.connectors.kafka.rpc.groups import Groups
+from kafka_eos.connectors.kafka.rpc.transactions import Ended, Transactions
+
+__all__ = ["Coordinators", "Ended", "TopicFacts"]
+
+
+class Coordinators(Transactions, Groups, Facts):
+    """Everything that is asked of one cluster, over the same connections."""

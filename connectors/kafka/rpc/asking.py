@@ -1,0 +1,104 @@
+"""Asking a cluster until there is an answer that is final.
+
+Rule: every call ends within its patience. A coordinator that moves, loads or restarts is asked again until
+then; what is still unknown is Retryable, never a guess.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from kafka_eos.connectors.kafka.rpc.brokers import Brokers, CoordinatorOf, Place
+from kafka_eos.connectors.kafka.rpc.codes import ASK_AGAIN, FORBIDDEN, LEADER_UNKNOWN, name_of
+from kafka_eos.connectors.kafka.rpc.connection import Refused
+from kafka_eos.connectors.kafka.rpc.messages.cluster import metadata
+from kafka_eos.connectors.kafka.rpc.messages.request import Request
+from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.errors import ConfigError, Retryable
+
+A = TypeVar("A")
+
+_REQUEST_SECONDS: Final = 5.0
+_REFUSED_SECONDS: Final = 2.0
+"""For how long a first connection is refused, each time, before that is final: a broker that starts refuses too."""
+_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
+
+
+class Asking:
+    """What all that is asked has in common. Thread-safe; connects on the first call and again after a restart.
+
+    ``patience`` is how many seconds a call may take in all before it raises Retryable.
+    """
+
+    def __init__(self, cluster: Cluster, patience: float = 20.0) -> None:
+        self._cluster, self._patience, self._brokers = cluster, patience, Brokers(cluster)
+
+    @property
+    def bootstrap(self) -> str:
+        return self._cluster.bootstrap
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._brokers.close()
+
+    def _nodes(self) -> list[int]:
+        """Every broker. One that was just started may name none, not even itself: asked again."""
+        seen = self._ask(metadata([]), None, lambda answer: 0 if answer.brokers else LEADER_UNKNOWN)
+        self._brokers.learn(seen.brokers.items())
+        return sorted(seen.brokers)
+
+    def _ask(
+        self,
+        request: Request[A],
+        place: Place,
+        code: Callable[[A], int],
+        *,
+        forbidden: bool = True,
+        seconds: float | None = None,
+    ) -> A:
+        """Send until there is an answer whose ``code`` is final. ConfigError if it is forbidden, unless told not to."""
+        patience = self._patience if seconds is None else min(seconds, self._patience)
+        began = time.monotonic()
+        pause, refused = _PAUSE, None
+        while True:
+            try:
+                answer = self._brokers.ask(request, place, min(began + patience, time.monotonic() + _REQUEST_SECONDS))
+                if code(answer) not in ASK_AGAIN:
+                    break
+                last = name_of(code(answer))
+            except Retryable as error:
+                last, refused = f"{request.name}: {error}", None
+            except Refused as error:
+                refused = refused or time.monotonic()
+                last = f"{request.name}: {error}"
+                self._expect_welcome(request.name, error, refused, began + patience - pause)
+            if last != "CONCURRENT_TRANSACTIONS":
+                self._brokers.forget(place)
+            if time.monotonic() + pause > began + patience:
+                raise Retryable(f"{request.name} for {_shown(place)} on {self.bootstrap}: {last} for {patience:g} s")
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        if forbidden and code(answer) in FORBIDDEN:
+            raise ConfigError(
+                f"{request.name} for {_shown(place)} is not allowed for this user: {name_of(code(answer))}"
+            )
+        return answer
+
+    def _expect_welcome(self, what: str, error: Refused, since: float, end: float) -> None:
+        """ConfigError if waiting will not help. TLS that fails after it has worked is a broker that ends or starts."""
+        if self._brokers.welcome and error.login:
+            raise ConfigError(f"{what}: the broker refused the user: {error}") from error
+        if not self._brokers.welcome and time.monotonic() >= min(since + _REFUSED_SECONDS, end):
+            raise ConfigError(f"Kafka at {self.bootstrap} refuses the connection: {error}") from error
+
+
+def _shown(place: Place) -> str:
+    return str(place) if isinstance(place, CoordinatorOf | int) else "any broker"

@@ -1,0 +1,170 @@
+"""The brokers of one cluster: where each is, who coordinates what, and which of them answers.
+
+Rule: one attempt each. What fails is forgotten, so that the next attempt looks elsewhere; who calls decides whether
+there is one.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Final, TypeAlias, TypeVar
+
+from kafka_eos.connectors.kafka.rpc.codes import FORBIDDEN, name_of
+from kafka_eos.connectors.kafka.rpc.connection import Connection, Refused
+from kafka_eos.connectors.kafka.rpc.messages.cluster import find_coordinator, metadata
+from kafka_eos.connectors.kafka.rpc.messages.request import Request
+from kafka_eos.connectors.kafka.rpc.security import Security, security
+from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.errors import ConfigError, Retryable
+
+A = TypeVar("A")
+Address: TypeAlias = tuple[str, int]
+
+_PORT: Final = 9092
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorOf:
+    """Whoever coordinates a group or a transactional id."""
+
+    kind: int
+    key: str
+
+    def __str__(self) -> str:
+        return repr(self.key)
+
+
+Place: TypeAlias = CoordinatorOf | int | None
+"""Whom to ask: a coordinator, the broker of this node, or any."""
+
+
+class Brokers:
+    """Thread-safe; connects when it is first asked."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._bootstrap = tuple(_address(one) for one in cluster.bootstrap.split(","))
+        self._idle: dict[Address, list[Connection]] = {}
+        self._busy: set[Connection] = set()
+        self._changing = threading.Lock()
+        self._nodes: dict[int, Address] = {}
+        self._coordinators: dict[CoordinatorOf, int] = {}
+        self._failed: dict[Address, float] = {}
+        self.welcome = False
+        """Whether a broker has ever let this client in."""
+
+    def close(self) -> None:
+        """Also ends what other threads wait for."""
+        with self._changing:
+            idle, self._idle = self._idle, {}
+            busy, self._busy = self._busy, set()
+        for connection in busy:
+            connection.end()
+        for connection in chain.from_iterable(idle.values()):
+            connection.close()
+
+    def ask(self, request: Request[A], place: Place, until: float) -> A:
+        """The answer of ``place``. Retryable, Refused or ConfigError if there is none."""
+        if isinstance(place, CoordinatorOf):
+            place = self._coordinator(place, until)
+        if place is None:
+            return self._asked(request, self._any(), until)
+        try:
+            return self._asked(request, self._where(place, until), until)
+        except Retryable:
+            self.learn(known for known in self._nodes.items() if known[0] != place)  # it may have moved
+            raise
+
+    def forget(self, place: Place) -> None:
+        """Look for this coordinator again before it is asked again."""
+        if isinstance(place, CoordinatorOf):
+            self._coordinators.pop(place, None)
+
+    def learn(self, nodes: Iterable[tuple[int, Address]]) -> None:
+        self._nodes = dict(nodes)  # never changed in place: other threads go through it
+
+    def _coordinator(self, of: CoordinatorOf, until: float) -> int:
+        node = self._coordinators.get(of)
+        if node is None:
+            found = self._asked(find_coordinator(of.kind, of.key), self._any(), until)
+            if found.error in FORBIDDEN:
+                raise ConfigError(f"FindCoordinator of {of} is not allowed: {name_of(found.error)}")
+            if found.error:
+                raise Retryable(f"FindCoordinator of {of}: {name_of(found.error)}")
+            node = self._coordinators[of] = found.node
+            self.learn((self._nodes | {node: (found.host, found.port)}).items())
+        return node
+
+    def _where(self, node: int, until: float) -> Address:
+        if node not in self._nodes:
+            self.learn(self._asked(metadata([]), self._any(), until).brokers.items())
+        try:
+            return self._nodes[node]
+        except KeyError as error:
+            raise Retryable(f"broker {node} is not a member of the cluster now") from error
+
+    def _any(self) -> Address:
+        """One that has not failed, or the one whose failure is longest ago; rather one that is connected."""
+        known = {*self._nodes.values(), *self._bootstrap}
+        return min(known, key=lambda at: (self._failed.get(at, 0.0), not self._idle.get(at), random.random()))
+
+    def _asked(self, request: Request[A], at: Address, until: float) -> A:
+        try:
+            with self._connection(at, until) as connection:
+                answer = connection.ask(request, until)
+        except (Retryable, Refused):
+            self._failed[at] = time.monotonic()
+            raise
+        self._failed.pop(at, None)
+        self.welcome = True
+        return answer
+
+    @contextmanager
+    def _connection(self, at: Address, until: float) -> Iterator[Connection]:
+        """One that nobody uses: as many requests are under way as threads ask."""
+        connection = self._taken(at) or Connection(*at, self._security, until)
+        with self._changing:
+            self._busy.add(connection)
+        whole = False
+        try:
+            yield connection
+            whole = True
+        finally:
+            with self._changing:
+                kept = whole and connection in self._busy
+                self._busy.discard(connection)
+                if kept:
+                    self._idle.setdefault(at, []).append(connection)
+            if not kept:
+                connection.close()
+
+    def _taken(self, at: Address) -> Connection | None:
+        with self._changing:
+            idle = self._idle.pop(at, [])
+            usable = [connection for connection in idle if connection.usable]
+            taken = usable.pop() if usable else None
+            self._idle[at] = usable
+        for connection in set(idle).difference(usable, [taken]):
+            connection.close()
+        return taken
+
+    @cached_property
+    def _security(self) -> Security:
+        return security(self._cluster)
+
+
+def _address(text: str) -> Address:
+    """Of ``host:port``, as librdkafka takes it: the port, and a protocol before it, may be there or not."""
+    host, colon, port = text.rpartition("://")[2].rpartition(":")
+    if not colon or port.endswith("]"):
+        host, port = text.rpartition("://")[2], str(_PORT)
+    if not port.isdecimal():
+        raise ConfigError(f"bootstrap servers: {text!r} is not host:port")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,43 @@
+"""Error codes of the protocol: their names, and what is to be done about them.
+
+Pure. Rule: a code that nobody has heard of is a refusal with a number for a name.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafka_eos.connectors.kafka.client import error_name
+from kafka_eos.errors import UserError
+
+TOPIC_UNKNOWN: Final = 3
+LEADER_UNKNOWN: Final = 5
+UNSUPPORTED_VERSION: Final = 35
+ID_NOT_FOUND: Final = 105
+ASK_AGAIN: Final = frozenset({LEADER_UNKNOWN, 6, 7, 13, 14, 15, 16, 41, 51, 84, 88})
+"""Leader or coordinator unavailable, loading or moved; timeouts; CONCURRENT_TRANSACTIONS; unstable offsets."""
+FORBIDDEN: Final = frozenset({29, 30, 31, 53, 58, 33, 34})
+_NAMES: Final = {
+    0: "NONE",
+    TOPIC_UNKNOWN: "UNKNOWN_TOPIC_OR_PARTITION",
+    47: "INVALID_PRODUCER_EPOCH",
+    48: "INVALID_TXN_STATE",
+    49: "INVALID_PRODUCER_ID_MAPPING",
+    50: "INVALID_TRANSACTION_TIMEOUT",
+    51: "CONCURRENT_TRANSACTIONS",
+    53: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    59: "UNKNOWN_PRODUCER_ID",
+    90: "PRODUCER_FENCED",
+    ID_NOT_FOUND: "TRANSACTIONAL_ID_NOT_FOUND",
+}
+"""Those that decisions go by, and those that librdkafka calls by another name."""
+
+
+def name_of(code: int) -> str:
+    return _NAMES.get(code) or error_name(code)
+
+
+def expect(code: int, allowed: set[int], what: str) -> None:
+    """UserError unless the answer is one of these."""
+    if code not in allowed:
+        raise UserError(f"{what} was refused: {name_of(code)}")

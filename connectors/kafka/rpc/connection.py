@@ -1,0 +1,199 @@
+"""One connection to one broker: TCP or TLS, the login, one request at a time.
+
+Rule: a connection on which anything went wrong is never used again, so that a late answer is nobody's. What may pass
+by itself is Retryable; Refused is TLS or a login that failed.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final, TypeVar
+
+from kafka_eos.connectors.kafka.rpc.codes import UNSUPPORTED_VERSION, name_of
+from kafka_eos.connectors.kafka.rpc.login import LoginFailed
+from kafka_eos.connectors.kafka.rpc.messages.connection import (
+    API_VERSIONS,
+    Abilities,
+    api_versions,
+    sasl_authenticate,
+    sasl_handshake,
+)
+from kafka_eos.connectors.kafka.rpc.messages.request import Request
+from kafka_eos.connectors.kafka.rpc.security import Sasl, Security
+from kafka_eos.connectors.kafka.rpc.wire import NO_TAGS, Malformed, Reader, int16, int32, old_text
+from kafka_eos.errors import ConfigError, Retryable
+
+A = TypeVar("A")
+
+_LARGEST_ANSWER: Final = 100_000_000
+_IDLE_SECONDS: Final = 540.0
+"""A minute less than brokers keep a connection that is not used."""
+_OF_A_SESSION: Final = 0.85
+"""How much of the time that a broker accepts a login for is used."""
+
+
+class Refused(Exception):
+    """The broker does not let this client in. ``login``: because of who it is, not because of TLS."""
+
+    def __init__(self, reason: str, *, login: bool) -> None:
+        super().__init__(reason)
+        self.login = login
+
+
+class Connection:
+    """To the broker at ``host``. Open from the start; for one thread at a time, but for ``end``."""
+
+    def __init__(self, host: str, port: int, security: Security, until: float) -> None:
+        """Connect. Retryable if it is not done at ``until``."""
+        self._host, self._port, self._security = host, port, security
+        self._used, self._sent = time.monotonic(), 0
+        with self._errors():
+            self._socket = socket.create_connection((host, port), _left(until))
+            try:
+                self._abilities, self._ends = self._let_in(until)
+            except BaseException:
+                self.close()
+                raise
+
+    def __str__(self) -> str:
+        return f"{self._host}:{self._port}"
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is open. Nothing is under way, so bytes that are here are the end: the broker has closed it."""
+        if time.monotonic() > min(self._ends, self._used + _IDLE_SECONDS):
+            return False
+        waiting = select.poll()
+        waiting.register(self._socket, select.POLLIN)
+        return not waiting.poll(0)
+
+    def ask(self, request: Request[A], until: float) -> A:
+        """The answer. Retryable if none is here at ``until``; ConfigError if the broker has no such request."""
+        with self._errors():
+            return self._asked(request, self._abilities, until)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def end(self) -> None:
+        """End what its thread waits for."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Those of the network, or of an answer that cannot be read, are Retryable."""
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            raise Retryable(f"{self}: {str(error) or type(error).__name__}") from error
+
+    # ------------------------------------------------------------ opening
+
+    def _let_in(self, until: float) -> tuple[Abilities, float]:
+        """What the broker can do, and until when it accepts the login."""
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            if (tls := self._security.tls) is not None:
+                self._socket = self._encrypted(tls)
+            abilities = self._greeted(until)
+        except ssl.SSLError as error:
+            raise Refused(f"{self}: TLS failed: {error}", login=False) from error
+        if self._security.sasl is None:
+            return abilities, float("inf")
+        lifetime = self._logged_in(self._security.sasl, abilities, until)
+        return abilities, time.monotonic() + lifetime / 1000 * _OF_A_SESSION if lifetime > 0 else float("inf")
+
+    def _encrypted(self, tls: ssl.SSLContext) -> socket.socket:
+        try:
+            return tls.wrap_socket(self._socket, server_hostname=self._host.rstrip("."))
+        except (ConnectionError, ssl.SSLEOFError) as error:
+            raise Refused(f"{self}: TLS failed: {error}; is this a listener without TLS?", login=False) from error
+
+    def _greeted(self, until: float) -> Abilities:
+        greeting = api_versions()
+        found = self._exchange(greeting, greeting.highest, until)
+        if found.error == UNSUPPORTED_VERSION:
+            raise ConfigError(f"the broker at {self} is too old: it has no ApiVersions 3")
+        if found.error:
+            raise Retryable(f"{self}: ApiVersions: {name_of(found.error)}")
+        return found
+
+    def _logged_in(self, sasl: Sasl, abilities: Abilities, until: float) -> int:
+        """For how many milliseconds the broker accepts it; 0: for ever."""
+        offered = self._asked(sasl_handshake(sasl.mechanism), abilities, until)
+        if offered.error:
+            names = ", ".join(offered.names)
+            raise Refused(f"{self}: {name_of(offered.error)}: it has {names}, not {sasl.mechanism}", login=True)
+        lifetime = 0
+        try:
+            login = sasl.login(self._host)
+            token = next(login)
+            with suppress(StopIteration):
+                while True:
+                    answer = self._asked(sasl_authenticate(token), abilities, until)
+                    if answer.error:
+                        raise LoginFailed(f"{name_of(answer.error)}: {answer.message}")
+                    lifetime = answer.lifetime_ms
+                    token = login.send(answer.token)
+        except LoginFailed as error:
+            raise Refused(f"{self}: {sasl.mechanism}: {error}", login=True) from error
+        return lifetime
+
+    # ------------------------------------------------------------ one request
+
+    def _asked(self, request: Request[A], abilities: Abilities, until: float) -> A:
+        lowest, highest = abilities.versions.get(request.key, (0, -1))
+        version = min(highest, request.highest)
+        if version < request.lowest:
+            raise ConfigError(f"{request.name}: the broker at {self} is too old for it: it ends at version {highest}")
+        if version < lowest:
+            raise ConfigError(f"{request.name}: the broker at {self} is too new for it: it begins at version {lowest}")
+        return self._exchange(request, version, until)
+
+    def _exchange(self, request: Request[A], version: int, until: float) -> A:
+        self._sent = self._sent + 1 & 0x7FFFFFFF
+        named = int16(request.key) + int16(version) + int32(self._sent) + old_text(self._security.client_id)
+        frame = named + (NO_TAGS if request.flexible else b"") + request.body(version)
+        self._socket.settimeout(_left(until))
+        self._socket.sendall(int32(len(frame)) + frame)
+        found = Reader(_received(self._socket, until))
+        if (answered := found.int32()) != self._sent:
+            raise Malformed(f"the answer to request {answered} came for request {self._sent}")
+        if request.flexible and request.key != API_VERSIONS:
+            found.tags()
+        answer = request.answer(found, version)
+        found.end()
+        self._used = time.monotonic()
+        return answer
+
+
+def _received(link: socket.socket, until: float) -> bytes:
+    """The next frame without its length."""
+    size = int.from_bytes(_exactly(link, 4, until), "big", signed=True)
+    if not 0 <= size <= _LARGEST_ANSWER:
+        raise Malformed(f"an answer of {size} bytes")
+    return _exactly(link, size, until)
+
+
+def _exactly(link: socket.socket, size: int, until: float) -> bytes:
+    found = bytearray()
+    while len(found) < size:
+        link.settimeout(_left(until))
+        part = link.recv(min(size - len(found), 1 << 20))
+        if not part:
+            raise ConnectionError("the broker closed the connection")
+        found += part
+    return bytes(found)
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("no answer in time")
+    return left

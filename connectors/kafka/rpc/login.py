@@ -1,0 +1,106 @@
+"""SASL: what a client sends to say who it is, and what it makes of the answers.
+
+Each mechanism is a generator: it yields what is sent, is sent what the broker answers, and returns when it is through.
+
+Rule: a broker that cannot prove what its mechanism lets it prove is not believed: LoginFailed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final, TypeAlias
+
+from kafka_eos.errors import ConfigError
+
+Login: TypeAlias = Generator[bytes, bytes, None]
+SCRAM: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+_MOST_ITERATIONS: Final = 1_000_000
+_NO_LAYER: Final = 1
+
+
+class LoginFailed(Exception):
+    """This side ends the login."""
+
+
+def plain(user: str, password: str) -> Login:
+    """RFC 4616."""
+    yield f"\0{user}\0{password}".encode()
+
+
+def scram(algorithm: str, user: str, password: str, nonce: Callable[[], str] = lambda: secrets.token_hex(16)) -> Login:
+    """RFC 5802, without channel binding."""
+    ours = nonce()
+    named = user.replace("=", "=3D").replace(",", "=2C")
+    begun = f"n={named},r={ours}"
+    offered = yield f"n,,{begun}".encode()
+    theirs, salt, iterations = _offer(offered, ours)
+    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
+    key = hmac.digest(salted, b"Client Key", algorithm)
+    ended = f"c=biws,r={theirs}"
+    signed = b",".join((begun.encode(), offered, ended.encode()))
+    signature = hmac.digest(hashlib.new(algorithm, key).digest(), signed, algorithm)
+    proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True)))
+    answer = _fields((yield ended.encode() + b",p=" + proof))
+    expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), signed, algorithm)
+    if not hmac.compare_digest(_binary(answer.get("v", "")), expected):
+        raise LoginFailed(f"the broker does not know the password either ({answer.get('e', 'wrong signature')})")
+
+
+def _offer(offered: bytes, ours: str) -> tuple[str, bytes, int]:
+    """The broker's nonce, salt and iterations."""
+    fields = _fields(offered)
+    nonce, salt, iterations = fields.get("r", ""), _binary(fields.get("s", "")), fields.get("i", "")
+    if not nonce.startswith(ours) or not salt:
+        raise LoginFailed("the broker's offer does not answer ours")
+    if not iterations.isdecimal() or not 0 < int(iterations) <= _MOST_ITERATIONS:
+        raise LoginFailed(f"the broker asks for {iterations!r} iterations")
+    return nonce, salt, int(iterations)
+
+
+def _fields(message: bytes) -> dict[str, str]:
+    pairs = (part.partition("=") for part in message.decode("utf-8", "replace").split(","))
+    return {name: value for name, _, value in pairs}
+
+
+def _binary(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise LoginFailed(f"the broker sent {text!r} for base64") from error
+
+
+def oauthbearer(token: str, extensions: Mapping[str, str]) -> Login:
+    """RFC 7628. A broker that refuses the token says why only after one more message."""
+    fields = [f"auth=Bearer {token}", *(f"{name}={value}" for name, value in extensions.items())]
+    refusal = yield ("n,,\1" + "".join(f"{field}\1" for field in fields) + "\1").encode()
+    if refusal:
+        yield b"\1"
+
+
+def kerberos(service: str, host: str) -> Login:
+    """RFC 4752, without a security layer, with the ticket that is there."""
+    try:
+        import gssapi
+    except (ImportError, OSError) as error:
+        raise ConfigError("sasl.mechanisms=GSSAPI: ending transactions needs it too: pip install gssapi") from error
+    try:
+        yield from _tickets(gssapi, f"{service}@{host}")
+    except gssapi.exceptions.GSSError as error:
+        raise LoginFailed(f"Kerberos: {error}") from error
+
+
+def _tickets(library: Any, principal: str) -> Login:
+    named = library.Name(principal, name_type=library.NameType.hostbased_service)
+    context = library.SecurityContext(name=named.canonicalize(library.MechType.kerberos), usage="initiate")
+    token = context.step(None)
+    while not context.complete:
+        token = context.step((yield token or b""))
+    offered: bytes = context.unwrap((yield token or b"")).message
+    if not offered:
+        raise LoginFailed("Kerberos: the broker offers no layer")
+    chosen = bytes([offered[0] & _NO_LAYER]) + offered[1:] + principal.encode()
+    yield context.wrap(chosen, False).message

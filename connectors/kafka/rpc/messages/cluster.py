@@ -1,0 +1,143 @@
+"""What a cluster says of itself: coordinators, brokers, topics, settings.
+
+Pure. See ``request``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kafka_eos.connectors.kafka.rpc.messages.request import Request
+from kafka_eos.connectors.kafka.rpc.wire import NO_TAGS, NO_UUID, Reader, array, boolean, int8, many, text
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+"""Kinds of coordinator."""
+
+TOPIC: Final = 2
+BROKER: Final = 4
+"""Kinds of resource with settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSeen:
+    node: int
+    host: str
+    port: int
+    error: int
+
+
+def find_coordinator(kind: int, key: str) -> Request[CoordinatorSeen]:
+    def coordinator(found: Reader) -> CoordinatorSeen:
+        found.text()
+        seen = CoordinatorSeen(found.int32(), found.text(), found.int32(), found.int16())
+        found.skip(Reader.text_or_none, Reader.tags)
+        return seen
+
+    def read(found: Reader, version: int) -> CoordinatorSeen:
+        found.int32()
+        (seen,) = found.array(coordinator)
+        found.tags()
+        return seen
+
+    return Request("FindCoordinator", 10, 4, 4, lambda _: int8(kind) + array([text(key)]) + NO_TAGS, read)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSeen:
+    index: int
+    leader: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSeen:
+    error: int
+    name: str
+    topic_id: str
+    partitions: tuple[PartitionSeen, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSeen:
+    """``brokers`` are host and port by node."""
+
+    brokers: Mapping[int, tuple[str, int]]
+    topics: tuple[TopicSeen, ...]
+
+
+def metadata(topics: Collection[str]) -> Request[ClusterSeen]:
+    """Of the brokers, and of these topics, which are not created by it."""
+    wanted = array(NO_UUID + text(name) + NO_TAGS for name in topics)
+    body = wanted + boolean(False) + boolean(False) + NO_TAGS
+    return Request("Metadata", 3, 11, 11, lambda _: body, _cluster)
+
+
+def _cluster(found: Reader, version: int) -> ClusterSeen:
+    found.int32()
+    brokers = found.array(_broker)
+    found.skip(Reader.text_or_none, Reader.int32)
+    topics = found.array(_topic)
+    found.tags()
+    return ClusterSeen(dict(brokers), topics)
+
+
+def _broker(found: Reader) -> tuple[int, tuple[str, int]]:
+    broker = found.int32(), (found.text(), found.int32())
+    found.skip(Reader.text_or_none, Reader.tags)
+    return broker
+
+
+def _topic(found: Reader) -> TopicSeen:
+    error, name, topic_id = found.int16(), found.text(), str(found.uuid())
+    found.boolean()
+    partitions = found.array(_partition)
+    found.skip(Reader.int32, Reader.tags)
+    return TopicSeen(error, name, topic_id, partitions)
+
+
+def _partition(found: Reader) -> PartitionSeen:
+    found.int16()
+    index, leader = found.int32(), found.int32()
+    found.int32()
+    replicas = len(found.array(Reader.int32))
+    found.skip(many(Reader.int32), many(Reader.int32), Reader.tags)
+    return PartitionSeen(index, leader, replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSeen:
+    error: int
+    values: Mapping[str, str | None]
+
+
+def describe_configs(kind: int, resource: str, name: str) -> Request[ConfigSeen]:
+    """One setting of a broker or of a topic."""
+
+    def synonym(found: Reader) -> None:
+        found.skip(Reader.text, Reader.text_or_none, Reader.int8, Reader.tags)
+
+    def setting(found: Reader) -> tuple[str, str | None]:
+        named = found.text(), found.text_or_none()
+        found.skip(Reader.boolean, Reader.int8, Reader.boolean, many(synonym))
+        found.skip(Reader.int8, Reader.text_or_none, Reader.tags)
+        return named
+
+    def result(found: Reader) -> ConfigSeen:
+        error = found.int16()
+        found.skip(Reader.text_or_none, Reader.int8, Reader.text)
+        values = dict(found.array(setting))
+        found.tags()
+        return ConfigSeen(error, values)
+
+    def read(found: Reader, version: int) -> ConfigSeen:
+        found.int32()
+        (seen,) = found.array(result)
+        found.tags()
+        return seen
+
+    wanted = int8(kind) + text(resource) + array([text(name)]) + NO_TAGS
+    body = array([wanted]) + boolean(False) + boolean(False) + NO_TAGS
+    return Request("DescribeConfigs", 32, 4, 4, lambda _: body, read)

@@ -1,0 +1,145 @@
+"""The user's connection and security settings, for connections of our own.
+
+Users configure librdkafka. Rule: what cannot be carried over is refused by name, so that the two never connect in
+different ways.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafka_eos.connectors.kafka.rpc.login import SCRAM, Login, kerberos, oauthbearer, plain, scram
+from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.errors import ConfigError, Retryable
+
+_CARRIED: Final = frozenset(
+    {
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.username",
+        "sasl.password",
+        "sasl.oauthbearer.config",
+        "sasl.kerberos.service.name",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.key.password",
+        "ssl.crl.location",
+        "ssl.endpoint.identification.algorithm",
+        # These say how librdkafka runs kinit; here the ticket is taken that is there.
+        "sasl.kerberos.principal",
+        "sasl.kerberos.keytab",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+    }
+)
+_INSTEAD: Final = {
+    "ssl": "give PEM files with ssl.ca.location, ssl.certificate.location and ssl.key.location",
+    "sasl": "use sasl.username and sasl.password, Kerberos, or a function for tokens as oauth_cb",
+}
+_PROTOCOLS: Final = {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}
+
+
+@dataclass(frozen=True)
+class Sasl:
+    """``login`` begins a login at a host."""
+
+    mechanism: str
+    login: Callable[[str], Login]
+
+
+@dataclass(frozen=True)
+class Security:
+    """How a connection is made; ``tls`` and ``sasl`` are None if it is made without."""
+
+    client_id: str
+    tls: ssl.SSLContext | None
+    sasl: Sasl | None
+
+
+def security(cluster: Cluster) -> Security:
+    """What librdkafka's settings ask for. ConfigError for one that cannot be carried over."""
+    config = cluster.config
+    for key in sorted(config.keys() - _CARRIED):
+        if instead := _INSTEAD.get(key.partition(".")[0]):
+            raise ConfigError(
+                f"config[{key!r}] cannot be carried over to the client that ends transactions: {instead}."
+            )
+    protocol = str(config.get("security.protocol", "plaintext")).upper()
+    if protocol not in _PROTOCOLS:
+        raise ConfigError(f"config['security.protocol'] is {protocol!r}; there are {', '.join(sorted(_PROTOCOLS))}.")
+    return Security(
+        str(config.get("client.id", "kafka-eos")),
+        _tls(config) if protocol.endswith("SSL") else None,
+        _sasl(config) if protocol.startswith("SASL") else None,
+    )
+
+
+def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = str(config.get("ssl.endpoint.identification.algorithm", "https")).lower() == "https"
+    if str(config.get("enable.ssl.certificate.verification", "true")).lower() == "false":
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        _load(context, config)
+    except OSError as error:  # of the file, or of what is in it
+        files = {
+            name: config[name] for name in sorted(config) if name.startswith("ssl.") and name.endswith(".location")
+        }
+        raise ConfigError(f"the TLS files cannot be used: {error}; {files}") from error
+    return context
+
+
+def _load(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
+    if authority := config.get("ssl.ca.location"):
+        context.load_verify_locations(authority)
+    else:
+        context.load_default_certs()
+    if certificate := config.get("ssl.certificate.location"):
+        password = str(config.get("ssl.key.password", ""))  # never None: OpenSSL would ask the terminal for it
+        context.load_cert_chain(certificate, config.get("ssl.key.location"), password)
+    if revoked := config.get("ssl.crl.location"):
+        context.load_verify_locations(revoked)
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
+def _sasl(config: Mapping[str, Any]) -> Sasl:
+    mechanism = str(config.get("sasl.mechanisms", config.get("sasl.mechanism", "GSSAPI"))).upper()
+    return Sasl(mechanism, _login(mechanism, config))
+
+
+def _login(mechanism: str, config: Mapping[str, Any]) -> Callable[[str], Login]:
+    """One login for each connection."""
+    if mechanism == "GSSAPI":
+        service = str(config.get("sasl.kerberos.service.name", "kafka"))
+        return lambda host: kerberos(service, host)
+    if mechanism == "OAUTHBEARER":
+        _expect(mechanism, config, "oauth_cb")
+        return lambda host: oauthbearer(*_token(config))
+    if mechanism not in {"PLAIN", *SCRAM}:
+        raise ConfigError(f"config['sasl.mechanisms'] is {mechanism!r}: {_INSTEAD['sasl']}.")
+    _expect(mechanism, config, "sasl.username", "sasl.password")
+    user, password = str(config["sasl.username"]), str(config["sasl.password"])
+    if mechanism == "PLAIN":
+        return lambda host: plain(user, password)
+    return lambda host: scram(SCRAM[mechanism], user, password)
+
+
+def _expect(mechanism: str, config: Mapping[str, Any], *names: str) -> None:
+    if missing := [name for name in names if name not in config]:
+        raise ConfigError(f"sasl.mechanisms={mechanism} needs config[{missing[0]!r}].")
+
+
+def _token(config: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:
+    """Asks the user's ``oauth_cb``, the one librdkafka uses, for a token and its extensions."""
+    try:
+        answer = config["oauth_cb"](str(config.get("sasl.oauthbearer.config", "")))
+    except Exception as error:
+        raise Retryable(f"oauth_cb failed: {error!r}") from error
+    if not isinstance(answer, tuple | list) or not answer or not isinstance(answer[0], str):
+        raise ConfigError("oauth_cb must return (token, expiry, …)")
+    return answer[0], answer[3] if len(answer) > 3 else {}
