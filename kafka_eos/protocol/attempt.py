@@ -104,6 +104,8 @@ class Attempt:
     settled: facts.Asked | None = None
     """What was asked for when the last search found that nothing has come after the newest epoch."""
     standstill: Standstill = field(default_factory=Standstill)
+    notify_last: do.Notify | None = None
+    """What is said at the very end: a stop that was answered before the housekeeping failed would be lost."""
 
     @classmethod
     def of(
@@ -183,14 +185,11 @@ class Attempt:
         done = self.flights.committing
         if done is None or done.id != epoch:
             return self, ()
-        last = done.kind is Kind.LAST
-        after = replace(
-            self,
-            flights=self.flights.committed(epoch),
-            committed_at=now,
-            phase=Phase.CLOSING if last else self.phase,
-        )
-        return after, (do.Notify(epoch, now - done.triggered_at),)
+        notify = do.Notify(epoch, now - done.triggered_at)
+        after = replace(self, flights=self.flights.committed(epoch), committed_at=now)
+        if done.kind is Kind.LAST:
+            return replace(after, phase=Phase.CLOSING, notify_last=notify), ()
+        return after, (notify,)
 
     def _found(self, something: bool, at_end: bool, now: float) -> Step:
         at_once = self.searching is not None and self.searching.at_once
@@ -302,7 +301,8 @@ class Attempt:
     def _end(self, now: float) -> Step | None:
         if self.phase is not Phase.CLOSING or self.housekeeping.sweeping:
             return None
-        return self._over(do.End(do.Ending.DRAINED))
+        over, end = self._over(do.End(do.Ending.DRAINED))
+        return over, end if self.notify_last is None else (self.notify_last, *end)
 
     def _go_on(self, now: float) -> Step | None:
         """After the epoch for which the job was halted, or if nobody wants one any more."""

@@ -234,13 +234,15 @@ def test_a_savepoint_waits_for_those_on_their_way_and_travels_alone() -> None:
     assert run.on(facts.Tick(), at=30.0) == []
 
 
-def test_a_stop_takes_a_last_epoch_and_ends_when_that_is_committed_and_swept() -> None:
+def test_a_stop_takes_a_last_epoch_and_is_answered_when_that_is_committed_and_old_ones_are_dropped() -> None:
+    """What fails after the answer would be taken up by an attempt that does not know of the stop."""
     run = running()
 
     assert run.on(facts.Stop()) == [do.Trigger(epoch(5), Kind.LAST)]
-    assert run.on(*acks(5), facts.Committed(epoch(5)))[-1] == do.Sweep(thorough=True)
+    decided, commit, sweep = run.on(*acks(5), facts.Committed(epoch(5)))
+    assert (type(decided), commit, sweep) == (do.Decide, do.Commit(epoch(5)), do.Sweep(thorough=True))
     assert run.on(facts.Tick(), at=100.0) == []
-    assert run.on(facts.Swept()) == [do.End(Ending.DRAINED)]
+    assert run.on(facts.Swept()) == [do.Notify(epoch(5), 0.0), do.End(Ending.DRAINED)]
     assert run.attempt.phase is Phase.OVER
 
 
