@@ -24,13 +24,12 @@ from kafka_eos.embedded.control import Ack, Counted, Decline, Failed, Progress, 
 from kafka_eos.embedded.crew import Crew
 from kafka_eos.embedded.events import (
     Broken,
-    Committed,
     Discovered,
     Event,
     Heard,
+    Learned,
     StopExpired,
     StopRequested,
-    Swept,
     WorkerEnded,
 )
 from kafka_eos.embedded.preparing import Preparation
@@ -175,16 +174,14 @@ class AttemptRunner:
                 )
             case WorkerEnded(pid=pid, how=how) if (subtask := self._crew.subtask_of(pid)) is not None:
                 self._learn(facts.Died(subtask, f"worker {pid} {how}"))
-            case Committed() | Swept() | Discovered() | Broken() if event.term != self._session:
+            case Learned() | Discovered() | Broken() if event.term != self._session:
                 return  # an earlier attempt began it; recovery has decided what became of it
             case Discovered(known=known, found=found):
                 self._discovered(known, found)
             case Broken(error=error):
                 raise error
-            case Committed(epoch=epoch):
-                self._learn(facts.Committed(epoch))
-            case Swept():
-                self._learn(facts.Swept())
+            case Learned(fact=fact):
+                self._learn(fact)
             case Heard(message=message, pid=pid) if (subtask := self._crew.subtask_of(pid)) is not None:
                 self._learn(facts.Heard(subtask))
                 self._hear(message, subtask)
@@ -325,11 +322,11 @@ class AttemptRunner:
         self._coordinator.finish(manifest)
         for failed in self._coordinator.tell_sources(manifest):
             self._observe("notice", text=failed)
-        return Committed(self._session, manifest.id)
+        return Learned(self._session, facts.Committed(manifest.id))
 
     def _sweep(self) -> Event:
         self._coordinator.drop_old()
-        return Swept(self._session)
+        return Learned(self._session, facts.Swept())
 
     def _discover(self, known: Mapping[str, Positions]) -> Event:
         try:

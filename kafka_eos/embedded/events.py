@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 from kafka_eos.embedded.control import ToSupervisor
 from kafka_eos.errors import InputLost
-from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Positions
+from kafka_eos.protocol.facts import Fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +33,11 @@ class WorkerEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
-    """A decided epoch has its receipt."""
+class Learned:
+    """What work beside the main thread has come to."""
 
     term: int
-    epoch: EpochId
-
-
-@dataclass(frozen=True, slots=True)
-class Swept:
-    """Epochs that are not retained are dropped."""
-
-    term: int
+    fact: Fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,4 +67,4 @@ class StopExpired:
     """The time for a clean end is over."""
 
 
-Event: TypeAlias = Heard | WorkerEnded | Committed | Swept | Discovered | Broken | StopRequested | StopExpired
+Event: TypeAlias = Heard | WorkerEnded | Learned | Discovered | Broken | StopRequested | StopExpired

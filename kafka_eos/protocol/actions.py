@@ -81,9 +81,13 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Drop epochs that are not retained; if ``thorough``, look for output that nobody will commit. Then ``Swept``."""
+    """Drop epochs that are not retained; if ``thorough``, look for output that nobody will commit. Then ``Swept``.
+
+    ``fence``: whoever could still write some is kept from it, whether or not there is any to be seen.
+    """
 
     thorough: bool
+    fence: bool = False
 
 
 @dataclass(frozen=True, slots=True)

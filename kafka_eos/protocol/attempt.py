@@ -97,10 +97,8 @@ class Attempt:
     in_vain: bool = False
     """Was the epoch that somebody asked for last given up, with none of the job's own since?"""
     searching: do.Discover | None = None
-    found: bool = False
-    """There is something to read for the next batch."""
-    idle: bool = False
-    """The last search found nothing to read."""
+    found: bool | None = None
+    """Has the last search found something to read? None before the first, and once a batch has begun on it."""
     settled: facts.Asked | None = None
     """What was asked for when the last search found that nothing has come after the newest epoch."""
     standstill: Standstill = field(default_factory=Standstill)
@@ -198,8 +196,7 @@ class Attempt:
             searching=None,
             searched_at=now,
             found=something,
-            idle=self.policy.batches and not something,
-            settled=self.asked if self.policy.batches and at_once and not something else None,
+            settled=self.asked if at_once and not something else None,
             stopping=self.stopping or at_end,
         )
         return found, ()
@@ -278,16 +275,17 @@ class Attempt:
 
     def _close(self, now: float) -> Step | None:
         if self._ends and self.policy.batches and self.phase is Phase.RUNNING and self.flights.none:
-            return replace(self, phase=Phase.CLOSING, housekeeping=replace(self.housekeeping, littered=True)), ()
+            return replace(self, phase=Phase.CLOSING, housekeeping=self.housekeeping.looks_once_more()), ()
         return None
 
     def _sweep(self, now: float) -> Step | None:
-        due, idle = self.housekeeping.due(now), self.phase is Phase.CLOSING or self.idle
-        if not due and not (idle and self.housekeeping.unswept):
+        keeping, idle = self.housekeeping, self.phase is Phase.CLOSING or (self.policy.batches and self.found is False)
+        if not keeping.due(now) and not (idle and keeping.unswept):
             return None
-        if self.housekeeping.sweeping or not self.flights.none or self.phase is Phase.PREPARING:
+        if keeping.sweeping or not self.flights.none or self.phase is Phase.PREPARING:
             return None
-        return replace(self, housekeeping=self.housekeeping.begun(thorough=due)), (do.Sweep(due),)
+        begun, sweep = keeping.begun(now)
+        return replace(self, housekeeping=begun), (sweep,)
 
     def _answer(self, now: float) -> Step | None:
         """After the housekeeping, which may end the attempt: the next one would not know of a stop that is answered."""
@@ -328,12 +326,11 @@ class Attempt:
             flights=self.flights.trigger(epoch, self.policy.subtasks, now, kind),
             triggered_at=now,
             phase=Phase.ENDING if kind is Kind.LAST else self.phase,
-            idle=False,
             settled=None,
             asked=facts.Asked() if kind.serves else self.asked,
             stopping=self.stopping or (kind.serves and self.asked.stop),
             in_vain=self.in_vain and kind is not Kind.CLOCK,
-            found=False,
+            found=None,
             standstill=replace(self.standstill, served=self.standstill.quiet),
         )
         return begun, (do.Trigger(epoch, kind),)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kafka_eos.protocol.actions import Sweep
+
 
 @dataclass(frozen=True, slots=True)
 class Housekeeping:
@@ -20,27 +22,34 @@ class Housekeeping:
     """Epochs since old ones were dropped."""
     littered: bool = False
     """Something may have been left open that nobody will commit."""
-    sweeping: bool = False
-    thorough: bool = False
-    """Does the sweep at hand look for output, too?"""
+    sweeping: Sweep | None = None
+    """What is being done now."""
 
     @property
     def holds(self) -> bool:
         """May no epoch begin before it is done?"""
-        return self.sweeping or self.littered or self.unswept >= self.every
+        return self.sweeping is not None or self.littered or self.unswept >= self.every
 
     def due(self, now: float) -> bool:
         """Is it to be done as soon as nothing is on its way? By the clock alone, no epoch waits for it."""
-        return self.littered or self.unswept >= self.every or now >= self.looked_at + self.look_every
+        return self.littered or self.unswept >= self.every or now - self.looked_at >= self.look_every
+
+    def looks_once_more(self) -> Housekeeping:
+        """The look is due now, whenever the last one was."""
+        return replace(self, looked_at=-float("inf"))
 
     def decided(self) -> Housekeeping:
         """One more epoch is."""
         return replace(self, unswept=self.unswept + 1)
 
-    def begun(self, *, thorough: bool) -> Housekeeping:
-        return replace(self, sweeping=True, thorough=thorough)
+    def begun(self, now: float) -> tuple[Housekeeping, Sweep]:
+        """What is to be done now; by then nothing is on its way."""
+        sweep = Sweep(self.due(now), self.littered)
+        return replace(self, sweeping=sweep), sweep
 
     def swept(self, now: float) -> Housekeeping:
         """It is done."""
-        done = replace(self, unswept=0, sweeping=False, thorough=False)
-        return replace(done, littered=False, looked_at=now) if self.thorough else done
+        if (sweep := self.sweeping) is None:
+            return self
+        done = replace(self, unswept=0, sweeping=None, littered=self.littered and not sweep.fence)
+        return replace(done, looked_at=now) if sweep.thorough else done

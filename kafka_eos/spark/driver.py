@@ -158,8 +158,8 @@ class Driver:
                 self._committed(seconds)
             case do.Discover(at_once):
                 self._discover(at_once)
-            case do.Sweep(thorough):
-                self._upkeep.run(thorough)
+            case do.Sweep():
+                self._upkeep.run(action)
                 self._learned.append(facts.Swept())
             case do.Answer():
                 manifest = self._newest()
@@ -203,7 +203,6 @@ class Driver:
         self._figures.decided(decision.epoch, result, decision.seconds)
         self._inputs.decided(result, self._ends)
         if result.retried:
-            self._upkeep.littered = True
             self._learned.append(facts.Littered())
         self._states, self._in_flight = result.acked.states, ()
 

@@ -45,20 +45,17 @@ class Overlap:
         self._running: Running | None = None
         self._decided: Manifest | None = None
         self._receipt: Future[None] | None = None
-        self._told = False
-        """Was it said that the job has ended?"""
         self._jobs = ThreadPoolExecutor(1, thread_name_prefix="spark-job")
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="commit")
 
     def begin(self, epoch: EpochId, spec: Spec) -> None:
-        self._running, self._told = Running(epoch, self._jobs.submit(self._run, spec)), False
+        self._running = Running(epoch, self._jobs.submit(self._run, spec))
 
     def ended(self) -> EpochId | None:
-        """The epoch whose job has ended since the last call. Raises what ended it."""
-        if (running := self._running) is None or self._told or not running.job.done():
+        """The epoch whose job has ended, until it is decided. Raises what ended the job."""
+        if (running := self._running) is None or not running.job.done():
             return None
         running.job.result()
-        self._told = True
         return running.epoch
 
     def result(self) -> EpochResult:
@@ -94,7 +91,7 @@ class Overlap:
         awaited: list[Future[Any]] = []
         if self._receipt is not None:
             awaited.append(self._receipt)
-        if self._running is not None and not self._told:
+        if self._running is not None and not self._running.job.done():
             awaited.append(self._running.job)
         if awaited:
             wait(awaited, seconds, FIRST_COMPLETED)

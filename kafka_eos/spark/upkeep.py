@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from kafka_eos.coordinator import Coordinator
 from kafka_eos.errors import Retryable
+from kafka_eos.protocol.actions import Sweep
 from kafka_eos.protocol.housekeeping import Housekeeping
 
 _EPOCHS = 8
@@ -29,15 +30,12 @@ class Upkeep:
     def __init__(self, coordinator: Coordinator, observe: Callable[..., None]) -> None:
         self._coordinator, self._observe = coordinator, observe
         self.generation = 0
-        self.littered = False
-        """Has an epoch lost attempts of tasks, which may have left output?"""
 
-    def run(self, thorough: bool) -> None:
-        """Drop old epochs; if ``thorough``, look first for output that nobody will commit, and abort it."""
-        if thorough and (self.littered or self._left_over()):
+    def run(self, sweep: Sweep) -> None:
+        """Drop old epochs; before that abort output that nobody will commit, if it was looked for and is there."""
+        if sweep.fence or (sweep.thorough and self._left_over()):
             self._coordinator.abort_left_over()
             self.generation += 1
-            self.littered = False
         self._coordinator.drop_old()
 
     def _left_over(self) -> bool:

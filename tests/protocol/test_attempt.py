@@ -411,7 +411,7 @@ def test_what_lost_attempts_may_have_left_is_looked_for_before_the_next_batch() 
     run.on(*acks(5, [0]), facts.Littered(), at=0.11)
 
     assert run.on(facts.Tick(), at=5.0) == []
-    assert run.on(facts.Committed(epoch(5)))[-1] == do.Sweep(thorough=True)
+    assert run.on(facts.Committed(epoch(5)))[-1] == do.Sweep(thorough=True, fence=True)
     assert run.on(facts.Swept()) == [do.Discover(at_once=False)]
 
 
