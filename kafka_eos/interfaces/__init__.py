@@ -8,9 +8,10 @@ Rule: data and positions that are stored are JSON or bytes with a declared codec
 
 from kafka_eos.interfaces.codecs import Codec, ListCodec
 from kafka_eos.interfaces.commits import CommitPermit, Committable, Committer, Outcome, Probe, Staged, Standing
-from kafka_eos.interfaces.contexts import JobContext, Lasting, TaskContext
+from kafka_eos.interfaces.contexts import JobContext, TaskContext
 from kafka_eos.interfaces.guarantees import Guarantee
 from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
+from kafka_eos.interfaces.services import Lasting, RejectRecord, RejectRow, Resources, Services
 from kafka_eos.interfaces.sinks import Attended, DeadLetters, PreCommit, Sink, Writer
 from kafka_eos.interfaces.sources import Answer, AskedTogether, Reader, Source, total_lag
 from kafka_eos.interfaces.state import (
@@ -52,6 +53,10 @@ __all__ = [
     "PreCommit",
     "Probe",
     "Reader",
+    "RejectRecord",
+    "RejectRow",
+    "Resources",
+    "Services",
     "Sink",
     "Source",
     "Staged",

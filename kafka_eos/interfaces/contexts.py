@@ -5,11 +5,11 @@ Rule: a connector learns of its surroundings from here alone, so that it works t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from kafka_eos.ids import Epoch, JobIdentity, Term
+from kafka_eos.interfaces.services import Services
 from kafka_eos.interfaces.values import Json
 
 
@@ -38,16 +38,6 @@ class JobContext:
         return identity == self.identity or (identity is None and self.owns_nameless)
 
 
-class Lasting(Protocol):
-    """A resource that outlives the session that made it, in the same process and term."""
-
-    def committed(self, epoch: Epoch) -> None:
-        """All epochs up to this one are finished for good. Called before each session, from its thread."""
-
-    def close(self) -> None:
-        """Let go, undo nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class TaskContext:
     """What a worker hands to a connector, on top of the job's context."""
@@ -57,14 +47,12 @@ class TaskContext:
     parallelism: int
     operator: str
     """Name of the plan node that the reader or writer serves."""
-    shared: MutableMapping[str, Any] = field(default_factory=dict)
-    """One mapping a worker session: resources that several operators share, by a key of the connector."""
+    services: Services = field(default_factory=Services)
+    """What the engine does for the operator, and what operators of the session share."""
     first_epoch: Epoch = field(default_factory=lambda: Epoch(1))
     """The epoch of the first rows of this session; the next one is always one more."""
     attempt: int | None = None
     """Number of this attempt, unique in the term; None where a subtask has one attempt a term."""
-    lasting: MutableMapping[str, Lasting] | None = None
-    """What may serve later sessions of the term in this process, by a key of the connector; None: nothing may."""
 
     @property
     def owner(self) -> int:
