@@ -282,6 +282,7 @@ class _Audit:
             unsure, impossible = {**unsure, **open_}, impossible | untold
         facts = replace(
             base,
+            refused={} if Check.LOST in impossible else scan.refused(),
             inputs=inputs,
             not_yet_processed=ahead,
             outputs=outputs,
