@@ -23,7 +23,7 @@ from kafka_eos.connectors.kafka.limits import (
     transaction_timeout_ms,
 )
 from kafka_eos.connectors.kafka.markers import MarkerGroups
-from kafka_eos.connectors.kafka.memory import SHARE, expect_room, queue, share_of
+from kafka_eos.connectors.kafka.memory import SHARE, expect_room, largest_record, queue, share_of
 from kafka_eos.connectors.kafka.names import TransactionalId
 from kafka_eos.connectors.kafka.pool import MAX_SLOTS, WarmPool
 from kafka_eos.connectors.kafka.records import Record
@@ -223,7 +223,7 @@ def _target(ctx: TaskContext, where: Cluster, topic: str) -> Target:
     key = f"kafka:topic:{where.scope}:{where.fingerprint}:{topic}"
     if key not in kept:
         with Coordinators(where) as rpc:
-            kept[key] = _Known(Target(topic, batch_limit(rpc, topic)))
+            kept[key] = _Known(Target(topic, batch_limit(rpc, topic), largest_record(where.config)))
     known: _Known = kept[key]
     return known.to
 
