@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
-from kafka_eos.attribution import Attribution, surely_the_records
+from kafka_eos.attribution import Attribution, surely_the_records, told
 from kafka_eos.calls import extend
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import TaskContext
@@ -34,7 +34,7 @@ def stop(batch: Batch[Any], index: int, operator: str, error: Exception) -> None
     """The policy where none is given. Raises PoisonRecord or EnvironmentFailed; both name the input record."""
     where = batch.origin.raw(batch.rows[index]).where
     Attribution().expect_record(error, operator, where)
-    raise PoisonRecord(where, operator, f"{type(error).__name__}: {error}") from error
+    raise PoisonRecord(where, operator, told(error)) from error
 
 
 def policy(ctx: TaskContext) -> RejectRow:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from kafka_eos.attribution import Attribution
+from kafka_eos.attribution import Attribution, told
 from kafka_eos.connectors.kafka.client import (
     EOF,
     BrokerWatch,
@@ -132,7 +132,7 @@ class KafkaReader(Generic[T]):
         if self._reject is not None:
             return self._reject(raw, error)
         Attribution().expect_record(error, self._source, raw.where)
-        raise PoisonRecord(raw.where, self._source, f"{type(error).__name__}: {error}") from error
+        raise PoisonRecord(raw.where, self._source, told(error)) from error
 
     def _fetch(self, max_records: int, timeout: float) -> tuple[list[Message], Mapping[int, int]]:
         """Records, and by partition the end that was reached."""
