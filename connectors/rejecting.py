@@ -1,25 +1,20 @@
 """What a writer does with a row that it cannot write: the policy of the row's source decides.
 
-The engine puts the policy into ``TaskContext.shared`` before it opens writers; without one the job stops.
+The policy is ``TaskContext.services.reject_row``.
 Rule: a row is left out only after the policy has taken it; all its neighbours are written, in their order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
-from kafka_eos.attribution import Attribution, surely_the_records, told
+from kafka_eos.attribution import surely_the_records
 from kafka_eos.calls import extend
-from kafka_eos.errors import PoisonRecord
-from kafka_eos.interfaces import TaskContext
+from kafka_eos.interfaces import RejectRow
 from kafka_eos.records import Batch
 
 T = TypeVar("T")
-RejectRow: TypeAlias = Callable[[Batch[Any], int, str, Exception], None]
-"""``reject(batch, index, operator, error)``: takes the row as a dead letter and returns; or raises PoisonRecord, or
-EnvironmentFailed if the row is not to blame."""
-REJECT_ROW: Final = "reject-row"
 
 
 class BadRows(Exception):
@@ -28,18 +23,6 @@ class BadRows(Exception):
     def __init__(self, errors: Mapping[int, Exception]) -> None:
         super().__init__(f"{len(errors)} rows cannot be encoded")
         self.errors = errors
-
-
-def stop(batch: Batch[Any], index: int, operator: str, error: Exception) -> None:
-    """The policy where none is given. Raises PoisonRecord or EnvironmentFailed; both name the input record."""
-    where = batch.origin.raw(batch.rows[index]).where
-    Attribution().expect_record(error, operator, where)
-    raise PoisonRecord(where, operator, told(error)) from error
-
-
-def policy(ctx: TaskContext) -> RejectRow:
-    found: RejectRow = ctx.shared.get(REJECT_ROW, stop)
-    return found
 
 
 def encoded(

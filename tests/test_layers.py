@@ -35,7 +35,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "ids": "errors",
     "attribution": "errors",
     "failpoints": "errors",
-    "interfaces": "errors ids records",
+    "interfaces": "errors ids records attribution",
     "provenance": "ids records",
     "schemas": "errors interfaces calls",
     "settings": "errors ids interfaces addresses cores secrets",

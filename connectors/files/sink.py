@@ -16,10 +16,10 @@ from kafka_eos import failpoints, provenance
 from kafka_eos.connectors.files import disk
 from kafka_eos.connectors.files.committer import FileCommitter, mapped
 from kafka_eos.connectors.files.names import Kind, Part, Promise, files_of
-from kafka_eos.connectors.rejecting import BadRows, RejectRow, encoded, policy, tried
+from kafka_eos.connectors.rejecting import BadRows, encoded, tried
 from kafka_eos.errors import ConfigError, Fenced, RestartFromCheckpoint
 from kafka_eos.ids import EpochId, token
-from kafka_eos.interfaces import Codec, Committable, Guarantee, JobContext, Json, PreCommit, TaskContext
+from kafka_eos.interfaces import Codec, Committable, Guarantee, JobContext, Json, PreCommit, RejectRow, TaskContext
 from kafka_eos.records import Batch, Headers, RawRecord
 from kafka_eos.schemas import codec_for
 
@@ -149,7 +149,7 @@ class FileWriter:
         self._encode, self._operator, self._term = encode, token(ctx.operator, "operator name"), ctx.job.term
         job = token(ctx.job.job, "job name")
         self._part = partial(Part, job, ctx.job.identity, subtask=ctx.owner, operator=ctx.operator)
-        self._epoch, self._reject = ctx.first_epoch, policy(ctx)
+        self._epoch, self._reject = ctx.first_epoch, ctx.services.reject_row
         self._segment: _Segment | None = None
 
     def write(self, batch: Batch[Any]) -> None:

@@ -14,6 +14,7 @@ Rule: a producer with rows under way is polled by its writer only, who must not 
 
 from __future__ import annotations
 
+import itertools
 import json
 import queue
 import threading
@@ -135,6 +136,17 @@ class Warm:
     def begin(self) -> None:
         with kafka_errors("begin_transaction"):
             self.producer.begin_transaction()
+
+
+class Slots:
+    """The numbers of slots, for all pools whose transactional ids differ in nothing else."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+
+    def new(self) -> int:
+        """A number that no other slot has."""
+        return next(self._numbers)
 
 
 class WarmPool:

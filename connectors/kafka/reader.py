@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from kafka_eos.attribution import Attribution, told
 from kafka_eos.connectors.kafka.client import (
     EOF,
     BrokerWatch,
@@ -21,10 +20,10 @@ from kafka_eos.connectors.kafka.client import (
     kafka_errors,
 )
 from kafka_eos.connectors.kafka.decoding import Columns, Reject, decoded
-from kafka_eos.errors import Bug, ConfigError, PoisonRecord, RestartFromCheckpoint
+from kafka_eos.errors import Bug, ConfigError, RestartFromCheckpoint
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Json, Position, Positions, total_lag
-from kafka_eos.records import Batch, RawRecord
+from kafka_eos.records import Batch
 
 T = TypeVar("T")
 
@@ -88,7 +87,7 @@ class KafkaReader(Generic[T]):
         topic: str,
         positions: Positions,
         columns: Columns,
-        reject: Reject | None,
+        reject: Reject,
     ) -> None:
         self._client, self._source, self._topic = _Client(config), source, topic
         self._columns, self._reject = columns, reject
@@ -121,18 +120,11 @@ class KafkaReader(Generic[T]):
         return batch
 
     def _decoded(self, messages: Sequence[Message]) -> Batch[T] | None:
-        batch: Batch[T] = decoded(self._source, self._topic, messages, self._columns, self._refuse)
+        batch: Batch[T] = decoded(self._source, self._topic, messages, self._columns, self._reject)
         # The dict keeps the last offset of each partition: records of one partition arrive in order.
         for partition, offset in dict(zip(batch.origin.partitions, batch.origin.offsets, strict=True)).items():
             self._next[partition] = offset + 1
         return batch if batch.values else None
-
-    def _refuse(self, raw: RawRecord, error: Exception) -> None:
-        """Hand a bad record to ``reject``, or raise what that would."""
-        if self._reject is not None:
-            return self._reject(raw, error)
-        Attribution().expect_record(error, self._source, raw.where)
-        raise PoisonRecord(raw.where, self._source, told(error)) from error
 
     def _fetch(self, max_records: int, timeout: float) -> tuple[list[Message], Mapping[int, int]]:
         """Records, and by partition the end that was reached."""

@@ -5,8 +5,8 @@ Rule: a promise that the cluster cannot keep is refused in ``check``, before any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 from typing import Any, Generic, TypeVar
@@ -25,17 +25,17 @@ from kafka_eos.connectors.kafka.limits import (
 from kafka_eos.connectors.kafka.markers import MarkerGroups
 from kafka_eos.connectors.kafka.memory import SHARE, expect_room, largest_record, queue, share_of
 from kafka_eos.connectors.kafka.names import TransactionalId
-from kafka_eos.connectors.kafka.pool import MAX_SLOTS, WarmPool
+from kafka_eos.connectors.kafka.pool import Slots, WarmPool
 from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
 from kafka_eos.connectors.kafka.sizes import Target
 from kafka_eos.connectors.kafka.staging import SharedTransactions, Terms
 from kafka_eos.connectors.kafka.writer import PlainWriter, StagedWriter
-from kafka_eos.connectors.rejecting import RejectRow, encoded
+from kafka_eos.connectors.rejecting import encoded
 from kafka_eos.errors import ConfigError
-from kafka_eos.ids import Epoch, token
-from kafka_eos.interfaces import Codec, Committer, Guarantee, JobContext, Json, TaskContext, Writer
+from kafka_eos.ids import token
+from kafka_eos.interfaces import Codec, Committer, Guarantee, JobContext, Json, RejectRow, TaskContext, Writer
 from kafka_eos.records import Batch, Headers, RawRecord, Rejected
 from kafka_eos.schemas import codec_for
 from kafka_eos.secrets import masked
@@ -194,24 +194,15 @@ class KafkaSink(Generic[T]):
 
     def _transactions(self, ctx: TaskContext, where: Cluster) -> SharedTransactions:
         """The transactions of a worker session and client configuration."""
-        key = f"kafka:{where.scope}:{where.fingerprint}:{self._timeout_ms}"
-        if key not in ctx.shared:
-            ctx.shared[key] = _new_transactions(ctx, where, self._timeout_ms)
-        transactions: SharedTransactions = ctx.shared[key]
-        return transactions
+        key = f"{where.scope}:{where.fingerprint}:{self._timeout_ms}"
 
+        def clients() -> LastingClients:
+            return _open_clients(ctx, where, self._timeout_ms)
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What was learnt of a topic, for as long as the engine keeps it; see ``interfaces.Lasting``."""
+        def transactions() -> SharedTransactions:
+            return _new_transactions(ctx, where, ctx.services.longest.get(LastingClients, key, clients))
 
-    to: Target
-
-    def committed(self, epoch: Epoch) -> None:
-        """Nothing waits for a receipt."""
-
-    def close(self) -> None:
-        """Nothing is open."""
+        return ctx.services.session.get(SharedTransactions, key, transactions)
 
 
 def _target(ctx: TaskContext, where: Cluster, topic: str) -> Target:
@@ -219,13 +210,12 @@ def _target(ctx: TaskContext, where: Cluster, topic: str) -> Target:
 
     So a limit that is changed while a job runs counts from its next attempt.
     """
-    kept: MutableMapping[str, Any] = ctx.shared if ctx.lasting is None else ctx.lasting
-    key = f"kafka:topic:{where.scope}:{where.fingerprint}:{topic}"
-    if key not in kept:
+
+    def asked() -> Target:
         with Coordinators(where) as rpc:
-            kept[key] = _Known(Target(topic, batch_limit(rpc, topic), largest_record(where.config)))
-    known: _Known = kept[key]
-    return known.to
+            return Target(topic, batch_limit(rpc, topic), largest_record(where.config))
+
+    return ctx.services.longest.get(Target, f"{where.scope}:{where.fingerprint}:{topic}", asked)
 
 
 def batching(where: Cluster, to: Target) -> Cluster:
@@ -236,46 +226,23 @@ def batching(where: Cluster, to: Target) -> Cluster:
     return replace(where, config={**where.config, "batch.size": max(1, to.limit)})
 
 
-def _new_transactions(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> SharedTransactions:
-    clients, lasts = _clients(ctx, where, timeout_ms)
+def _new_transactions(ctx: TaskContext, where: Cluster, clients: LastingClients) -> SharedTransactions:
     groups = names.marker_groups(ctx.job, ctx.subtask)
     deadline = producer_config(where, clients.timeout_ms, share_of(ctx.job))["message.timeout.ms"] / 1000
     terms = Terms(where.scope, ctx.job.term.n, clients.timeout_ms, deadline)
-    keep = clients.keep if lasts else None
+    keep = None if ctx.services.term is None else clients.keep
     return SharedTransactions(
         clients.pool, terms, clients.coordinators, lambda slot: clients.groups.named(f"{groups}.{slot}"), keep
     )
 
 
-def _clients(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> tuple[LastingClients, bool]:
-    """The clients of shared transactions, and whether they outlive them."""
-    if ctx.lasting is None:
-        return _open_clients(ctx, where, timeout_ms, ctx.shared), False
-    key = f"kafka:{where.scope}:{where.fingerprint}:{timeout_ms}"
-    found = ctx.lasting.get(key)
-    if not isinstance(found, LastingClients):
-        slots: dict[str, int] = {}
-        # The number of the attempt that opens them is theirs for good: another configuration gets another range.
-        slots["kafka:slots"] = MAX_SLOTS * len(ctx.lasting)
-        found = ctx.lasting[key] = _open_clients(ctx, where, timeout_ms, slots)
-    return found, True
-
-
-def _open_clients(
-    ctx: TaskContext, where: Cluster, timeout_ms: int | None, shared: MutableMapping[str, Any]
-) -> LastingClients:
-    rpc = Coordinators(where)
+def _open_clients(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> LastingClients:
+    rpc, job, owner = Coordinators(where), ctx.job, ctx.owner
     timeout = transaction_timeout_ms(rpc, timeout_ms)
-
-    def new_slot() -> int:
-        slot: int = shared.get("kafka:slots", 0)
-        shared["kafka:slots"] = slot + 1
-        return slot
-
-    job = ctx.job
     pool = WarmPool(
-        lambda slot: str(TransactionalId(job.job, job.identity, job.term, ctx.owner, slot)),
-        new_slot,
+        # The owner that opens them is theirs for good, however many attempts they serve.
+        lambda slot: str(TransactionalId(job.job, job.identity, job.term, owner, slot)),
+        ctx.services.longest.get(Slots, "", Slots).new,
         {**producer_config(where, timeout, share_of(job)), "transaction.timeout.ms": timeout},
     )
     return LastingClients(pool, rpc, timeout, MarkerGroups(where))

@@ -45,8 +45,8 @@ class Target:
             raised.append(f'message.max.bytes of the producer (the sink\'s config={{"message.max.bytes": {size}}})')
         return (
             f"the output takes {size} bytes before compression, and the topic {self.topic} takes {limit} "
-            f"(max.message.bytes), its producer at most {self.largest} (message.max.bytes): make the output smaller, or "
-            f"raise {' and '.join(raised)}"
+            f"(max.message.bytes), its producer at most {self.largest} (message.max.bytes): make the output smaller, "
+            f"or raise {' and '.join(raised)}"
         )
 
 

@@ -299,7 +299,7 @@ class KafkaSource(Generic[T]):
         where = self._cluster(ctx.job)
         group = self._group or ctx.job.job
         config = where.client({**_READ, **read_ahead(share_of(ctx.job))}, {**_READ_ALWAYS, "group.id": group})
-        reject = ctx.shared.get(f"reject:{ctx.operator}")
+        reject = partial(ctx.services.reject_record, ctx.operator)
         return KafkaReader(config, ctx.operator, self.topic, positions, self._columns, reject)
 
     def audit_log(self, ctx: JobContext) -> tuple[str, str, Mapping[str, Any]]:

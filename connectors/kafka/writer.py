@@ -22,7 +22,7 @@ from kafka_eos.connectors.kafka.client import (
 from kafka_eos.connectors.kafka.encoding import Columns, Encoder
 from kafka_eos.connectors.kafka.sizes import Stamps, Target, batch_bytes, oversized
 from kafka_eos.connectors.kafka.staging import EpochOutput, SharedTransactions
-from kafka_eos.connectors.rejecting import encoded, policy
+from kafka_eos.connectors.rejecting import encoded
 from kafka_eos.errors import RestartFromCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
@@ -160,7 +160,7 @@ class StagedWriter(Generic[T]):
         self, ctx: TaskContext, to: Target, encoder: Encoder, transactions: SharedTransactions, provenance: bool
     ) -> None:
         self._operator, self._to, self._encode, self._transactions = ctx.operator, to, encoder, transactions
-        self._reject = policy(ctx)
+        self._reject = ctx.services.reject_row
         self._stamps = _Provenance(ctx) if provenance else None
         self._staged: EpochOutput | None = None
         self._turn = 0
@@ -210,7 +210,7 @@ class PlainWriter(Generic[T]):
         self, ctx: TaskContext, to: Target, encoder: Encoder, config: dict[str, Any], deadline: float, provenance: bool
     ) -> None:
         self._operator, self._to, self._encode, self._deadline = ctx.operator, to, encoder, deadline
-        self._reject = policy(ctx)
+        self._reject = ctx.services.reject_row
         self._stamps = _Provenance(ctx) if provenance else None
         self._failures: list[str] = []
         with kafka_errors("producer"):

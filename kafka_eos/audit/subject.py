@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeGuard, cast
 
-from kafka_eos.interfaces import JobContext
+from kafka_eos.interfaces import JobContext, RejectRow
 from kafka_eos.interfaces import Sink as SinkConnector
 from kafka_eos.operators.chain import refuser
 from kafka_eos.operators.process import declared
@@ -50,8 +50,6 @@ class AuditableSource(Protocol):
         """The same decoding as the reader's, of records of one topic; rows that ``reject`` took are left out."""
 
 
-Reject = Callable[[Batch[Any], int, str, Exception], None]
-"""``reject(batch, index, operator, error)``: takes a row that cannot be written, or raises PoisonRecord."""
 Written = tuple[bytes | None, bytes | None, Headers]
 """Key, value and the user's headers of an output."""
 
@@ -63,7 +61,7 @@ class AuditableSink(Protocol):
     def audit_marked(self) -> bool:
         """Does each output carry its provenance?"""
 
-    def audit_rows(self, batch: Batch[Any], operator: str, reject: Reject) -> tuple[Batch[Any], Sequence[Written]]:
+    def audit_rows(self, batch: Batch[Any], operator: str, reject: RejectRow) -> tuple[Batch[Any], Sequence[Written]]:
         """The rows that the writer writes, and exactly what it writes; ``reject`` got the others."""
 
 

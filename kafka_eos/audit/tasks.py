@@ -20,12 +20,12 @@ import pyarrow as pa
 from kafka_eos import plan as plans
 from kafka_eos.app import load
 from kafka_eos.audit.beginning import restored
-from kafka_eos.audit.subject import AuditableSink, AuditableSource, Cut, Reject, captured, cut
+from kafka_eos.audit.subject import AuditableSink, AuditableSource, Cut, captured, cut
 from kafka_eos.checkpoints.savepoints import SavepointFiles
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.exchange.routing import Router, router
 from kafka_eos.ids import AppRef
-from kafka_eos.interfaces import StateBackend
+from kafka_eos.interfaces import RejectRow, StateBackend
 from kafka_eos.operators.chain import Chain, Output, RawOrigin
 from kafka_eos.plan import KeyBy, Plan
 from kafka_eos.provenance import ordinals
@@ -159,7 +159,7 @@ def _raw(row: Mapping[str, Any], topic: str, partition: int, offset: int) -> Raw
 def _feed(plan: Plan, chain: Chain, source: str, raws: Sequence[RawRecord]) -> None:
     node = plan.node(source)
     assert isinstance(node, plans.Source)
-    batch = cast("AuditableSource", node.source).decode(source, raws, chain.rejector(source))
+    batch = cast("AuditableSource", node.source).decode(source, raws, partial(chain.refuse_record, source))
     chain.push(source, batch)
 
 
@@ -224,7 +224,7 @@ class _Collector:
         self._sink, self._name, self._made = cast("AuditableSink", node.sink), sink, made
         self._loose, self._ordinal = loose, ordinal
         self.at_stage: Sequence[tuple[int, bytes, bool]] | None = None
-        self.refuse: Reject | None = None
+        self.refuse: RejectRow | None = None
 
     def __call__(self, batch: Batch[Any]) -> None:
         if not self._audited:

@@ -37,12 +37,13 @@ from kafka_eos.interfaces import (
     Positions,
     PreCommit,
     Reader,
+    Services,
     StateBackend,
     TaskContext,
     Writer,
     total_lag,
 )
-from kafka_eos.operators.chain import Chain, Reject
+from kafka_eos.operators.chain import Chain
 from kafka_eos.plan import Feedback, Forward, PartialFold, Plan, Segment, Sink, kafka_share
 from kafka_eos.protocol.alignment import Mode
 from kafka_eos.records import Batch, RawRecord, Tally
@@ -99,7 +100,6 @@ class OpenPlan:
         self._told = told
         for_them = settings.for_connectors(kafka_share=kafka_share(plan, settings.kafka_memory))
         self._job = JobContext(plan.name, Term(start.term), for_them, JobIdentity(start.identity))
-        self._shared: dict[str, Any] = {}
         self._writers: dict[tuple[int, str], Writer[Any]] = {}
         self._current = 0
         """Index of the segment at work."""
@@ -130,17 +130,16 @@ class OpenPlan:
         self._codecs: list[ListCodec[Any]] = [n.wire for n in self._exchanges if n.wire is not None]
         backends = {node.name: self._backend(node.name) for node in plan.nodes if node.stateful}
         hit("recovery.restored")
-        self._shared["reject-row"] = lambda *refused: self._chain.refuse_row(*refused)
-        for segment in self._segments:
-            self._open_writers(segment)
         outputs = {sink.name: self._output(sink) for sink in plan.sinks}
         senders = {node.name: self._sender(edge) for edge, node in enumerate(self._exchanges)}
         self._tallies = {segment.index: Tally() for segment in self._segments}
         tally = lambda: self._tallies[self._current]  # noqa: E731
         self._chain = Chain(plan, backends, outputs, senders, scratch=self._scratch, tally=tally)
         self._closing.callback(self._chain.close)
+        self._services = Services(self._refuse_record, self._chain.refuse_row)
+        for segment in self._segments:
+            self._open_writers(segment)
         for source in plan.sources:
-            self._shared[f"reject:{source.name}"] = self._rejector(source.name)
             context = self._context(source.name, self._subtask)
             reader = source.source.reader(context, self._start.positions.get(source.name, {}))
             self.readers[source.name] = reader
@@ -226,7 +225,7 @@ class OpenPlan:
 
     def _context(self, operator: str, number: int) -> TaskContext:
         first = Epoch(self._start.first_epoch)
-        return TaskContext(self._job, number, self._parallelism, operator, self._shared, first)
+        return TaskContext(self._job, number, self._parallelism, operator, self._services, first)
 
     def _output(self, sink: Sink) -> Callable[[Batch[Any]], None]:
         def write(batch: Batch[Any]) -> None:
@@ -235,16 +234,10 @@ class OpenPlan:
 
         return write
 
-    def _rejector(self, source: str) -> Reject:
+    def _refuse_record(self, source: str, raw: RawRecord, error: Exception) -> None:
         """The chain's, at work in the segment of the source."""
-        reject = self._chain.rejector(source)
-        index = next(segment.index for segment in self._segments if source in segment.heads)
-
-        def rejected(raw: RawRecord, error: Exception) -> None:
-            self._current = index
-            reject(raw, error)
-
-        return rejected
+        self._current = next(segment.index for segment in self._segments if source in segment.heads)
+        self._chain.refuse_record(source, raw, error)
 
     def _replay(self) -> None:
         """Take the rows that were under way in the epoch before, as far as they are routed to this worker.

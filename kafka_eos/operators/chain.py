@@ -44,7 +44,6 @@ from kafka_eos.state.scratch import Scratch, unbounded
 _LONGEST = 200
 """Characters of a reason that are shown of a dead letter; the letter itself has all of it."""
 Output = Callable[[Batch[Any]], None]
-Reject = Callable[[RawRecord, Exception], None]
 
 
 class Chain:
@@ -107,14 +106,10 @@ class Chain:
         for source in self._rejected:
             self.flush_rejected(source)
 
-    def rejector(self, source: str) -> Reject:
+    def refuse_record(self, source: str, raw: RawRecord, error: Exception) -> None:
         """What a reader calls for a record that it cannot decode; same policy as for the operators."""
-
-        def reject(raw: RawRecord, error: Exception) -> None:
-            self._refuse(source, source, raw, self._mark(source, "", 0), error)
-            self._tally().reads(source, 1)
-
-        return reject
+        self._refuse(source, source, raw, self._mark(source, "", 0), error)
+        self._tally().reads(source, 1)
 
     def refuse_row(self, batch: Batch[Any], index: int, operator: str, error: Exception) -> None:
         """What a sink's writer calls for row ``index`` that it cannot write; same policy as for the operators.

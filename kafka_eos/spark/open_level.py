@@ -21,9 +21,10 @@ from kafka_eos.ids import Epoch, EpochId, JobIdentity, SplitId, Term
 from kafka_eos.interfaces import (
     CheckpointStorage,
     JobContext,
-    Lasting,
     Positions,
     Reader,
+    Resources,
+    Services,
     StateBackend,
     TaskContext,
     Writer,
@@ -59,7 +60,7 @@ class Surroundings:
     local: Path
     subtask: int
     attempt: int
-    lasting: MutableMapping[str, Lasting]
+    resources: Resources
     routers: MutableMapping[tuple[str, int, Grouping], Router]
 
 
@@ -77,7 +78,6 @@ class OpenLevel:
         self._epoch = EpochId(Epoch(spec.epoch), Term(spec.term))
         told = around.settings.for_connectors(kafka_share=kafka_share(self._plan, around.settings.kafka_memory))
         self._job = JobContext(self._plan.name, self._epoch.term, told, JobIdentity(spec.identity))
-        self._shared: dict[str, Any] = {}
         self._readers: dict[str, Reader[Any]] = {}
         self._writers: dict[str, Writer[Any]] = {}
         self._backends: dict[str, StateBackend] = {}
@@ -100,12 +100,8 @@ class OpenLevel:
                 self._backends[node.name] = self._restore(node.name)
                 self._closing.callback(self._backends[node.name].close)
         hit("recovery.restored")
-        self._shared["reject-row"] = lambda *refused: self._chain.refuse_row(*refused)
-        for node in nodes:
-            if isinstance(node, Sink):
-                self._writers[node.name] = node.sink.writer(self._context(node.name))
-                self._closing.callback(self._writers[node.name].discard)
-        outputs = {name: self._output(name, writer) for name, writer in self._writers.items()}
+        sinks = [node for node in nodes if isinstance(node, Sink)]
+        outputs = {sink.name: self._output(sink.name) for sink in sinks}
         senders = {node.name: self._sender(node) for node in self._plan.exchanges}
         self._chain = Chain(
             self._plan,
@@ -117,6 +113,10 @@ class OpenLevel:
             tally=lambda: self._tally,
         )
         self._closing.callback(self._chain.close)
+        self._services = Services(self._chain.refuse_record, self._chain.refuse_row, term=self._around.resources)
+        for sink in sinks:
+            self._writers[sink.name] = sink.sink.writer(self._context(sink.name))
+            self._closing.callback(self._writers[sink.name].discard)
         hit("recovery.opened")
 
     def _restore(self, operator: str) -> StateBackend:
@@ -148,16 +148,15 @@ class OpenLevel:
             spec.level * spec.parallelism + around.subtask,
             spec.parallelism,
             operator,
-            self._shared,
+            self._services,
             self._epoch.epoch,
             around.attempt,
-            around.lasting,
         )
 
-    def _output(self, name: str, writer: Writer[Any]) -> Callable[[Batch[Any]], None]:
+    def _output(self, name: str) -> Callable[[Batch[Any]], None]:
         def write(batch: Batch[Any]) -> None:
             self._out[name] += len(batch)
-            writer.write(batch)
+            self._writers[name].write(batch)
 
         return write
 
@@ -222,7 +221,6 @@ class OpenLevel:
             positions = self._positions(name)
             if positions and positions != self._ends(name):
                 source = next(node for node in self._plan.sources if node.name == name)
-                self._shared[f"reject:{name}"] = self._chain.rejector(name)
                 self._readers[name] = source.source.reader(self._context(name), positions)
                 self._closing.callback(self._readers[name].close)
 

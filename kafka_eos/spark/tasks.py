@@ -31,7 +31,7 @@ from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.errors import Bug, ConfigError, EnvironmentFailed, Fatal, UserError
 from kafka_eos.exchange.routing import Router
 from kafka_eos.ids import AppRef, Epoch, Term
-from kafka_eos.interfaces import Lasting
+from kafka_eos.interfaces import Resources
 from kafka_eos.settings import Settings
 from kafka_eos.spark.cache import LocalDisk, attempt_directory, disk_of
 from kafka_eos.spark.messages import Failure, Report, Spec, decode_spec, encode
@@ -95,7 +95,7 @@ class _Work:
                 undo.enter_context(attempt_directory(disk.directory, attempt)),
                 subtask,
                 attempt,
-                process.lasting,
+                process.resources,
                 process.routers,
             )
             self.level = OpenLevel(spec, around, outbox)
@@ -134,7 +134,7 @@ class _Process:
         storage = drivers_storage(self.settings.checkpoints_of(self.plan.name), spec)
         roots = self.settings.local_dirs(self.plan.name)
         self.disks = [LocalDisk(storage, root / "spark", spec.term) for root in roots]
-        self.lasting: dict[str, Lasting] = {}
+        self.resources = Resources()
         self.routers: dict[tuple[str, int, Grouping], Router] = {}
         self._epoch = -1
 
@@ -145,12 +145,10 @@ class _Process:
             needed = {file.sha256 for handle in spec.states for file in handle.files}
             for disk in self.disks:
                 disk.storage.tidy(needed)
-            for resource in self.lasting.values():
-                resource.committed(Epoch(spec.finished))
+            self.resources.committed(Epoch(spec.finished))
 
     def close(self) -> None:
-        for resource in self.lasting.values():
-            resource.close()
+        self.resources.close()
 
 
 def drivers_storage(where: Path | str, spec: Spec) -> JobStorage:

@@ -22,11 +22,11 @@ import pyarrow.compute as pc
 from kafka_eos.connectors.kafka.encoding import Columns
 from kafka_eos.connectors.kafka.limits import batch_limit
 from kafka_eos.connectors.kafka.markers import MarkerGroup, MarkerGroups
+from kafka_eos.connectors.kafka.memory import largest_record
 from kafka_eos.connectors.kafka.pool import WarmPool
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.sink import batching, producer_config
-from kafka_eos.connectors.kafka.memory import largest_record
 from kafka_eos.connectors.kafka.sizes import Target
 from kafka_eos.connectors.kafka.staging import EpochOutput, Terms
 from kafka_eos.connectors.kafka.writer import produce_all
@@ -187,8 +187,9 @@ class Outlet:
         to = self._target(topic)
         if to.limit is not None and to.limit < self._batches:
             raise UserError(
-                f"the topic {topic} takes batches of at most {to.limit} bytes (max.message.bytes), and those of this query "
-                f'have up to {self._batches}: raise it, or start the query with config={{"batch.size": {to.limit}}}'
+                f"the topic {topic} takes batches of at most {to.limit} bytes (max.message.bytes), and those of this "
+                f"query have up to {self._batches}: raise it, or start the query with "
+                f'config={{"batch.size": {to.limit}}}'
             )
         return to
 

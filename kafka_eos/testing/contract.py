@@ -15,7 +15,7 @@ from typing import Any
 
 from kafka_eos.errors import CommittableLost, KafkaEosError
 from kafka_eos.ids import EpochId, JobIdentity
-from kafka_eos.interfaces import CommitPermit, Committable, Committer, Outcome, Standing, Writer
+from kafka_eos.interfaces import CommitPermit, Committable, Committer, Outcome, Services, Standing, Writer
 from kafka_eos.testing.process import commit_elsewhere, prepare_and_die
 from kafka_eos.testing.trial import ContractBroken, SinkUnderTest, Trial, epoch_id, expect, through_json
 
@@ -161,10 +161,10 @@ def _two_epochs(trial: Trial) -> None:
 
 def _siblings(trial: Trial) -> None:
     """Two operators and two subtasks write the same epoch; together they make each row visible once."""
-    epoch, shared = epoch_id(1), dict[str, Any]()
+    epoch, services = epoch_id(1), Services()
     writers = [
-        trial.writer(operator="out", shared=shared),
-        trial.writer(operator="out-2", shared=shared),
+        trial.writer(operator="out", services=services),
+        trial.writer(operator="out-2", services=services),
         trial.writer(operator="out", subtask=1),
     ]
     for n, writer in enumerate(writers):

@@ -10,19 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import StateBackend
-from kafka_eos.operators.chain import Chain, Reject
+from kafka_eos.interfaces import RejectRow, StateBackend
+from kafka_eos.operators.chain import Chain
 from kafka_eos.plan import Plan, Sink, Source
 from kafka_eos.records import Batch, RawRecord
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 from kafka_eos.testing.sources import ListOrigin
+
+_Reject: TypeAlias = Callable[[RawRecord, Exception], None]
 
 
 class Planned(Protocol):
@@ -37,7 +40,7 @@ class _Decodes(Protocol):
 
     def raw(self, value: Any, offset: int, timestamp: int) -> RawRecord: ...
 
-    def decode(self, source_name: str, raws: Sequence[RawRecord], reject: Reject) -> Batch[Any]: ...
+    def decode(self, source_name: str, raws: Sequence[RawRecord], reject: _Reject) -> Batch[Any]: ...
 
 
 @runtime_checkable
@@ -94,15 +97,15 @@ def run_local(pipeline: Plan | Planned, inputs: Mapping[str, Sequence[Any]], *, 
         for output in outputs.values():
             output.refuse = chain.refuse_row
         for source in plan.sources:
-            given = inputs.get(source.name, ())
+            given, reject = inputs.get(source.name, ()), partial(chain.refuse_record, source.name)
             for start in range(0, len(given), batch_size):
-                batch = _read(source, given[start : start + batch_size], start, chain.rejector(source.name))
+                batch = _read(source, given[start : start + batch_size], start, reject)
                 chain.push(source.name, batch)
         chain.flush()
     return results
 
 
-def _read(source: Source, given: Sequence[Any], start: int, reject: Reject) -> Batch[Any]:
+def _read(source: Source, given: Sequence[Any], start: int, reject: _Reject) -> Batch[Any]:
     """What the reader of the source would make of these inputs, the first of which has offset ``start``."""
     items = [item if isinstance(item, Timed | RawRecord) else Timed(item, -1) for item in given]
     if not isinstance(source.source, _Decodes):
@@ -132,7 +135,7 @@ class _Output:
 
     def __init__(self, node: Sink, results: LocalRun) -> None:
         self._node, self._results = node, results
-        self.refuse: Callable[[Batch[Any], int, str, Exception], None]
+        self.refuse: RejectRow
 
     def __call__(self, batch: Batch[Any]) -> None:
         if isinstance(self._node.sink, _Encodes):

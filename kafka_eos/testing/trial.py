@@ -10,7 +10,7 @@ import importlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -24,6 +24,7 @@ from kafka_eos.interfaces import (
     JobContext,
     Json,
     Outcome,
+    Services,
     Sink,
     TaskContext,
     Writer,
@@ -106,12 +107,12 @@ class Trial:
         subtask: int = 0,
         operator: str = "out",
         first: int = 1,
-        shared: MutableMapping[str, Any] | None = None,
+        services: Services | None = None,
     ) -> Writer[Any]:
         """A writer whose first rows belong to epoch ``first``."""
         sink, ctx = self.sink(), self.context(term, job, identity)
         sink.check(ctx)
-        writer = sink.writer(TaskContext(ctx, subtask, 2, operator, {} if shared is None else shared, Epoch(first)))
+        writer = sink.writer(TaskContext(ctx, subtask, 2, operator, services or Services(), Epoch(first)))
         self._closing.callback(writer.discard)
         return writer
 

@@ -22,6 +22,7 @@ from kafka_eos.interfaces import (
     Outcome,
     Positions,
     Reader,
+    Services,
     TaskContext,
     Writer,
 )
@@ -53,8 +54,8 @@ def job(bootstrap: str, term: int = 1, name: str | None = None) -> JobContext:
     return JobContext(name or f"job-{uuid.uuid4().hex[:8]}", Term(term), {"bootstrap_servers": bootstrap})
 
 
-def task(ctx: JobContext, operator: str = "out", shared: dict[str, Any] | None = None) -> TaskContext:
-    return TaskContext(ctx, 0, 1, operator, {} if shared is None else shared)
+def task(ctx: JobContext, operator: str = "out", services: Services | None = None) -> TaskContext:
+    return TaskContext(ctx, 0, 1, operator, services or Services())
 
 
 def epoch(number: int, term: int = 1) -> EpochId:

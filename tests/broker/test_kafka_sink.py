@@ -17,7 +17,7 @@ from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.sizes import batch_bytes
 from kafka_eos.devbroker import Broker
 from kafka_eos.errors import CommittableLost, ConfigError, PoisonRecord, RestartFromCheckpoint
-from kafka_eos.interfaces import Attended, Committable, Committer, JobContext, Outcome, Standing, Writer
+from kafka_eos.interfaces import Attended, Committable, Committer, JobContext, Outcome, Services, Standing, Writer
 from kafka_eos.provenance import parse
 from kafka_eos.records import Batch, Rejected
 from tests.broker.kafka_kit import Rows, batch, commit, epoch, job, prepare, set_topic_config, task, values_of, visible
@@ -36,11 +36,11 @@ def ctx(bootstrap: str) -> JobContext:
 @pytest.fixture
 def opened(ctx: JobContext) -> Iterator[Open]:
     """Opens writers of one worker session, and the committer; lets go of them afterwards."""
-    shared: dict[str, Any] = {}
+    services = Services()
     closing: list[Callable[[], None]] = []
 
     def open_(sink: KafkaSink[Any], operator: str = "out") -> tuple[Writer[Any], Committer]:
-        writer, committer = sink.writer(task(ctx, operator, shared)), sink.committer(ctx)
+        writer, committer = sink.writer(task(ctx, operator, services)), sink.committer(ctx)
         closing.extend((writer.discard, committer.close))
         return writer, committer
 
@@ -274,7 +274,7 @@ def test_an_output_over_the_topics_limit_is_refused_before_it_is_sent(
         refused.append((rows.origin.raw(rows.rows[index]).offset, str(error)))
 
     sink: KafkaSink[Any] = KafkaSink(out, delivery=delivery, config={"compression.type": "none"}, provenance=False)
-    writer, committer = sink.writer(task(ctx, "out", {"reject-row": reject})), sink.committer(ctx)
+    writer, committer = sink.writer(task(ctx, "out", Services(reject_row=reject))), sink.committer(ctx)
     around = batch_bytes(bytes(1900), None, []) - 1900
     fits = bytes(2000 - around)
     commit(committer, prepare(writer, batch(b"a", fits, fits + b"x", b"z", b"y" * 99_999), epoch(1)), epoch(1))
@@ -344,7 +344,7 @@ def test_rows_that_cannot_be_written_are_left_out_where_the_policy_takes_them(
         config={"message.max.bytes": 10_000},
         delivery=delivery,
     )
-    writer, committer = sink.writer(task(ctx, "out", {"reject-row": reject})), sink.committer(ctx)
+    writer, committer = sink.writer(task(ctx, "out", Services(reject_row=reject))), sink.committer(ctx)
     rows = batch("a", 7, "bad key", "b", "x" * 20_000, "bad header", 8, "c")
     prepared = prepare(writer, rows, epoch(1))
     commit(committer, prepared, epoch(1))

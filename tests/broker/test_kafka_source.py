@@ -21,7 +21,7 @@ from kafka_eos.connectors.kafka.client import BrokerWatch
 from kafka_eos.connectors.kafka.rpc import Coordinators
 from kafka_eos.coordinator.sources import Sources
 from kafka_eos.errors import ConfigError, InputLost, PoisonRecord, Retryable
-from kafka_eos.interfaces import JobContext, Positions, Reader
+from kafka_eos.interfaces import JobContext, Positions, Reader, RejectRecord, Services
 from kafka_eos.records import RawRecord
 from tests.broker.kafka_kit import epoch, job, read, read_to, send, show, task
 from tests.broker.transaction_kit import new_writer, write
@@ -39,9 +39,9 @@ def ctx(bootstrap: str) -> JobContext:
 def opened(ctx: JobContext) -> Iterator[Callable[..., Reader[Any]]]:
     readers: list[Reader[Any]] = []
 
-    def open_(source: KafkaSource[Any], positions: Positions | None = None, **shared: Any) -> Reader[Any]:
+    def open_(source: KafkaSource[Any], positions: Positions | None = None, **policy: RejectRecord) -> Reader[Any]:
         at = source.discover(ctx, None) if positions is None else positions
-        readers.append(source.reader(task(ctx, "in", {f"reject:{name}": f for name, f in shared.items()}), at))
+        readers.append(source.reader(task(ctx, "in", Services(**policy)), at))
         return readers[-1]
 
     yield open_
@@ -218,7 +218,7 @@ def test_bad_records_can_be_put_aside(bootstrap: str, topic: Topic, opened: Any)
     name = topic()
     send(bootstrap, name, b"bad", b'{"n":1}', b"bad", b"bad", b'{"n":4}', None, b'{"n":6}', b"bad")
     aside: list[int] = []
-    reader = opened(KafkaSource(name, value=dict), None, **{"in": lambda raw, error: aside.append(raw.offset)})
+    reader = opened(KafkaSource(name, value=dict), reject_record=lambda source, raw, error: aside.append(raw.offset))
     rows: list[int] = []
     while len(rows) < 3 or len(aside) < 5:
         found = reader.poll(100, 1)

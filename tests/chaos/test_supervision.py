@@ -12,7 +12,7 @@ import pytest
 from kafka_eos.checkpoints import paths
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job, check, open_transactions, read
-from tests.chaos.running import check_all, frozen, manifests, outputs, refused, running, standing
+from tests.chaos.running import check_all, frozen, has_output, manifests, outputs, refused, running, standing
 from tests.marks import campaign
 from tests.waiting import PATIENCE
 
@@ -43,8 +43,8 @@ def test_a_second_supervisor_is_refused(new_job: NewJob) -> None:
 def test_a_paused_supervisor_that_wakes_up_is_fenced(new_job: NewJob, point: str) -> None:
     """Its lock file is gone, as on a file system without locks: only terms stand between the two."""
     job = new_job(600)
-    # Where nothing is under way there is nothing that a zombie could do.
-    under_way = (lambda: True) if point == "receipt.before" else (lambda: open_transactions(job))
+    # A zombie that has not begun yet would go on to an epoch of its own; one that has committed has nothing under way.
+    under_way = (lambda: has_output(job)) if point == "receipt.before" else (lambda: open_transactions(job))
     with standing(job, point, under_way) as zombie:
         (job.checkpoints / job.name / paths.LOCK).unlink()
         job.run()

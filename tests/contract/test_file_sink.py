@@ -29,7 +29,16 @@ from kafka_eos.errors import (
     Retryable,
 )
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import CommitPermit, Committable, Committer, JobContext, Outcome, Standing, TaskContext
+from kafka_eos.interfaces import (
+    CommitPermit,
+    Committable,
+    Committer,
+    JobContext,
+    Outcome,
+    Services,
+    Standing,
+    TaskContext,
+)
 from kafka_eos.protocol.commit import Commit, authorize
 from kafka_eos.provenance import parse
 from kafka_eos.records import Batch
@@ -70,7 +79,7 @@ def _permit(sink: FileSink, committable: Committable) -> CommitPermit:
 def test_neighbours_of_a_refused_row_keep_their_provenance(tmp_path: Path) -> None:
     """Behind ``flat_map`` and an exchange values of one row are told apart by their branches."""
     refused: list[int] = []
-    policy = {"reject-row": lambda batch, index, operator, error: refused.append(index)}
+    policy = Services(reject_row=lambda batch, index, operator, error: refused.append(index))
     writer = FileSink(tmp_path, envelope=True).writer(TaskContext(_job(), 0, 1, "out", policy))
     branches = ["0-0-", "0-1-", "0-2-", "0-0-"]
     values = ["a", object(), "c", "d"]
@@ -100,7 +109,7 @@ def test_a_part_is_json_lines_under_a_name_that_sorts_by_epoch(tmp_path: Path) -
 
 def test_the_envelope_tells_where_each_line_came_from(tmp_path: Path) -> None:
     sink = FileSink(tmp_path, envelope=True)
-    writer = sink.writer(TaskContext(_job(7), 0, 1, "out", {}, Epoch(4)))
+    writer = sink.writer(TaskContext(_job(7), 0, 1, "out", first_epoch=Epoch(4)))
     writer.write(Batch(["a", "b", "c"], [0, 0, 1], ListOrigin("in", "events", 3, 10, "xy"), lane=2, updates=[1, 2, 3]))
     (committable,) = writer.seal(_epoch(4, 7))()
     lines = [json.loads(line) for line in (tmp_path / str(committable.payload["staged"])).read_text().splitlines()]
@@ -121,7 +130,7 @@ def test_rows_that_cannot_be_lines_are_left_out_where_the_policy_takes_them(tmp_
         refused.append((rows.origin.raw(rows.rows[index]).offset, f"{operator}: {error}"))
 
     sink = FileSink(tmp_path, value=str)
-    writer = sink.writer(TaskContext(_job(), 0, 1, "out", {"reject-row": reject}))
+    writer = sink.writer(TaskContext(_job(), 0, 1, "out", Services(reject_row=reject)))
     writer.write(_batch([7, "a", "two\nlines", "b", 8]))
     (committable,) = writer.seal(_epoch())()
 
@@ -158,7 +167,7 @@ def test_a_codec_that_fails_in_passing_is_told_as_such(error: Exception, tmp_pat
 @pytest.mark.parametrize("error", [ValueError("odd"), StopIteration()])
 def test_no_row_goes_missing_behind_one_that_a_codec_refuses(error: Exception, tmp_path: Path) -> None:
     refused: list[int] = []
-    policy = {"reject-row": lambda batch, index, operator, error: refused.append(batch.rows[index])}
+    policy = Services(reject_row=lambda batch, index, operator, error: refused.append(batch.rows[index]))
     writer = FileSink(tmp_path, value=Passing(error)).writer(TaskContext(_job(), 0, 1, "out", policy))
     writer.write(_batch(["a", "two\nlines", "x", "b", "three\n"]))
     (committable,) = writer.seal(_epoch())()
@@ -337,7 +346,7 @@ def test_a_trace_stays_until_a_later_epoch_proves_that_nobody_asks_for_it(tmp_pa
     committer.commit(CommitPermit(_epoch(3)), made[2])
     assert traces() == ["3"]
 
-    again = FileSink(tmp_path).writer(TaskContext(_job(2), 0, 1, "out", {}, Epoch(4)))
+    again = FileSink(tmp_path).writer(TaskContext(_job(2), 0, 1, "out", first_epoch=Epoch(4)))
     again.write(_batch([4]))
     (committable,) = again.seal(_epoch(4, 2))()
     sink.committer(_job(2)).commit(CommitPermit(_epoch(4, 2)), committable)

@@ -171,7 +171,7 @@ def test_readers_and_writers_ask_the_same(letters: bool) -> None:
     chain = Chain(plan, {}, {sink.name: written.append for sink in plan.sinks})
 
     with pytest.raises(EnvironmentFailed, match=r"refused.*'numbers'.*in/0/10"):
-        chain.rejector("numbers")(_batch().origin.raw(0), ConnectionRefusedError("refused"))
+        chain.refuse_record("numbers", _batch().origin.raw(0), ConnectionRefusedError("refused"))
     with pytest.raises(EnvironmentFailed, match=r"refused.*'out'.*in/0/11"):
         chain.refuse_row(_batch(), 1, "out", ConnectionRefusedError("refused"))
     chain.flush_rejected("numbers")

@@ -99,7 +99,7 @@ def test_what_is_of_a_wrong_type_is_left_to_the_client() -> None:
     ("limit", "largest", "size", "raised"),
     [
         (2000, 10_000, 2001, "raise max.message.bytes of the topic"),
-        (20_000, 10_000, 10_001, 'raise message.max.bytes of the producer (the sink\'s config={"message.max.bytes": 10001})'),
+        (20_000, 10_000, 10_001, 'message.max.bytes of the producer (the sink\'s config={"message.max.bytes": 10001})'),
         (2000, 1000, 3000, "raise max.message.bytes of the topic and message.max.bytes of the producer (the sink's "),
         (None, 1000, 3000, "raise message.max.bytes of the producer"),
     ],

@@ -1,0 +1,77 @@
+"""The contracts that connectors, codecs and state backends implement.
+
+Each docstring names the trap. ``kafka_eos.testing`` ships the contract tests (``check_sink`` …): run them
+against your implementation before you trust it.
+
+Rule: data and positions that are stored are JSON or bytes with a declared codec, never pickled objects.
+"""
+
+from kafka_eos.interfaces.codecs import Codec, ListCodec
+from kafka_eos.interfaces.commits import CommitPermit, Committable, Committer, Outcome, Probe, Staged, Standing
+from kafka_eos.interfaces.contexts import JobContext, TaskContext
+from kafka_eos.interfaces.guarantees import Guarantee
+from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
+from kafka_eos.interfaces.services import Lasting, RejectRecord, RejectRow, Resources, Services
+from kafka_eos.interfaces.sinks import Attended, DeadLetters, PreCommit, Sink, Writer
+from kafka_eos.interfaces.sources import Answer, AskedTogether, Reader, Source, total_lag
+from kafka_eos.interfaces.state import (
+    InFlight,
+    StateBackend,
+    StateDescriptor,
+    StateHandle,
+    StateKind,
+    Ttl,
+    Upload,
+    ValueState,
+)
+from kafka_eos.interfaces.storage import CheckpointStorage, FileRef, StoredFiles, unheard
+from kafka_eos.interfaces.values import Json, Position, Positions
+
+__all__ = [
+    "Answer",
+    "AskedTogether",
+    "Attended",
+    "CheckpointStorage",
+    "Codec",
+    "CommitPermit",
+    "Committable",
+    "Committer",
+    "DeadLetters",
+    "FileRef",
+    "Guarantee",
+    "HoldsLife",
+    "InFlight",
+    "JobContext",
+    "Json",
+    "Lasting",
+    "Life",
+    "LifeState",
+    "ListCodec",
+    "Outcome",
+    "Position",
+    "Positions",
+    "PreCommit",
+    "Probe",
+    "Reader",
+    "RejectRecord",
+    "RejectRow",
+    "Resources",
+    "Services",
+    "Sink",
+    "Source",
+    "Staged",
+    "Standing",
+    "StateBackend",
+    "StateDescriptor",
+    "StateHandle",
+    "StateKind",
+    "StoredFiles",
+    "TaskContext",
+    "TellsLives",
+    "Ttl",
+    "Upload",
+    "ValueState",
+    "Writer",
+    "total_lag",
+    "unheard",
+]

@@ -1,0 +1,45 @@
+"""How values become bytes and come back.
+
+Rule: what is stored says by which format and schema it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from kafka_eos.interfaces.values import Json
+
+T = TypeVar("T")
+
+
+class Codec(Protocol[T]):
+    """Turns values into bytes and back. Lists in, lists out: one call a batch, not a record."""
+
+    @property
+    def name(self) -> str:
+        """Format name that is stored next to the data, e.g. ``json`` or ``avro``."""
+
+    @property
+    def schema(self) -> Json:
+        """The writer's schema, stored next to the data; None where the format has none."""
+
+    def encode(self, value: T) -> bytes: ...
+
+    def decode(self, data: bytes) -> T:
+        """Raise ValueError (or a subclass) with a readable reason if ``data`` is not a valid value."""
+
+
+class ListCodec(Protocol[T]):
+    """A codec of many values at once, for rows that change subtasks."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def schema(self) -> Json: ...
+
+    def encode(self, values: Sequence[T]) -> bytes:
+        """Raise ValueError if a value is not of the declared type, or would come back as another one."""
+
+    def decode(self, data: bytes) -> list[T]: ...

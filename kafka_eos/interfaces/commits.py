@@ -1,0 +1,108 @@
+"""What is prepared, and how it ends: committables, what a probe sees of them, and the committer.
+
+Rule: a committable can be ended from any process, any number of times.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kafka_eos.ids import EpochId, JobIdentity, Term
+from kafka_eos.interfaces.contexts import JobContext
+from kafka_eos.interfaces.values import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Committable:
+    """A promise: output of one epoch that is durable, invisible, and can be made visible by anyone.
+
+    ``scope`` names the committer (one a cluster, directory, database); ``payload`` is the committer's own
+    record, stored in the manifest; ``records`` is how many records it makes visible, for the books.
+    """
+
+    scope: str
+    payload: Mapping[str, Json]
+    records: int
+
+
+class Standing(enum.Enum):
+    """What a probe saw. A probe that has no answer *yet* raises Retryable instead of guessing.
+
+    The trap: absence proves nothing. What is gone may have been committed and then taken by its readers. LOST needs
+    a fact that only an abort leaves (or damage to what is there); without one, and without a trace of a commit, the
+    answer is UNKNOWN. UNKNOWN is final: asking again does not help, and the job stops for a person.
+    """
+
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    LOST = "lost"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    standing: Standing
+    detail: str
+    expires_in: float = float("inf")
+    """Seconds until the server may undo a prepared committable by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPermit:
+    """Proof that the manifest of ``epoch`` is published and that this term may finish it.
+
+    It comes from ``protocol.commit.authorize``; committers ask for it and never build one.
+    """
+
+    epoch: EpochId
+
+
+class Outcome(enum.Enum):
+    """What a commit did, as far as the server tells. LOST and UNKNOWN are no outcomes: CommittableLost is raised."""
+
+    COMMITTED = "committed"
+    ALREADY = "already"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Output of a life of a job that is neither visible nor gone. ``age`` in seconds.
+
+    ``identity`` is None where the output's name has none.
+    """
+
+    term: Term
+    name: str
+    detail: str
+    age: float
+    identity: JobIdentity | None = None
+
+
+class Committer(Protocol):
+    """Ends what writers prepared. Lives with the coordinator; everything in it may be repeated.
+
+    ``probe`` and ``commit`` are called from several threads at once, each time for another committable.
+    """
+
+    def probe(self, committable: Committable) -> Probe: ...
+
+    def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
+        """Make it visible. Idempotent.
+
+        Raises Retryable if there is no answer yet, CommittableLost if it is gone or nobody can tell (UNKNOWN).
+        """
+
+    def staged(self, ctx: JobContext) -> Sequence[Staged]:
+        """All that any life of the job's name has staged or prepared and not ended; ``ctx.owns`` tells whose it is."""
+
+    def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
+        """Undo and fence all that earlier terms (``< ctx.term``) of this life staged and that is not committed.
+
+        The trap: another life of the same name (``ctx.owns`` is False of its identity) keeps all that it has.
+        Called in recovery after everything that must be committed is. Returns names, for the log.
+        """
+
+    def close(self) -> None: ...

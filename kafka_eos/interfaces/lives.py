@@ -1,0 +1,70 @@
+"""What outside systems know of the lives of a job's name; see docs/architecture.md, "Lives".
+
+Rule: whoever ends a life takes its mark away first, and looks for its open output then.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from kafka_eos.ids import JobIdentity, Term
+from kafka_eos.interfaces.contexts import JobContext
+
+
+class LifeState(enum.Enum):
+    """What a sign of a life says about it."""
+
+    OPEN = "open"
+    """Output of it is not ended: it may be running."""
+    ENDED = "ended"
+    """Nothing of it is open here; it may go on all the same."""
+    OVER = "over"
+    """Somebody ended it for good: its mark was taken away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A sign that a life of a job's name has worked with a sink or a source.
+
+    ``identity``  None if what was found has no identity in its name: a version before identities wrote it
+    ``place``     where it was found, such as ``kafka:host:9092``
+    ``detail``    what was found, for people
+    ``term``      the newest term that shows, if one does
+    ``age``       seconds since the newest sign, if that shows
+    """
+
+    identity: JobIdentity | None
+    place: str
+    detail: str
+    term: Term | None = None
+    state: LifeState = LifeState.ENDED
+    age: float | None = None
+
+
+@runtime_checkable
+class TellsLives(Protocol):
+    """A committer or a source that knows which lives of a job's name worked with the same outside system."""
+
+    def lives(self, ctx: JobContext) -> Sequence[Life]:
+        """Every sign of any life of ``ctx.job``, this one's included. Raises Retryable if nobody can tell now."""
+
+
+@runtime_checkable
+class HoldsLife(TellsLives, Protocol):
+    """A committer that keeps one mark for each life of a job's name; a life whose mark was taken away stops."""
+
+    def hold(self, ctx: JobContext) -> None:
+        """Leave the mark of this life, if there is none yet. Raises Fenced if another life took it away.
+
+        Called at each recovery, and between each decision and its first commit: whoever takes a mark away looks for
+        open output afterwards, so either that look finds what this life has prepared, or this life finds its mark gone.
+        """
+
+    def succeed(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
+        """Take the mark of a life away, *then* undo and fence all that it has open. Returns names.
+
+        Of another life, or of this one if its start is refused before it has decided anything.
+        """

@@ -1,0 +1,95 @@
+"""Inputs: a source, which the coordinator asks, and its readers, which live in workers.
+
+Rule: what was read once can be read again, from any position that was given out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from kafka_eos.ids import EpochId
+from kafka_eos.interfaces.contexts import JobContext, TaskContext
+from kafka_eos.interfaces.guarantees import Guarantee
+from kafka_eos.interfaces.values import Json, Positions
+from kafka_eos.records import Batch
+
+if TYPE_CHECKING:
+    from kafka_eos.errors import Retryable
+
+T = TypeVar("T")
+
+
+class Source(Protocol[T]):
+    """An input that can be read again from any position it has given out."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+
+    def describe(self) -> Mapping[str, Json]:
+        """For ``explain``: what is read, with secrets masked."""
+
+    def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
+        """Start positions of every split that exists now.
+
+        ``known`` is None only on the very first start of the job: then the user's start rule applies
+        (earliest, latest …). Otherwise every known split is verified and returned unchanged, and a split
+        that is not in ``known`` starts at its beginning. Raises InputLost if a known position cannot be
+        read any more, ConfigError if the input does not exist.
+        """
+
+    def ends(self, ctx: JobContext) -> Positions:
+        """Positions just after the last record that is readable now (for ``--until-caught-up``)."""
+
+    def reader(self, ctx: TaskContext, positions: Positions) -> Reader[T]: ...
+
+    def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
+        """Told after an epoch's receipt; for lag tools only. What it raises becomes a notice: nothing depends on it."""
+
+
+Answer: TypeAlias = "Positions | Retryable"
+"""What a source says when several are asked at once; Retryable if it cannot be told now, of this source alone."""
+
+
+@runtime_checkable
+class AskedTogether(Protocol):
+    """A source whose server answers for many sources with one request: the engine asks them all through one of them."""
+
+    def scope(self, ctx: JobContext) -> str:
+        """Sources of one class with the same scope are asked together."""
+
+    def discover_all(self, ctx: JobContext, asked: Sequence[tuple[Source[Any], Positions | None]]) -> Sequence[Answer]:
+        """As ``Source.discover`` of each, with its known positions, in this order."""
+
+    def ends_all(self, ctx: JobContext, asked: Sequence[Source[Any]]) -> Sequence[Answer]:
+        """As ``Source.ends`` of each, in this order."""
+
+
+class Reader(Protocol[T]):
+    """Reads the splits assigned to one subtask."""
+
+    def poll(self, max_records: int, timeout: float) -> Batch[T] | None:
+        """Next rows, decoded, or None if there are none within ``timeout`` seconds."""
+
+    def positions(self) -> Positions:
+        """Where to read next, for all that ``poll`` has returned. This is the barrier of the source."""
+
+    def assign(self, positions: Positions) -> None:
+        """Add splits while running."""
+
+    def lag(self) -> int | None:
+        """Records that are readable and not yet returned; None while no answer of the server has told.
+
+        It never asks: it is called between batches.
+        """
+
+    def reached(self, ends: Positions) -> bool:
+        """True once every split of ``ends`` is read up to there."""
+
+    def close(self) -> None: ...
+
+
+def total_lag(lags: Iterable[int | None]) -> int | None:
+    """The sum, or None if one is unknown: what is not known must not look like nothing."""
+    known = list(lags)
+    return None if None in known else sum(lag for lag in known if lag is not None)

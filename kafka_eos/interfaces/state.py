@@ -1,0 +1,147 @@
+"""Keyed state: what an operator asks for, and the backend that keeps it.
+
+Rule: what a state holds is stored with its codecs, so that a later program can tell whether it reads the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+from kafka_eos.ids import Epoch
+from kafka_eos.interfaces.codecs import Codec
+from kafka_eos.interfaces.storage import CheckpointStorage, FileRef
+from kafka_eos.interfaces.values import Json
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ttl:
+    """Time to live of what a state holds: of a value, of one entry of a map, of one element of a list.
+
+    ``seconds`` after the last write it is gone; with ``refresh="read-write"`` reads count as well. The clock is the
+    machine's (``processing``), or the highest record timestamp that the subtask's operator has seen (``event``);
+    neither follows a leap (docs/state.md, "clocks that are wrong"). ValueError if ``seconds`` is not more than zero.
+    """
+
+    seconds: float
+    clock: Literal["processing", "event"] = "processing"
+    refresh: Literal["write", "read-write"] = "write"
+
+    def __post_init__(self) -> None:
+        if not self.seconds > 0:
+            raise ValueError(f"a time to live is more than 0 seconds, not {self.seconds}")
+
+
+StateKind: TypeAlias = Literal["value", "list", "map", "reducing", "aggregating"]
+
+
+@dataclass(frozen=True, slots=True)
+class StateDescriptor(Generic[T]):
+    """One named state of one operator: its codecs are stored with the data.
+
+    ``namespace``  if set, a key has a value a namespace (a window, say), and places are ``(key, namespace)``
+    ``entry``      maps and lists: codec of what tells the entries of one key apart, the last part of the place
+    """
+
+    name: str
+    key: Codec[Any]
+    value: Codec[T]
+    kind: StateKind = "value"
+    namespace: Codec[Any] | None = None
+    entry: Codec[Any] | None = None
+    ttl: Ttl | None = None
+
+
+class ValueState(Protocol[T]):
+    """One value a place. Reads see the job's own writes at once.
+
+    A place is a key; or, where the descriptor has them, a tuple ``(key, namespace)``, ``(key, entry)`` or
+    ``(key, namespace, entry)``.
+    """
+
+    def get(self, key: Any) -> T | None: ...
+
+    def put(self, key: Any, value: T) -> None: ...
+
+    def delete(self, key: Any) -> None: ...
+
+    def view(self, keys: Iterable[Any]) -> MutableMapping[Any, T]:
+        """A live mapping for the hot path: holds each of ``keys`` that has a value.
+
+        The trap: every key of ``keys`` counts as written, and only those may be written, until the next call.
+        """
+
+    def written(self, keys: Sequence[Any]) -> Sequence[T]:
+        """What was last written for each of ``keys``, expired or not. KeyError if one has nothing.
+
+        Of keys that the last ``view`` was asked for.
+        """
+
+    def within(self, *parts: Any) -> Iterable[tuple[Any, T]]:
+        """Places that begin with ``parts`` (the key, or key and namespace) and their values.
+
+        In the order of their encoded bytes, which is the same in every run. Write nothing while you iterate. Bug if
+        the state's places have one part only.
+        """
+
+    def places(self, *parts: Any) -> Iterable[Any]:
+        """As ``within`` without the values, which a ``Ttl`` does not count as read."""
+
+    def items(self) -> Iterable[tuple[Any, T]]:
+        """All places and values, in no order; for audits and tests, not for the hot path."""
+
+    def next_entry(self) -> int:
+        """Lists: the number of a new element, higher than all before. Bug for any other kind."""
+
+    def advance(self, timestamp: int) -> None:
+        """A record of that time (ms since the epoch) is next. Moves the clock of an event-time ``Ttl``."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateHandle:
+    """Where the state of one operator and key-group range is after an epoch."""
+
+    operator: str
+    backend: str
+    key_groups: tuple[int, int]
+    """First and last key group, inclusive."""
+    files: tuple[FileRef, ...]
+    states: tuple[Mapping[str, Json], ...]
+    """One a state: name, key and value codec with the writer's schema, and what else decides how rows are read.
+
+    Absent is the default: ``kind`` value, no ``namespace``, ``entry`` or ``ttl``; see docs/state.md.
+    """
+    key_hash: str = "crc32"
+    """The hash that the key groups of its rows were made by (``state.keygroups``). Absent: the oldest one."""
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """Rows that were under way through an exchange when a snapshot was taken, as one subtask saw them."""
+
+    exchange: str
+    codec: Mapping[str, Json]
+    """Name and schema of the codec of the values."""
+    files: tuple[FileRef, ...]
+    overtaken: bool
+    """They had not left their sender: to be processed after those that had reached their receivers."""
+
+
+Upload: TypeAlias = Callable[[CheckpointStorage], StateHandle]
+
+
+class StateBackend(Protocol):
+    """The keyed state of one operator in one subtask. Single-threaded, except what ``snapshot`` returns."""
+
+    def value(self, descriptor: StateDescriptor[T]) -> ValueState[T]: ...
+
+    def forget(self, name: str) -> None:
+        """Drop a state that is stored and not opened. Absent is fine."""
+
+    def snapshot(self, epoch: Epoch) -> Upload:
+        """Freeze the state as it is now (short: it blocks the worker); the returned part uploads it."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,77 @@
+"""What the engine gives to readers and writers: the policy where none is given, and what they share."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_eos.connectors.kafka.pool import Slots
+from kafka_eos.errors import EnvironmentFailed, PoisonRecord
+from kafka_eos.ids import Epoch
+from kafka_eos.interfaces import Resources, Services
+from kafka_eos.records import Batch
+from kafka_eos.testing.sources import ListOrigin
+
+
+class Client:
+    """One that lasts."""
+
+    def __init__(self) -> None:
+        self.heard: list[Epoch | None] = []
+
+    def committed(self, epoch: Epoch) -> None:
+        self.heard.append(epoch)
+
+    def close(self) -> None:
+        self.heard.append(None)
+
+
+class Known:
+    """Something that was learnt: it hears of nothing."""
+
+
+def test_a_resource_is_made_by_who_asks_first() -> None:
+    resources = Resources()
+    client = resources.get(Client, "a", Client)
+
+    assert resources.get(Client, "a", Client) is client
+    assert resources.get(Client, "b", Client) is not client
+
+
+def test_two_kinds_may_have_one_key() -> None:
+    resources = Resources()
+    resources.get(Client, "a", Client)
+
+    assert type(resources.get(Known, "a", Known)) is Known
+
+
+def test_what_lasts_hears_of_commits_and_of_the_end() -> None:
+    resources = Resources()
+    client = resources.get(Client, "a", Client)
+    resources.get(Known, "a", Known)
+    resources.committed(Epoch(3))
+    resources.close()
+
+    assert client.heard == [Epoch(3), None]
+
+
+def test_what_may_last_is_kept_for_the_term_where_the_engine_allows_it() -> None:
+    term = Resources()
+
+    assert Services(term=term).longest is term
+    alone = Services()
+    assert alone.longest is alone.session
+
+
+@pytest.mark.parametrize(("error", "raised"), [(ValueError("odd"), PoisonRecord), (OSError("down"), EnvironmentFailed)])
+def test_without_an_engine_what_cannot_be_processed_stops_the_job(error: Exception, raised: type[Exception]) -> None:
+    services, origin = Services(), ListOrigin("in", "events", 3, 10, "xy")
+    with pytest.raises(raised, match="events.*11"):
+        services.reject_record("in", origin.raw(1), error)
+    with pytest.raises(raised, match="events.*11"):
+        services.reject_row(Batch(["x"], [1], origin), 0, "out", error)
+
+
+def test_no_slot_has_the_number_of_another() -> None:
+    slots = Slots()
+
+    assert [slots.new(), slots.new(), slots.new()] == [0, 1, 2]
