@@ -250,7 +250,7 @@ def settle(
 
 def in_flight(cluster: ClusterAdmin, topics: Sequence[str]) -> list[str]:
     """What is open in ``topics``, as sentences."""
-    found = cluster.open_transactions(topics) or {"that the cluster does not list (hanging)": topics}
+    found = cluster.open_transactions(topics) or {"that the cluster does not list (hanging)": [*topics]}
     return [
         f"a transaction {name} is open in {', '.join(at)}; stop or finish the job first" for name, at in found.items()
     ]
