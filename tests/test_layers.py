@@ -59,7 +59,8 @@ MAY_IMPORT: Mapping[str, str] = {
     # What people call
     "explain": "interfaces attribution settings plan",
     "terminal": "errors ids interfaces settings plan protocol coordinator app embedded",
-    "dsl": "errors ids interfaces attribution schemas settings plan operators app embedded explain terminal",
+    "dsl": "errors ids interfaces attribution schemas settings plan operators coordinator app embedded explain "
+    "terminal",
     "devbroker": "errors",
     "audit": "errors ids interfaces records extras provenance schemas settings plan protocol checkpoints state "
     "operators exchange coordinator app spark devbroker",  # devbroker: fetches the jars of Spark too

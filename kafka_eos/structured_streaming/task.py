@@ -24,7 +24,7 @@ from kafka_eos.connectors.kafka.limits import batch_limit
 from kafka_eos.connectors.kafka.markers import MarkerGroup, MarkerGroups
 from kafka_eos.connectors.kafka.memory import largest_record
 from kafka_eos.connectors.kafka.pool import WarmPool
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.sink import batching, producer_config
 from kafka_eos.connectors.kafka.sizes import Target
@@ -65,7 +65,7 @@ def deliver(assignment: Assignment, batches: Iterable[pa.RecordBatch]) -> Iterat
             counted.add(batch)
     text = None if output is None else output.prepare()
     output = None
-    hit("door.prepared")
+    hit("micro-batch.prepared")
     yield counted.row(text)
 
 
@@ -153,7 +153,7 @@ class Outlet:
 
     def __init__(self, assignment: Assignment) -> None:
         self._cluster, self.term = assignment.cluster, assignment.term
-        self.rpc = Coordinators(self._cluster)
+        self.rpc = KafkaRequests(self._cluster)
         limited = self._cluster
         if assignment.topic is not None:
             limited = batching(limited, self._target(assignment.topic))

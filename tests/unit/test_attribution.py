@@ -205,7 +205,7 @@ def test_exchanges_ask_the_same() -> None:
 
 def test_a_writer_looks_no_further_when_the_environment_fails() -> None:
     """Each row would wait for its own timeout."""
-    from kafka_eos.connectors.rejecting import BadRows, each
+    from kafka_eos.connectors.rejecting import BadRows, each_row
 
     asked: list[int] = []
 
@@ -214,7 +214,7 @@ def test_a_writer_looks_no_further_when_the_environment_fails() -> None:
         raise TimeoutError("slow") if value == 2 else ValueError("bad")
 
     with pytest.raises(BadRows) as bad:
-        each(lookup, [1, 2, 3, 4])
+        each_row(lookup, [1, 2, 3, 4])
 
     assert asked == [1, 2]
     assert [type(error) for error in bad.value.errors.values()] == [ValueError, TimeoutError]
