@@ -23,7 +23,7 @@ from kafka_eos.connectors.kafka.limits import (
     transaction_timeout_ms,
 )
 from kafka_eos.connectors.kafka.markers import MarkerGroups
-from kafka_eos.connectors.kafka.memory import SHARE, expect_room, queue, share_of
+from kafka_eos.connectors.kafka.memory import SHARE, expect_room, largest_record, queue, share_of
 from kafka_eos.connectors.kafka.names import TransactionalId
 from kafka_eos.connectors.kafka.pool import Slots, WarmPool
 from kafka_eos.connectors.kafka.records import Record
@@ -213,7 +213,7 @@ def _target(ctx: TaskContext, where: Cluster, topic: str) -> Target:
 
     def asked() -> Target:
         with KafkaRequests(where) as rpc:
-            return Target(topic, batch_limit(rpc, topic))
+            return Target(topic, batch_limit(rpc, topic), largest_record(where.config))
 
     return ctx.services.longest.get(Target, f"{where.scope}:{where.fingerprint}:{topic}", asked)
 

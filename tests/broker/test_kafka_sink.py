@@ -366,8 +366,12 @@ def test_rows_that_cannot_be_written_are_left_out_where_the_policy_takes_them(
 def test_an_output_too_large_for_the_producer_names_its_row(topic: Topic, opened: Open) -> None:
     writer, _ = opened(KafkaSink(topic(), config={"message.max.bytes": 10_000}))
 
-    with pytest.raises(PoisonRecord, match=r"in/0/1.*message\.max\.bytes"):
+    with pytest.raises(PoisonRecord, match=r"in/0/1.*takes 20\d{3} bytes .*message\.max\.bytes") as refused:
         writer.write(batch(b"fine", b"x" * 20_000))
+    said = str(refused.value)
+    assert "takes at most 1048588 (max.message.bytes), its producer at most 10000 (message.max.bytes)" in said
+    assert "raise message.max.bytes of the producer" in said
+    assert "…" not in said
 
 
 def test_a_full_queue_waits_for_deliveries(bootstrap: str, topic: Topic, opened: Open) -> None:
