@@ -38,7 +38,7 @@ def encoded(
             batch = batch.without(bad.errors)
 
 
-def each(fn: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
+def each_row(fn: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
     """``fn`` of each value; BadRows that names every row on which it raised."""
     done, errors = tried(fn, values)
     if errors:

@@ -10,6 +10,8 @@ Rule: only what the record did is the record's fault. What something else did is
 from __future__ import annotations
 
 import enum
+import sysconfig
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,8 @@ from typing import Final
 from kafka_eos.errors import EnvironmentFailed, KafkaEosError, RestartFromCheckpoint, Retryable
 
 _PACKAGE: Final = str(Path(__file__).parent) + "/"
+_LIBRARIES: Final = tuple(f"{path}/" for name, path in sysconfig.get_paths().items() if "lib" in name)
+_MOST_PLACES: Final = 6
 _ENVIRONMENT: Final = frozenset({Retryable, RestartFromCheckpoint, OSError, MemoryError})
 """OSError: connections, timeouts, name resolution, disks; requests, urllib and many drivers derive theirs from it."""
 _PLAIN: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
@@ -79,6 +83,20 @@ def surely_the_records(error: Exception) -> bool:
     return plain and error.__cause__ is None and error.__context__ is None
 
 
+def told(error: BaseException) -> str:
+    """What was raised, and the lines of the user's code that led there, the outermost first."""
+    what, places = f"{type(error).__name__}: {error}", _places(error.__traceback__)
+    return f"{what} (raised at {', '.join(places)})" if places else what
+
+
+def _places(trace: TracebackType | None) -> list[str]:
+    """The innermost lines of the user's code; of libraries where there is none, as if they were the user's."""
+    walked = ((frame.f_code, line) for frame, line in traceback.walk_tb(trace))
+    known = [(code, line) for code, line in walked if not code.co_filename.startswith((_PACKAGE, "<"))]
+    own = [(code, line) for code, line in known if not code.co_filename.startswith(_LIBRARIES)]
+    return [f"{code.co_filename}:{line} in {code.co_name}" for code, line in (own or known)[-_MOST_PLACES:]]
+
+
 def _story(error: BaseException) -> Iterator[BaseException]:
     """The exception, and what led to it, as a traceback shows them; members of a group after the group."""
     seen: set[int] = set()
@@ -106,11 +124,10 @@ def _reason(error: Exception, operator: str, where: str) -> str:
     )
 
 
-def _function(traceback: TracebackType | None) -> str:
+def _function(trace: TracebackType | None) -> str:
     """The outermost function that is not of this package, with its line; codecs written in C have no frame."""
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
+    for frame, line in traceback.walk_tb(trace):
+        code = frame.f_code
         if not code.co_filename.startswith(_PACKAGE):
-            return f"{code.co_qualname} ({Path(code.co_filename).name}, line {traceback.tb_lineno})"
-        traceback = traceback.tb_next
+            return f"{code.co_qualname} ({Path(code.co_filename).name}, line {line})"
     return "a function or codec"

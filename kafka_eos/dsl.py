@@ -31,6 +31,7 @@ from kafka_eos.schemas import Counted, KeyCodec, state_codec, wire_codec
 from kafka_eos.schemas.types import checked_class, element, returned
 
 if TYPE_CHECKING:
+    from kafka_eos.coordinator.status import Observer
     from kafka_eos.settings import Settings
 
 T = TypeVar("T")
@@ -44,10 +45,19 @@ _KEY = KeyCodec()
 class Engine(Protocol):
     """What runs pipelines; see ``kafka_eos.spark.SparkEngine``."""
 
-    def run(self, plan: Plan, app: AppRef, settings: Settings, /, *, until_caught_up: bool = False) -> None:
+    def run(
+        self,
+        plan: Plan,
+        app: AppRef,
+        settings: Settings,
+        /,
+        *,
+        observers: tuple[Observer, ...] = (),
+        until_caught_up: bool = False,
+    ) -> None:
         """Run until stopped, or until the input that is there at the start is processed.
 
-        Tasks load the pipeline from ``app``.
+        Tasks load the pipeline from ``app``. ``observers`` hear every event of the job.
         """
 
 

@@ -43,7 +43,8 @@ class PoisonRecord(UserError):
     """A record could not be decoded, or user code raised on it.
 
     Attributes: ``where`` is ``topic/partition/offset`` of the input record, ``operator`` the name of
-    the operator that refused it, ``reason`` the error in one line. ``advice`` says what to do about it.
+    the operator that refused it, ``reason`` the error and the lines of the user's code that led there. ``advice`` says
+    what to do about it.
     """
 
     def __init__(

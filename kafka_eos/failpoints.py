@@ -87,12 +87,12 @@ POINTS: tuple[str, ...] = (
     "savepoint.written",
     "savepoint.restored",
     # the sink for Structured Streaming queries: before Spark starts, in a task, in foreachBatch, in the finaliser
-    "door.recovered",
-    "door.prepared",
-    "door.collected",
-    "door.promised",
-    "door.returned",
-    "door.decided",
+    "micro-batch.recovered",
+    "micro-batch.prepared",
+    "micro-batch.collected",
+    "micro-batch.promised",
+    "micro-batch.returned",
+    "micro-batch.decided",
 )
 
 _ACTIONS = ("kill", "stop", "error", "enospc")

@@ -28,12 +28,14 @@ import typer
 from confluent_kafka.admin import AdminClient
 
 from kafka_eos import errors
+from kafka_eos.app import load
 from kafka_eos.cli import Commands, app
 from kafka_eos.coordinator.status import read_status
 from kafka_eos.devbroker import Broker
 from kafka_eos.failpoints import POINTS
+from kafka_eos.ids import AppRef
 from kafka_eos.settings import Settings
-from kafka_eos.testing import SINK_CHECKS
+from kafka_eos.testing import SINK_CHECKS, run_local
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -253,6 +255,16 @@ def test_the_tests_shown_pass(page: str, test: str, beside: str, tmp_path: Path)
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_process_function_shown_runs(tmp_path: Path) -> None:
+    (tmp_path / "sessions.py").write_text(blocks(ROOT / "docs/state.md", "python")[0])
+    pipeline = load(AppRef(tmp_path / "sessions.py"))
+    click = pipeline.plan().sources[0].source.value_type
+
+    out = run_local(pipeline, {"clicks": [click(user=user, page="/a") for user in ("ann", "bob", "ann")]})
+
+    assert out["stays"] == ["ann stays at /a: ['/a', '/a'], {'/a': 2}, 2.0"]
 
 
 @pytest.mark.slow

@@ -48,18 +48,20 @@ MAY_IMPORT: Mapping[str, str] = {
     "exchange": "errors ids interfaces records attribution plan protocol state",
     "connectors": "errors ids interfaces records attribution calls failpoints provenance schemas secrets protocol",
     # What runs a plan
+    "open_task": "ids interfaces records failpoints settings plan state operators exchange",
     "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state",
     "testing": "errors ids interfaces records plan protocol checkpoints state operators",
     "app": "errors ids plan",
     "embedded": "errors ids interfaces records failpoints settings plan protocol checkpoints state operators exchange "
-    "coordinator app",
+    "open_task coordinator app",
     "spark": "__init__ errors ids interfaces records failpoints settings plan protocol checkpoints state operators "
-    "exchange coordinator app",  # __init__: tasks must have the driver's version
+    "exchange open_task coordinator app",  # __init__: tasks must have the driver's version
     "structured_streaming": "errors ids interfaces failpoints protocol checkpoints connectors coordinator spark",
     # What people call
     "explain": "interfaces attribution settings plan",
     "terminal": "errors ids interfaces settings plan protocol coordinator app embedded",
-    "dsl": "errors ids interfaces attribution schemas settings plan operators app embedded explain terminal",
+    "dsl": "errors ids interfaces attribution schemas settings plan operators coordinator app embedded explain "
+    "terminal",
     "devbroker": "errors",
     "audit": "errors ids interfaces records extras provenance schemas settings plan protocol checkpoints state "
     "operators exchange coordinator app spark devbroker",  # devbroker: fetches the jars of Spark too

@@ -15,7 +15,7 @@ from typing import Final
 
 from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.names import TransactionalId
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.transactions import (
     Description,
@@ -63,7 +63,7 @@ class KafkaCommitter:
     """The committer of one cluster. Everything may be repeated, by any process that has the manifest."""
 
     def __init__(self, cluster: Cluster, ctx: JobContext, patience: float = 5.0) -> None:
-        self._ctx, self._place, self._rpc = ctx, cluster.scope, Coordinators(cluster, patience)
+        self._ctx, self._place, self._rpc = ctx, cluster.scope, KafkaRequests(cluster, patience)
 
     def probe(self, committable: Committable) -> Probe:
         ours = Transaction.from_payload(committable.payload)

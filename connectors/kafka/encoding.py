@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import Any, Literal, Protocol, TypeAlias
 
 from kafka_eos.connectors.kafka.records import Record
-from kafka_eos.connectors.rejecting import each
+from kafka_eos.connectors.rejecting import each_row
 from kafka_eos.interfaces import Codec
 from kafka_eos.records import Batch, Headers, Rejected
 
@@ -66,14 +66,14 @@ class ValueEncoder:
         keys: Iterable[Key] = repeat(None)
         if self.key is not None:
             encode = self.key_codec.encode if self.key_codec is not None else _plain_key
-            keys = each(encode, each(self.key, values))
+            keys = each_row(encode, each_row(self.key, values))
         times: Iterable[int] = repeat(0)
         if self.timestamp == "source":
             times = source_times(batch)
         elif self.timestamp is not None:
-            times = each(self.timestamp, values)
-        headers = None if self.headers is None else each(self.headers, values)
-        return Columns(each(self.value.encode, values), keys, times, headers)
+            times = each_row(self.timestamp, values)
+        headers = None if self.headers is None else each_row(self.headers, values)
+        return Columns(each_row(self.value.encode, values), keys, times, headers)
 
 
 def _plain_key(key: object) -> Key:
@@ -92,14 +92,14 @@ class RecordEncoder:
 
     def __call__(self, batch: Batch[Record[Any, Any]]) -> Columns:
         encode_key, encode_value, records = self.key_codec.encode, self.value.encode, batch.values
-        keys = each(lambda r: None if r.key is None else encode_key(r.key), records)
-        values = each(lambda r: None if r.value is None else encode_value(r.value), records)
+        keys = each_row(lambda r: None if r.key is None else encode_key(r.key), records)
+        values = each_row(lambda r: None if r.value is None else encode_value(r.value), records)
         if self.timestamp == "source":
             default = source_times(batch)
         elif self.timestamp is None:
             default = [0] * len(records)
         else:
-            default = each(self.timestamp, records)
+            default = each_row(self.timestamp, records)
         times = [d if r.timestamp is None else r.timestamp for r, d in zip(records, default, strict=True)]
         return Columns(values, keys, times, [r.headers for r in records])
 

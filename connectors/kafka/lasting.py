@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kafka_eos.connectors.kafka.markers import MarkerGroups
 from kafka_eos.connectors.kafka.pool import WarmPool
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.staging import EpochOutput
 from kafka_eos.ids import Epoch
 
@@ -18,8 +18,8 @@ from kafka_eos.ids import Epoch
 class LastingClients:
     """See ``interfaces.Lasting``."""
 
-    def __init__(self, pool: WarmPool, coordinators: Coordinators, timeout_ms: int, groups: MarkerGroups) -> None:
-        self.pool, self.coordinators, self.timeout_ms, self.groups = pool, coordinators, timeout_ms, groups
+    def __init__(self, pool: WarmPool, requests: KafkaRequests, timeout_ms: int, groups: MarkerGroups) -> None:
+        self.pool, self.requests, self.timeout_ms, self.groups = pool, requests, timeout_ms, groups
         self._prepared: list[EpochOutput] = []
 
     def keep(self, prepared: Sequence[EpochOutput]) -> None:
@@ -35,4 +35,4 @@ class LastingClients:
     def close(self) -> None:
         self._prepared.clear()
         self.pool.close()
-        self.coordinators.close()
+        self.requests.close()

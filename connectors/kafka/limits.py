@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.transactions import MARKER_LIFE
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Json
@@ -21,13 +21,13 @@ LONGEST_MS: Final = 2_147_483_547
 _BROKER_DEFAULT_MS: Final = 900_000
 
 
-def broker_maximum_ms(rpc: Coordinators) -> int:
+def broker_maximum_ms(rpc: KafkaRequests) -> int:
     """``transaction.max.timeout.ms``; Kafka's default if the user may not read it."""
     found = rpc.broker_config("transaction.max.timeout.ms")
     return _BROKER_DEFAULT_MS if found is None else int(found)
 
 
-def transaction_timeout_ms(rpc: Coordinators, wanted: int | None) -> int:
+def transaction_timeout_ms(rpc: KafkaRequests, wanted: int | None) -> int:
     """The timeout to use: the user's, else the smaller of one hour and what the broker allows."""
     return wanted if wanted is not None else min(DEFAULT_MS, broker_maximum_ms(rpc))
 
@@ -56,7 +56,7 @@ class Memory:
     ids: int | None
 
 
-def check_transactions(rpc: Coordinators, wanted: int | None, demands: Demands) -> list[str]:
+def check_transactions(rpc: KafkaRequests, wanted: int | None, demands: Demands) -> list[str]:
     """ConfigError if the job cannot work with this timeout; else a notice that names the outage it survives."""
     maximum = broker_maximum_ms(rpc)
     timeout = transaction_timeout_ms(rpc, wanted)
@@ -115,7 +115,7 @@ def _forgotten(given: str, timeout: int, memory: Memory) -> str | None:
     return None
 
 
-def check_topic(rpc: Coordinators, topic: str) -> list[str]:
+def check_topic(rpc: KafkaRequests, topic: str) -> list[str]:
     """ConfigError if the topic does not exist; notices on weak durability settings."""
     facts = rpc.topic(topic)
     if facts is None:
@@ -130,7 +130,7 @@ def check_topic(rpc: Coordinators, topic: str) -> list[str]:
     return notices
 
 
-def batch_limit(rpc: Coordinators, topic: str) -> int | None:
+def batch_limit(rpc: KafkaRequests, topic: str) -> int | None:
     """``max.message.bytes`` of a topic; None if the user may not read it."""
     found = rpc.topic_config(topic, "max.message.bytes")
     return None if found is None else int(found)

@@ -37,9 +37,14 @@ def queue(share: int) -> dict[str, Any]:
     return {"queue.buffering.max.kbytes": max(1, 2 * share >> 10)}
 
 
+def largest_record(config: Mapping[str, Any]) -> int:
+    """Bytes of the largest record that a producer takes."""
+    return int(config.get("message.max.bytes", _LARGEST_RECORD))
+
+
 def expect_room(config: Mapping[str, Any]) -> None:
     """ConfigError if the largest record that a producer may be given is more than its queue: it would wait for ever."""
-    largest = int(config.get("message.max.bytes", _LARGEST_RECORD))
+    largest = largest_record(config)
     room = int(config["queue.buffering.max.kbytes"]) << 10
     if room < largest:
         raise ConfigError(

@@ -23,11 +23,11 @@ from kafka_eos.connectors.kafka.limits import (
     transaction_timeout_ms,
 )
 from kafka_eos.connectors.kafka.markers import MarkerGroups
-from kafka_eos.connectors.kafka.memory import SHARE, expect_room, queue, share_of
+from kafka_eos.connectors.kafka.memory import SHARE, expect_room, largest_record, queue, share_of
 from kafka_eos.connectors.kafka.names import TransactionalId
 from kafka_eos.connectors.kafka.pool import Slots, WarmPool
 from kafka_eos.connectors.kafka.records import Record
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
 from kafka_eos.connectors.kafka.sizes import Target
 from kafka_eos.connectors.kafka.staging import SharedTransactions, Terms
@@ -143,7 +143,7 @@ class KafkaSink(Generic[T]):
     def check(self, ctx: JobContext) -> Sequence[str]:
         """At start; see ``interfaces.Sink``. Raises Retryable if the cluster cannot be reached."""
         token(ctx.job, "the job's name")
-        with Coordinators(self._cluster(ctx)) as rpc:
+        with KafkaRequests(self._cluster(ctx)) as rpc:
             notices = check_topic(rpc, self.topic)
             if self._delivery is Guarantee.EXACTLY_ONCE:
                 notices += check_transactions(rpc, self._timeout_ms, Demands.of(ctx.settings))
@@ -212,8 +212,8 @@ def _target(ctx: TaskContext, where: Cluster, topic: str) -> Target:
     """
 
     def asked() -> Target:
-        with Coordinators(where) as rpc:
-            return Target(topic, batch_limit(rpc, topic))
+        with KafkaRequests(where) as rpc:
+            return Target(topic, batch_limit(rpc, topic), largest_record(where.config))
 
     return ctx.services.longest.get(Target, f"{where.scope}:{where.fingerprint}:{topic}", asked)
 
@@ -232,12 +232,12 @@ def _new_transactions(ctx: TaskContext, where: Cluster, clients: LastingClients)
     terms = Terms(where.scope, ctx.job.term.n, clients.timeout_ms, deadline)
     keep = None if ctx.services.term is None else clients.keep
     return SharedTransactions(
-        clients.pool, terms, clients.coordinators, lambda slot: clients.groups.named(f"{groups}.{slot}"), keep
+        clients.pool, terms, clients.requests, lambda slot: clients.groups.named(f"{groups}.{slot}"), keep
     )
 
 
 def _open_clients(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> LastingClients:
-    rpc, job, owner = Coordinators(where), ctx.job, ctx.owner
+    rpc, job, owner = KafkaRequests(where), ctx.job, ctx.owner
     timeout = transaction_timeout_ms(rpc, timeout_ms)
     pool = WarmPool(
         # The owner that opens them is theirs for good, however many attempts they serve.

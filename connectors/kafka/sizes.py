@@ -27,11 +27,27 @@ _WIDEST: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A topic, and the largest batch that it takes."""
+    """A topic, the largest batch that it takes, and the largest record that its producer does."""
 
     topic: str
     limit: int | None
     """``max.message.bytes``; None if the user may not read it, then the broker alone knows."""
+    largest: int
+    """``message.max.bytes`` of the producer."""
+
+    def refusal(self, size: int) -> str:
+        """Why an output of ``size`` bytes is refused, and what to do."""
+        limit = "an unknown number" if self.limit is None else f"at most {self.limit}"
+        raised = []
+        if self.limit is not None and self.limit < size:
+            raised.append("max.message.bytes of the topic")
+        if self.largest < size or not raised:
+            raised.append(f'message.max.bytes of the producer (the sink\'s config={{"message.max.bytes": {size}}})')
+        return (
+            f"the output takes {size} bytes before compression, and the topic {self.topic} takes {limit} "
+            f"(max.message.bytes), its producer at most {self.largest} (message.max.bytes): make the output smaller, "
+            f"or raise {' and '.join(raised)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from kafka_eos.connectors.kafka.reader import (
 )
 from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.connectors.kafka.replay import replay, unread
-from kafka_eos.connectors.kafka.rpc import Coordinators, TopicFacts
+from kafka_eos.connectors.kafka.rpc import KafkaRequests, TopicFacts
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
 from kafka_eos.connectors.kafka.sink import topic_name
 from kafka_eos.connectors.kafka.survey import END, LOG_END, LOG_START, Rule, Start, Survey
@@ -120,7 +120,7 @@ class KafkaSource(Generic[T]):
         """What a stream of this source holds, for codecs between workers; None if only the codec knows."""
         self._columns: Callable[..., Any] = value_decoder(codec)
         self._admin: AdminClient | None = None
-        self._showing: Coordinators | None = None
+        self._showing: KafkaRequests | None = None
 
     @overload
     @classmethod
@@ -323,14 +323,14 @@ class KafkaSource(Generic[T]):
         offsets = {partition_of(split): offset_of(at) for split, at in positions.items()}
         if offsets:
             if self._showing is None:
-                self._showing = Coordinators(self._cluster(ctx), _SHOWN_WITHIN)
+                self._showing = KafkaRequests(self._cluster(ctx), _SHOWN_WITHIN)
             self._showing.commit_offsets(self._group or ctx.job, self.topic, offsets, note)
 
     def lives(self, ctx: JobContext) -> Sequence[Life]:
         """By the group's offsets; those of a group that others use too count only if this package wrote them."""
         # By a request of our own: the client was seen to crash on the answer of a cluster without groups.
         group, where = self._group or ctx.job, self._cluster(ctx)
-        with Coordinators(where) as rpc:
+        with KafkaRequests(where) as rpc:
             facts = rpc.topic(self.topic)
             if facts is None:
                 raise ConfigError(missing_topic(self.topic, where.bootstrap))

@@ -23,7 +23,7 @@ from kafka_eos.connectors.kafka.client import (
 )
 from kafka_eos.connectors.kafka.markers import MarkerGroup
 from kafka_eos.connectors.kafka.pool import Warm, WarmPool
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.transactions import Transaction
 from kafka_eos.errors import Bug, RestartFromCheckpoint, Retryable
 from kafka_eos.failpoints import hit
@@ -86,7 +86,7 @@ class EpochOutput:
             self.warm.producer.poll(0)
         self.check()
 
-    def prepare(self, coordinators: Coordinators, group: MarkerGroup) -> Committable:
+    def prepare(self, requests: KafkaRequests, group: MarkerGroup) -> Committable:
         """The pre-commit. On return any process can commit it; until then nobody has to."""
         terms, warm = self.terms, self.warm
         hit("sink.flush.before")
@@ -106,7 +106,7 @@ class EpochOutput:
             transactional_id=warm.transactional_id,
             producer_id=warm.producer_id,
             producer_epoch=warm.producer_epoch,
-            end_txn_version=_check_ongoing(coordinators, warm),
+            end_txn_version=_check_ongoing(requests, warm),
             uuid=marker,
             marker_group=group.name,
             marker_topic=self.topic,
@@ -119,11 +119,11 @@ class EpochOutput:
         return Committable(terms.scope, committable.payload(), self.records)
 
 
-def _check_ongoing(coordinators: Coordinators, warm: Warm) -> int:
+def _check_ongoing(requests: KafkaRequests, warm: Warm) -> int:
     """Prove that the coordinator holds exactly our transaction open; returns the EndTxn version to commit with."""
     try:
-        seen = coordinators.describe(warm.transactional_id)
-        version = coordinators.end_txn_version()
+        seen = requests.describe(warm.transactional_id)
+        version = requests.end_txn_version()
     except Retryable as error:
         raise RestartFromCheckpoint(f"the prepared transaction could not be verified: {error}") from error
     found = None if seen is None else (seen.state, seen.producer_id, seen.producer_epoch)
@@ -142,13 +142,13 @@ class SharedTransactions:
         self,
         pool: WarmPool,
         terms: Terms,
-        coordinators: Coordinators,
+        requests: KafkaRequests,
         group: Callable[[int], MarkerGroup],
         keep: Callable[[Sequence[EpochOutput]], None] | None = None,
     ) -> None:
         """``group``: the marker group of a slot. ``keep``: takes what is prepared at the end, if the clients are
         somebody else's to close."""
-        self._pool, self._terms, self._coordinators, self._group = pool, terms, coordinators, group
+        self._pool, self._terms, self._requests, self._group = pool, terms, requests, group
         self._keep = keep
         self._writers = 0
         self._started = self._closed = False
@@ -195,7 +195,7 @@ class SharedTransactions:
         return lambda: self._prepare(staged)
 
     def _prepare(self, staged: EpochOutput) -> Sequence[Committable]:
-        committable = staged.prepare(self._coordinators, self._group(staged.warm.slot))
+        committable = staged.prepare(self._requests, self._group(staged.warm.slot))
         self._pool.rest(staged.warm)
         return (committable,)
 
@@ -217,7 +217,7 @@ class SharedTransactions:
             return
         self._prepared.clear()
         self._pool.close()
-        self._coordinators.close()
+        self._requests.close()
 
 
 def _nothing() -> Sequence[Committable]:

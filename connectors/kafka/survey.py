@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from kafka_eos.connectors.kafka.client import AdminClient, IsolationLevel, OffsetSpec, TopicPartition, kafka_errors
 from kafka_eos.connectors.kafka.limits import missing_topic
-from kafka_eos.connectors.kafka.rpc import Coordinators, TopicFacts
+from kafka_eos.connectors.kafka.rpc import KafkaRequests, TopicFacts
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
 
@@ -44,7 +44,7 @@ class Survey:
         """Raises Retryable if the cluster cannot be reached."""
         self._bootstrap, self._admin = where.bootstrap, admin
         self._found: dict[tuple[str, Rule], dict[int, int] | Retryable] = {}
-        with Coordinators(where) as rpc:
+        with KafkaRequests(where) as rpc:
             self._topics = rpc.topics(topics)
 
     @property

@@ -20,7 +20,7 @@ from kafka_eos.connectors.kafka.client import (
     undelivered,
 )
 from kafka_eos.connectors.kafka.encoding import Columns, Encoder
-from kafka_eos.connectors.kafka.sizes import Stamps, Target, oversized
+from kafka_eos.connectors.kafka.sizes import Stamps, Target, batch_bytes, oversized
 from kafka_eos.connectors.kafka.staging import EpochOutput, SharedTransactions
 from kafka_eos.connectors.rejecting import encoded
 from kafka_eos.errors import RestartFromCheckpoint
@@ -103,7 +103,7 @@ def produce_all(
     """
     large = {} if to.limit is None else oversized(columns, stamps, to.limit)
     for index, size in large.items():
-        refuse(index, ValueError(_over(to, size)))
+        refuse(index, ValueError(to.refusal(size)))
     refused = len(large)
     produce, topic = producer.produce, to.topic
     with kafka_errors(f"produce to {topic}"):
@@ -113,7 +113,7 @@ def produce_all(
             except BufferError:
                 _retry(producer, (topic, value, key, place, None, None, time, header))
             except (KafkaException, TypeError, ValueError, OverflowError) as error:
-                refuse(index, _the_rows_fault(error))
+                refuse(index, _the_rows_fault(error, to, value, key, header))
                 refused += 1
         producer.poll(0)
     return len(columns.values) - refused
@@ -127,20 +127,14 @@ def _rows(columns: Columns, stamps: Stamps | None, without: Collection[int]) -> 
     return ((index, row) for index, row in enumerate(rows) if index not in without) if without else enumerate(rows)
 
 
-def _over(to: Target, size: int) -> str:
-    return (
-        f"the output takes {size} bytes before compression, and the topic {to.topic} takes at most {to.limit} "
-        "(max.message.bytes; raise it there)"
-    )
-
-
-def _the_rows_fault(error: Exception) -> Exception:
+def _the_rows_fault(error: Exception, to: Target, value: object, key: object, headers: Any) -> Exception:
     """The error to report for a row; raises ``error`` itself if it is not about the row."""
     if not isinstance(error, KafkaException):
         return error
     if not too_large(error.args[0]):
         raise error
-    return ValueError("the output is larger than the producer's message.max.bytes (raise it with config=…)")
+    pairs = headers.items() if isinstance(headers, dict) else headers or ()
+    return ValueError(to.refusal(batch_bytes(value, key, pairs)))
 
 
 def _joined(theirs: Sequence[Any], stamps: Sequence[Any] | None) -> list[list[Any]]:

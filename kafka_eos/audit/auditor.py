@@ -25,6 +25,7 @@ from kafka_eos.audit.subject import Cut, Directory, Subject, Topic, cut, subject
 from kafka_eos.audit.verdict import Check, Evidence, NotPossible, Observations, Offender, Verdict, judge
 from kafka_eos.checkpoints.opening import find_storage
 from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.coordinator.requests import is_running
 from kafka_eos.ids import AppRef, EpochId, Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.plan import Plan
@@ -86,6 +87,8 @@ def audit(
     ending = Ending(report_dir, Context(job=plan.name, app=app.path.name))
 
     def judged() -> Verdict:
+        if is_running(settings.job_dir(plan.name)):
+            return judge(Observations(obstacles=[_running(plan.name, app.path)]))
         with session(spark, progress, master=master, python_path=[str(app.path.parent)]) as live:
             ending.context = replace(ending.context, spark=live.version)
             with closing(_Audit(live, plan, settings, str(app), progress, earlier)) as run:
@@ -94,6 +97,10 @@ def audit(
         return judge(facts, allow_foreign=allow_foreign, expect_faults=expect_faults)
 
     return ending.of(judged)
+
+
+def _running(job: str, app: Path) -> str:
+    return f"the job {job!r} is running: stop it (kafka-eos stop {app.name}), then audit again"
 
 
 @dataclass(frozen=True)
@@ -282,6 +289,7 @@ class _Audit:
             unsure, impossible = {**unsure, **open_}, impossible | untold
         facts = replace(
             base,
+            refused={} if Check.LOST in impossible else scan.refused(),
             inputs=inputs,
             not_yet_processed=ahead,
             outputs=outputs,

@@ -139,20 +139,21 @@ class ClusterAdmin:
             for topic, size in sizes.items()
         }
 
-    def open_transactions(self, topics: Iterable[str]) -> list[str]:
-        """Names of the transactions that are open in ``topics``, with their state."""
+    def open_transactions(self, topics: Iterable[str]) -> dict[str, list[str]]:
+        """Names of the transactions that are open in ``topics``, with their state: in which of them each is."""
         wanted = set(topics)
         with _errors("list transactions"):
             listed = self._get(self._admin.listTransactions().all())
             names = [t.transactionalId() for t in listed if t.state().toString() in _OPEN_STATES]
             if not names:
-                return []
+                return {}
             described = self._get(self._admin.describeTransactions(self._list(names)).all())
-            return sorted(
-                f"{name} ({described.get(name).state().toString()})"
-                for name in names
-                if wanted & {tp.topic() for tp in described.get(name).topicPartitions()}
-            )
+            found = {name: wanted & {tp.topic() for tp in described.get(name).topicPartitions()} for name in names}
+            return {
+                f"{name} ({described.get(name).state().toString()})": sorted(open_in)
+                for name, open_in in sorted(found.items())
+                if open_in
+            }
 
     def compacted(self, topics: Iterable[str]) -> list[str]:
         """Those of ``topics`` from which compaction may have removed records."""
@@ -249,5 +250,7 @@ def settle(
 
 def in_flight(cluster: ClusterAdmin, topics: Sequence[str]) -> list[str]:
     """What is open in ``topics``, as sentences."""
-    names = cluster.open_transactions(topics) or ["a transaction that the cluster does not list (hanging)"]
-    return [f"transaction {name} is open in {', '.join(topics)}; stop or finish the job first" for name in names]
+    found = cluster.open_transactions(topics) or {"that the cluster does not list (hanging)": [*topics]}
+    return [
+        f"a transaction {name} is open in {', '.join(at)}; stop or finish the job first" for name, at in found.items()
+    ]

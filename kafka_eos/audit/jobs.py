@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit import flags, reads, unmarked
+from kafka_eos.audit import flags, letters, reads, unmarked
 from kafka_eos.audit.beginning import Beginning
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.reads import Bounds
@@ -189,7 +189,15 @@ class Scan:
         strict = F.col("there") & F.col("should") & ~F.col("loose")
         summed = F.col("sink").isin([*self._scope.cut.totals])
         pairs = pairs.withColumn("series", series).withColumn("strict", strict).withColumn("summed", summed)
-        return self._hold(pairs.repartition("sink", "series"))
+        return self._answered(self._hold(pairs.repartition("sink", "series")))
+
+    def _answered(self, pairs: DataFrame) -> DataFrame:
+        """With ``answered``: a dead letter that stands for an output which its sink refused, or that output."""
+        found = letters.answered(pairs, self._scope.cut.letters)
+        if not self._scope.cut.letters or found.isEmpty():
+            return pairs.withColumn("answered", F.lit(False))
+        joined = pairs.join(found.withColumn("answered", F.lit(True)), ["sink", "id"], "left")
+        return self._hold(joined.withColumn("answered", F.coalesce("answered", F.lit(False))))
 
     # ------------------------------------------------------------ totals
 
@@ -223,8 +231,16 @@ class Scan:
 
     def differing(self, sinks: Collection[str]) -> dict[str, int]:
         """How many outputs of these sinks are there and should not be, or the other way round."""
-        wrong = self._pairs.where(F.col("sink").isin([*sinks]) & (F.col("there").isNull() | F.col("should").isNull()))
+        alone = (F.col("there").isNull() | F.col("should").isNull()) & ~F.col("answered")
+        wrong = self._pairs.where(F.col("sink").isin([*sinks]) & alone)
         return {row["sink"]: row["count"] for row in wrong.groupBy("sink").count().collect()}
+
+    def refused(self) -> dict[str, int]:
+        """How many outputs of each sink are not there because the sink refused them: their dead letters are."""
+        if not self._marked:
+            return {}
+        counted = self._pairs.where("answered and should").groupBy("sink").count()
+        return {row["sink"]: row["count"] for row in counted.orderBy("sink").collect()}
 
     def expected(self) -> Expected:
         """Run the recompute and count what it makes."""

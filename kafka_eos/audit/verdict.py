@@ -133,6 +133,8 @@ class Observations:
     """Sinks that no check covers, and why."""
     not_recomputed: Mapping[str, str] = field(default_factory=dict)
     """Sinks for which only the job's own counts tell whether an output is missing, and why."""
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """Outputs by sink that are not there because the sink refused them; a dead letter answers for each."""
     before: int = 0
     """Visible records that are not judged: the job had written them before it began with a savepoint."""
     notes: Sequence[str] = ()
@@ -202,7 +204,10 @@ def _conclude(
     parts = [f"{facts.inputs} records in, {facts.outputs} out" if facts.inputs is not None else f"{facts.outputs} out"]
     parts += [text for check, text in _PROMISES.items() if check not in not_possible]
     clean = ", ".join(parts)
-    blind: tuple[str, ...] = ()
+    blind = tuple(
+        f"{count} output{'s' if count > 1 else ''} of sink {sink} refused by it, each with its dead letter"
+        for sink, count in facts.refused.items()
+    )
     if facts.before:
         blind += (f"{facts.before} outputs of before the savepoint not judged",)
     blind += tuple(f"sink {sink} not audited: {why}" for sink, why in facts.not_audited.items())

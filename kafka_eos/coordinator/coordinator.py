@@ -111,11 +111,17 @@ class Coordinator:
         return self._context.term
 
     def check(self) -> list[str]:
-        """Let every sink check the environment. Returns notices; raises ConfigError with what to change."""
+        """Let every sink check the environment. Returns notices, each once; raises ConfigError with what to change."""
         several = len(self._committers) > 1 or self._settings.get("parallelism", 1) != 1
         margin: Mapping[str, Json] = {"commit_margin": COMMIT_MARGIN if several else 0.0}
         context = replace(self._context, settings={**self._settings, **margin})
-        return [notice for sink in self._plan.sinks for notice in sink.sink.check(context)]
+        said_by: dict[str, list[str]] = {}
+        for sink in self._plan.sinks:
+            for notice in sink.sink.check(context):
+                said_by.setdefault(notice, []).append(sink.name)
+        return [
+            f"{notice} (Sinks: {', '.join(names)}.)" if len(names) > 1 else notice for notice, names in said_by.items()
+        ]
 
     def recognise(self) -> JobContext:
         """Who the job is: by its directory as long as no term is taken, which is what a tool needs that only looks."""

@@ -55,6 +55,11 @@ class Refused(UserError):
         self.error = error
 
 
+def kind_of(error: BaseException) -> str:
+    """The class of what ended the job, wherever it was raised."""
+    return error.error if isinstance(error, Refused) else type(error).__name__
+
+
 class JobMaster:
     """Runs one job to its end. One instance a run."""
 
@@ -101,7 +106,7 @@ class JobMaster:
                     self._supervise(storage, history)
                 except BaseException as error:
                     self._release(error)
-                    self.observe("failed", error=type(error).__name__, reason=str(error))
+                    self.observe("failed", error=kind_of(error), reason=str(error))
                     if self._recovered and (isinstance(error, UserError | Fatal) or self._ended_on_request(error)):
                         self._leave_nothing_open(storage, history, error)
                     raise

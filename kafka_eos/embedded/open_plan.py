@@ -1,4 +1,4 @@
-"""The open parts of one session of a worker: tasks, chain and network, wired by the plan.
+"""One session of a worker, open: the tasks of its segments and its network, wired by the plan.
 
 With one worker the plan is one segment and nothing is sent anywhere. With several it is cut at its exchanges: each
 worker runs every segment, for its share of splits and key groups. A single worker cuts it too in a session that
@@ -13,7 +13,6 @@ import math
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,34 +24,29 @@ from kafka_eos.embedded.outgoing import Outgoing
 from kafka_eos.embedded.spill import SpillingQueue, size_of
 from kafka_eos.embedded.task import Captured, Parts, Task
 from kafka_eos.exchange import in_flight, wire
-from kafka_eos.exchange.routing import Router, restorer, router
+from kafka_eos.exchange.routing import Router, router
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import (
     Attended,
     CheckpointStorage,
     InFlight,
-    JobContext,
     ListCodec,
     Positions,
     PreCommit,
     Reader,
     Services,
-    StateBackend,
-    TaskContext,
     Writer,
     total_lag,
 )
+from kafka_eos.open_task import Base, OpenTask, Share
 from kafka_eos.operators.chain import Chain
-from kafka_eos.plan import Feedback, Forward, PartialFold, Plan, Segment, Sink, kafka_share
+from kafka_eos.plan import Feedback, Forward, PartialFold, Plan, Segment, Sink
 from kafka_eos.protocol.alignment import Mode
 from kafka_eos.records import Batch, RawRecord, Tally
 from kafka_eos.settings import Settings
-from kafka_eos.state.backends import grouping_of, open_backend, open_scratch
-from kafka_eos.state.keygroups import key_group_range
-from kafka_eos.state.options import StateOptions, spread
-from kafka_eos.state.restoring import Restoration, Told
-from kafka_eos.state.scratch import Scratch
+from kafka_eos.state.options import spread
+from kafka_eos.state.restoring import Told
 
 _LOCAL_ROOM = 8
 """Batches that may wait for another segment of the same worker."""
@@ -62,8 +56,6 @@ _ROWS_IN_MEMORY = 50_000
 """Accumulators of this worker for itself that stay in memory; at a barrier it makes those of all keys at once."""
 _ROW = 64
 """Bytes of a row on the disk, about."""
-_UNDER_WAY = "rows under way"
-"""In the place of an operator, where it is told what is restored."""
 _WORK = 16
 """Entries that are processed between two looks at the network and at the supervisor."""
 
@@ -94,22 +86,26 @@ class OpenPlan:
         self._plan, self._settings, self._start, self._storage, self._local = plan, settings, start, storage, local[0]
         # Operators that keep something on the local disk.
         on_disk = [node.name for node in plan.nodes if node.stateful or isinstance(node, PartialFold)]
-        self._places = spread(on_disk, local, subtask)
         self._subtask, self._parallelism, self._done = subtask, start.parallelism, done
-        self._grouping = grouping_of(settings.state_backend, start.states, start.parallelism)
-        self._told = told
-        for_them = settings.for_connectors(kafka_share=kafka_share(plan, settings.kafka_memory))
-        self._job = JobContext(plan.name, Term(start.term), for_them, JobIdentity(start.identity))
+        self._first = EpochId(Epoch(start.first_epoch), Term(start.term))
+        share = Share(
+            plan,
+            settings,
+            storage,
+            JobIdentity(start.identity),
+            self._first,
+            subtask,
+            start.parallelism,
+            spread(on_disk, local, subtask).__getitem__,
+        )
+        self._opened = OpenTask(share, Base(start.positions, start.states, start.in_flight), told)
         self._writers: dict[tuple[int, str], Writer[Any]] = {}
         self._current = 0
         """Index of the segment at work."""
         self._tallies: dict[int, Tally] = {}
         self._parts: dict[int, list[Captured]] = {}
-        self._closing = ExitStack()
-        with ExitStack() as undo:
-            undo.callback(self.close)
+        with self._opened.opening():
             self._open(peers)
-            undo.pop_all()
 
     # ------------------------------------------------------------ opening
 
@@ -123,53 +119,26 @@ class OpenPlan:
         self._segments = plan.segments if cut else plan.loops_only
         window = self._settings.exchange_memory // max(1, 2 * len(self._edges) * len(peers))
         self._network = Network(peers, len(self._edges), window, self._local)
-        self._closing.callback(self._network.close)
+        self._opened.closing.callback(self._network.close)
         self._outgoing = [self._outgoing_of(edge) for edge in range(len(self._exchanges))]
-        given = (self._subtask, self._parallelism, self._grouping)
+        given = (self._subtask, self._parallelism, self._opened.grouping)
         self._routers: list[Router] = [router(node, *given) for node in self._exchanges]
         self._codecs: list[ListCodec[Any]] = [n.wire for n in self._exchanges if n.wire is not None]
-        backends = {node.name: self._backend(node.name) for node in plan.nodes if node.stateful}
-        hit("recovery.restored")
+        self._opened.restore(plan.nodes)
         outputs = {sink.name: self._output(sink) for sink in plan.sinks}
         senders = {node.name: self._sender(edge) for edge, node in enumerate(self._exchanges)}
         self._tallies = {segment.index: Tally() for segment in self._segments}
         tally = lambda: self._tallies[self._current]  # noqa: E731
-        self._chain = Chain(plan, backends, outputs, senders, scratch=self._scratch, tally=tally)
-        self._closing.callback(self._chain.close)
+        self._chain = self._opened.connect(outputs, senders, tally)
         self._services = Services(self._refuse_record, self._chain.refuse_row)
         for segment in self._segments:
             self._open_writers(segment)
         for source in plan.sources:
-            context = self._context(source.name, self._subtask)
-            reader = source.source.reader(context, self._start.positions.get(source.name, {}))
-            self.readers[source.name] = reader
-            self._closing.callback(reader.close)
-        self.tasks = [self._task(segment, backends) for segment in reversed(self._segments)]
+            context = self._opened.context(source.name, self._subtask, self._services)
+            self.readers[source.name] = self._opened.reader(source, context, self._start.positions.get(source.name, {}))
+        self.tasks = [self._task(segment) for segment in reversed(self._segments)]
         self._by_edge = {edge: task for task in self.tasks for edge in {edge for edge, _ in task.inputs}}
         self._replay()
-
-    def _backend(self, operator: str) -> StateBackend:
-        handles = [handle for handle in self._start.states if handle.operator == operator]
-        backend = open_backend(
-            self._settings.state_backend,
-            operator,
-            self._places[operator] / operator,
-            key_group_range(self._subtask, self._parallelism),
-            handles,
-            self._storage,
-            self._settings.state_cache_entries,
-            self._grouping,
-            options=StateOptions.of(**self._settings.state_options()),
-            local=self._plan.keeps_local(operator),
-            told=self._told,
-        )
-        self._closing.callback(backend.close)
-        return backend
-
-    def _scratch(self, operator: str) -> Scratch:
-        settings, directory = self._settings, self._places[operator] / f"{operator}.scratch"
-        options = StateOptions.of(**settings.state_options())
-        return open_scratch(settings.state_backend, directory, settings.state_cache_entries, options)
 
     def _open_writers(self, segment: Segment) -> None:
         """Each segment has writers of its own, because each comes to its barrier at its own time."""
@@ -177,11 +146,11 @@ class OpenPlan:
             node = self._plan.node(name)
             if isinstance(node, Sink):
                 owner = segment.index * self._parallelism + self._subtask
-                writer = node.sink.writer(self._context(name, owner))
-                self._writers[segment.index, name] = writer
-                self._closing.callback(writer.discard)
+                context = self._opened.context(name, owner, self._services)
+                self._writers[segment.index, name] = self._opened.writer(node, context)
 
-    def _task(self, segment: Segment, backends: Mapping[str, StateBackend]) -> Task:
+    def _task(self, segment: Segment) -> Task:
+        backends = self._opened.backends
         parts = Parts(
             {name: self.readers[name] for name in segment.heads if name in self.readers},
             {name: backends[name] for name in segment.nodes if name in backends},
@@ -190,7 +159,7 @@ class OpenPlan:
         mode, timeout = alignment_of(self._settings)
         edges = [name for name in segment.heads if name in self._edges]
         inputs = [self._input(name, sender) for name in edges for sender in self._senders(name)]
-        return Task(segment, parts, inputs, self._edges, self._job.term, self._start.first_epoch, mode, timeout, self)
+        return Task(segment, parts, inputs, self._edges, self._first.term, self._start.first_epoch, mode, timeout, self)
 
     def _input(self, exchange: str, sender: int) -> Input:
         edge = self._edges[exchange]
@@ -215,17 +184,13 @@ class OpenPlan:
             return None if isinstance(entry, Marker) else self.as_now(edge, entry)
 
         queue = SpillingQueue[Any](self._local / file, limit, encode, weigh)
-        self._closing.callback(queue.close)
+        self._opened.closing.callback(queue.close)
         return queue
 
     def _senders(self, exchange: str) -> Sequence[int]:
         """Who sends to this subtask; rows of a loop come back to where they were, and forwarded ones stay there."""
         stays = isinstance(self._plan.node(exchange), Feedback | Forward)
         return [self._subtask] if stays else range(self._parallelism)
-
-    def _context(self, operator: str, number: int) -> TaskContext:
-        first = Epoch(self._start.first_epoch)
-        return TaskContext(self._job, number, self._parallelism, operator, self._services, first)
 
     def _output(self, sink: Sink) -> Callable[[Batch[Any]], None]:
         def write(batch: Batch[Any]) -> None:
@@ -244,21 +209,14 @@ class OpenPlan:
 
         They may be more than memory holds: those of a slow loop are.
         """
-        kept = self._start.in_flight
-        given = (self._parallelism, self._start.positions, self._grouping)
-        split = {node.name: restorer(self._plan, node, *given) for node in self._exchanges}
-        stored = Restoration(_UNDER_WAY, self._storage, [file for part in kept for file in part.files], self._told)
-        rows = in_flight.restored(self._plan, stored, self._local / "in-flight", kept)
-        for number, name, batch in rows:
-            edge = self._edges[name]
-            replay = self._by_edge[edge].replay
-            if edge not in replay:
-                replay[edge] = self._spilling(f"replay-{edge}", edge)
-            for target, own in split[name](number, batch):
-                if target == self._subtask:
-                    replay[edge].append(own)
-            stored.converted(len(batch))
-        if kept:
+        for _, name, target, rows in self._opened.under_way(self._exchanges, self._local / "in-flight"):
+            if target == self._subtask:
+                edge = self._edges[name]
+                replay = self._by_edge[edge].replay
+                if edge not in replay:
+                    replay[edge] = self._spilling(f"replay-{edge}", edge)
+                replay[edge].append(rows)
+        if self._start.in_flight:
             hit("in-flight.replayed")
 
     # ------------------------------------------------------------ work
@@ -347,7 +305,7 @@ class OpenPlan:
         return stored
 
     def close(self) -> None:
-        self._closing.close()
+        self._opened.close()
 
     # ------------------------------------------------------------ surroundings of the tasks
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from kafka_eos.attribution import Attribution
+from kafka_eos.attribution import Attribution, told
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.ids import Epoch
 from kafka_eos.records import Batch, RawRecord
@@ -26,7 +26,7 @@ RejectRow: TypeAlias = Callable[[Batch[Any], int, str, Exception], None]
 def stop_at_record(operator: str, raw: RawRecord, error: Exception) -> None:
     """The policy where none is given. Raises PoisonRecord or EnvironmentFailed; both name the record."""
     Attribution().expect_record(error, operator, raw.where)
-    raise PoisonRecord(raw.where, operator, f"{type(error).__name__}: {error}") from error
+    raise PoisonRecord(raw.where, operator, told(error)) from error
 
 
 def stop_at_row(batch: Batch[Any], index: int, operator: str, error: Exception) -> None:

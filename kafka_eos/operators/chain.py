@@ -19,6 +19,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from kafka_eos.attribution import told
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import StateBackend
 from kafka_eos.operators import build
@@ -122,7 +123,7 @@ class Chain:
             raise PoisonRecord(
                 raw.where,
                 operator,
-                f"its dead letter cannot be written: {type(error).__name__}: {error}",
+                f"its dead letter cannot be written: {told(error)}",
                 "Let the dead letter sink take it (a larger max.message.bytes, another codec), or fix the record",
             ) from error
         self._refuse(source, operator, raw, self._mark_of(operator, batch, index), error)
@@ -196,9 +197,9 @@ class Chain:
 
     def _refuse(self, source: str, operator: str, raw: RawRecord, mark: str, error: Exception) -> None:
         self._plan.attribution(source).expect_record(error, operator, raw.where)
-        reason = f"{type(error).__name__}: {error}"
         if source not in self._rejected:
-            raise PoisonRecord(raw.where, operator, reason) from error
+            raise PoisonRecord(raw.where, operator, told(error)) from error
+        reason = f"{type(error).__name__}: {error}"
         self._tally().refuses(source, Refusal(raw.where, operator, reason[:_LONGEST]))
         self._rejected[source].append(_Letter(mark, Rejected(raw, operator, type(error).__name__, str(error))))
 

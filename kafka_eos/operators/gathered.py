@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from kafka_eos.attribution import told
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import ListCodec
 from kafka_eos.operators.base import OperatorContext
@@ -164,7 +165,7 @@ def of_several(where: str, operator: str, error: Exception) -> PoisonRecord:
     return PoisonRecord(
         where,
         operator,
-        f"{type(error).__name__}: {error}",
+        told(error),
         "It was the last of several that were summed up, so it cannot be sent aside alone. Fix merge or emit",
     )
 

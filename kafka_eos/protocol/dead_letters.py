@@ -120,8 +120,21 @@ def _counts(epoch: Tally) -> Iterator[tuple[str, Count]]:
 
 def described(counts: Mapping[str, Mapping[str, int]]) -> str:
     """Counts by source and operator in words: ``12 dead letters (payments: 10 by checked, 2 by total)``."""
-    total = sum(sum(by.values()) for by in counts.values())
+    total = _total(counts)
+    return f"{total:,} dead letter{'' if total == 1 else 's'} {_parts(counts)}"
+
+
+def in_figures(counts: Mapping[str, Mapping[str, int]]) -> str:
+    """The same where it is said already what is counted: ``12 (payments: 10 by checked, 2 by total)``."""
+    return f"{_total(counts):,} {_parts(counts)}"
+
+
+def _total(counts: Mapping[str, Mapping[str, int]]) -> int:
+    return sum(sum(by.values()) for by in counts.values())
+
+
+def _parts(counts: Mapping[str, Mapping[str, int]]) -> str:
     parts = (
         f"{name}: {', '.join(f'{n:,} by {operator}' for operator, n in by.items())}" for name, by in counts.items()
     )
-    return f"{total:,} dead letter{'' if total == 1 else 's'} ({'; '.join(parts)})"
+    return f"({'; '.join(parts)})"

@@ -1,4 +1,4 @@
-"""The open parts of one task: readers, operators, state and writers of one level, wired by the plan.
+"""One task of one level, open: its readers, operators, state and writers, wired by the plan.
 
 As a session of the embedded engine, for one epoch only: what is opened here is closed when the epoch's part is done.
 Rule: opening is all or nothing for the caller, and ``close`` lets go of everything without undoing anything.
@@ -9,29 +9,27 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.exchange import in_flight, wire
-from kafka_eos.exchange.routing import Router, restorer, router
+from kafka_eos.exchange import wire
+from kafka_eos.exchange.routing import Router, router
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, SplitId, Term
 from kafka_eos.interfaces import (
     CheckpointStorage,
-    JobContext,
     Positions,
     Reader,
     Resources,
     Services,
-    StateBackend,
     TaskContext,
     Writer,
     total_lag,
 )
+from kafka_eos.open_task import Base, OpenTask, Share
 from kafka_eos.operators.chain import Chain
-from kafka_eos.plan import Node, Partitioning, Plan, Sink, kafka_share
+from kafka_eos.plan import Node, Partitioning, Plan, Sink
 from kafka_eos.protocol.assignment import subtask_of_split
 from kafka_eos.records import Batch, Tally
 from kafka_eos.settings import Settings
@@ -39,10 +37,7 @@ from kafka_eos.spark.levels import destinations, levels
 from kafka_eos.spark.messages import Report, Spec
 from kafka_eos.spark.quota import Meter
 from kafka_eos.spark.rows import Outbox
-from kafka_eos.state.backends import grouping_of, open_backend, open_scratch
-from kafka_eos.state.keygroups import Grouping, key_group_range
-from kafka_eos.state.options import StateOptions
-from kafka_eos.state.scratch import Scratch
+from kafka_eos.state.keygroups import Grouping
 
 _POLL = 0.05
 """Seconds to wait for input when there is none."""
@@ -74,84 +69,46 @@ class OpenLevel:
         self._spec, self._around, self._outbox = spec, around, outbox
         self._plan, self._level = around.plan, all_levels[spec.level]
         self._destinations = destinations(all_levels)
-        self._grouping = grouping_of(around.settings.state_backend, spec.states, spec.parallelism)
         self._epoch = EpochId(Epoch(spec.epoch), Term(spec.term))
-        told = around.settings.for_connectors(kafka_share=kafka_share(self._plan, around.settings.kafka_memory))
-        self._job = JobContext(self._plan.name, self._epoch.term, told, JobIdentity(spec.identity))
+        share = Share(
+            self._plan,
+            around.settings,
+            around.storage,
+            JobIdentity(spec.identity),
+            self._epoch,
+            around.subtask,
+            spec.parallelism,
+            lambda operator: around.local,
+        )
+        self._opened = OpenTask(share, Base(spec.positions, spec.states, spec.in_flight))
         self._readers: dict[str, Reader[Any]] = {}
         self._writers: dict[str, Writer[Any]] = {}
-        self._backends: dict[str, StateBackend] = {}
         self._waiting: dict[tuple[str, int, object], list[Batch[Any]]] = {}
         self._tally = Tally()
         self._in: Counter[str] = Counter()
         self._out: Counter[str] = Counter()
-        self._closing = ExitStack()
-        with ExitStack() as undo:
-            undo.callback(self.close)
+        with self._opened.opening():
             self._open()
-            undo.pop_all()
 
     # ------------------------------------------------------------ opening
 
     def _open(self) -> None:
         nodes = [node for node in self._plan.nodes if node.name in self._level.nodes]
-        for node in nodes:
-            if node.stateful:
-                self._backends[node.name] = self._restore(node.name)
-                self._closing.callback(self._backends[node.name].close)
-        hit("recovery.restored")
+        self._opened.restore(nodes)
         sinks = [node for node in nodes if isinstance(node, Sink)]
         outputs = {sink.name: self._output(sink.name) for sink in sinks}
         senders = {node.name: self._sender(node) for node in self._plan.exchanges}
-        self._chain = Chain(
-            self._plan,
-            self._backends,
-            outputs,
-            senders,
-            self._level.nodes,
-            scratch=self._scratch,
-            tally=lambda: self._tally,
-        )
-        self._closing.callback(self._chain.close)
+        self._chain = self._opened.connect(outputs, senders, lambda: self._tally, self._level.nodes)
         self._services = Services(self._chain.refuse_record, self._chain.refuse_row, term=self._around.resources)
         for sink in sinks:
-            self._writers[sink.name] = sink.sink.writer(self._context(sink.name))
-            self._closing.callback(self._writers[sink.name].discard)
+            self._writers[sink.name] = self._opened.writer(sink, self._context(sink.name))
         hit("recovery.opened")
-
-    def _restore(self, operator: str) -> StateBackend:
-        around = self._around
-        handles = [handle for handle in self._spec.states if handle.operator == operator]
-        return open_backend(
-            around.settings.state_backend,
-            operator,
-            around.local / operator,
-            key_group_range(around.subtask, self._spec.parallelism),
-            handles,
-            around.storage,
-            around.settings.state_cache_entries,
-            self._grouping,
-            options=StateOptions.of(**around.settings.state_options()),
-            local=self._plan.keeps_local(operator),
-        )
-
-    def _scratch(self, operator: str) -> Scratch:
-        settings, directory = self._around.settings, self._around.local / f"{operator}.scratch"
-        options = StateOptions.of(**settings.state_options())
-        return open_scratch(settings.state_backend, directory, settings.state_cache_entries, options)
 
     def _context(self, operator: str) -> TaskContext:
         around, spec = self._around, self._spec
-        return TaskContext(
-            self._job,
-            # Two levels of one subtask are two writers; and no other writer of the epoch has this number.
-            spec.level * spec.parallelism + around.subtask,
-            spec.parallelism,
-            operator,
-            self._services,
-            self._epoch.epoch,
-            around.attempt,
-        )
+        # Two levels of one subtask are two writers; and no other writer of the epoch has this number.
+        number = spec.level * spec.parallelism + around.subtask
+        return self._opened.context(operator, number, self._services, around.attempt)
 
     def _output(self, name: str) -> Callable[[Batch[Any]], None]:
         def write(batch: Batch[Any]) -> None:
@@ -173,10 +130,10 @@ class OpenLevel:
         """By key it is the same in every epoch with one grouping, and it remembers the owners of keys."""
         spec, around = self._spec, self._around
         if node.partitioning is not Partitioning.HASH:
-            return router(node, around.subtask, spec.parallelism, self._grouping)
-        key = (node.name, spec.parallelism, self._grouping)
+            return router(node, around.subtask, spec.parallelism, self._opened.grouping)
+        key = (node.name, spec.parallelism, self._opened.grouping)
         if key not in around.routers:
-            around.routers[key] = router(node, around.subtask, spec.parallelism, self._grouping)
+            around.routers[key] = router(node, around.subtask, spec.parallelism, self._opened.grouping)
         return around.routers[key]
 
     def _gather(self, node: Node, target: int, part: Batch[Any]) -> None:
@@ -221,8 +178,7 @@ class OpenLevel:
             positions = self._positions(name)
             if positions and positions != self._ends(name):
                 source = next(node for node in self._plan.sources if node.name == name)
-                self._readers[name] = source.source.reader(self._context(name), positions)
-                self._closing.callback(self._readers[name].close)
+                self._readers[name] = self._opened.reader(source, self._context(name), positions)
 
     def push(self, exchange: str, frame: bytes) -> None:
         """Rows that came through an exchange to this task."""
@@ -234,17 +190,13 @@ class OpenLevel:
         """Send on the rows that the snapshot holds on their way: each task its share, in front of all others."""
         spec, around = self._spec, self._around
         nodes = {node.name: node for node in self._plan.exchanges}
-        given = (spec.parallelism, spec.positions, self._grouping)
-        split = {name: restorer(self._plan, node, *given) for name, node in nodes.items()}
 
         def mine(number: int) -> bool:
             return number % spec.parallelism == around.subtask
 
-        scratch = around.local / "in-flight"
-        for number, name, batch in in_flight.restored(self._plan, around.storage, scratch, spec.in_flight, mine):
-            for target, rows in split[name](number, batch):
-                frame = wire.encode_at(self._plan, nodes[name], [rows])
-                self._outbox.earlier(target, self._destinations[name], name, frame, number)
+        for number, name, target, rows in self._opened.under_way(nodes.values(), around.local / "in-flight", mine):
+            frame = wire.encode_at(self._plan, nodes[name], [rows])
+            self._outbox.earlier(target, self._destinations[name], name, frame, number)
 
     def finish(self) -> Report:
         """The barrier: hand on what is summed up, send what waits, snapshot, prepare, report."""
@@ -258,7 +210,7 @@ class OpenLevel:
         for name, reader in self._readers.items():
             positions[name], reached[name] = reader.positions(), reader.reached(self._ends(name))
         hit("source.capture.after")
-        uploads = [backend.snapshot(self._epoch.epoch) for backend in self._backends.values()]
+        uploads = [backend.snapshot(self._epoch.epoch) for backend in self._opened.backends.values()]
         hit("sink.seal")
         precommits = [writer.seal(self._epoch) for writer in self._writers.values()]
         committables = tuple(c for prepare in precommits for c in prepare())
@@ -279,7 +231,7 @@ class OpenLevel:
         )
 
     def close(self) -> None:
-        self._closing.close()
+        self._opened.close()
 
     # ------------------------------------------------------------ splits
 

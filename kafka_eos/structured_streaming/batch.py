@@ -55,13 +55,13 @@ class Batch:
     def _prepare(self, rows: DataFrame, batch: int) -> None:
         settling = self._settling
         prepared = rows.mapInArrow(partial(task.deliver, self._assignment(batch)), task.RESULT).collect()
-        hit("door.collected")
+        hit("micro-batch.collected")
         if settling.decided(batch):
             raise replaced(batch, settling.checkpoint)
         promise = self._promised(batch, prepared)
         try:
             settling.ledger.promise(promise)
-            hit("door.promised")
+            hit("micro-batch.promised")
             # After publishing: a driver that claims the query later lists promises after its claim: one of us sees it.
             settling.check_term()
         except BaseException:
@@ -69,7 +69,7 @@ class Batch:
             settling.withdraw(promise)
             raise
         self._finaliser.hand_over(promise)
-        hit("door.returned")
+        hit("micro-batch.returned")
 
     def _promised(self, batch: int, prepared: list[Row]) -> Promise:
         ctx = self._settling.ctx

@@ -86,7 +86,7 @@ class Settling:
     def finish(self, promise: Promise) -> None:
         """Make a decided batch visible and write its receipt. Raises CommittableLost if that is impossible."""
         self.check_term()
-        hit("door.decided")
+        hit("micro-batch.decided")
         finisher = self._finisher(promise)
         decision = authorize(promise.id, finisher.probe(promise.committables), COMMIT_MARGIN)
         if not isinstance(decision, Commit):

@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 from kafka_eos.connectors.kafka.encoding import Columns
 from kafka_eos.connectors.kafka.limits import batch_limit
 from kafka_eos.connectors.kafka.markers import MarkerGroup, MarkerGroups
+from kafka_eos.connectors.kafka.memory import largest_record
 from kafka_eos.connectors.kafka.pool import WarmPool
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.sink import batching, producer_config
 from kafka_eos.connectors.kafka.sizes import Target
@@ -64,7 +65,7 @@ def deliver(assignment: Assignment, batches: Iterable[pa.RecordBatch]) -> Iterat
             counted.add(batch)
     text = None if output is None else output.prepare()
     output = None
-    hit("door.prepared")
+    hit("micro-batch.prepared")
     yield counted.row(text)
 
 
@@ -152,12 +153,12 @@ class Outlet:
 
     def __init__(self, assignment: Assignment) -> None:
         self._cluster, self.term = assignment.cluster, assignment.term
-        self.rpc = Coordinators(self._cluster)
+        self.rpc = KafkaRequests(self._cluster)
         limited = self._cluster
         if assignment.topic is not None:
-            limited = batching(limited, Target(assignment.topic, batch_limit(self.rpc, assignment.topic)))
+            limited = batching(limited, self._target(assignment.topic))
         config = producer_config(limited, assignment.timeout_ms)
-        self._largest = int(config["batch.size"])
+        self._batches = int(config["batch.size"])
         self._deadline = config["message.timeout.ms"] / 1000
         process = secrets.randbits(62)
         self.pool = WarmPool(
@@ -183,13 +184,17 @@ class Outlet:
 
     def target(self, topic: str) -> Target:
         """A topic as it is now. UserError if it does not take the batches of this worker's producers."""
-        limit = batch_limit(self.rpc, topic)
-        if limit is not None and limit < self._largest:
+        to = self._target(topic)
+        if to.limit is not None and to.limit < self._batches:
             raise UserError(
-                f"the topic {topic} takes batches of at most {limit} bytes (max.message.bytes), and those of this "
-                f'query have up to {self._largest}: raise it, or start the query with config={{"batch.size": {limit}}}'
+                f"the topic {topic} takes batches of at most {to.limit} bytes (max.message.bytes), and those of this "
+                f"query have up to {self._batches}: raise it, or start the query with "
+                f'config={{"batch.size": {to.limit}}}'
             )
-        return Target(topic, limit)
+        return to
+
+    def _target(self, topic: str) -> Target:
+        return Target(topic, batch_limit(self.rpc, topic), largest_record(self._cluster.config))
 
     def _release(self, batch: int) -> None:
         """Slots of earlier batches may serve again: a batch begins when the one before it is finalised."""

@@ -21,11 +21,10 @@ def explained() -> Iterator[None]:
         yield
     except KafkaEosError as error:
         # Here, because whoever only asks for help waits for neither.
-        from kafka_eos.coordinator.job_master import Refused
+        from kafka_eos.coordinator.job_master import kind_of
         from kafka_eos.terminal.output import say
 
-        kind = error.error if isinstance(error, Refused) else type(error).__name__
-        say((kind, "bold red"), f": {error}")
+        say((kind_of(error), "bold red"), f": {error}")
         sys.exit(exit_code(error))
 
 

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from kafka_eos.protocol.dead_letters import described
+from kafka_eos.protocol.dead_letters import in_figures
 
 console = Console(stderr=True)
 _WIDE = 1000
@@ -132,5 +132,5 @@ class LiveView:
             ("checkpoint", "–" if seconds is None else f"{seconds * 1000:,.0f} ms"),
             ("state", "–" if size is None else f"{size / 1e6:,.1f} MB"),
             ("restarts", str(self._restarts)),
-            *([("dead letters", described(self.dead_letters))] if self.dead_letters else ()),
+            *([("dead letters", in_figures(self.dead_letters))] if self.dead_letters else ()),
         ]

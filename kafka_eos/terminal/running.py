@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Protocol
 
 from kafka_eos.app import Program
+from kafka_eos.coordinator.status import Observer
 from kafka_eos.embedded import run as run_embedded
-from kafka_eos.ids import Term
+from kafka_eos.ids import AppRef, Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.dead_letters import described
@@ -15,10 +16,22 @@ from kafka_eos.settings import Settings
 from kafka_eos.terminal.ending import explained
 from kafka_eos.terminal.output import LiveView, say
 
-Runs: TypeAlias = Callable[..., None]
-"""What runs a plan: ``run`` of an engine, with observers."""
-
 _KAFKA = "kafka://"
+
+
+class Runs(Protocol):
+    """What runs a plan: ``run`` of an engine."""
+
+    def __call__(
+        self,
+        plan: Plan,
+        app: AppRef,
+        settings: Settings,
+        /,
+        *,
+        observers: tuple[Observer, ...] = (),
+        until_caught_up: bool = False,
+    ) -> None: ...
 
 
 def run_script(program: Program, settings: Mapping[str, object], runs: Runs | None, until_caught_up: bool) -> None:

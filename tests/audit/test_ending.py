@@ -18,6 +18,7 @@ from kafka_eos.audit.ending import Ending
 from kafka_eos.audit.report import Context
 from kafka_eos.audit.verdict import Evidence, Observations, Offender, judge
 from kafka_eos.cli import app as cli
+from kafka_eos.coordinator.lock import job_lock
 from kafka_eos.devbroker import Broker
 from kafka_eos.ids import SplitId
 from tests.audit.conftest import TOTALS, Totals
@@ -50,6 +51,19 @@ def command(job: Job, report: Path, **environment: str) -> subprocess.CompletedP
 def reported(directory: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((directory / "report.json").read_text())
     return found
+
+
+def test_a_running_job_is_said_to_run_before_anything_is_started(tmp_path: Path) -> None:
+    """Neither a session nor a broker is looked for: this one is no session, and there is no broker."""
+    app = tmp_path / "orders.py"
+    app.write_text(TOTALS.format(name="orders", input="in", output="out"))
+    job = Job("127.0.0.1:1", tmp_path, app, "orders")
+
+    with job_lock(job.settings.job_dir("orders") / "lock", "orders"):
+        verdict = job.audit(object())
+
+    said = "the job 'orders' is running: stop it (kafka-eos stop orders.py), then audit again"
+    assert (f"INVALID: {said}", 2) == (verdict.headline, verdict.exit_code)
 
 
 def test_without_java_it_says_what_to_install(totals: Totals, tmp_path: Path) -> None:

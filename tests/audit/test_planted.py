@@ -69,17 +69,22 @@ def test_without_history_the_epoch_checks_are_named_as_not_made(totals: Totals, 
 # ---------------------------------------------------------------- no ground for a verdict
 
 
-def test_an_open_transaction_is_named(totals: Totals, spark: Any) -> None:
+def test_an_open_transaction_is_named_with_its_own_topics(totals: Totals, spark: Any) -> None:
     totals.finish()
-    producer = Producer({"bootstrap.servers": totals.job.bootstrap, "transactional.id": f"{totals.job.name}.2.0.0"})
-    producer.init_transactions(30)
-    totals.job.begin(producer, {totals.output: totals.outs[:1]})
+    opened = {f"{totals.job.name}.2.0.0": totals.output, f"{totals.job.name}.feeder": totals.input}
+    producers = []
+    for name, written in opened.items():
+        producers.append(Producer({"bootstrap.servers": totals.job.bootstrap, "transactional.id": name}))
+        producers[-1].init_transactions(30)
+        totals.job.begin(producers[-1], {written: totals.outs[:1]})
 
     verdict = totals.job.audit(spark, settle_seconds=1.0)
-    producer.abort_transaction(30)
+    for producer in producers:
+        producer.abort_transaction(30)
 
     assert Conclusion.INVALID is verdict.conclusion
-    assert f"transaction {totals.job.name}.2.0.0 (Ongoing) is open" in verdict.headline
+    for name, written in opened.items():
+        assert f"a transaction {name} (Ongoing) is open in {written}; stop" in verdict.headline
 
 
 def test_no_committed_checkpoint_is_no_ground(totals: Totals, spark: Any) -> None:

@@ -66,6 +66,13 @@ def test_expected_faults_need_a_recorded_kill_but_a_finding_outranks_them() -> N
     assert Conclusion.FAIL is judge(broken, expect_faults=True).conclusion
 
 
+def test_what_a_sink_refused_is_in_the_headline() -> None:
+    verdict = judge(replace(CLEAN, refused={"words": 2}))
+
+    assert Conclusion.PASS is verdict.conclusion
+    assert "2 outputs of sink words refused by it, each with its dead letter" in verdict.headline
+
+
 def test_a_sink_that_is_not_audited_is_in_the_headline() -> None:
     verdict = judge(replace(CLEAN, not_audited={"files": "FileSink offers no audit"}))
 

@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from kafka_eos.connectors.kafka.committer import FENCED_MS
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.transactions import Verdict, answered, judged
 from kafka_eos.devbroker import Broker
@@ -44,9 +44,9 @@ Topic = Callable[..., str]
 
 
 @pytest.fixture
-def rpc(bootstrap: str) -> Iterator[Coordinators]:
-    with Coordinators(Cluster(bootstrap)) as coordinators:
-        yield coordinators
+def rpc(bootstrap: str) -> Iterator[KafkaRequests]:
+    with KafkaRequests(Cluster(bootstrap)) as requests:
+        yield requests
 
 
 @pytest.fixture(autouse=True)
@@ -58,13 +58,13 @@ def _known_version(request: pytest.FixtureRequest) -> None:
         pytest.skip("this release knows no EndTxn 5")
 
 
-def test_which_version_a_release_has(rpc: Coordinators, release: str) -> None:
+def test_which_version_a_release_has(rpc: KafkaRequests, release: str) -> None:
     """With ``transaction.version`` 2 EndTxn v5 is used: it bumps the epoch and so fences a zombie."""
     assert (rpc.transaction_version(), rpc.end_txn_version()) == ((0, 4) if release == "3.9" else (2, 5))
 
 
 @VERSIONS
-def test_commit_of_a_killed_process(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+def test_commit_of_a_killed_process(bootstrap: str, topic: Topic, rpc: KafkaRequests, version: int) -> None:
     """SIGKILL after the flush; another process commits; every repeat says so again."""
     out, name = topic(), f"t-{uuid.uuid4().hex[:10]}.1.0.0"
     child = subprocess.Popen(
@@ -86,7 +86,7 @@ def test_commit_of_a_killed_process(bootstrap: str, topic: Topic, rpc: Coordinat
 
 
 @VERSIONS
-def test_epoch_after_a_commit(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+def test_epoch_after_a_commit(bootstrap: str, topic: Topic, rpc: KafkaRequests, version: int) -> None:
     """v4 keeps the epoch, v5 raises it by one."""
     writer = prepared(bootstrap, topic())
 
@@ -98,7 +98,7 @@ def test_epoch_after_a_commit(bootstrap: str, topic: Topic, rpc: Coordinators, v
 
 
 @VERSIONS
-def test_abort_after_commit(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+def test_abort_after_commit(bootstrap: str, topic: Topic, rpc: KafkaRequests, version: int) -> None:
     writer = prepared(bootstrap, topic())
     end(rpc, writer, version)
     settled(rpc, writer, "CompleteCommit")
@@ -107,7 +107,7 @@ def test_abort_after_commit(bootstrap: str, topic: Topic, rpc: Coordinators, ver
 
 
 @VERSIONS
-def test_commit_after_abort(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+def test_commit_after_abort(bootstrap: str, topic: Topic, rpc: KafkaRequests, version: int) -> None:
     writer = prepared(bootstrap, topic())
     end(rpc, writer, version, commit=False)
     settled(rpc, writer, "CompleteAbort")
@@ -121,7 +121,7 @@ def test_commit_after_abort(bootstrap: str, topic: Topic, rpc: Coordinators, ver
     ids=["4 then 5", "5 then 4"],
 )
 def test_versions_do_not_mix(
-    bootstrap: str, topic: Topic, rpc: Coordinators, first: int, second: int, answer: str
+    bootstrap: str, topic: Topic, rpc: KafkaRequests, first: int, second: int, answer: str
 ) -> None:
     """A commit repeated in the other version is refused though committed: the committable stores its version."""
     writer = prepared(bootstrap, topic())
@@ -132,7 +132,7 @@ def test_versions_do_not_mix(
 
 
 @VERSIONS
-def test_commit_after_librdkafkas_own_commit(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+def test_commit_after_librdkafkas_own_commit(bootstrap: str, topic: Topic, rpc: KafkaRequests, version: int) -> None:
     """librdkafka ends with an old version: a repeat in v5 is refused though committed."""
     writer = prepared(bootstrap, topic())
     writer.producer.commit_transaction(PATIENCE)
@@ -142,7 +142,7 @@ def test_commit_after_librdkafkas_own_commit(bootstrap: str, topic: Topic, rpc: 
 
 
 @VERSIONS
-def test_commit_after_another_producers_init(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+def test_commit_after_another_producers_init(bootstrap: str, topic: Topic, rpc: KafkaRequests, version: int) -> None:
     """The open transaction is aborted, the id is Empty two epochs on."""
     out = topic()
     writer = prepared(bootstrap, out)
@@ -155,7 +155,7 @@ def test_commit_after_another_producers_init(bootstrap: str, topic: Topic, rpc: 
 
 
 @VERSIONS
-def test_commit_after_commit_and_init(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+def test_commit_after_commit_and_init(bootstrap: str, topic: Topic, rpc: KafkaRequests, version: int) -> None:
     """The same refusal though it was committed: fenced does not mean aborted."""
     out = topic()
     writer = prepared(bootstrap, out)
@@ -168,7 +168,7 @@ def test_commit_after_commit_and_init(bootstrap: str, topic: Topic, rpc: Coordin
 
 
 @VERSIONS
-def test_fence_by_raw_init(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+def test_fence_by_raw_init(bootstrap: str, topic: Topic, rpc: KafkaRequests, version: int) -> None:
     """A raw InitProducerId aborts what is open and leaves its own timeout on the id, which tells it is fenced."""
     writer = prepared(bootstrap, topic())
 
@@ -181,7 +181,7 @@ def test_fence_by_raw_init(bootstrap: str, topic: Topic, rpc: Coordinators, vers
 
 @VERSIONS
 @pytest.mark.parametrize("shift", [-1, 1, 5])
-def test_wrong_epoch(bootstrap: str, topic: Topic, rpc: Coordinators, version: int, shift: int) -> None:
+def test_wrong_epoch(bootstrap: str, topic: Topic, rpc: KafkaRequests, version: int, shift: int) -> None:
     """An epoch that is not the open one is refused and changes nothing."""
     name = f"t-{uuid.uuid4().hex[:10]}.1.0.0"
     new_writer(bootstrap, name)  # so that the epoch is above 0
@@ -192,7 +192,7 @@ def test_wrong_epoch(bootstrap: str, topic: Topic, rpc: Coordinators, version: i
 
 
 @VERSIONS
-def test_unknown_id(rpc: Coordinators, version: int) -> None:
+def test_unknown_id(rpc: KafkaRequests, version: int) -> None:
     name = f"t-{uuid.uuid4().hex[:10]}.1.0.0"
 
     assert rpc.end(name, 1, 0, commit=True, version=version).error == "INVALID_PRODUCER_ID_MAPPING"
@@ -200,7 +200,7 @@ def test_unknown_id(rpc: Coordinators, version: int) -> None:
 
 
 @VERSIONS
-def test_wrong_producer_id(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+def test_wrong_producer_id(bootstrap: str, topic: Topic, rpc: KafkaRequests, version: int) -> None:
     writer = prepared(bootstrap, topic())
     pid, epoch = writer.identity
 
@@ -210,7 +210,7 @@ def test_wrong_producer_id(bootstrap: str, topic: Topic, rpc: Coordinators, vers
 
 
 @VERSIONS
-def test_commit_of_an_empty_transaction(bootstrap: str, rpc: Coordinators, version: int) -> None:
+def test_commit_of_an_empty_transaction(bootstrap: str, rpc: KafkaRequests, version: int) -> None:
     """Nothing was produced: the coordinator knows of no transaction. So an empty epoch has no committable."""
     writer = new_writer(bootstrap)
     writer.producer.begin_transaction()
@@ -219,7 +219,7 @@ def test_commit_of_an_empty_transaction(bootstrap: str, rpc: Coordinators, versi
 
 
 @VERSIONS
-def test_a_replay_commits_the_next_transaction(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+def test_a_replay_commits_the_next_transaction(bootstrap: str, topic: Topic, rpc: KafkaRequests, version: int) -> None:
     """A producer instance that is used twice: a repeated commit of the first ends the second half-written."""
     out = topic()
     writer = prepared(bootstrap, out)
@@ -240,7 +240,7 @@ def _names(failed: list[str]) -> Callable[[Any, object], None]:
     return delivered
 
 
-def test_v4_lets_a_zombie_go_on(bootstrap: str, topic: Topic, rpc: Coordinators) -> None:
+def test_v4_lets_a_zombie_go_on(bootstrap: str, topic: Topic, rpc: KafkaRequests) -> None:
     """After our commit the old process opens a new transaction under the same epoch. So v4 needs a fence.
 
     A partition of the committed transaction refuses it (the broker verifies that it is part of an open one); the
@@ -260,7 +260,7 @@ def test_v4_lets_a_zombie_go_on(bootstrap: str, topic: Topic, rpc: Coordinators)
     assert (seen.state, seen.producer_epoch) == ("Ongoing", zombie.identity[1])
 
 
-def test_v4_refuses_a_zombie_on_the_same_partition(bootstrap: str, topic: Topic, rpc: Coordinators) -> None:
+def test_v4_refuses_a_zombie_on_the_same_partition(bootstrap: str, topic: Topic, rpc: KafkaRequests) -> None:
     out = topic()
     failed: list[str] = []
     zombie = prepared(bootstrap, out, on_delivery=_names(failed))
@@ -274,7 +274,7 @@ def test_v4_refuses_a_zombie_on_the_same_partition(bootstrap: str, topic: Topic,
 
 
 @pytest.mark.parametrize("version", [5])
-def test_v5_fences_a_zombie(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+def test_v5_fences_a_zombie(bootstrap: str, topic: Topic, rpc: KafkaRequests, version: int) -> None:
     out = topic()
     zombie = prepared(bootstrap, out)
     end(rpc, zombie, version)
@@ -294,7 +294,9 @@ def _go_on(zombie: Writer) -> None:
 
 
 @VERSIONS
-def test_a_fence_after_the_commit_stops_a_zombie(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+def test_a_fence_after_the_commit_stops_a_zombie(
+    bootstrap: str, topic: Topic, rpc: KafkaRequests, version: int
+) -> None:
     out = topic()
     zombie = prepared(bootstrap, out)
     end(rpc, zombie, version)
@@ -313,7 +315,7 @@ def test_a_fence_after_the_commit_stops_a_zombie(bootstrap: str, topic: Topic, r
 
 
 @VERSIONS
-def test_the_marker_tells_commit_from_abort(bootstrap: str, topic: Topic, rpc: Coordinators, version: int) -> None:
+def test_the_marker_tells_commit_from_abort(bootstrap: str, topic: Topic, rpc: KafkaRequests, version: int) -> None:
     """Invisible while prepared; visible after the commit, also when the id was initialised again; never after abort."""
     out, group = topic(), f"g-{uuid.uuid4().hex[:8]}"
     first = prepared(bootstrap, out)
@@ -332,7 +334,7 @@ def test_the_marker_tells_commit_from_abort(bootstrap: str, topic: Topic, rpc: C
 
 @VERSIONS
 @pytest.mark.parametrize("fate", ["open", "committed", "committed+fenced", "aborted", "fenced", "unknown"])
-def test_the_verdict_is_right(bootstrap: str, topic: Topic, rpc: Coordinators, version: int, fate: str) -> None:
+def test_the_verdict_is_right(bootstrap: str, topic: Topic, rpc: KafkaRequests, version: int, fate: str) -> None:
     """``judged`` on real facts, for everything that can have happened."""
     out, group = topic(), f"g-{uuid.uuid4().hex[:8]}"
     writer = prepared(bootstrap, out)
@@ -347,7 +349,7 @@ def test_the_verdict_is_right(bootstrap: str, topic: Topic, rpc: Coordinators, v
     assert verdict is expected.get(fate, Verdict.LOST)
 
 
-def _suffer(rpc: Coordinators, writer: Writer, version: int, fate: str) -> None:
+def _suffer(rpc: KafkaRequests, writer: Writer, version: int, fate: str) -> None:
     if fate.startswith("committed"):
         end(rpc, writer, version)
         settled(rpc, writer, "CompleteCommit")
@@ -377,7 +379,7 @@ def quick(broker_factory: Callable[..., Broker]) -> Broker:
 def test_timeouts_and_restarts(quick: Broker) -> None:
     """A short timeout aborts; the longest survives a broker restart and is committed after it, by one client."""
     create_topic(quick.bootstrap, "out")
-    with Coordinators(Cluster(quick.bootstrap), patience=60) as rpc:
+    with KafkaRequests(Cluster(quick.bootstrap), patience=60) as rpc:
         newest = rpc.end_txn_version()
         short = {version: prepared(quick.bootstrap, "out", timeout_ms=5_000) for version in {4, newest}}
         long = prepared(quick.bootstrap, "out", timeout_ms=2_147_483_547)
@@ -395,7 +397,7 @@ def test_timeouts_and_restarts(quick: Broker) -> None:
     assert committed_values(quick.bootstrap, "out") == ["a", "b"]
 
 
-def test_dropping_a_producer_leaves_its_transaction_open(bootstrap: str, topic: Topic, rpc: Coordinators) -> None:
+def test_dropping_a_producer_leaves_its_transaction_open(bootstrap: str, topic: Topic, rpc: KafkaRequests) -> None:
     writer = prepared(bootstrap, topic())
     name = writer.transactional_id
     del writer
@@ -406,7 +408,7 @@ def test_dropping_a_producer_leaves_its_transaction_open(bootstrap: str, topic: 
     assert found.state == "Ongoing"
 
 
-def test_closing_a_producer_aborts_its_transaction(bootstrap: str, topic: Topic, rpc: Coordinators) -> None:
+def test_closing_a_producer_aborts_its_transaction(bootstrap: str, topic: Topic, rpc: KafkaRequests) -> None:
     """The trap: so a prepared producer is never closed, nor used as a context manager."""
     writer = prepared(bootstrap, topic())
     writer.producer.close()
@@ -441,7 +443,7 @@ def test_librdkafka_refuses_an_endless_timeout(bootstrap: str) -> None:
 def test_costs(
     bootstrap: str,
     topic: Topic,
-    rpc: Coordinators,
+    rpc: KafkaRequests,
     record_property: Callable[[str, object], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:

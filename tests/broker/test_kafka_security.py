@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.devbroker import Broker
 from kafka_eos.devbroker.settings import free_ports
@@ -113,7 +113,7 @@ def _commits(cluster: Cluster) -> None:
     name = f"secured-{uuid.uuid4().hex[:8]}"
     producer = Producer(cluster.client({"transactional.id": name}, {}))
     producer.init_transactions(PATIENCE)
-    with Coordinators(cluster) as rpc:
+    with KafkaRequests(cluster) as rpc:
         seen = rpc.describe(name)
         assert seen is not None
         assert seen.state == "Empty"
@@ -134,7 +134,7 @@ def test_tls_without_a_login(listeners: Listeners) -> None:
 def test_a_wrong_password_is_said(listeners: Listeners, mechanism: str) -> None:
     cluster = _cluster(listeners, "SASL_PLAINTEXT", **_user(mechanism, "wrong"))
 
-    with pytest.raises(ConfigError, match=r"refuses the connection: .*uthentication"), Coordinators(cluster) as rpc:
+    with pytest.raises(ConfigError, match=r"refuses the connection: .*uthentication"), KafkaRequests(cluster) as rpc:
         rpc.describe("any")
 
 
@@ -142,14 +142,14 @@ def test_a_token_that_is_not_one_is_said(listeners: Listeners) -> None:
     login = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda config: ("nonsense", time.time() + 60)}
     cluster = _cluster(listeners, "SASL_PLAINTEXT", **login)
 
-    with pytest.raises(ConfigError, match="refuses the connection"), Coordinators(cluster) as rpc:
+    with pytest.raises(ConfigError, match="refuses the connection"), KafkaRequests(cluster) as rpc:
         rpc.describe("any")
 
 
 def test_a_certificate_that_nobody_trusts_is_said(listeners: Listeners) -> None:
     cluster = Cluster(listeners.addresses["SSL"], {"security.protocol": "ssl"})
 
-    with pytest.raises(ConfigError, match="CERTIFICATE_VERIFY_FAILED"), Coordinators(cluster) as rpc:
+    with pytest.raises(ConfigError, match="CERTIFICATE_VERIFY_FAILED"), KafkaRequests(cluster) as rpc:
         rpc.describe("any")
 
 
@@ -157,7 +157,7 @@ def test_a_certificate_for_another_name_is_said(listeners: Listeners) -> None:
     cluster = _cluster(listeners, "SSL")
     elsewhere = Cluster(cluster.bootstrap.replace("127.0.0.1", "localhost"), cluster.config)
 
-    with pytest.raises(ConfigError, match="Hostname mismatch"), Coordinators(elsewhere) as rpc:
+    with pytest.raises(ConfigError, match="Hostname mismatch"), KafkaRequests(elsewhere) as rpc:
         rpc.describe("any")
 
 
@@ -169,7 +169,7 @@ def test_checks_of_a_certificate_can_be_switched_off(listeners: Listeners, loose
     cluster = _cluster(listeners, "SSL", **loose)
     elsewhere = Cluster(cluster.bootstrap.replace("127.0.0.1", "localhost"), cluster.config)
 
-    with Coordinators(elsewhere) as rpc:
+    with KafkaRequests(elsewhere) as rpc:
         assert rpc.transaction_version() >= 0
 
 
@@ -178,7 +178,7 @@ def test_a_listener_without_tls_is_no_listener_with_it(listeners: Listeners) -> 
         listeners.addresses["PLAINTEXT"], {"security.protocol": "ssl", "ssl.ca.location": str(listeners.authority)}
     )
 
-    with pytest.raises(ConfigError, match="is this a listener without TLS"), Coordinators(cluster) as rpc:
+    with pytest.raises(ConfigError, match="is this a listener without TLS"), KafkaRequests(cluster) as rpc:
         rpc.describe("any")
 
 
@@ -186,7 +186,7 @@ def test_a_session_ends_and_nobody_notices(listeners: Listeners) -> None:
     """The broker ends a login after three seconds, and the connection with the next request on it."""
     cluster = _cluster(listeners, "SASL_PLAINTEXT", **_user("SCRAM-SHA-256"))
     ends = time.monotonic() + SESSION_MS / 1000 + 0.5
-    with Coordinators(cluster) as rpc:
+    with KafkaRequests(cluster) as rpc:
         while time.monotonic() < ends:
             assert rpc.describe("any") is None
             time.sleep(0.05)

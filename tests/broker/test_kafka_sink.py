@@ -12,7 +12,7 @@ import pytest
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record, dead_letter
 from kafka_eos.connectors.kafka.committer import FENCED_MS
 from kafka_eos.connectors.kafka.pool import MOST_SPARES
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.sizes import batch_bytes
 from kafka_eos.devbroker import Broker
@@ -366,8 +366,12 @@ def test_rows_that_cannot_be_written_are_left_out_where_the_policy_takes_them(
 def test_an_output_too_large_for_the_producer_names_its_row(topic: Topic, opened: Open) -> None:
     writer, _ = opened(KafkaSink(topic(), config={"message.max.bytes": 10_000}))
 
-    with pytest.raises(PoisonRecord, match=r"in/0/1.*message\.max\.bytes"):
+    with pytest.raises(PoisonRecord, match=r"in/0/1.*takes 20\d{3} bytes .*message\.max\.bytes") as refused:
         writer.write(batch(b"fine", b"x" * 20_000))
+    said = str(refused.value)
+    assert "takes at most 1048588 (max.message.bytes), its producer at most 10000 (message.max.bytes)" in said
+    assert "raise message.max.bytes of the producer" in said
+    assert "…" not in said
 
 
 def test_a_full_queue_waits_for_deliveries(bootstrap: str, topic: Topic, opened: Open) -> None:
@@ -438,7 +442,7 @@ def test_probe_and_commit_over_the_life_of_a_committable(bootstrap: str, topic: 
     (kept,), (lost,) = prepare(writer, batch(b"a"), epoch(1)), prepare(writer, batch(b"b"), epoch(2))
     prepared = committer.probe(kept)
     commit(committer, [kept], epoch(1))
-    with Coordinators(Cluster(bootstrap)) as rpc:
+    with KafkaRequests(Cluster(bootstrap)) as rpc:
         rpc.fence(str(lost.payload["transactional_id"]), FENCED_MS)
 
     assert prepared.standing is Standing.PREPARED
@@ -484,7 +488,7 @@ def test_recovery_with_the_old_version_fences_the_id(
     newer = job(bootstrap, 2, ctx.job)
     recovery = sink.committer(newer)
     outcomes = [*commit(recovery, prepared, epoch(2)), *commit(recovery, prepared, epoch(2))]
-    with Coordinators(Cluster(bootstrap)) as rpc:
+    with KafkaRequests(Cluster(bootstrap)) as rpc:
         seen = [rpc.describe(str(one.payload["transactional_id"])) for one in prepared]
     recovery.close()
 

@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from kafka_eos.calls import ESCAPED
 from kafka_eos.connectors.kafka import KafkaSource, survey
 from kafka_eos.connectors.kafka.client import BrokerWatch
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.coordinator.sources import Sources
 from kafka_eos.errors import ConfigError, InputLost, PoisonRecord, Retryable
 from kafka_eos.interfaces import JobContext, Positions, Reader, RejectRecord, Services
@@ -301,8 +301,8 @@ def test_all_sources_of_a_cluster_are_asked_with_one_request(
     """However they start, and two of one topic, too; each is told what it is told alone."""
     metadata: list[Any] = []
     lookups: list[Any] = []
-    ask, look = Coordinators._topics, survey._offsets
-    monkeypatch.setattr(Coordinators, "_topics", lambda rpc, names: metadata.append(names) or ask(rpc, names))
+    ask, look = KafkaRequests._topics, survey._offsets
+    monkeypatch.setattr(KafkaRequests, "_topics", lambda rpc, names: metadata.append(names) or ask(rpc, names))
     monkeypatch.setattr(survey, "_offsets", lambda *asked: lookups.append(asked) or look(*asked))
     topics = [topic(2) for _ in range(4)]
     for name in topics:

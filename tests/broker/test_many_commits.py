@@ -10,7 +10,7 @@ import pytest
 
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.connection import Connection
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.coordinator.commits import Finisher
@@ -31,7 +31,7 @@ def test_many_transactions_are_finished_at_once_by_one_client(
     writers = [new_writer(bootstrap, f"{name}.1.{n}.0") for n in range(MANY)]
     for n, writer in enumerate(writers):
         write(writer, out, f"value-{n}")
-    with Coordinators(Cluster(bootstrap)) as rpc:
+    with KafkaRequests(Cluster(bootstrap)) as rpc:
         version = rpc.end_txn_version()
     committables = [Committable(SCOPE, writer.commit_name(out, version).payload(), 1) for writer in writers]
     committer = KafkaCommitter(Cluster(bootstrap), JobContext(name, Term(1), {}))

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.transactions import Description, Transaction
 from tests.waiting import PATIENCE, eventually
 
@@ -107,19 +107,19 @@ def prepared(bootstrap: str, topic: str, **options: Any) -> Writer:
     return writer
 
 
-def end(rpc: Coordinators, writer: Writer, version: int, *, commit: bool = True, epoch: int = 0) -> str:
+def end(rpc: KafkaRequests, writer: Writer, version: int, *, commit: bool = True, epoch: int = 0) -> str:
     """The name of EndTxn's answer for the writer's transaction; ``epoch`` is added to its epoch."""
     pid, at = writer.identity
     return rpc.end(writer.transactional_id, pid, at + epoch, commit=commit, version=version).error
 
 
-def state(rpc: Coordinators, writer: Writer) -> Description:
+def state(rpc: KafkaRequests, writer: Writer) -> Description:
     found = rpc.describe(writer.transactional_id)
     assert found is not None
     return found
 
 
-def settled(rpc: Coordinators, writer: Writer, wanted: str) -> Description:
+def settled(rpc: KafkaRequests, writer: Writer, wanted: str) -> Description:
     """The description once its state is ``wanted``: markers follow an answer by milliseconds."""
     seen: Description = eventually(
         lambda: (found := state(rpc, writer)).state == wanted and found, f"{writer.transactional_id} {wanted}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections import Counter
@@ -86,7 +87,10 @@ def test_the_job_stops_at_a_bad_record_and_skips_nothing(new_job: NewJob) -> Non
     assert "PoisonRecord" in said
     assert any(f"the record at {place} " in said for place in places)
     assert "operator 'checked'" in said
-    assert "ValueError: an amount of 13" in said
+    assert re.search(r"ValueError: an amount of 13 \(raised at /\S+/payments\.py:\d+ in checked\)\.", said)
+    ended = [event for event in events(job) if event["event"] == "failed"]
+    assert [event["error"] for event in ended] == ["PoisonRecord"] * 2
+    assert all(str(event["reason"]).startswith("the record at ") for event in ended)
     assert any(f"the record at {place} " in again for place in places), "the second start did not get past it"
     assert open_transactions(job) == [], "what a stopped job leaves open hides what others write behind it"
 

@@ -43,7 +43,7 @@ def plans() -> list[tuple[str, str]]:
     out = []
     for point in POINTS:
         family = point.split(".")[0]
-        if family in ("savepoint", "door"):
+        if family in ("savepoint", "micro-batch"):
             continue  # not on the way of a running job; see test_savepoints.py and tests/structured_streaming
         if point in BETWEEN_WORKERS:
             continue  # see test_parallel.py and test_loops.py

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster
 from tests.chaos.harness import Job
 from tests.chaos.running import check_all, events, has_output, manifests, refused, standing
@@ -24,8 +24,8 @@ def _decided(job: Job) -> Manifest:
 def _lose(job: Job, decided: Manifest) -> str:
     """Let the broker abort the epoch's transaction, as it does after the transaction timeout."""
     name = next(str(c.payload["transactional_id"]) for c in decided.committables if c.scope.startswith("kafka:"))
-    with Coordinators(Cluster(job.bootstrap)) as coordinators:
-        assert coordinators.fence(name, 60_000) == "NONE"
+    with KafkaRequests(Cluster(job.bootstrap)) as requests:
+        assert requests.fence(name, 60_000) == "NONE"
     return name
 
 

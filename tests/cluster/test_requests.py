@@ -8,7 +8,7 @@ import pytest
 
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.connectors.kafka.reader import position, split_id
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import JobContext
@@ -32,7 +32,7 @@ def test_the_group_is_shown_when_its_coordinator_has_moved(new_job: Callable[...
 
 
 def test_settings_are_read_while_a_broker_is_dead_and_not_known_to_be(cluster: Brokers) -> None:
-    with Coordinators(Cluster(cluster.bootstrap)) as rpc:
+    with KafkaRequests(Cluster(cluster.bootstrap)) as rpc:
         dead = cluster.brokers[min(cluster.brokers)]
         dead.kill()
         try:

@@ -67,7 +67,7 @@ def _deaths(point: str, family: str, *, again: bool = False) -> Iterator[str]:
         yield from (point, second_death(point, family)) if again else (point,)
 
 
-FAMILIES = sorted({p.split(".")[0] for p in POINTS if p not in ELSEWHERE} - {"savepoint", "door"})
+FAMILIES = sorted({p.split(".")[0] for p in POINTS if p not in ELSEWHERE} - {"savepoint", "micro-batch"})
 
 
 @pytest.mark.parametrize("family", [campaign(family) for family in FAMILIES])

@@ -13,7 +13,7 @@ from kafka_eos import Pipeline
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.exchange import in_flight, wire
 from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import InFlight
+from kafka_eos.interfaces import InFlight, Resources
 from kafka_eos.plan import Plan
 from kafka_eos.records import Batch
 from kafka_eos.settings import Settings
@@ -61,7 +61,9 @@ def taken_up(storage: MemoryStorage, path: Path, kept: tuple[InFlight, ...]) -> 
         outbox = Outbox(0, subtask, TASKS, subtask)
         (path / f"local-{subtask}").mkdir()
         stage = OpenLevel(
-            spec, Surroundings(plan(), settings, storage, path / f"local-{subtask}", subtask, subtask, {}, {}), outbox
+            spec,
+            Surroundings(plan(), settings, storage, path / f"local-{subtask}", subtask, subtask, Resources(), {}),
+            outbox,
         )
         stage.replay()
         stage.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.errors import CommittableLost, Fatal
 from tests.marks import campaign
@@ -16,25 +16,25 @@ from tests.structured_streaming.kit import Totals, ended
 from tests.waiting import eventually
 
 GAPS = (
-    "door.collected",  # all tasks have prepared
+    "micro-batch.collected",  # all tasks have prepared
     "manifest.synced",  # the promise has its content, but no name yet
-    "door.promised",  # the promise is durable
-    "door.returned",  # foreachBatch is over, as far as Python is concerned
-    "door.decided",  # commits/N is written, no EndTxn is sent
+    "micro-batch.promised",  # the promise is durable
+    "micro-batch.returned",  # foreachBatch is over, as far as Python is concerned
+    "micro-batch.decided",  # commits/N is written, no EndTxn is sent
     "commit.between",  # one transaction is committed, another is not
     "receipt.before",  # all are committed
     "receipt.after",
 )
 
 AGAIN = (
-    ("door.collected", "recovery.claimed"),
+    ("micro-batch.collected", "recovery.claimed"),
     ("manifest.synced", "recovery.aborted"),
-    ("door.promised", "recovery.committed"),
-    ("door.promised", "door.decided"),  # of the same batch: two promises, one decision
-    ("door.returned", "recovery.committed"),
-    ("door.decided", "recovery.claimed"),
-    ("door.decided", "commit.between"),
-    ("door.decided", "recovery.committed"),
+    ("micro-batch.promised", "recovery.committed"),
+    ("micro-batch.promised", "micro-batch.decided"),  # of the same batch: two promises, one decision
+    ("micro-batch.returned", "recovery.committed"),
+    ("micro-batch.decided", "recovery.claimed"),
+    ("micro-batch.decided", "commit.between"),
+    ("micro-batch.decided", "recovery.committed"),
     ("commit.between", "receipt.before"),
     ("commit.between", "recovery.committed"),
     ("receipt.before", "recovery.aborted"),
@@ -72,7 +72,7 @@ def test_a_driver_killed_in_a_gap_and_its_successor_while_it_recovers(
 @pytest.mark.campaign
 def test_spark_fails_to_write_its_decision(totals: Totals, spark: Any) -> None:
     """foreachBatch has returned, commits/1 was never written, and the driver lives to clear up."""
-    process = totals.stopped_at("door.promised")
+    process = totals.stopped_at("micro-batch.promised")
     aside = totals.checkpoint / "commits.aside"
     totals.commits.rename(aside)
     totals.commits.write_text("no directory")
@@ -90,11 +90,11 @@ def test_spark_fails_to_write_its_decision(totals: Totals, spark: Any) -> None:
 @pytest.mark.campaign
 @pytest.mark.parametrize("action", ["error", "kill"])
 def test_a_task_that_fails_after_it_prepared_leaves_an_orphan_that_is_aborted(action: str, totals: Totals) -> None:
-    process = totals.launch(f"door.prepared={action}@2")
+    process = totals.launch(f"micro-batch.prepared={action}@2")
     ended(process)
 
     assert process.returncode == 0, totals.tail()
-    assert totals.fired.read_text().startswith(f"door.prepared {action}")
+    assert totals.fired.read_text().startswith(f"micro-batch.prepared {action}")
     totals.exact()
 
 
@@ -103,12 +103,12 @@ def test_a_task_that_fails_after_it_prepared_leaves_an_orphan_that_is_aborted(ac
 
 def test_a_decided_output_that_is_lost_stops_loudly_and_can_be_replayed(totals: Totals, spark: Any) -> None:
     """When the driver dies its Spark has planned the next batch: without more it would go on there."""
-    driver = totals.stopped_at("door.decided")
+    driver = totals.stopped_at("micro-batch.decided")
     eventually((totals.checkpoint / "offsets" / "2").exists, "batch 2 is planned")
     os.kill(driver.pid, signal.SIGKILL)
     ended(driver)
     lost = totals.staged()
-    with Coordinators(Cluster(totals.bootstrap)) as rpc:
+    with KafkaRequests(Cluster(totals.bootstrap)) as rpc:
         for name in lost:
             rpc.fence(name, 60_000)
 
@@ -124,7 +124,7 @@ def test_a_decided_output_that_is_lost_stops_loudly_and_can_be_replayed(totals: 
 def test_a_decided_output_that_is_half_lost_stops_for_good(totals: Totals, spark: Any) -> None:
     totals.killed_at("commit.between")
     (left,) = totals.staged()
-    with Coordinators(Cluster(totals.bootstrap)) as rpc:
+    with KafkaRequests(Cluster(totals.bootstrap)) as rpc:
         rpc.fence(left, 60_000)
 
     with pytest.raises(CommittableLost, match="Part of the batch may be visible"):

@@ -96,7 +96,7 @@ def test_a_driver_that_was_taken_over_while_it_slept_decides_nothing(
 ) -> None:
     """The checkpoint is on a file system without locks; the first driver sleeps between promise and decision."""
     place = viewfs(totals.checkpoint)
-    first = totals.stopped_at("door.promised", place)
+    first = totals.stopped_at("micro-batch.promised", place)
 
     totals.run(spark, checkpoint=place)
     totals.exact()
@@ -111,7 +111,7 @@ def test_a_driver_that_was_taken_over_while_it_slept_decides_nothing(
 
 # ---------------------------------------------------------------- a replaced driver decides all the same
 
-IN_THE_GAP = "door.returned=stop@2"
+IN_THE_GAP = "micro-batch.returned=stop@2"
 """The first driver has looked at its term for batch 1, and Spark has not written its decision yet."""
 
 
@@ -135,7 +135,7 @@ def test_a_decision_of_a_replaced_driver_is_made_visible_before_the_next_batch(
     totals: Totals, viewfs: Callable[[Path], str]
 ) -> None:
     """It comes when the second driver has recovered, and before its Spark starts, which goes on with batch 2."""
-    place, script = viewfs(totals.checkpoint), f"{IN_THE_GAP};door.recovered=stop"
+    place, script = viewfs(totals.checkpoint), f"{IN_THE_GAP};micro-batch.recovered=stop"
     first, second = totals.stopped(script, place), totals.stopped(script, place)
     decides(first, totals)
 
@@ -149,7 +149,7 @@ def test_a_decision_of_a_replaced_driver_while_the_next_prepares_the_same_batch(
 ) -> None:
     """The second stops; whoever starts next finds one promise for the batch, and commits that."""
     totals.kind = "certain"
-    place, script = viewfs(totals.checkpoint), f"{IN_THE_GAP};door.collected=stop"
+    place, script = viewfs(totals.checkpoint), f"{IN_THE_GAP};micro-batch.collected=stop"
     first, second = totals.stopped(script, place), totals.stopped(script, place)
     decides(first, totals)
 
@@ -163,7 +163,7 @@ def test_nobody_commits_its_own_attempt_for_the_decision_of_another(
     totals: Totals, spark: Any, viewfs: Callable[[Path], str]
 ) -> None:
     """Both drivers have promised batch 1, each with numbers of its own; the first one's Spark decides it."""
-    place, script = viewfs(totals.checkpoint), f"{IN_THE_GAP};door.returned=stop"
+    place, script = viewfs(totals.checkpoint), f"{IN_THE_GAP};micro-batch.returned=stop"
     first, second = totals.stopped(script, place), totals.stopped(script, place)
     decides(first, totals)
 
@@ -181,7 +181,7 @@ def test_nobody_commits_its_own_attempt_for_the_decision_of_another(
 @pytest.mark.campaign
 def test_a_replaced_driver_comes_too_late_to_decide(totals: Totals, viewfs: Callable[[Path], str]) -> None:
     """Both have promised batch 1; the second one's Spark decides it, and says so."""
-    place, script = viewfs(totals.checkpoint), f"{IN_THE_GAP};door.returned=stop"
+    place, script = viewfs(totals.checkpoint), f"{IN_THE_GAP};micro-batch.returned=stop"
     first, second = totals.stopped(script, place), totals.stopped(script, place)
 
     assert goes_on(second) == 0, totals.tail()
@@ -198,7 +198,7 @@ def test_a_spark_that_outlives_its_driver_keeps_the_next_one_out(
 ) -> None:
     """It could still decide what its driver promised."""
     monkeypatch.setattr(hadoop, "_JVM_ENDS", 0.5)
-    first = totals.stopped_at("door.returned")
+    first = totals.stopped_at("micro-batch.returned")
     java = java_of(first.pid)
     os.kill(java, signal.SIGSTOP)
     os.kill(first.pid, signal.SIGKILL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import ssl
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.attribution import Attribution, Fault
+from kafka_eos.attribution import Attribution, Fault, told
 from kafka_eos.errors import ConfigError, EnvironmentFailed, PlanError, PoisonRecord, RestartFromCheckpoint, Retryable
 from kafka_eos.exchange import wire
 from kafka_eos.explain import explain
@@ -204,7 +205,7 @@ def test_exchanges_ask_the_same() -> None:
 
 def test_a_writer_looks_no_further_when_the_environment_fails() -> None:
     """Each row would wait for its own timeout."""
-    from kafka_eos.connectors.rejecting import BadRows, each
+    from kafka_eos.connectors.rejecting import BadRows, each_row
 
     asked: list[int] = []
 
@@ -213,7 +214,7 @@ def test_a_writer_looks_no_further_when_the_environment_fails() -> None:
         raise TimeoutError("slow") if value == 2 else ValueError("bad")
 
     with pytest.raises(BadRows) as bad:
-        each(lookup, [1, 2, 3, 4])
+        each_row(lookup, [1, 2, 3, 4])
 
     assert asked == [1, 2]
     assert [type(error) for error in bad.value.errors.values()] == [ValueError, TimeoutError]
@@ -232,6 +233,35 @@ def test_a_file_sink_says_that_the_environment_failed(tmp_path: Any) -> None:
 
     with pytest.raises(EnvironmentFailed, match=r"down .*'out'.*in/0/10"):
         writer.write(_batch())
+
+
+def _amount(value: int) -> int:
+    return json.loads(f"{value}!")  # type: ignore[no-any-return]
+
+
+def test_a_poison_record_names_the_lines_of_the_users_code_and_no_others() -> None:
+    """Neither those of this package, nor those of the library that raised."""
+    pipeline = Pipeline("attribution")
+    pipeline.source(ListSource([]), name="numbers").map(lambda n: _amount(n) + 1, name="amount").sink(
+        MemorySink(), name="out"
+    )
+
+    with pytest.raises(PoisonRecord) as refused:
+        run_local(pipeline, {"numbers": [1]})
+    places = r"\(raised at \S+/test_attribution\.py:\d+ in <lambda>, \S+/test_attribution\.py:\d+ in _amount\)"
+    assert re.fullmatch(rf"JSONDecodeError: Extra data: .* {places}", refused.value.reason)
+
+
+def test_of_a_long_way_the_innermost_lines_are_told_and_without_any_the_error_alone() -> None:
+    def down(levels: int) -> None:
+        if not levels:
+            raise ValueError("bottom")
+        down(levels - 1)
+
+    said = told(_raised(lambda: down(50)))
+    assert said.startswith("ValueError: bottom (raised at ")
+    assert said.count(" in down") == 6
+    assert told(ValueError("never raised")) == "ValueError: never raised"
 
 
 def test_what_the_user_says_holds_in_the_plan_and_is_explained() -> None:

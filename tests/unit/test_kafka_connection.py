@@ -19,7 +19,7 @@ from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
 from kio.schema.types import BrokerId, ProducerId
 from kio.static.primitive import i16, i32, i32Timedelta, i64Timedelta
 
-from kafka_eos.connectors.kafka.rpc import Coordinators, Ended
+from kafka_eos.connectors.kafka.rpc import Ended, KafkaRequests
 from kafka_eos.connectors.kafka.rpc.brokers import Brokers
 from kafka_eos.connectors.kafka.rpc.messages.cluster import metadata
 from kafka_eos.connectors.kafka.settings import Cluster
@@ -38,7 +38,7 @@ ENDED = EndTxnResponse(
 
 
 def _end(broker: ScriptedBroker, patience: float = 20.0, **config: Any) -> str:
-    with Coordinators(Cluster(broker.address, config), patience) as rpc:
+    with KafkaRequests(Cluster(broker.address, config), patience) as rpc:
         return rpc.end("job.1", 7, 3, commit=True, version=5).error
 
 
@@ -90,7 +90,7 @@ def test_a_late_answer_is_nobody_s() -> None:
     answers = _first(None)
     with (
         ScriptedBroker({END_TXN: lambda request: slow(request) if answers(request) is None else ENDED}) as broker,
-        Coordinators(Cluster(broker.address), 0.5) as rpc,
+        KafkaRequests(Cluster(broker.address), 0.5) as rpc,
     ):
         with pytest.raises(Retryable):
             rpc.end("job.1", 7, 3, commit=True, version=5)
@@ -101,7 +101,7 @@ def test_a_late_answer_is_nobody_s() -> None:
 
 def test_a_connection_that_was_closed_while_idle_is_opened_again_before_it_is_used() -> None:
     """A request that was sent may have been carried out: it is not sent into a connection that has ended."""
-    with ScriptedBroker({END_TXN: lambda request: ENDED}) as broker, Coordinators(Cluster(broker.address)) as rpc:
+    with ScriptedBroker({END_TXN: lambda request: ENDED}) as broker, KafkaRequests(Cluster(broker.address)) as rpc:
         rpc.end("job.1", 7, 3, commit=True, version=5)
         broker.hang_up()
         before = _count(broker, END_TXN)
@@ -115,7 +115,7 @@ def test_nobody_who_listens_is_retryable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
 
-    with pytest.raises(Retryable, match="refused"), Coordinators(Cluster(f"127.0.0.1:{port}"), 0.3) as rpc:
+    with pytest.raises(Retryable, match="refused"), KafkaRequests(Cluster(f"127.0.0.1:{port}"), 0.3) as rpc:
         rpc.describe("job.1")
 
 
@@ -124,7 +124,7 @@ def test_another_bootstrap_server_is_asked_when_one_is_away() -> None:
         port = closed.getsockname()[1]
     with ScriptedBroker({END_TXN: lambda request: ENDED}) as broker:
         for _ in range(4):  # which is asked first is chance
-            with Coordinators(Cluster(f"127.0.0.1:{port},{broker.address}")) as rpc:
+            with KafkaRequests(Cluster(f"127.0.0.1:{port},{broker.address}")) as rpc:
                 assert rpc.end("job.1", 7, 3, commit=True, version=5).error == "NONE"
 
 
@@ -162,7 +162,7 @@ def test_a_broker_that_names_no_broker_is_asked_again() -> None:
         nobody = MetadataResponse(throttle_time=i32Timedelta.parse(NOW), brokers=(), topics=())
         somebody = MetadataResponse(throttle_time=i32Timedelta.parse(NOW), brokers=(this,), topics=())
         broker.script(METADATA, _first(nobody, somebody))
-        with Coordinators(Cluster(broker.address)) as rpc:
+        with KafkaRequests(Cluster(broker.address)) as rpc:
             assert rpc._nodes() == [1]
 
 
@@ -178,7 +178,7 @@ def test_end_txn_4_is_sent_as_3_to_a_broker_that_ends_there() -> None:
     old = v3.EndTxnResponse(throttle_time=i32Timedelta.parse(NOW), error_code=ErrorCode.none)
     with (
         ScriptedBroker({END_TXN: lambda request: old}, highest={END_TXN: 3}) as broker,
-        Coordinators(Cluster(broker.address)) as rpc,
+        KafkaRequests(Cluster(broker.address)) as rpc,
     ):
         assert rpc.end("job.1", 7, 3, commit=True, version=4) == Ended("NONE", -1, -1)
 
@@ -220,7 +220,7 @@ def test_a_login_that_fails_for_a_moment_is_tried_again() -> None:
 def test_a_login_that_is_refused_after_it_was_accepted_is_final() -> None:
     refused = _authenticated(ErrorCode.sasl_authentication_failed)
     script = {HANDSHAKE: _handshake, AUTHENTICATE: _first(_authenticated(), refused), END_TXN: lambda request: ENDED}
-    with ScriptedBroker(script) as broker, Coordinators(Cluster(broker.address, PLAIN)) as rpc:
+    with ScriptedBroker(script) as broker, KafkaRequests(Cluster(broker.address, PLAIN)) as rpc:
         rpc.end("job.1", 7, 3, commit=True, version=5)
         broker.hang_up()
 
@@ -256,7 +256,7 @@ def test_a_login_is_renewed_before_the_broker_ends_it() -> None:
         AUTHENTICATE: lambda request: _authenticated(lifetime=0.05),
         END_TXN: lambda request: ENDED,
     }
-    with ScriptedBroker(script) as broker, Coordinators(Cluster(broker.address, PLAIN)) as rpc:
+    with ScriptedBroker(script) as broker, KafkaRequests(Cluster(broker.address, PLAIN)) as rpc:
 
         def logins() -> int:
             rpc.end("job.1", 7, 3, commit=True, version=5)
@@ -273,7 +273,7 @@ def test_threads_ask_at_the_same_time_and_their_connections_are_kept() -> None:
         together.wait(PATIENCE)
         return ENDED
 
-    with ScriptedBroker({END_TXN: at_once}) as broker, Coordinators(Cluster(broker.address)) as rpc:
+    with ScriptedBroker({END_TXN: at_once}) as broker, KafkaRequests(Cluster(broker.address)) as rpc:
 
         def many() -> None:
             for _ in range(5):

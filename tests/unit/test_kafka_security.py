@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.connectors.kafka.rpc import Coordinators
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.security import security
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.errors import ConfigError, Retryable
@@ -127,9 +127,9 @@ def test_a_token_that_does_not_come(answer: Any, error: type[Exception], said: s
     ],
 )
 def test_bootstrap_servers_are_written_as_for_librdkafka(servers: str, addresses: tuple[tuple[str, int], ...]) -> None:
-    assert Coordinators(Cluster(servers))._brokers._bootstrap == addresses
+    assert KafkaRequests(Cluster(servers))._brokers._bootstrap == addresses
 
 
 def test_a_port_that_is_none_is_named() -> None:
     with pytest.raises(ConfigError, match="'here:there' is not host:port"):
-        Coordinators(Cluster("here:there"))
+        KafkaRequests(Cluster("here:there"))

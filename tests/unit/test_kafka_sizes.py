@@ -15,7 +15,7 @@ from kio.records.writers import write_new_batch
 from kio.static.primitive import TZAwareMicros, i8, i16, i32, i64
 
 from kafka_eos.connectors.kafka.encoding import Columns
-from kafka_eos.connectors.kafka.sizes import Stamps, batch_bytes, oversized
+from kafka_eos.connectors.kafka.sizes import Stamps, Target, batch_bytes, oversized
 from kafka_eos.provenance import HEADER
 
 FIELD = st.none() | st.binary(max_size=300)
@@ -93,3 +93,23 @@ def test_what_is_of_a_wrong_type_is_left_to_the_client() -> None:
     columns = Columns(values, [None, 1.5, "k"], repeat(0), headers)  # type: ignore[list-item]
 
     assert list(oversized(columns, None, 300)) == [0]
+
+
+@pytest.mark.parametrize(
+    ("limit", "largest", "size", "raised"),
+    [
+        (2000, 10_000, 2001, "raise max.message.bytes of the topic"),
+        (20_000, 10_000, 10_001, 'message.max.bytes of the producer (the sink\'s config={"message.max.bytes": 10001})'),
+        (2000, 1000, 3000, "raise max.message.bytes of the topic and message.max.bytes of the producer (the sink's "),
+        (None, 1000, 3000, "raise message.max.bytes of the producer"),
+    ],
+)
+def test_a_refusal_names_the_size_both_limits_and_the_one_to_raise(
+    limit: int | None, largest: int, size: int, raised: str
+) -> None:
+    said = Target("out", limit, largest).refusal(size)
+
+    takes = "an unknown number" if limit is None else f"at most {limit}"
+    assert f"takes {size} bytes before compression, and the topic out takes {takes} (max.message.bytes)" in said
+    assert f"its producer at most {largest} (message.max.bytes)" in said
+    assert raised in said

@@ -37,3 +37,11 @@ def test_a_long_restore_is_shown_now_and_then(monkeypatch: pytest.MonkeyPatch) -
     view("restoring", {"text": "0 of 12 GB"})
 
     assert [line for line in said if "GB" in line] == ["6 of 12 GB", "11 of 12 GB"]
+
+
+def test_the_column_of_dead_letters_holds_figures() -> None:
+    view = LiveView("job")
+
+    view("dead-letters", {"total": {"orders": {"parse": 7, "total": 1}}})
+
+    assert dict(view._cells())["dead letters"] == "8 (orders: 7 by parse, 1 by total)"

@@ -13,8 +13,8 @@ from kafka_eos.connectors.kafka.rpc.facts import Facts, TopicFacts
 from kafka_eos.connectors.kafka.rpc.groups import Groups
 from kafka_eos.connectors.kafka.rpc.transactions import Ended, Transactions
 
-__all__ = ["Coordinators", "Ended", "TopicFacts"]
+__all__ = ["KafkaRequests", "Ended", "TopicFacts"]
 
 
-class Coordinators(Transactions, Groups, Facts):
+class KafkaRequests(Transactions, Groups, Facts):
     """Everything that is asked of one cluster, over the same connections."""

@@ -1,0 +1,57 @@
+"""Dead letters that stand for outputs which only their sink could refuse: the recompute makes those, and does not know
+why they are not there (they were larger than the topic takes, say).
+
+A dead letter's branch ends in the way and the lane of what was refused, and the number of who refused it (``Chain``).
+Rule: one letter answers for one output that is missing, of the same record and way, of the sink that refused it. A
+letter whose output is there answers for nothing, and neither does a second one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_LANE = 0
+"""Of every dead letter."""
+
+
+def answered(pairs: DataFrame, letters: Sequence[str]) -> DataFrame:
+    """``sink`` and ``id`` of the outputs that letters answer for, and of these letters.
+
+    ``pairs`` are outputs beside what the recompute makes: ``there`` and ``should`` say which of both there is.
+    ``letters`` are the sinks of dead letters.
+    """
+    told = pairs.where("should is null").where(F.col("sink").isin([*letters]))
+    missing = pairs.where("there is null")
+    one_to_one = _numbered(told, _refused(), "letter").join(_numbered(missing, _refusal(), "output"), ["refusal", "n"])
+    return one_to_one.select(F.explode(F.array("letter", "output")).alias("one")).select("one.*")
+
+
+def _numbered(table: DataFrame, refusal: Column, name: str) -> DataFrame:
+    """The rows of ``table`` as ``name``, numbered within what says whose refusal they tell of."""
+    order = Window.partitionBy("refusal").orderBy(_ordinal())
+    numbered = table.select("sink", "id", refusal.alias("refusal")).withColumn("n", F.row_number().over(order))
+    return numbered.select("refusal", "n", F.struct("sink", "id").alias(name))
+
+
+def _refused() -> Column:
+    """What a letter tells of: all that it calls itself but its number."""
+    return F.regexp_replace("id", r"\d+$", "")
+
+
+def _refusal() -> Column:
+    """What a letter of an output would call itself, but for its number."""
+    record, path = F.substring_index("id", "/", 4), F.substring_index("id", "/", -1)
+    lane, branch = F.substring_index(path, ".", 1), F.regexp_extract(path, r"\.((?:\d+-)*)\d+$", 1)
+    number = F.crc32(F.col("sink").cast("binary")).cast("string")
+    return F.concat(record, F.lit(f"/{_LANE}."), branch, lane, F.lit("-"), number, F.lit("-"))
+
+
+def _ordinal() -> Column:
+    return F.regexp_extract("id", r"(\d+)$", 1).cast("long")

@@ -1,0 +1,169 @@
+"""What a task works with, whichever engine runs it: state, operators, writers, readers, rows that were under way.
+
+A task of the embedded engine lasts a session, one of Spark an epoch's part. What flows between the open parts is the
+engine's business; what is opened, and with which settings, is said here.
+
+Rule: opening is all or nothing for the caller, and ``close`` lets go of everything without undoing anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kafka_eos.exchange import in_flight
+from kafka_eos.exchange.routing import restorer
+from kafka_eos.failpoints import hit
+from kafka_eos.ids import EpochId, JobIdentity
+from kafka_eos.interfaces import (
+    CheckpointStorage,
+    InFlight,
+    JobContext,
+    Positions,
+    Reader,
+    Services,
+    StateBackend,
+    StateHandle,
+    TaskContext,
+    Writer,
+)
+from kafka_eos.operators.chain import Chain, Output
+from kafka_eos.plan import Node, Plan, Sink, Source, kafka_share
+from kafka_eos.records import Batch, Tally
+from kafka_eos.settings import Settings
+from kafka_eos.state.backends import grouping_of, open_backend, open_scratch
+from kafka_eos.state.keygroups import key_group_range
+from kafka_eos.state.options import StateOptions
+from kafka_eos.state.restoring import Restoration, Told, nobody
+from kafka_eos.state.scratch import Scratch
+
+_UNDER_WAY = "rows under way"
+"""In the place of an operator, where it is told what is restored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One task's share of a job. ``place``: the local directory for the operator of that name, private to the task."""
+
+    plan: Plan
+    settings: Settings
+    storage: CheckpointStorage
+    identity: JobIdentity
+    first: EpochId
+    """The epoch of the first rows, and the term."""
+    subtask: int
+    parallelism: int
+    place: Callable[[str], Path]
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What all tasks of the job go on from together."""
+
+    positions: Mapping[str, Positions]
+    states: Sequence[StateHandle]
+    in_flight: Sequence[InFlight]
+
+
+class OpenTask:
+    """The open parts of one task, each closed with it. First ``restore``, then ``connect``, then connectors."""
+
+    def __init__(self, share: Share, base: Base, told: Told = nobody) -> None:
+        """``told`` hears how far a restore is."""
+        self._share, self._base, self._told = share, base, told
+        plan, settings = share.plan, share.settings
+        self.grouping = grouping_of(settings.state_backend, base.states, share.parallelism)
+        for_them = settings.for_connectors(kafka_share=kafka_share(plan, settings.kafka_memory))
+        self._job = JobContext(plan.name, share.first.term, for_them, share.identity)
+        self._options = StateOptions.of(**settings.state_options())
+        self.backends: dict[str, StateBackend] = {}
+        """The state of each stateful operator, by name."""
+        self.closing = ExitStack()
+        """What else is to be closed with the task, before what was opened earlier."""
+
+    @contextmanager
+    def opening(self) -> Iterator[None]:
+        """Within, all is opened; if something cannot be, what is open already is closed."""
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            yield
+            undo.pop_all()
+
+    def restore(self, nodes: Iterable[Node]) -> None:
+        """Open the state of these operators, as far as they have some."""
+        for node in nodes:
+            if node.stateful:
+                self.backends[node.name] = self._backend(node.name)
+                self.closing.callback(self.backends[node.name].close)
+        hit("recovery.restored")
+
+    def _backend(self, operator: str) -> StateBackend:
+        share, settings = self._share, self._share.settings
+        return open_backend(
+            settings.state_backend,
+            operator,
+            share.place(operator) / operator,
+            key_group_range(share.subtask, share.parallelism),
+            [handle for handle in self._base.states if handle.operator == operator],
+            share.storage,
+            settings.state_cache_entries,
+            self.grouping,
+            options=self._options,
+            local=share.plan.keeps_local(operator),
+            told=self._told,
+        )
+
+    def connect(
+        self,
+        outputs: Mapping[str, Output],
+        exchanges: Mapping[str, Output],
+        tally: Callable[[], Tally],
+        nodes: Collection[str] | None = None,
+    ) -> Chain:
+        """Open the operators; see ``Chain``."""
+        chain = Chain(self._share.plan, self.backends, outputs, exchanges, nodes, scratch=self._scratch, tally=tally)
+        self.closing.callback(chain.close)
+        return chain
+
+    def _scratch(self, operator: str) -> Scratch:
+        settings, directory = self._share.settings, self._share.place(operator) / f"{operator}.scratch"
+        return open_scratch(settings.state_backend, directory, settings.state_cache_entries, self._options)
+
+    def context(self, operator: str, number: int, services: Services, attempt: int | None = None) -> TaskContext:
+        """What a connector is told; ``number``: its subtask, which no other connector of the operator has."""
+        share = self._share
+        return TaskContext(self._job, number, share.parallelism, operator, services, share.first.epoch, attempt)
+
+    def writer(self, sink: Sink, context: TaskContext) -> Writer[Any]:
+        writer = sink.sink.writer(context)
+        self.closing.callback(writer.discard)
+        return writer
+
+    def reader(self, source: Source, context: TaskContext, positions: Positions) -> Reader[Any]:
+        reader = source.source.reader(context, positions)
+        self.closing.callback(reader.close)
+        return reader
+
+    def under_way(
+        self, exchanges: Iterable[Node], scratch: Path, mine: Callable[[int], bool] = lambda number: True
+    ) -> Iterator[tuple[int, str, int, Batch[Any]]]:
+        """The rows that the base holds on their way through ``exchanges``: frame, exchange, target, and rows.
+
+        In the order in which they are to be processed; ``mine`` says by number which frames are wanted. Raises as
+        ``in_flight.restored``.
+        """
+        share, base = self._share, self._base
+        given = (share.parallelism, base.positions, self.grouping)
+        split = {node.name: restorer(share.plan, node, *given) for node in exchanges}
+        files = [file for part in base.in_flight for file in part.files]
+        stored = Restoration(_UNDER_WAY, share.storage, files, self._told)
+        for number, name, batch in in_flight.restored(share.plan, stored, scratch, base.in_flight, mine):
+            for target, rows in split[name](number, batch):
+                yield number, name, target, rows
+            stored.converted(len(batch))
+
+    def close(self) -> None:
+        self.closing.close()

@@ -1,0 +1,187 @@
+"""Outputs that only their sink could refuse, for their size: a dead letter answers for each, and for nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+
+from kafka_eos.audit import Check, Conclusion, Verdict
+from kafka_eos.audit.letters import answered
+from kafka_eos.ids import SplitId
+from kafka_eos.operators.chain import refuser
+from kafka_eos.provenance import parse
+from tests.audit.job import FED_AT, Job, Out, epoch, out, refused_at
+from tests.chaos.harness import read
+from tests.waiting import PATIENCE
+
+pytestmark = pytest.mark.timeout(300)
+
+HEAD = """
+from kafka_eos import Pipeline
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
+
+pipeline = Pipeline("{name}", checkpoint_interval=0.05, batch_size=20)
+words = pipeline.source(KafkaSource("{input}", value=str), name="orders", on_error=dead_letter("{letters}")) \\
+    .flat_map(str.split)
+"""
+SPLIT = HEAD + 'words.sink(KafkaSink("{output}", value=str), name="words")\n'
+COUNTS = (
+    HEAD
+    + """
+words.key_by(lambda word: word[0], values=str) \\
+    .fold(name="count", init=lambda: (0, ""), step=lambda so_far, word: (so_far[0] + 1, word),
+          emit=lambda key, so_far: so_far, state=tuple[int, str]) \\
+    .sink(KafkaSink("{output}", value=tuple[int, str], key=lambda pair: pair[1][0]), name="counts")
+"""
+)
+
+
+# ---------------------------------------------------------------- who answers for whom
+
+Side = tuple[str, str]
+PAIRS = "sink string, id string, there boolean, should boolean"
+
+
+def row(tail: str, sink: str = "out") -> Side:
+    return sink, f"orders/in/0/7/{tail}"
+
+
+def letter(tail: str, by: str = "out") -> Side:
+    """A dead letter of a row with this lane, branch and number."""
+    head, _, number = tail.rpartition("|")
+    return "refused", f"orders/in/0/7/0.{head}-{refuser(by)}-{number}"
+
+
+@pytest.mark.parametrize(
+    ("missing", "letters", "both"),
+    [
+        ([row("0.0")], [letter("0|0")], 1),
+        ([row("0.2"), row("0.5")], [letter("0|0"), letter("0|1")], 2),  # their numbers are each their own
+        ([row("0.2"), row("0.5")], [letter("0|3")], 1),  # one for one
+        ([row("0.2")], [letter("0|0"), letter("0|1")], 1),
+        ([row("1.0-3-0")], [letter("0-3-1|0")], 1),  # another lane, behind an exchange
+        ([row("0.0-3-0")], [letter("0|0")], 0),  # of another way
+        ([row("1.0")], [letter("0|0")], 0),  # of another lane
+        ([row("0.0")], [letter("0|0", by="other")], 0),  # of another sink
+        ([row("0.0")], [("refused", f"orders/in/0/8/0.0-{refuser('out')}-0")], 0),  # of another record
+        ([row("0.0")], [("elsewhere", letter("0|0")[1])], 0),  # in no dead letter topic
+        ([], [letter("0|0")], 0),
+        ([row("0.0")], [], 0),
+    ],
+)
+def test_a_letter_answers_for_one_missing_output_of_its_record_way_and_sink(
+    spark: Any, missing: Sequence[Side], letters: Sequence[Side], both: int
+) -> None:
+    there = [(*row("0.9"), True, True), (*letter("0|9"), True, True)]  # what is not in question
+    rows = [*there, *((*side, None, True) for side in missing), *((*side, True, None) for side in letters)]
+
+    found = {tuple(each) for each in answered(spark.createDataFrame(rows, PAIRS), ["refused"]).collect()}
+
+    assert (both, both) == (len(found & set(missing)), len(found & set(letters)))
+    assert len(found) == 2 * both
+
+
+# ---------------------------------------------------------------- a job made by hand
+
+
+def found(verdict: Verdict) -> dict[Check, int]:
+    return {finding.check: finding.count for finding in verdict.findings}
+
+
+LARGE = "b" * 50
+Spoil = Callable[[list[Out], list[Out]], tuple[list[Out], list[Out]]]
+
+
+def large(first: Out) -> Out:
+    """The output that the sink refused, as it would follow the first of its record."""
+    return replace(first, value=LARGE.encode(), text=str(replace(parse(str(first.text)), ordinal="1")))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (lambda outs, letters: (outs, letters), {}),
+        (lambda outs, letters: (outs, letters * 2), {Check.DUPLICATE: 1}),
+        (lambda outs, letters: (outs, []), {Check.LOST: 1}),
+        (lambda outs, letters: (outs[:1] + outs[2:], letters), {Check.LOST: 1}),
+        (lambda outs, letters: ([outs[0], large(outs[0]), *outs[1:]], letters), {Check.UNEXPECTED: 1}),
+        (lambda outs, letters: (outs, [*letters, replace(letters[0], text=str(letters[0].text)[:-1] + "1")]),
+         {Check.UNEXPECTED: 1}),
+    ],
+    ids=["right", "letter-twice", "no-letter", "another-is-lost", "with-its-output", "one-letter-more"],
+)  # fmt: skip
+def test_what_a_sink_refused_is_neither_lost_nor_unexpected(
+    new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, spoil: Spoil, expected: dict[Check, int]
+) -> None:
+    source, target, refused = topic(), topic(), topic()
+    job = new_job(SPLIT, input=source, output=target, letters=refused)
+    job.feed(source, [(0, None, f"a {LARGE} c".encode()), (0, None, b"d")])
+    outs = [out((0, 0), None, b"a", topic=source), out((0, 0), None, b"c", topic=source, ordinal=2),
+            out((0, 1), None, b"d", topic=source)]  # fmt: skip
+    told = out((0, 0), None, f"a {LARGE} c".encode(), topic=source, ordinal=f"0-{refuser('words')}-0")
+    outs, letters = spoil(outs, [replace(told, headers=refused_at(source, 0))])
+    job.write_all({target: outs, refused: letters})
+    positions = {"orders": {SplitId(f"{source}/0"): 2}}
+    job.commits(epoch(1, 0), epoch(1, 1), positions=positions, counts={epoch(1, 1): len(outs) + len(letters)})
+
+    verdict = job.audit(spark)
+
+    assert expected == found(verdict), verdict.findings
+    assert verdict.conclusion is (Conclusion.FAIL if expected else Conclusion.PASS), verdict.headline
+    if not expected:
+        assert {"words": 1} == verdict.facts.refused
+        assert "1 output of sink words refused by it" in verdict.headline
+
+
+# ---------------------------------------------------------------- a job that ran
+
+
+RUNS = [pytest.param(SPLIT, "words", 1, id="split"), pytest.param(COUNTS, "counts", 3, id="counts")]
+
+
+@pytest.mark.parametrize(("plan", "sink", "workers"), RUNS)
+def test_a_job_whose_outputs_were_too_large_for_their_topic_passes(
+    bootstrap: str, tmp_path: Path, topic: Callable[..., str], spark: Any, plan: str, sink: str, workers: int
+) -> None:
+    """Some in the middle of a record's outputs, and of a key's; the last of a key, too."""
+    source, target, refused = topic(partitions=2), topic(config={"max.message.bytes": "2000"}), topic()
+    name = f"too-large-{uuid4().hex[:8]}"
+    app = tmp_path / f"{name.replace('-', '_')}.py"
+    app.write_text(plan.format(name=name, input=source, output=target, letters=refused))
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for i in range(60):
+        key = "abc"[i % 3]
+        large = key + "x" * 3000 if i % 7 == 0 or i > 55 else key
+        producer.produce(source, f"{key}1 {large} {key}2 {large}".encode(), partition=i % 2, timestamp=FED_AT)
+    assert producer.flush(PATIENCE) == 0
+    _run(app, bootstrap, tmp_path, workers)
+
+    verdict = Job(bootstrap, tmp_path, app, name).audit(spark)
+
+    letters = Counter(dict(m.headers())["dead_letter.operator"] for m in read(bootstrap, refused))
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.findings
+    assert letters == {sink.encode(): 2 * 12}
+    assert verdict.facts.refused == {sink: 2 * 12}
+    assert verdict.facts.outputs == verdict.facts.expected == 60 * 4
+
+
+def _run(app: Path, bootstrap: str, home: Path, workers: int) -> None:
+    given = {
+        **os.environ,
+        "KAFKA_EOS_BOOTSTRAP_SERVERS": bootstrap,
+        "KAFKA_EOS_CHECKPOINT_DIR": str(home / "checkpoints"),
+        "KAFKA_EOS_PARALLELISM": str(workers),
+    }
+    command = [sys.executable, "-m", "kafka_eos", "run", str(app), "--until-caught-up"]
+    done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -1,0 +1,36 @@
+"""What sinks notice before a job begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kafka_eos import Pipeline
+from kafka_eos.coordinator.coordinator import Coordinator
+from kafka_eos.interfaces import JobContext
+from kafka_eos.testing import ListSource, MemorySink
+
+
+class Noticing(MemorySink):
+    """A sink to which something is worth a notice."""
+
+    def __init__(self, *notices: str) -> None:
+        super().__init__()
+        self._notices = notices
+
+    def check(self, ctx: JobContext) -> Sequence[str]:
+        return self._notices
+
+
+def test_what_several_sinks_notice_is_said_once_with_their_names(coordinator: Callable[..., Coordinator]) -> None:
+    pipeline = Pipeline("notices")
+    numbers = pipeline.source(ListSource([1]), name="numbers")
+    for name in ("big", "small", "odd"):
+        own = f"Topic {name} has one replica."
+        numbers.sink(Noticing(own, "One hour.") if name != "odd" else Noticing(own), name=name)
+
+    assert coordinator(pipeline).check() == [
+        "Topic big has one replica.",
+        "One hour. (Sinks: big, small.)",
+        "Topic small has one replica.",
+        "Topic odd has one replica.",
+    ]
