@@ -8,7 +8,7 @@ everything of the one before is committed, because recovery finishes the newest 
 An aborted epoch leaves nothing behind but its output: as long as the job goes on, the rows behind that output
 will not be read again, so it belongs to the next epoch that is decided. Hence a subtask's answer for epoch n names
 every committable that it has sealed since the epoch it knows to be decided, and the manifest takes those that
-``Flights.takes``. If the job goes back instead, no manifest names that output, and it is aborted as an orphan.
+``Decide.takes``. If the job goes back instead, no manifest names that output, and it is aborted as an orphan.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Flights:
         return self.pending[0] if self.pending and self.pending[0].declined is not None else None
 
     def abort(self, epoch: EpochId) -> Flights:
-        """Give an epoch up that is not decided yet. Its output goes into the next one that is (see ``takes``)."""
+        """Give an epoch up that is not decided yet. Its output goes into the next one that is: ``Decide.takes``."""
         return replace(self, pending=tuple(p for p in self.pending if p.id != epoch))
 
     def expired(self, cadence: Cadence, now: float) -> Pending | None:
@@ -175,13 +175,6 @@ class Flights:
         if self.committing is not None or not self.pending or not self.pending[0].complete:
             return None
         return self.pending[0].id
-
-    def takes(self, sealed: EpochId) -> bool:
-        """Does a committable of epoch ``sealed``, named in an answer for ``ready()``, belong into its manifest?
-
-        It does unless it is part of an epoch that was decided: of its own, or of an older one that was aborted.
-        """
-        return self.last is None or sealed > self.last
 
     def decided(self, epoch: EpochId) -> Flights:
         """Its manifest is published. Raises Bug for any other than ``ready()``."""

@@ -55,14 +55,14 @@ def authorize(epoch: EpochId, probes: Sequence[Probe], margin: float) -> Decisio
     """
     committed = [p for p in probes if p.standing is Standing.COMMITTED]
     lost = [p for p in probes if p.standing is Standing.LOST]
-    risky = [p for p in probes if p.standing is Standing.PREPARED and p.expires_in < margin]
     if doubt := undecidable(probes):
         return Stop(epoch, doubt)
     if lost and committed:
         return Stop(epoch, f"{_details(lost)}; already committed: {_details(committed)}")
     if lost:
         return Revoke(epoch, _details(lost))
-    if risky and not committed and len(probes) > 1:
+    risky = [p for p in probes if p.expires_in < margin]
+    if risky and not committed and len(probes) > 1:  # then all are prepared
         return Revoke(epoch, f"too close to the timeout: {_details(risky)}")
     order = sorted(range(len(probes)), key=lambda i: (probes[i].expires_in, i))
     return Commit(CommitPermit(epoch), tuple(order))

@@ -135,3 +135,4 @@ def test_the_next_decided_epoch_takes_what_aborted_ones_have_sealed_and_nothing_
     decision = Decide(epoch(3), last=epoch(1), seconds=0.0)
 
     assert [decision.takes(epoch(n)) for n in (1, 2, 3)] == [False, True, True]
+    assert Decide(epoch(1), last=None, seconds=0.0).takes(epoch(0))
