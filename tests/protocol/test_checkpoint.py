@@ -22,6 +22,27 @@ def test_an_epoch_is_complete_when_every_subtask_has_answered() -> None:
     assert pending.ack(MINE, 0).ack(MINE, 1).complete
 
 
+def test_who_has_not_answered_is_known() -> None:
+    assert Pending(MINE, frozenset({0, 1, 2}), 0.0).ack(MINE, 1).missing == {0, 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "drains", "serves", "late", "declined"),
+    [
+        (Kind.CLOCK, False, False, True, True),
+        (Kind.ASKED, False, True, False, False),
+        (Kind.SAVEPOINT, True, True, False, False),
+        (Kind.LAST, True, True, False, True),
+        (Kind.BATCH, True, True, True, True),
+    ],
+)
+def test_what_an_epoch_is_for_says_what_it_leaves_whom_it_serves_and_when_its_end_is_a_failure(
+    kind: Kind, drains: bool, serves: bool, late: bool, declined: bool
+) -> None:
+    assert (kind.drains, kind.serves) == (drains, serves)
+    assert (kind.counts(late=True), kind.counts(late=False)) == (late, declined)
+
+
 @given(st.lists(st.tuples(st.sampled_from([MINE, *OTHERS]), st.integers(0, 4))))
 def test_only_answers_of_expected_subtasks_for_this_very_epoch_count(answers: list[tuple[EpochId, int]]) -> None:
     pending = Pending(MINE, frozenset({0, 1, 2}), 0.0)
@@ -51,7 +72,7 @@ def test_failures_are_counted_in_a_row() -> None:
 
     assert not failures.too_many
     assert failures.failed().too_many
-    assert not failures.failed().succeeded().failed().too_many
+    assert failures.failed().succeeded() == Failures(tolerated=2, seen=0)
 
 
 ASKED = (None, Kind.ASKED, Kind.SAVEPOINT)

@@ -36,6 +36,20 @@ def late(flights: Flights, cadence: Cadence, now: float) -> EpochId | None:
     return None if (found := flights.expired(cadence, now)) is None else found.id
 
 
+def test_where_nothing_is_on_its_way_nothing_is_to_be_done_and_any_epoch_may_begin() -> None:
+    empty = Flights(limit=1)
+
+    assert (empty.none, empty.full, empty.ready(), empty.hopeless()) == (True, False, None, None)
+    assert [p.id for p in empty.trigger(epoch(0), BOTH, 0.0).pending] == [epoch(0)]
+
+
+def test_an_epoch_is_on_its_way_until_its_receipt_is_written() -> None:
+    flying = Flights(limit=1).trigger(epoch(0), BOTH, 0.0)
+    decided = answered(flying, 0).decided(epoch(0))
+
+    assert [each.none for each in (flying, decided, decided.committed(epoch(0)))] == [False, False, True]
+
+
 def test_nothing_is_ready_before_every_subtask_has_answered() -> None:
     half = in_flight(1).ack(epoch(1), 0)
 
