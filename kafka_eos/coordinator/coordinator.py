@@ -110,9 +110,9 @@ class Coordinator:
     def recover(self) -> Resumed:
         """Take the job over: complete what is decided, then make ready to go on from there.
 
-        Raises as ``Recovery.complete``, and InputLost. What is raised after that leaves untouched what it did.
+        Raises as ``complete``, and InputLost. What is raised after ``complete`` leaves untouched what that did.
         """
-        match self._complete():
+        match self.complete():
             case Undecided(heir_of=heir_of):
                 manifest = self._begun(heir_of)
             case Manifest() as manifest:
@@ -139,19 +139,8 @@ class Coordinator:
         self._stored.ensure_whole(resumed.base, records.named_files(resumed.states, resumed.in_flight), told)
         hit("recovery.verified")
 
-    def leave_nothing_open(self) -> None:
-        """Complete what is decided and abort the rest; nothing is made ready to go on. Raises as ``recover``."""
-        self._complete()
-        self._abort_orphans()
-
-    def abort_left_over(self) -> None:
-        """Abort what attempts of this term have open and no manifest names, and fence the producers of the term.
-
-        Only while nothing of the term runs and every decided epoch is finished: what comes next needs new producers.
-        """
-        self._outputs.abort_orphans(replace(self._context, term=self.term.next()))
-
-    def _complete(self) -> Manifest | Undecided:
+    def complete(self) -> Manifest | Undecided:
+        """The first phase alone; see ``Recovery``."""
         return Recovery(
             self._storage,
             self._ownership,
@@ -162,6 +151,18 @@ class Coordinator:
             self._history,
             self._patience,
         ).complete()
+
+    def leave_nothing_open(self) -> None:
+        """Complete what is decided and abort the rest; nothing is made ready to go on. Raises as ``complete``."""
+        self.complete()
+        self._abort_orphans()
+
+    def abort_left_over(self) -> None:
+        """Abort what attempts of this term have open and no manifest names, and fence the producers of the term.
+
+        Only while nothing of the term runs and every decided epoch is finished: what comes next needs new producers.
+        """
+        self._outputs.abort_orphans(replace(self._context, term=self.term.next()))
 
     def _begun(self, heir_of: frozenset[JobIdentity]) -> Manifest:
         return FirstStart(
