@@ -25,7 +25,7 @@ _RAISED = re.compile(
 )
 """A line of a Java or Python traceback that names what was raised."""
 _ADVICE = (
-    (r"ModuleNotFoundError: No module named '(pyspark|pyarrow|pandas|jinja2|markupsafe|matplotlib)",
+    (r"ModuleNotFoundError: No module named '(pyspark|pyarrow|pandas|jinja2)",
      "install what the audit needs: pip install 'kafka-eos[audit]'"),
     (r"No space left on device|Disk quota exceeded", "free some space, or let SPARK_LOCAL_DIRS name a larger disk"),
     (r"OutOfMemoryError|Cannot allocate memory|MemoryError",

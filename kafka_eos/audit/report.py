@@ -125,7 +125,6 @@ def _version(package: str) -> str:
 def as_html(content: Mapping[str, Any], context: Context) -> str:
     """The page for ``content`` (what ``as_json`` gives)."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-    from markupsafe import Markup
 
     environment = Environment(
         loader=PackageLoader("kafka_eos.audit"),
@@ -136,13 +135,6 @@ def as_html(content: Mapping[str, Any], context: Context) -> str:
     )
     environment.filters["letters"] = described
     environment.filters["number"] = lambda n: "–" if n is None else f"{n:,}".replace(",", "\u202f")
-    # Our own drawing from numbers and fixed words: the only markup that is not escaped.
-    picture = timeline(context.events)
     page = environment.get_template("report.html.j2")
     filled = {"partitions": (), "question": {}, **content}
-    bars = partition_bars(filled["partitions"])
-    return page.render(
-        **filled,
-        timeline=None if picture is None else Markup(picture),
-        bars=None if bars is None else Markup(bars),
-    )
+    return page.render(**filled, timeline=timeline(context.events), bars=partition_bars(filled["partitions"]))

@@ -1,16 +1,20 @@
 """Pictures: a job's life (outputs committed over time, and what happened meanwhile), and what partitions hold.
 
-Rule: it draws numbers and fixed words only; no text of the history reaches the picture.
+Pure: what the templates draw, in the coordinates of the picture. Rule: numbers and fixed words only; no text of the
+history reaches a picture.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kafka_eos.audit.axes import Axis, Tick, up_to_a_round_number
 from kafka_eos.audit.deaths import deaths
+
+WIDTH, HEIGHT = 1000.0, 240.0
+_STEPS_UP, _STEPS_ALONG = 5, 10
 
 _KINDS = {
     "death": ("kill", "#c0392b"),
@@ -60,66 +64,99 @@ def life(events: Sequence[Mapping[str, Any]]) -> Life:
     return Life(tuple(committed), {word: tuple(times) for word, times in marks.items()})
 
 
-def timeline(events: Sequence[Mapping[str, Any]]) -> str | None:
-    """The picture as an ``<svg>`` element; None if the history has fewer than two commits."""
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Outputs committed over time. Pixels, y downwards; ``line`` as the points of a polyline."""
+
+    line: str
+    commits: list[float]
+    marks: list[tuple[str, str, list[float]]]
+    """Of each kind of event: the word for it, its colour, and where it happened."""
+    along: list[Tick]
+    up: list[Tick]
+    width: float = WIDTH
+    height: float = HEIGHT
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """``kind`` is input, output or aborted."""
+
+    kind: str
+    x: float
+    y: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Records of each partition, in the order of the table."""
+
+    bars: list[Bar]
+    across: float
+    """How broad a bar is."""
+    along: list[Tick]
+    up: list[Tick]
+    width: float = WIDTH
+    height: float = HEIGHT
+
+
+def timeline(events: Sequence[Mapping[str, Any]]) -> Timeline | None:
+    """The picture of a job's life; None if the history has fewer than two commits."""
     story = life(events)
     if len(story.committed) < 2:
         return None
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.2, 2.9), layout="constrained")
-    axes = figure.subplots()
-    times, totals = zip(*story.committed, strict=True)
-    axes.fill_between(times, totals, step="post", color="#1f6f54", alpha=0.10, linewidth=0)
-    axes.step(times, totals, where="post", color="#1f6f54", linewidth=1.6, label="outputs committed")
-    axes.plot(times, [0] * len(times), "|", color="#1f6f54", markersize=7, clip_on=False, label="epoch committed")
-    colors = dict(_KINDS.values())
-    for word, at in story.marks.items():
-        for i, time in enumerate(at):
-            axes.axvline(time, color=colors[word], linewidth=1.1, linestyle=(0, (4, 3)), label=word if i == 0 else None)
-    axes.set_xlabel("seconds since the job's first event", fontsize=9, color="#44505c")
-    axes.set_ylim(bottom=0)
-    axes.margins(x=0.01)
-    axes.tick_params(labelsize=8.5, colors="#44505c")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}".replace(",", "\u202f"))
-    axes.grid(axis="y", color="#e3e7ea", linewidth=0.7)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color("#b8c2cc")
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, fontsize=8.5, frameon=False, ncols=6)
-    return _svg(figure, axes)
+    colours = dict(_KINDS.values())
+    times = [*(at for at, _ in story.committed), *(at for kind in story.marks.values() for at in kind)]
+    x = Axis(max(times), WIDTH)
+    y = up_to_a_round_number(max(total for _, total in story.committed), HEIGHT, _STEPS_UP)
+    return Timeline(
+        line=_steps((x(at), HEIGHT - y(total)) for at, total in story.committed),
+        commits=[x(at) for at, _ in story.committed],
+        marks=[(word, colours[word], [x(at) for at in found]) for word, found in story.marks.items()],
+        along=x.ticks(_STEPS_ALONG),
+        up=_upwards(y),
+    )
 
 
-def partition_bars(partitions: Sequence[Mapping[str, Any]]) -> str | None:
-    """Records of each partition as an ``<svg>`` element, inputs beside outputs; None if there are none, or too many."""
+def partition_bars(partitions: Sequence[Mapping[str, Any]]) -> Bars | None:
+    """Records of each partition, what is aborted on top; None if there are none, or too many."""
     if not 1 <= len(partitions) <= _MOST_BARS:
         return None
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.2, 2.6), layout="constrained")
-    axes = figure.subplots()
-    for role, color in (("input", "#5b6b7b"), ("output", "#1f6f54")):
-        held = [(i, p["records"]) for i, p in enumerate(partitions) if p["role"] == role]
-        axes.bar(
-            [i for i, _ in held], [n for _, n in held], width=0.7, color=color, alpha=0.75, label=f"{role} records"
-        )
-    hidden = [(i, p["records"], p["invisible"]) for i, p in enumerate(partitions) if p.get("invisible")]
-    if hidden:
-        places, below, heights = zip(*hidden, strict=True)
-        axes.bar(places, heights, bottom=below, width=0.7, color="#c0392b", alpha=0.5, label="aborted")
-    axes.set_xticks(range(len(partitions)), [str(p["partition"]) for p in partitions])
-    axes.set_xlabel("partition, in the order of the table below", fontsize=9, color="#44505c")
-    axes.tick_params(labelsize=8.5, colors="#44505c")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}".replace(",", "\u202f"))
-    axes.grid(axis="y", color="#e3e7ea", linewidth=0.7)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, fontsize=8.5, frameon=False, ncols=3)
-    return _svg(figure, axes)
+    room = WIDTH / len(partitions)
+    across = min(0.7 * room, 60.0)
+    most = max(_held(partition) + _hidden(partition) for partition in partitions)
+    y = up_to_a_round_number(most, HEIGHT, _STEPS_UP)
+    bars, along = [], []
+    for i, partition in enumerate(partitions):
+        middle = (i + 0.5) * room
+        along.append((round(middle, 1), str(partition["partition"])))
+        held, hidden = y(_held(partition)), y(_hidden(partition))
+        bars.append(Bar(partition["role"], round(middle - across / 2, 1), HEIGHT - held, held))
+        if hidden:
+            bars.append(Bar("aborted", round(middle - across / 2, 1), HEIGHT - held - hidden, hidden))
+    return Bars(bars, round(across, 1), along, _upwards(y))
 
 
-def _svg(figure: Any, axes: Any) -> str:
-    figure.patch.set_alpha(0)
-    axes.patch.set_alpha(0)
-    drawn = io.StringIO()
-    figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-    text = drawn.getvalue()
-    return text[text.index("<svg") :]
+def _held(partition: Mapping[str, Any]) -> int:
+    return partition["records"] or 0
+
+
+def _hidden(partition: Mapping[str, Any]) -> int:
+    return max(partition.get("invisible") or 0, 0)
+
+
+def _upwards(y: Axis) -> list[Tick]:
+    return [(round(HEIGHT - place, 1), label) for place, label in y.ticks(_STEPS_UP)]
+
+
+def _steps(points: Iterable[tuple[float, float]]) -> str:
+    """A line that stays level until the next point, then goes straight up."""
+    line: list[str] = []
+    level: float | None = None
+    for x, y in points:
+        if level is not None:
+            line.append(f"{x:.1f},{level:.1f}")
+        line.append(f"{x:.1f},{y:.1f}")
+        level = y
+    return " ".join(line)

@@ -236,7 +236,7 @@ def test_a_broker_needs_nothing_of_the_other_extras() -> None:
     code = "import sys, kafka_eos.cli.broker, kafka_eos.devbroker.broker; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
-    assert {"pyspark", "pandas", "matplotlib", "pyarrow", "jinja2"} & set(modules) == set()
+    assert {"pyspark", "pandas", "pyarrow", "jinja2"} & set(modules) == set()
 
 
 def test_an_unknown_configuration_is_refused() -> None:

@@ -15,7 +15,7 @@ import kafka_eos.checkpoints.files as disk
 import kafka_eos.checkpoints.storage as storage
 import kafka_eos.coordinator.recovery as recovering
 import kafka_eos.coordinator.term as terms
-from kafka_eos.checkpoints import paths, retention
+from kafka_eos.checkpoints import retention
 from kafka_eos.connectors.files import FileCommitter
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.coordinator.commits import Finisher
@@ -23,6 +23,7 @@ from kafka_eos.coordinator.epochs import Epochs
 from kafka_eos.coordinator.recovery import Recovery
 from kafka_eos.errors import RestartFromCheckpoint
 from kafka_eos.interfaces import Outcome
+from kafka_eos.protocol import retention as rules
 from kafka_eos.protocol.commit import Commit, CommitPermit, Revoke, Stop
 from tests.planted.planting import bug, instead_of
 
@@ -159,9 +160,8 @@ def early_garbage_collection() -> None:
     def decide(real: Any, self: Any, epoch: Any, acked: Any) -> Any:
         manifest = real(self, epoch, acked)
         stored = retention.gather(self._storage, manifest.job)
-        older = [paths.manifest_name(m) for m in stored.manifests if m != manifest.id]
-        names = [*older, *map(paths.shared_name, stored.stored - manifest.files)]
-        retention.apply(self._storage, names, lambda: None)
+        older = [rules.Manifest(m) for m in stored.manifests if m != manifest.id]
+        retention.apply(self._storage, [*older, *map(rules.File, stored.stored - manifest.files)], lambda: None)
         return manifest
 
 
@@ -172,12 +172,12 @@ def files_go_with_the_first_manifest() -> None:
     Precedent: incremental checkpoints whose shared files were counted by the checkpoint that first uploaded them.
     """
 
-    @instead_of(retention, "plan")
-    def plan(real: Any, facts: Any, keep: int, *rest: Any) -> tuple[str, ...]:
-        names = real(facts, keep, *rest)
-        dropped = [m for m in facts.manifests if paths.manifest_name(m) in names]
+    @instead_of(rules, "plan")
+    def plan(real: Any, facts: Any, keep: int) -> tuple[rules.Object, ...]:
+        objects = real(facts, keep)
+        dropped = [m for m in facts.manifests if rules.Manifest(m) in objects]
         files = frozenset().union(*(facts.manifests[m] for m in dropped))
-        return tuple(dict.fromkeys([*names, *map(paths.shared_name, files & facts.stored)]))
+        return tuple(dict.fromkeys([*objects, *map(rules.File, files & facts.stored)]))
 
 
 @bug

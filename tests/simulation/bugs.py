@@ -14,7 +14,7 @@ import pytest
 from kafka_eos.ids import Epoch, EpochId
 from kafka_eos.interfaces import CommitPermit
 from kafka_eos.protocol import attempt as attempts
-from kafka_eos.protocol import commit, recovery
+from kafka_eos.protocol import commit, recovery, retention
 from kafka_eos.protocol.actions import Action, Decide, End, Ending
 from kafka_eos.protocol.alignment import Action as GateAction
 from kafka_eos.protocol.alignment import Channel, Gate, Mode
@@ -69,6 +69,24 @@ def _many_given_up(scenario: Scenario) -> Scenario:
     kinds = ("abort epoch", "stall worker")
     faults = tuple(replace(fault, kind=kinds[n % 2]) for n, fault in enumerate(scenario.faults))
     return replace(scenario, concurrent=3, interval=20, faults=faults)
+
+
+def _saved_after_many_given_up(scenario: Scenario) -> Scenario:
+    """Barriers of epochs that were given up come when one is on its way that must leave nothing under way."""
+    many = _many_given_up(scenario)
+    return replace(many, mode=Mode.UNALIGNED, aligned_timeout=0.0, saves=0.4, slow=0.3)
+
+
+def _often_saved(scenario: Scenario) -> Scenario:
+    """Savepoints are made all the time, of epochs that are soon dropped."""
+    return replace(scenario, saves=0.4, retained=1, interval=20)
+
+
+def _often_revoked(scenario: Scenario) -> Scenario:
+    """Decided epochs are revoked, and the next start fails before it has decided another one."""
+    kinds = ("crash in commit", "expire output", "crash coordinator")
+    faults = tuple(replace(fault, kind=kinds[n % 3]) for n, fault in enumerate(scenario.faults))
+    return replace(scenario, interval=120, parallelism=(1,), exchanges=1, loop=None, shortcut=None, faults=faults)
 
 
 # ---------------------------------------------------------------- barriers
@@ -361,6 +379,72 @@ def _rule(patch: pytest.MonkeyPatch, rule: object, instead: object) -> None:
     patch.setattr(attempts, "_RULES", tuple(instead if each is rule else each for each in attempts._RULES))
 
 
+# ---------------------------------------------------------------- what is dropped
+
+
+def _files_go_first(patch: pytest.MonkeyPatch) -> None:
+    plan = retention.plan
+    patch.setattr(retention, "plan", lambda found, keep: plan(found, keep)[::-1])
+
+
+def _files_go_with_the_first_manifest(patch: pytest.MonkeyPatch) -> None:
+    """A file goes with a manifest that names it, though others name it too."""
+    plan = retention.plan
+
+    def careless(found: retention.Inventory, keep: int) -> tuple[retention.Object, ...]:
+        objects = plan(found, keep)
+        named = [found.manifests[each.epoch] for each in objects if isinstance(each, retention.Manifest)]
+        more = map(retention.File, sorted(frozenset[str]().union(*named)))
+        return tuple(dict.fromkeys([*objects, *more]))
+
+    patch.setattr(retention, "plan", careless)
+
+
+def _one_epoch_too_few_stays(patch: pytest.MonkeyPatch) -> None:
+    plan = retention.plan
+    patch.setattr(retention, "plan", lambda found, keep: plan(found, max(keep - 1, 1)))
+
+
+def _files_of_savepoints_go(patch: pytest.MonkeyPatch) -> None:
+    plan = retention.plan
+    patch.setattr(retention, "plan", lambda found, keep: plan(replace(found, held=frozenset()), keep))
+
+
+def _newest_claim_goes(patch: pytest.MonkeyPatch) -> None:
+    """Claims go with the epochs of their terms, that of the newest term too."""
+    plan = retention.plan
+
+    def all_claims(found: retention.Inventory, keep: int) -> tuple[retention.Object, ...]:
+        objects = plan(found, keep)
+        more = (retention.Claim(each.epoch.term) for each in objects if isinstance(each, retention.Manifest))
+        return tuple(dict.fromkeys([*objects, *more]))
+
+    patch.setattr(retention, "plan", all_claims)
+
+
+def _needed_bases_go(patch: pytest.MonkeyPatch) -> None:
+    """Of the bases only the newest stays."""
+    plan = retention.plan
+
+    def newest_only(found: retention.Inventory, keep: int) -> tuple[retention.Object, ...]:
+        more = (retention.Base(term) for term in sorted(found.bases)[:-1])
+        return tuple(dict.fromkeys([*plan(found, keep), *more]))
+
+    patch.setattr(retention, "plan", newest_only)
+
+
+def _highest_number_goes(patch: pytest.MonkeyPatch) -> None:
+    """A manifest that does not count goes, though the number of no other is higher."""
+    plan = retention.plan
+
+    def forgotten(found: retention.Inventory, keep: int) -> tuple[retention.Object, ...]:
+        newest = max(retention.lineage(found.manifests, found.bases), default=None)
+        more = (retention.Manifest(m) for m in found.manifests if newest and m.epoch > newest.epoch)
+        return (*plan(found, keep), *more)
+
+    patch.setattr(retention, "plan", forgotten)
+
+
 BUGS = [
     PlantedBug("channels do not wait for the last barrier", _no_blocking, 50),
     PlantedBug("rows before a late barrier are not logged", _no_logging, 50),
@@ -371,7 +455,12 @@ BUGS = [
     PlantedBug("the end of a channel does not count as a barrier", _end_is_forgotten, 50),
     PlantedBug("an aborted epoch goes on in the workers", _aborted_epoch_goes_on, 400),
     PlantedBug("a skipped barrier counts as delivered", _skipped_epoch_completes, 400),
-    PlantedBug("a late barrier decides how an epoch is taken", _late_barrier_decides_how, 400),
+    PlantedBug(
+        "a late barrier decides how an epoch is taken",
+        _late_barrier_decides_how,
+        50,
+        narrowed=_saved_after_many_given_up,
+    ),
     PlantedBug("overtaken rows are not stored", _overtaken_rows_are_not_stored, 50),
     PlantedBug("rows in flight are not replayed", _nothing_is_replayed, 400),
     PlantedBug("the log of a loop is not replayed", _loops_are_not_replayed, 400),
@@ -396,4 +485,11 @@ BUGS = [
     PlantedBug("old epochs are dropped while others are on their way", _swept_meanwhile, 50),
     PlantedBug("an epoch begins while old ones are dropped", _begun_while_swept, 400),
     PlantedBug("a decision is committed before it is published", _committed_first, 50),
+    PlantedBug("files go before the manifests that name them", _files_go_first, 50),
+    PlantedBug("a file goes with the first manifest that names it", _files_go_with_the_first_manifest, 50),
+    PlantedBug("one epoch too few stays", _one_epoch_too_few_stays, 50),
+    PlantedBug("files go of which a savepoint is being made", _files_of_savepoints_go, 50, narrowed=_often_saved),
+    PlantedBug("the newest claim goes", _newest_claim_goes, 50),
+    PlantedBug("bases go that history needs", _needed_bases_go, 400),
+    PlantedBug("the highest number goes", _highest_number_goes, 400, narrowed=_often_revoked),
 ]

@@ -13,12 +13,13 @@ import random
 from collections import deque
 from collections.abc import Generator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 from kafka_eos.ids import EpochId, Term
 from kafka_eos.interfaces import Probe, Standing
 from kafka_eos.protocol import actions as do
-from kafka_eos.protocol import facts
+from kafka_eos.protocol import facts, retention
 from kafka_eos.protocol.attempt import Attempt, Policy
 from kafka_eos.protocol.checkpoint import Cadence, Kind
 from kafka_eos.protocol.commit import Commit, Revoke, Stop, authorize
@@ -30,6 +31,9 @@ from tests.simulation.durable import Job, Manifest, Refused, Sink, State, Violat
 from tests.simulation.worker import Answer
 
 Program = Generator[None, None, None]
+
+BATCH = 3
+"""Objects that are deleted at once."""
 
 
 class Fenced(Exception):
@@ -63,8 +67,9 @@ class Crew(Protocol):
 class Coordinator:
     """One term's attempt to run the job. So many ``spurious`` epochs are given up as if they had timed out.
 
-    A share of epochs (``saves``) is aligned and travels alone. ``fate`` decides about this attempt what does not
-    touch the schedule of the others.
+    A share of epochs (``saves``) is aligned and travels alone, and a savepoint is made of each. Of those that are
+    committed, so many are ``retained``. ``fate`` decides about this attempt what does not touch the schedule of the
+    others.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class Coordinator:
         cadence: Cadence,
         concurrent: int,
         saves: float,
+        retained: int,
         chance: random.Random,
         fate: random.Random,
     ) -> None:
@@ -84,11 +90,14 @@ class Coordinator:
         self.spurious = 0
         self.stopping = False
         self.term = Term(0)
-        self._concurrent, self._saves = concurrent, saves
+        self._concurrent, self._saves, self._retained = concurrent, saves, retained
         self._asked = facts.Asked()
         self._answers: dict[EpochId, dict[int, Answer]] = {}
         self._kinds: dict[EpochId, Kind] = {}
         self._beside: deque[Program] = deque()
+        self._saving: deque[Program] = deque()
+        self._held: dict[EpochId, frozenset[str]] = {}
+        """Files of epochs of which a savepoint is being made."""
         self._decided: Manifest | None = None
 
     def run(self) -> Program:
@@ -98,22 +107,37 @@ class Coordinator:
         base: list[Manifest] = []
         yield from self._recover(base)
         self._job.seen["a restart with rows in flight"] += bool(base[0].in_flight)
+        self._whole(base[0])
         workers = self._crew.start(self.term, base[0])
         policy = Policy(workers, self._cadence, self._concurrent, 3, search_every=200.0, silence=float("inf"))
-        every = 1 if self._concurrent == 1 else 3
+        housekeeping = Housekeeping(1 if self._concurrent == 1 else 3, self.now, look_every=50.0)
         self._attempt = Attempt.of(
-            policy, EpochId(self._next, self.term), base[0].id, Housekeeping(every, self.now), self.now, under_way=False
+            policy, EpochId(self._next, self.term), base[0].id, housekeeping, self.now, under_way=False
         )
         yield from self._serve()
 
     @property
-    def committing(self) -> bool:
-        """Is an epoch between its manifest and its receipt?"""
+    def busy(self) -> bool:
+        """Is an epoch between its manifest and its receipt, or are old ones being dropped?"""
         return bool(self._beside)
 
     def _check(self) -> None:
-        if max(self._job.claims) > self.term:
+        newest = max(self._job.claims, default=Term(0))
+        if newest > self.term:
             raise Fenced
+        if newest < self.term:
+            raise Violation(f"the claim of term {self.term} is gone")
+
+    def _load(self, epoch: EpochId) -> Manifest:
+        if epoch not in self._job.manifests:
+            self._check()  # a newer term may have dropped it
+            raise Violation(f"epoch {epoch} is gone")
+        return self._job.manifests[epoch]
+
+    def _whole(self, manifest: Manifest) -> None:
+        if lost := manifest.files - self._job.files:
+            self._check()
+            raise Violation(f"epoch {manifest.id} has lost {len(lost)} files")
 
     # ------------------------------------------------------------ recovery
 
@@ -130,7 +154,7 @@ class Coordinator:
                 yield from self._begin(base)
             case Settled(newest):
                 self._base(newest)
-                base.append(self._job.manifests[newest])
+                base.append(self._load(newest))
             case Unfinished() as unfinished:
                 yield from self._unfinished(unfinished, base)
         yield
@@ -175,7 +199,7 @@ class Coordinator:
         base.append(manifest)
 
     def _unfinished(self, unfinished: Unfinished, base: list[Manifest]) -> Program:
-        manifest = self._job.manifests[unfinished.newest]
+        manifest = self._load(unfinished.newest)
         probes = self._probe(manifest)
         yield
         match settle(unfinished, probes, (), 0.0):
@@ -192,7 +216,7 @@ class Coordinator:
                 if any(probe.standing is Standing.COMMITTED for probe in self._probe(manifest)):
                     raise NeedsAPerson
                 self._base(unfinished.previous)
-                base.append(self._job.manifests[unfinished.previous])
+                base.append(self._load(unfinished.previous))
             case Stop():
                 raise NeedsAPerson
 
@@ -201,6 +225,8 @@ class Coordinator:
     def _serve(self) -> Program:
         while True:
             yield
+            if self._saving and self._fate.random() < 0.2 and next(self._saving[0], self) is self:
+                self._saving.popleft()
             if self._beside and self._chance.random() < 0.5:
                 if next(self._beside[0], self) is self:
                     self._beside.popleft()
@@ -266,6 +292,8 @@ class Coordinator:
                 self._beside.append(self._finish(self._decided))
             case do.Notify(epoch):
                 self._crew.send("decided", epoch)
+                if self._kinds[epoch] is Kind.SAVEPOINT:
+                    self._save(self._load(epoch))
             case do.Sweep():
                 self._beside.append(self._sweep())
             case do.Discover():
@@ -288,13 +316,44 @@ class Coordinator:
             self._crew.send("read no more")
         self._crew.send("save" if kind.drains else "trigger", epoch)
 
+    def _save(self, manifest: Manifest) -> None:
+        self._held[manifest.id] = manifest.files
+        self._saving.append(self._copy(manifest))
+
+    def _copy(self, manifest: Manifest) -> Program:
+        """Make a savepoint, file by file, while the job goes on."""
+        for name in sorted(manifest.files):
+            if name not in self._job.files:
+                self._check()
+                raise Violation(f"a file of epoch {manifest.id} is gone, of which a savepoint is being made")
+            yield
+        del self._held[manifest.id]
+        self._job.seen["a savepoint made while the job went on"] += 1
+
     def _sweep(self) -> Program:
-        """Files that no manifest names go: nothing may be on its way that stores some."""
-        for _ in range(2):
-            if not self._attempt.flights.none:
-                raise Violation(f"old epochs are dropped while {self._attempt.flights} are on their way")
+        """Read what there is, see whose the job is, then delete what the plan says: as ``checkpoints.retention``."""
+        found = self._job.inventory(frozenset[str]().union(*self._held.values()))
+        yield
+        found = replace(found, stored=frozenset(self._job.files))
+        yield
+        self._check()
+        for batch in retention.batches(retention.plan(found, self._retained), BATCH):
+            if batch.asks:
+                self._check()
+            self._delete(batch)
             yield
         self._learn(facts.Swept())
+
+    def _delete(self, batch: retention.Batch) -> None:
+        """In any order, and perhaps not all of it before a crash."""
+        objects = list(batch.objects)
+        self._job.seen[f"a {type(objects[0]).__name__.lower()} dropped"] += len(objects)
+        if self._fate.random() < 0.01:
+            self._fate.shuffle(objects)
+            self._job.delete(objects[: self._fate.randint(0, len(objects))])
+            self._job.seen["a crash while old epochs were dropped"] += 1
+            raise Restart
+        self._job.delete(objects)
 
     def _decide(self, decision: do.Decide) -> Manifest:
         """From here on the epoch has happened. No step lies between the question and the decision."""
@@ -337,6 +396,7 @@ class Coordinator:
             state=state,
             in_flight=tuple((row.id, at) for row, at in [*received, *unsent]),
             committables=tuple(t for tag, t in sealed if decision.takes(tag)),
+            files=frozenset[str]().union(*(answer.files for answer in answers)),
             aligned=drains,
         )
 

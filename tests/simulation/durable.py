@@ -1,20 +1,34 @@
 """What survives every process: the job's records, and a sink with transactions that are visible when committed.
 
 Rule: each method is one atomic step, as a server would do it; whoever holds the object may call it, zombies too.
+What was dropped is remembered for the invariants alone.
 """
 
 from __future__ import annotations
 
 import enum
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from hashlib import sha256
 
-from kafka_eos.ids import EpochId, Term
+from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import CommitPermit, Probe, Standing
+from kafka_eos.protocol import retention
 from kafka_eos.protocol.recovery import Facts
 
 State = dict[tuple[int, int], list[tuple[tuple[int, int], int]]]
 """(segment, key) -> visits in order, each (row id, how many visits of that row came before)."""
+
+
+InFlight = tuple[tuple[tuple[int, int], int], ...]
+"""Rows with the number of visits behind them, in the order of replay."""
+
+
+def stored_as(state: State, in_flight: InFlight) -> frozenset[str]:
+    """The files of a snapshot, by their content: one for each key of a segment, and one for the rows under way."""
+    contents: list[object] = [*state.items(), *([in_flight] if in_flight else [])]
+    return frozenset(sha256(repr(content).encode()).hexdigest() for content in contents)
 
 
 class Refused(Exception):
@@ -27,33 +41,49 @@ class Violation(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A decided epoch. ``in_flight`` holds rows with the number of visits behind them, in the order of replay."""
+    """A decided epoch."""
 
     id: EpochId
     offsets: dict[int, int]
     state: State
-    in_flight: tuple[tuple[tuple[int, int], int], ...]
+    in_flight: InFlight
     committables: tuple[int, ...]
+    files: frozenset[str] = frozenset()
     aligned: bool = False
     """It was to leave nothing under way."""
 
 
 @dataclass(slots=True)
+class Past:
+    """All that was ever published, whether it is still stored or not. Of what came twice, the first is what counted."""
+
+    bases: dict[Term, EpochId | None] = field(default_factory=dict)
+    manifests: dict[EpochId, Manifest] = field(default_factory=dict)
+    receipts: set[EpochId] = field(default_factory=set)
+    highest: dict[Term, Epoch] = field(default_factory=dict)
+    """The highest number of an epoch that was decided before the term was claimed."""
+
+
+@dataclass(slots=True)
 class Job:
-    """Claims, bases, manifests and receipts. Nothing is ever overwritten."""
+    """Claims, bases, manifests, receipts and files. Nothing is ever overwritten."""
 
     claims: set[Term] = field(default_factory=set)
     bases: dict[Term, EpochId | None] = field(default_factory=dict)
     manifests: dict[EpochId, Manifest] = field(default_factory=dict)
     receipts: set[EpochId] = field(default_factory=set)
+    files: set[str] = field(default_factory=set)
     version: int = 0
     """Grows with every change, so that invariants are checked when something has changed."""
+    past: Past = field(default_factory=Past)
+    """For the invariants: no part of the world."""
     seen: Counter[str] = field(default_factory=Counter)
     """What has happened in this run, for the report: no part of the world."""
 
     def claim(self) -> Term:
         term = max(self.claims, default=Term(0)).next()
         self.claims.add(term)
+        self.past.highest[term] = max((epoch.epoch for epoch in self.past.manifests), default=Epoch(-1))
         self.version += 1
         return term
 
@@ -61,17 +91,47 @@ class Job:
         if term in self.bases:
             raise Refused(f"term {term} has a base record")
         self.bases[term] = epoch
+        self.past.bases.setdefault(term, epoch)
         self.version += 1
 
     def publish(self, manifest: Manifest) -> None:
         if manifest.id in self.manifests:
             raise Refused(f"manifest {manifest.id} exists")
-        self.manifests[manifest.id] = manifest
+        if manifest.id.epoch <= self.past.highest[manifest.id.term]:
+            raise Violation(f"the number of {manifest.id} was given before its term began")
+        self.manifests[manifest.id] = self.past.manifests[manifest.id] = manifest
         self.version += 1
 
     def receipt(self, epoch: EpochId) -> None:
         self.receipts.add(epoch)
+        self.past.receipts.add(epoch)
         self.version += 1
+
+    def upload(self, files: frozenset[str]) -> None:
+        """What is stored already is not written again."""
+        self.files |= files
+
+    def delete(self, objects: Iterable[retention.Object]) -> None:
+        for each in objects:
+            match each:
+                case retention.Manifest(epoch):
+                    self.manifests.pop(epoch, None)
+                case retention.Receipt(epoch):
+                    self.receipts.discard(epoch)
+                case retention.Base(term):
+                    self.bases.pop(term, None)
+                case retention.Claim(term):
+                    self.claims.discard(term)
+                case retention.File(name):
+                    self.files.discard(name)
+        self.version += 1
+
+    def inventory(self, held: frozenset[str]) -> retention.Inventory:
+        """All but which files are stored."""
+        named = {epoch: manifest.files for epoch, manifest in self.manifests.items()}
+        return retention.Inventory(
+            named, frozenset(self.receipts), dict(self.bases), frozenset(self.claims), frozenset(), held
+        )
 
     def facts(self) -> Facts:
         return Facts(frozenset(self.claims), dict(self.bases), frozenset(self.manifests), frozenset(self.receipts))
@@ -79,12 +139,13 @@ class Job:
     def history(self) -> list[EpochId]:
         """The lineage back to the first epoch: the newest base's owner, what it continues, and so on."""
         chain: list[EpochId] = []
-        term = max(self.bases, default=None)
+        past = self.past
+        term = max(past.bases, default=None)
         limit: EpochId | None = None
         while term is not None:
-            own = sorted(m for m in self.manifests if m.term == term and (limit is None or m <= limit))
+            own = sorted(m for m in past.manifests if m.term == term and (limit is None or m <= limit))
             chain = own + chain
-            limit = self.bases[term]
+            limit = past.bases[term]
             term = limit.term if limit is not None else None
         return chain
 

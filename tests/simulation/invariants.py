@@ -9,7 +9,7 @@ from collections import Counter
 from itertools import chain
 
 from kafka_eos.ids import EpochId
-from kafka_eos.protocol.recovery import decided
+from kafka_eos.protocol.recovery import decided, gone
 from tests.simulation.durable import Job, Manifest, Sink, Transaction, Violation
 from tests.simulation.scenario import Row, Scenario
 
@@ -34,11 +34,12 @@ class Invariants:
         if now == self._seen:
             return
         self._seen = now
-        for epoch in self._job.manifests.keys() - self._checked:
+        for epoch in self._job.past.manifests.keys() - self._checked:
             self._checked.add(epoch)
-            self._cut(self._job.manifests[epoch])
+            self._cut(self._job.past.manifests[epoch])
         history = self._job.history()
         self._one_lineage(history)
+        self._retained(history)
         self._only_decided_output(history)
         self._receipts(history)
         self.delivered = len(self.visible) == len(self._rows) and history[-1] in self._job.receipts
@@ -96,14 +97,31 @@ class Invariants:
     # ------------------------------------------------------------ decisions and output
 
     def _one_lineage(self, history: list[EpochId]) -> None:
-        """What recovery believes is the end of the one history there is, and its numbers only grow."""
-        believed = list(decided(self._job.facts()))
-        if believed != history or history != sorted(set(history)):
-            raise Violation(f"two lineages: {believed} and {history}")
+        """What recovery believes is the one history there is, as far as it is stored, and its numbers only grow."""
+        believed = [epoch for epoch in decided(self._job.facts()) if epoch in self._job.manifests]
+        stored = [epoch for epoch in history if epoch in self._job.manifests]
+        if believed != stored or history != sorted(set(history)):
+            raise Violation(f"two lineages: {believed} and {stored} of {history}")
+        if any(lost := gone(self._job.facts())):
+            raise Violation(f"recovery would miss {lost}")
+
+    def _retained(self, history: list[EpochId]) -> None:
+        """Each epoch that is to stay is there, and each that is there is whole, also one that is about to go."""
+        done = [n for n, epoch in enumerate(history) if epoch in self._job.past.receipts]
+        first = max(done[-1] + 1 - self._scenario.retained, 0) if done else 0
+        if missing := [epoch for epoch in history[first:] if epoch not in self._job.manifests]:
+            raise Violation(f"epochs {missing} are gone, of {history}")
+        for epoch in history:
+            if epoch not in self._job.manifests:
+                continue
+            if lost := self._job.manifests[epoch].files - self._job.files:
+                raise Violation(f"epoch {epoch} is stored, and {len(lost)} of its files are gone")
+            if epoch in self._job.past.receipts - self._job.receipts:
+                raise Violation(f"epoch {epoch} is stored, and its receipt is gone")
 
     def _only_decided_output(self, history: list[EpochId]) -> None:
         """Whatever is visible was named by a published manifest of the one lineage, and is visible once."""
-        named = {t for epoch in history for t in self._job.manifests[epoch].committables}
+        named = {t for epoch in history for t in self._job.past.manifests[epoch].committables}
         committed = {t for t, state in enumerate(self._sink.state) if state is Transaction.COMMITTED}
         if strangers := committed - named:
             raise Violation(f"transactions {strangers} are committed, but no decided epoch names them")
@@ -114,19 +132,19 @@ class Invariants:
 
     def _receipts(self, history: list[EpochId]) -> None:
         """An epoch with a receipt is visible as a whole, and so is everything before it: no more, no less."""
-        done = [n for n, epoch in enumerate(history) if epoch in self._job.receipts]
+        done = [n for n, epoch in enumerate(history) if epoch in self._job.past.receipts]
         if not done or history[done[-1]] in self._received:
             return
         epoch = history[done[-1]]
         self._received.add(epoch)
-        named = {t for e in history[: done[-1] + 1] for t in self._job.manifests[e].committables}
+        named = {t for e in history[: done[-1] + 1] for t in self._job.past.manifests[e].committables}
         if missing := {t for t in named if self._sink.state[t] is not Transaction.COMMITTED}:
             raise Violation(f"epoch {epoch} has a receipt, but transactions {missing} are not committed")
         outputs: dict[int, list[tuple[int, tuple[int, int]]]] = {}
         for transaction, (key, number), row in self._sink.log:
             if transaction in named:
                 outputs.setdefault(key, []).append((number, row))
-        self._match(self._job.manifests[epoch], outputs)
+        self._match(self._job.past.manifests[epoch], outputs)
 
     def _match(self, manifest: Manifest, outputs: dict[int, list[tuple[int, tuple[int, int]]]]) -> None:
         """Output of each key, in the order of the log, is what the state of the last segment has counted."""

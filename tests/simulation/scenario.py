@@ -25,6 +25,7 @@ FAULTS = (
     "crash coordinator",
     "crash in commit",
     "pause coordinator",
+    "pause in commit",
     "stall worker",
     "slow channel",
     "abort epoch",
@@ -72,7 +73,8 @@ class Scenario:
     ``loop`` is (tail, head): segments of a feedback edge. ``shortcut`` is the segment to which a forward exchange leads
     from the first, beside the other way there. ``interval`` is in steps. A channel is slow
     with the probability ``slow``: barriers then come at very different times. ``pace`` is how eagerly sources read: the
-    input lasts for many epochs. ``saves`` is the share of epochs that must leave nothing under way, as a savepoint's.
+    input lasts for many epochs. ``saves`` is the share of epochs of which a savepoint is made: they leave nothing under
+    way. Of the committed ones ``retained`` stay.
     """
 
     seed: int
@@ -89,6 +91,7 @@ class Scenario:
     slow: float
     pace: float
     saves: float
+    retained: int
     faults: tuple[Fault, ...]
 
     @property
@@ -159,6 +162,7 @@ def generate(seed: int) -> Scenario:
         slow=chance.choice([0.0, 0.3]),
         pace=chance.choice([0.1, 0.3, 1.0]),
         saves=random.Random(f"{seed} saves").choice([0.0, 0.0, 0.4]),
+        retained=random.Random(f"{seed} retained").randint(1, 3),
         faults=_faults(chance, chance.randint(0, 7)),
     )
 

@@ -53,6 +53,8 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, concurrent=1)
     if scenario.saves:
         yield replace(scenario, saves=0.0)
+    if scenario.retained > 1:
+        yield replace(scenario, retained=1)
     if scenario.ends:
         yield replace(scenario, ends=False)
     if scenario.mode is Mode.UNALIGNED:

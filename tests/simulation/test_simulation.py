@@ -18,6 +18,13 @@ from tests.simulation.world import FAILURES, World, run
 
 SEEDS = 300
 HAPPENS = {
+    "a base dropped",
+    "a claim dropped",
+    "a crash while old epochs were dropped",
+    "a file dropped",
+    "a manifest dropped",
+    "a receipt dropped",
+    "a savepoint made while the job went on",
     "a job drained",
     "a late answer",
     "a recovery that failed in its second phase",

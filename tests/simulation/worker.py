@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.protocol.alignment import Abandon, Action, Complete, Gate, Snapshot
-from tests.simulation.durable import Manifest, Refused, Sink, State, Violation
+from tests.simulation.durable import InFlight, Manifest, Refused, Sink, State, Violation, stored_as
 from tests.simulation.scenario import SPLITS, Input, Row, Scenario
 
 SOURCE = "source"
@@ -97,6 +97,14 @@ class Answer:
     unsent: tuple[Copy, ...]
     sealed: tuple[tuple[EpochId, int], ...]
 
+    @property
+    def in_flight(self) -> InFlight:
+        return tuple((row.id, at) for row, at in (*self.received, *self.unsent))
+
+    @property
+    def files(self) -> frozenset[str]:
+        return stored_as(self.state, self.in_flight)
+
 
 @dataclass(slots=True, eq=False)
 class Segment:
@@ -122,15 +130,25 @@ class Segment:
 
 
 Tell = Callable[[str, EpochId | None, int, Answer | None], None]
+Upload = Callable[[frozenset[str]], None]
 
 
 class Worker:
     """One subtask of everything. ``tell`` is the way to the coordinator: kind, epoch, worker, answer."""
 
     def __init__(
-        self, scenario: Scenario, rows: Input, index: int, parallelism: int, term: Term, sink: Sink, tell: Tell
+        self,
+        scenario: Scenario,
+        rows: Input,
+        index: int,
+        parallelism: int,
+        term: Term,
+        sink: Sink,
+        upload: Upload,
+        tell: Tell,
     ) -> None:
         self.index, self.term, self._scenario, self._sink, self._tell = index, term, scenario, sink, tell
+        self._upload = upload
         self._input, self._parallelism = rows, parallelism
         self.segments = [self._segment(n) for n in range(scenario.segments)]
         self.outgoing: list[Channel] = []
@@ -389,7 +407,9 @@ class Worker:
         if kind == "answer":
             self._triggered.pop(epoch.epoch.n, None)
             if captures := self._captures.pop(epoch.epoch.n, None):
-                self._tell("ack", epoch, self.index, self._answer(epoch, captures))
+                answer = self._answer(epoch, captures)
+                self._upload(answer.files)
+                self._tell("ack", epoch, self.index, answer)
             return
         try:
             self._sink.prepare(transaction)

@@ -33,14 +33,16 @@ class Session:
         self.workers: list[Worker] = []
         self.paused_until = 0.0
         self.fuse = 0
-        """After so many more steps between a manifest and its receipt the coordinator crashes; 0: it does not."""
+        """After so many more steps of a commit, or of dropping old epochs, the coordinator fails; 0: it does not."""
+        self.then_sleeps = 0
+        """For so many steps, if it is not to crash then."""
         self.dies_at = math.inf
         """When the rest of a session without coordinator is gone, too."""
         scenario = world.scenario
         size = parallelism**2 * (scenario.exchanges + (scenario.shortcut is not None)) * (2 if scenario.loop else 1)
         cadence = Cadence(scenario.interval, 5.0, timeout=500.0 + 100.0 * size)
         self.coordinator: Coordinator | None = Coordinator(
-            world.job, world.sink, self, cadence, scenario.concurrent, scenario.saves, world.chance,
+            world.job, world.sink, self, cadence, scenario.concurrent, scenario.saves, scenario.retained, world.chance,
             random.Random(f"{scenario.seed} attempt {world.started}"),
         )  # fmt: skip
         self._program: Program = self.coordinator.run()
@@ -50,7 +52,10 @@ class Session:
     def start(self, term: Term, manifest: Manifest) -> frozenset[int]:
         world, scenario = self._world, self._world.scenario
         count = self._parallelism
-        self.workers = [Worker(scenario, world.input, n, count, term, world.sink, self._hear) for n in range(count)]
+        self.workers = [
+            Worker(scenario, world.input, n, count, term, world.sink, world.job.upload, self._hear)
+            for n in range(count)
+        ]
         for worker in self.workers:
             worker.restore(manifest)
             worker.segments[0].inputs[SOURCE] = Channel((SOURCE, 0), worker.segments[0], CREDIT)
@@ -100,10 +105,17 @@ class Session:
         elif self.coordinator is not None and self.paused_until <= now:
             self.coordinator.now = now
             next(self._program)
-            if self.fuse and self.coordinator.committing:
+            if self.fuse and self.coordinator.busy:
                 self.fuse -= 1
-                if not self.fuse:
+                if not self.fuse and self.then_sleeps:
+                    self.pause(now, self.then_sleeps)
+                elif not self.fuse:
                     self.crash(now, 100)
+
+    def pause(self, now: float, lasting: float) -> None:
+        """The coordinator sleeps, and is believed dead before long."""
+        self.paused_until = now + lasting
+        self._world.start_by(now + lasting / 6)
 
     def crash(self, now: float, lingering: float) -> None:
         """The coordinator is gone; its workers find out after ``lingering`` steps."""
@@ -197,7 +209,9 @@ class World:
             case "crash coordinator":
                 session.crash(self.steps, pick)
             case "crash in commit":
-                session.fuse = 1 + pick % 6
+                session.fuse, session.then_sleeps = 1 + pick % 6, 0
+            case "pause in commit":
+                session.fuse, session.then_sleeps = 1 + pick % 12, 20 + pick
             case "pause coordinator":
                 session.paused_until = self.steps + 20 + pick % 300
                 self.start_by(self.steps + pick % 50)

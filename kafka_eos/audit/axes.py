@@ -1,0 +1,48 @@
+"""The axes of a picture: numbers to places on it, and the round numbers that are written beside it.
+
+Pure. Rule: an axis holds all that is drawn on it and ends at a round number or with the last value.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+Tick = tuple[float, str]
+"""Where it stands, and what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """From 0 to ``most`` on ``length`` of the picture."""
+
+    most: float
+    length: float
+
+    def __call__(self, value: float) -> float:
+        return round(value / self.most * self.length, 1) if self.most else 0.0
+
+    def ticks(self, wanted: int) -> list[Tick]:
+        """Round numbers from 0 on, some more than ``wanted`` at most."""
+        step = round_step(self.most, wanted)
+        count = int(self.most / step + 1e-9)
+        return [(self(i * step), _written(i * step, step)) for i in range(count + 1)]
+
+
+def up_to_a_round_number(most: float, length: float, wanted: int) -> Axis:
+    """An axis that ends at the first of its round numbers which is not below ``most``."""
+    step = round_step(most, wanted)
+    return Axis(math.ceil(most / step - 1e-9) * step, length)
+
+
+def round_step(most: float, wanted: int) -> float:
+    """1, 2 or 5 times a power of ten: the smallest with which ``wanted`` steps reach ``most``. 1 if that is 0."""
+    if most <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(most / wanted))
+    return next(times * power for times in (1, 2, 5, 10) if times * power * wanted >= most * (1 - 1e-9))
+
+
+def _written(value: float, step: float) -> str:
+    places = max(0, -math.floor(math.log10(step) + 1e-9))
+    return f"{value:,.{places}f}".replace(",", "\u202f")
