@@ -18,7 +18,7 @@ ENGINE     ?= embedded
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix planted soak simulation bench docs requirements clean
+.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix planted mutants soak simulation bench docs requirements clean
 
 help: ## This text
 	@echo "kafka-eos: exactly-once Kafka pipelines. New here? Run 'make demo' (needs Python 3.11+ and Java 17+), then"
@@ -75,6 +75,9 @@ soak: env ## Kill at random under load for MINUTES (15), then check every output
 planted: env ## Plant bugs in the engine; the suite must notice each one
 	@$(PYTEST) -m planted tests/planted
 
+mutants: env ## Make one small mistake after the other in AREA (protocol) or FILE; a test must notice each; goes on where it was stopped
+	@$(BIN)/python -m tests.mutation $(if $(FILE),--file $(FILE),--area $(or $(AREA),protocol))
+
 simulation: env ## The protocol under SEEDS (10000) random schedules with crashes; `make test` runs some hundred
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0)
 
@@ -94,5 +97,5 @@ requirements: env ## Resolve and pin the dependencies again (asks the package in
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements/run.txt pyproject.toml
 
 clean: ## Remove what was built, and caches; the environment and downloaded jars stay
-	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	@rm -rf build dist .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

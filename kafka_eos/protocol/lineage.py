@@ -37,4 +37,4 @@ def unbased(claims: Collection[Term], bases: Collection[Term], mine: Term) -> tu
     Such a term is a supervisor that has looked, and sleeps. What was decided or committed since, it has not seen.
     """
     owner = max((term for term in bases if term < mine), default=Term(0))
-    return tuple(sorted(term for term in claims if owner < term < mine and term not in bases))
+    return tuple(sorted(term for term in claims if owner < term < mine))

@@ -56,6 +56,26 @@ def test_one_that_may_expire_before_its_sibling_is_committed_goes_back() -> None
     assert isinstance(authorize(E7, [PREPARED, URGENT], margin=10), Revoke)
 
 
+def test_what_has_time_enough_is_committed() -> None:
+    """Less than the margin is too little. What is committed already cannot expire."""
+    just = Probe(Standing.PREPARED, "t6", expires_in=10.0)
+
+    assert isinstance(authorize(E7, [PREPARED, just], margin=10), Commit)
+    assert isinstance(authorize(E7, [just, Probe(Standing.PREPARED, "t7", 9.9)], margin=10), Revoke)
+
+
+def test_the_reason_to_go_back_names_what_may_expire_and_nothing_else() -> None:
+    decision = authorize(E7, [PREPARED, URGENT], margin=10)
+
+    assert decision == Revoke(E7, "too close to the timeout: t4")
+
+
+def test_the_reason_to_stop_names_each_standing_once() -> None:
+    decision = authorize(E7, [PREPARED, UNKNOWN, COMMITTED], margin=10)
+
+    assert decision == Stop(E7, "nobody can tell whether this was committed: t5; prepared: t1; committed: t2")
+
+
 def test_one_that_may_expire_has_nothing_to_wait_for_when_it_is_alone() -> None:
     assert isinstance(authorize(E7, [URGENT], margin=10), Commit)
 

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from kafka_eos.ids import JobIdentity
-from kafka_eos.interfaces import Life, LifeState
-from kafka_eos.protocol.lives import Proceed, Refuse, admit
+from kafka_eos.ids import JobIdentity, Term
+from kafka_eos.interfaces import JobContext, Life, LifeState
+from kafka_eos.protocol.lives import Proceed, Refuse, admit, taken_over
 
 OWN, OTHER, THIRD = JobIdentity("0" * 12), JobIdentity("1" * 12), JobIdentity("2" * 12)
 NOBODY: frozenset[JobIdentity | None] = frozenset()
@@ -67,3 +67,10 @@ def test_no_start_proceeds_past_an_open_life_that_it_does_not_end() -> None:
                     running = {each.identity for each in signs if each.state is LifeState.OPEN} - {OWN}
                     assert running <= set(ended)
                     assert take_over or not running
+
+
+def test_a_life_that_was_taken_over_is_told_where_and_how_to_go_back() -> None:
+    reason = taken_over(JobContext("job", Term(1), {}, OWN), "cluster c")
+
+    assert reason.startswith(f"another life of job 'job' took over from this one ({OWN}) in cluster c, on purpose")
+    assert reason.endswith("make a savepoint of it and begin with that in a directory of its own, with --take-over")

@@ -17,6 +17,7 @@ from kafka_eos.protocol.recovery import (
     Superseded,
     Unfinished,
     decided,
+    gone,
     next_epoch,
     resolve,
     settle,
@@ -100,6 +101,30 @@ def test_epoch_numbers_are_never_used_twice_even_after_a_revocation() -> None:
     assert next_epoch(facts({1, 2}, {2: e(3, 1)}, {e(3, 1), e(4, 1)}, set())) == Epoch(5)
 
 
+def test_nothing_is_missed_of_what_retention_leaves() -> None:
+    found = facts({1, 2}, {1: None, 2: e(3, 1)}, {e(3, 1), e(4, 2), e(5, 2)}, {e(3, 1), e(4, 2)})
+
+    assert gone(found) == ((), ())
+    assert gone(facts({1}, {}, set(), set())) == ((), ())
+
+
+def test_whoever_has_published_has_had_a_base() -> None:
+    """Terms 3 and 4 are newer than the newest base. Of older ones nothing follows."""
+    manifests, receipts = {e(1, 1), e(3, 2), e(4, 4)}, {e(3, 2), e(4, 3)}
+
+    assert gone(facts({4}, {2: None}, manifests, receipts)) == ((Term(3), Term(4)), ())
+    assert gone(facts({1}, {}, {e(0, 1)}, set())) == ((Term(1),), ())
+
+
+def test_a_receipt_of_the_newest_base_is_not_older_than_the_manifests_that_are_left() -> None:
+    """Epochs 6 and 7 were committed, and older manifests are there: retention takes the oldest first."""
+    receipts = {e(2, 2), e(4, 2), e(5, 2), e(6, 2), e(7, 2), e(8, 1)}
+    bases: dict[int, EpochId | None] = {1: None, 2: e(1, 1)}
+
+    assert gone(facts({2}, bases, {e(3, 2), e(5, 2), e(9, 1)}, receipts)) == ((), (e(6, 2), e(7, 2)))
+    assert gone(facts({2}, bases, {e(9, 1)}, {e(0, 2), e(1, 2)})) == ((), (e(0, 2), e(1, 2))), "none is left"
+
+
 PREPARED, COMMITTED = Probe(Standing.PREPARED, "p"), Probe(Standing.COMMITTED, "c")
 
 
@@ -129,6 +154,10 @@ def test_damaged_state_stops_if_nobody_can_tell_whether_something_is_visible() -
         and "file x" in decision.reason
         and "whether this was committed: u" in decision.reason
     )
+
+
+def test_the_first_epoch_is_finished_like_any_other() -> None:
+    assert isinstance(settle(Unfinished(e(0, 1), None), [PREPARED], [], margin=10), Commit)
 
 
 @pytest.mark.parametrize("damage", [[], ["file x"]])

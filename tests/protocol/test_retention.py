@@ -89,8 +89,8 @@ def test_the_highest_number_stays_known_until_a_later_epoch_counts() -> None:
 
 
 def test_files_that_are_held_and_files_of_a_newer_term_stay() -> None:
-    manifests = {e(1, 1): {1}, e(2, 2): {2}}
-    found = facts(manifests, {e(1, 1)}, {1: None}, {1, 2, 3, 4}, held={3})
+    manifests = {e(2, 1): {1}, e(2, 2): {2}}
+    found = facts(manifests, {e(2, 1)}, {1: None}, {1, 2, 3, 4}, held={3})
 
     assert plan(found, keep=1) == (File(sha(4)),)
 

@@ -1,0 +1,52 @@
+"""Which tests a file's mutants are run against: the fast ones of its area, without broker, Spark or whole jobs.
+
+Rule: a file that is not in the table has no mutants. What only a real broker can test is not in it: the committer and
+the reader of Kafka, whose decisions are in ``protocol/`` and in ``transactions``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+PROTOCOL = "tests/protocol"
+STATE = "tests/unit/state"
+
+AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "protocol": {
+        "kafka_eos/protocol/actions.py": (f"{PROTOCOL}/test_flights.py", f"{PROTOCOL}/test_attempt.py"),
+        "kafka_eos/protocol/alignment.py": (f"{PROTOCOL}/test_alignment.py",),
+        "kafka_eos/protocol/assignment.py": ("tests/unit/exchange/test_routing.py",),
+        "kafka_eos/protocol/attempt.py": (f"{PROTOCOL}/test_attempt.py", f"{PROTOCOL}/test_batches.py"),
+        "kafka_eos/protocol/batches.py": (f"{PROTOCOL}/test_batches.py",),
+        "kafka_eos/protocol/checkpoint.py": (f"{PROTOCOL}/test_checkpoint.py", f"{PROTOCOL}/test_flights.py"),
+        "kafka_eos/protocol/commit.py": (f"{PROTOCOL}/test_commit.py", f"{PROTOCOL}/test_recovery.py"),
+        "kafka_eos/protocol/dead_letters.py": (f"{PROTOCOL}/test_dead_letters.py",),
+        "kafka_eos/protocol/facts.py": (f"{PROTOCOL}/test_attempt.py",),
+        "kafka_eos/protocol/housekeeping.py": (f"{PROTOCOL}/test_housekeeping.py",),
+        "kafka_eos/protocol/lineage.py": (f"{PROTOCOL}/test_lineage.py", f"{PROTOCOL}/test_recovery.py"),
+        "kafka_eos/protocol/lives.py": (f"{PROTOCOL}/test_lives.py", f"{PROTOCOL}/test_life_handshake.py"),
+        "kafka_eos/protocol/quiescence.py": (f"{PROTOCOL}/test_attempt.py",),
+        "kafka_eos/protocol/recovery.py": (f"{PROTOCOL}/test_recovery.py",),
+        "kafka_eos/protocol/retention.py": (f"{PROTOCOL}/test_retention.py",),
+    },
+    "committers": {
+        "connectors/files/committer.py": ("tests/contract/test_file_sink.py", "tests/contract/test_file_lives.py"),
+        "connectors/files/standings.py": ("tests/unit/test_file_standings.py",),
+        "connectors/kafka/transactions.py": ("tests/unit/test_kafka_transactions.py",),
+    },
+    "retention": {
+        "kafka_eos/checkpoints/retention.py": ("tests/unit/checkpoints/test_retention.py",),
+    },
+    "rescaling": {
+        "kafka_eos/state/keygroups.py": (f"{STATE}/test_keygroups.py", f"{STATE}/test_grouping.py"),
+        "kafka_eos/state/restoring.py": (f"{STATE}/test_restoring.py",),
+    },
+    "ttl": {
+        "kafka_eos/state/clocks.py": (f"{STATE}/test_clocks.py",),
+        "kafka_eos/state/ttl.py": (f"{STATE}/test_ttl.py", "tests/unit/operators/test_expiring.py"),
+    },
+    "positions": {
+        "connectors/kafka/survey.py": ("tests/unit/test_kafka_offsets.py",),
+        "kafka_eos/testing/sources.py": ("tests/unit/testing/test_list_source.py",),
+    },
+}
