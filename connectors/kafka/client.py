@@ -57,6 +57,8 @@ EOF: Final[int] = KafkaError._PARTITION_EOF
 
 _LOOK: Final = 1.0
 """Seconds between two looks at whether a wait is in vain."""
+_INCONSISTENT_TOPIC_ID: Final = 103
+"""The client has a name for it since 2.15."""
 _REFUSED: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -80,7 +82,7 @@ _GONE: Final = frozenset(
         KafkaError.OFFSET_OUT_OF_RANGE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.UNKNOWN_TOPIC_ID,
-        KafkaError.INCONSISTENT_TOPIC_ID,
+        _INCONSISTENT_TOPIC_ID,
     }
 )
 _PASSES: Final = frozenset(

@@ -73,6 +73,7 @@ def as_json(verdict: Verdict, context: Context) -> dict[str, Any]:
             "kills": facts.kills,
         },
         "dead_letters": _dead_letters(context.events),
+        "refused": dict(facts.refused),
         "checks": [_check(check, verdict) for check in Check],
         "not_audited": dict(facts.not_audited),
         "notes": list(facts.notes),

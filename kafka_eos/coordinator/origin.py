@@ -6,7 +6,7 @@ crash or a stop, goes on where the job is; with another savepoint, or none, it i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths, savepoints
 from kafka_eos.checkpoints.savepoints import Origin, Savepoint, SavepointFiles
 from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.term import now_ms
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.failpoints import hit
@@ -129,7 +130,15 @@ def _exchanges(plan: Plan) -> set[str]:
     return {node.name for node in plan.exchanges if node.wire is not None}
 
 
-def refusal(what: str, names: Iterable[str]) -> ConfigError:
+def drop(history: History, allowed: bool, what: str, names: Sequence[str]) -> None:
+    """Go on without what is stored under names that the plan has not, if that is allowed; else ConfigError."""
+    if names and not allowed:
+        raise _refusal(what, names)
+    if names:
+        history.write("dropped", what=what, names=list(names))
+
+
+def _refusal(what: str, names: Iterable[str]) -> ConfigError:
     """Says how to keep what is stored of ``names``, and how to drop it."""
     return ConfigError(
         f"{what} holds state of {', '.join(map(repr, names))}, but the pipeline has no stateful operator, source or "

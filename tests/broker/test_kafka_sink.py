@@ -17,7 +17,17 @@ from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.sizes import batch_bytes
 from kafka_eos.devbroker import Broker
 from kafka_eos.errors import CommittableLost, ConfigError, PoisonRecord, RestartFromCheckpoint
-from kafka_eos.interfaces import Attended, Committable, Committer, JobContext, Outcome, Services, Standing, Writer
+from kafka_eos.interfaces import (
+    Attended,
+    Committable,
+    Committer,
+    JobContext,
+    Outcome,
+    Resources,
+    Services,
+    Standing,
+    Writer,
+)
 from kafka_eos.provenance import parse
 from kafka_eos.records import Batch, Rejected
 from tests.broker.kafka_kit import Rows, batch, commit, epoch, job, prepare, set_topic_config, task, values_of, visible
@@ -585,3 +595,20 @@ def test_settings_that_carry_the_guarantee_are_refused() -> None:
     for key in ("transactional.id", "acks", "enable.idempotence", "bootstrap.servers"):
         with pytest.raises(ConfigError, match=key):
             KafkaSink("out", config={key: "x"})
+
+
+def test_clients_that_last_for_the_term_never_share_a_transactional_id(
+    bootstrap: str, topic: Topic, ctx: JobContext
+) -> None:
+    """Of two configurations, whose ids differ in the slot alone, and of two sessions while nothing is finished."""
+    out, term = topic(), Resources()
+    found = []
+    for number in (1, 2):
+        services = Services(term=term)
+        for timeout in (60, 90):
+            writer = KafkaSink(out, transaction_timeout=timeout).writer(task(ctx, "out", services))
+            found += [one.payload["transactional_id"] for one in prepare(writer, batch(b"x"), epoch(number))]
+            writer.discard()
+    term.close()
+
+    assert len(found) == len(set(found)) == 4

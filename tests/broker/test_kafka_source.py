@@ -246,7 +246,7 @@ def test_no_record_goes_missing_behind_one_whose_codec_raises_stop_iteration(
     send(bootstrap, name, b"a1", b"z1", b"b1", b"z2", b"a2")
     aside: list[tuple[int, str]] = []
     source: KafkaSource[Any] = KafkaSource(name, value=Known())
-    reader = opened(source, None, **{"in": lambda raw, error: aside.append((raw.offset, str(error)))})
+    reader = opened(source, None, reject_record=lambda source, raw, error: aside.append((raw.offset, str(error))))
 
     assert read(reader, 3) == [b"a1", b"b1", b"a2"]
     assert aside == [(1, ESCAPED), (3, ESCAPED)]

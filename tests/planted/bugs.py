@@ -13,13 +13,14 @@ from typing import Any
 
 import kafka_eos.checkpoints.files as disk
 import kafka_eos.checkpoints.storage as storage
-import kafka_eos.coordinator.coordinator as coordinating
+import kafka_eos.coordinator.recovery as recovering
 import kafka_eos.coordinator.term as terms
 from kafka_eos.checkpoints import retention
 from kafka_eos.connectors.files import FileCommitter
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.coordinator.commits import Finisher
-from kafka_eos.coordinator.coordinator import Coordinator
+from kafka_eos.coordinator.epochs import Epochs
+from kafka_eos.coordinator.recovery import Recovery
 from kafka_eos.errors import RestartFromCheckpoint
 from kafka_eos.interfaces import Outcome
 from kafka_eos.protocol import retention as rules
@@ -36,7 +37,7 @@ def commits_before_the_manifest() -> None:
     Precedent: sinks that commit "on flush" and store the offset afterwards: at-least-once with transactions.
     """
 
-    @instead_of(Coordinator, "decide")
+    @instead_of(Epochs, "decide")
     def decide(real: Any, self: Any, epoch: Any, acked: Any) -> Any:
         everything = tuple(range(len(acked.committables)))
         self._finisher.commit(acked.committables, Commit(CommitPermit(epoch), everything))
@@ -50,7 +51,7 @@ def receipt_before_the_commit() -> None:
     Precedent: a checkpoint counted as complete while its commits are under way, and never committed after a restore.
     """
 
-    @instead_of(Coordinator, "_commit")
+    @instead_of(Epochs, "commit")
     def commit(_real: Any, self: Any, manifest: Any, decision: Any) -> None:
         self._finisher.write_receipt(manifest, [Outcome.COMMITTED] * len(manifest.committables))
         self._finisher.commit(manifest.committables, decision)
@@ -90,10 +91,10 @@ def unfinished_epoch_is_skipped() -> None:
     Precedent: "restoring from commit phase not yet implemented", logged, and success returned.
     """
 
-    @instead_of(Coordinator, "_unfinished")
+    @instead_of(Recovery, "_unfinished")
     def unfinished(_real: Any, self: Any, found: Any) -> Any:
-        self._rebase(found.newest, "planted")
-        return self._load(found.newest)
+        self.ownership.rebase(found.newest, "planted")
+        return self.ownership.load(found.newest)
 
 
 @bug
@@ -103,7 +104,7 @@ def lost_committable_is_passed_over() -> None:
     Precedent: a knob that turns a commit failure after the transaction timeout into a line in the log.
     """
 
-    @instead_of(coordinating, "settle")
+    @instead_of(recovering, "settle")
     def settle(_real: Any, unfinished: Any, probes: Any, _damage: Any, _margin: Any) -> Any:
         return Commit(CommitPermit(unfinished.newest), tuple(range(len(probes))))
 
@@ -122,12 +123,12 @@ def revokes_beside_a_committed_sibling() -> None:
     Precedent: several sinks that roll back one by one, each by what it alone knows.
     """
 
-    @instead_of(coordinating, "settle")
+    @instead_of(recovering, "settle")
     def settle(real: Any, *facts: Any) -> Any:
         decision = real(*facts)
         return Revoke(decision.epoch, decision.reason) if isinstance(decision, Stop) else decision
 
-    @instead_of(Coordinator, "_ensure_lost")
+    @instead_of(Recovery, "_ensure_lost")
     def ensure_lost(_real: Any, _self: Any, _manifest: Any) -> None:
         return None
 
@@ -155,7 +156,7 @@ def early_garbage_collection() -> None:
     Precedent: retention that counts completed snapshots, where "completed" comes before "committed".
     """
 
-    @instead_of(Coordinator, "decide")
+    @instead_of(Epochs, "decide")
     def decide(real: Any, self: Any, epoch: Any, acked: Any) -> Any:
         manifest = real(self, epoch, acked)
         stored = retention.gather(self._storage, manifest.job)

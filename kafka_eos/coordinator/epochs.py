@@ -1,0 +1,105 @@
+"""The epochs of a term: each is decided, then committed, then old ones are dropped.
+
+Rule: the publication of the manifest is the decision, and the check for a newer term comes between the decision and the
+first commit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.coordinator import term as terms
+from kafka_eos.coordinator.commits import Finisher
+from kafka_eos.coordinator.handover import Acked
+from kafka_eos.coordinator.history import History
+from kafka_eos.coordinator.lives import Lives
+from kafka_eos.coordinator.ownership import Ownership
+from kafka_eos.coordinator.refusals import Refusals
+from kafka_eos.errors import RestartFromCheckpoint
+from kafka_eos.ids import EpochId
+from kafka_eos.interfaces import Json, Probe
+from kafka_eos.plan import Plan
+from kafka_eos.protocol.commit import COMMIT_MARGIN, Commit, Revoke, Stop, authorize
+from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+
+
+class Epochs:
+    """Decides and finishes. ``refusals``: the books of dead letters; without them nobody counts."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        storage: JobStorage,
+        ownership: Ownership,
+        lives: Lives,
+        finisher: Finisher,
+        history: History,
+        refusals: Refusals | None,
+    ) -> None:
+        self._plan, self._storage, self._ownership, self._lives = plan, storage, ownership, lives
+        self._finisher, self._history, self._refusals = finisher, history, refusals
+
+    def decide(self, epoch: EpochId, acked: Acked) -> Manifest:
+        """Publish the manifest: after this the epoch has happened.
+
+        Raises Fenced if a newer term is there; TooManyDeadLetters if the epoch must not happen. Asks no sink: engines
+        call it on their main thread.
+        """
+        if self._refusals is not None:
+            self._refusals.deciding(epoch, acked.tally)
+        manifest = Manifest(
+            job=self._plan.name,
+            epoch=epoch.epoch.n,
+            term=epoch.term.n,
+            created_at=terms.now_ms(),
+            plan=self._plan.fingerprint,
+            max_key_groups=MAX_KEY_GROUPS,
+            parallelism=acked.parallelism,
+            sources=dict(acked.positions),
+            states=acked.states,
+            committables=acked.committables,
+            in_flight=acked.in_flight,
+            identity=self._ownership.identity.identity,
+        )
+        records.publish(self._storage, manifest)
+        self._ownership.check()
+        if self._refusals is not None:
+            self._refusals.decided()
+        return manifest
+
+    def probe(self, manifest: Manifest) -> list[Probe]:
+        """What became of each of the epoch's committables."""
+        return self._finisher.probe(manifest.committables)
+
+    def finish(self, manifest: Manifest) -> None:
+        """Commit a decided epoch, and write its receipt.
+
+        Raises Fenced if another life of the job's name took over; RestartFromCheckpoint if the epoch cannot be
+        committed as it is: recovery then decides what becomes of it.
+        """
+        if manifest.committables:
+            self._lives.hold(self._ownership.context)
+        match authorize(manifest.id, self.probe(manifest), COMMIT_MARGIN):
+            case Commit() as decision:
+                self.commit(manifest, decision)
+            case Revoke(reason=reason) | Stop(reason=reason):
+                raise RestartFromCheckpoint(f"epoch {manifest.id} cannot be committed: {reason}")
+
+    def commit(self, manifest: Manifest, decision: Commit) -> None:
+        """Carry out what was decided of the epoch's committables, and write its receipt."""
+        outcomes = self._finisher.commit(manifest.committables, decision)
+        totals: Counter[str] = Counter()
+        for committable in manifest.committables:
+            totals[committable.scope] += committable.records
+        # Before the receipt, so that the audit has the line of every epoch with one. If it fails the receipt follows.
+        self._history.write(
+            "committed",
+            epoch=manifest.epoch,
+            term=manifest.term,
+            records=dict[str, Json](totals),
+            outcomes=[outcome.value for outcome in outcomes],
+        )
+        self._finisher.write_receipt(manifest, outcomes)

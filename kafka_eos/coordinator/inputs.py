@@ -1,0 +1,69 @@
+"""The sources of a job as the coordinator sees them: where to read on, where they end, how far the job is.
+
+Rule: what they are asked is waited for, but for a search while the job runs; nothing rests on what they are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.coordinator.patience import Patience
+from kafka_eos.coordinator.sources import Sources, until_all_answer
+from kafka_eos.errors import Retryable
+from kafka_eos.interfaces import JobContext, Positions
+from kafka_eos.plan import Plan
+
+
+class Inputs:
+    """The sources of a plan."""
+
+    def __init__(self, plan: Plan, patience: Patience) -> None:
+        self._names, self._patience = [source.name for source in plan.sources], patience
+        self._sources = Sources({node.name: node.source for node in plan.sources})
+        self._untold: frozenset[str] = frozenset()
+        """Sources whose progress could not be told after the last epoch."""
+
+    def look_up(self, ctx: JobContext, known: Mapping[str, Positions | None]) -> dict[str, Positions]:
+        """Of these sources, whose positions are verified, or looked up where they have none."""
+        return until_all_answer(
+            self._patience,
+            "look up the splits of the sources",
+            list(known),
+            lambda names: self._sources.discover(ctx, {name: known[name] for name in names}),
+        )
+
+    def new_splits(self, ctx: JobContext, known: Mapping[str, Positions]) -> dict[str, Positions]:
+        """Splits that are not in ``known`` yet, by source, with where to start them.
+
+        A source that nobody can answer for now is left out, with a notice. Raises InputLost if a known split cannot be
+        read on.
+        """
+        found: dict[str, Positions] = {}
+        for name, answer in self._sources.discover(ctx, known).items():
+            if isinstance(answer, Retryable):
+                self._patience.notice(f"could not look for new splits of {name}: {answer}")
+            elif new := {split: at for split, at in answer.items() if split not in known[name]}:
+                found[name] = new
+        return found
+
+    def ends(self, ctx: JobContext) -> dict[str, Positions]:
+        """Where each source ends now."""
+        ask = partial(self._sources.ends, ctx)
+        return until_all_answer(self._patience, "ask where the sources end", self._names, ask)
+
+    def tell(self, ctx: JobContext, manifest: Manifest) -> list[str]:
+        """Pass committed positions on to lag tools. The next epoch tells again what failed.
+
+        Returns, in words, what could not be told; what failed after the last epoch too is not repeated.
+        """
+        positions = {name: manifest.sources[name] for name in self._names}
+        failed = self._sources.tell(ctx, manifest.id, positions, self._patience)
+        news = [
+            f"offsets of {name!r} in epoch {manifest.epoch} are not shown: {error}"
+            for name, error in failed.items()
+            if name not in self._untold
+        ]
+        self._untold = frozenset(failed)
+        return news

@@ -1,0 +1,61 @@
+"""The sinks of a job as the coordinator sees them: one committer a scope, and what each has open.
+
+Rule: sinks with one scope share one committer, and whoever asks one waits as long as its server does not answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kafka_eos.coordinator.history import History
+from kafka_eos.coordinator.patience import Patience
+from kafka_eos.failpoints import hit
+from kafka_eos.interfaces import Committer, JobContext, Json, Staged
+from kafka_eos.plan import Plan
+from kafka_eos.protocol.commit import COMMIT_MARGIN
+
+
+class Outputs:
+    """The committers of a plan's sinks."""
+
+    def __init__(self, plan: Plan, ctx: JobContext, history: History, patience: Patience) -> None:
+        self._plan, self._history, self._patience = plan, history, patience
+        self.committers: dict[str, Committer] = {}
+        """By scope."""
+        for sink in plan.sinks:
+            scope = sink.sink.scope(ctx)
+            if scope not in self.committers:
+                self.committers[scope] = sink.sink.committer(ctx)
+
+    def check(self, ctx: JobContext) -> list[str]:
+        """Let every sink check the environment. Returns notices, each once; raises ConfigError with what to change."""
+        several = len(self.committers) > 1 or ctx.settings.get("parallelism", 1) != 1
+        margin: Mapping[str, Json] = {"commit_margin": COMMIT_MARGIN if several else 0.0}
+        told = replace(ctx, settings={**ctx.settings, **margin})
+        said_by: dict[str, list[str]] = {}
+        for sink in self._plan.sinks:
+            for notice in sink.sink.check(told):
+                said_by.setdefault(notice, []).append(sink.name)
+        return [
+            f"{notice} (Sinks: {', '.join(names)}.)" if len(names) > 1 else notice for notice, names in said_by.items()
+        ]
+
+    def staged(self, ctx: JobContext) -> list[Staged]:
+        """What any life of the job's name has open in any sink."""
+        return [item for committer in self.committers.values() for item in committer.staged(ctx)]
+
+    def abort_orphans(self, ctx: JobContext) -> None:
+        """Abort what terms before that of ``ctx`` have open and no manifest names."""
+        for scope, committer in self.committers.items():
+            names = self._patience.until_answered(
+                f"abort orphans in {scope}",
+                lambda c=committer: c.abort_orphans(ctx),  # type: ignore[misc]
+            )
+            if names:
+                self._history.write("aborted", scope=scope, count=len(names), names=list(names[:20]))
+        hit("recovery.aborted")
+
+    def close(self) -> None:
+        for committer in self.committers.values():
+            committer.close()

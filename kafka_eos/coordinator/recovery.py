@@ -1,0 +1,146 @@
+"""The first phase of a recovery: what is decided is finished, or revoked, before anything else is looked at.
+
+Rule: it opens one manifest and reads no state file, so its time does not grow with the state; ``protocol.recovery``
+says what is to be done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.coordinator import identity as identities
+from kafka_eos.coordinator import term as terms
+from kafka_eos.coordinator.epochs import Epochs
+from kafka_eos.coordinator.history import History
+from kafka_eos.coordinator.lives import Lives
+from kafka_eos.coordinator.outputs import Outputs
+from kafka_eos.coordinator.ownership import Ownership
+from kafka_eos.coordinator.patience import Patience
+from kafka_eos.coordinator.stored import StoredState
+from kafka_eos.errors import CommittableLost, CorruptCheckpoint, Fenced, Retryable
+from kafka_eos.failpoints import hit
+from kafka_eos.ids import EpochId, JobIdentity, Term
+from kafka_eos.interfaces import Probe, Standing
+from kafka_eos.protocol.commit import COMMIT_MARGIN, Commit, Revoke, Stop, undecidable
+from kafka_eos.protocol.recovery import Fresh, Settled, Superseded, Unfinished, next_epoch, resolve, settle
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """Nothing was ever decided. ``heir_of``: the starts before this one in the same directory."""
+
+    heir_of: frozenset[JobIdentity]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Completes what is decided, under a new term."""
+
+    storage: JobStorage
+    ownership: Ownership
+    lives: Lives
+    outputs: Outputs
+    epochs: Epochs
+    stored: StoredState
+    history: History
+    patience: Patience
+
+    def complete(self) -> Manifest | Undecided:
+        """Take a term, and finish or revoke what is decided; the epoch to go on from.
+
+        Raises Fenced, CorruptCheckpoint, CommittableLost, ConfigError; Interrupted when told to stop.
+        """
+        known = identities.find(self.storage, self.ownership.job)
+        self.ownership.identity = known or identities.new(self.ownership.job)
+        facts = self.ownership.take_term(Term(0))
+        if missing := terms.missing(facts):
+            raise CorruptCheckpoint(
+                f"{', '.join(missing)}: missing, though later records are there. Restore from a copy."
+            )
+        self.ownership.next = next_epoch(facts)
+        resumption = resolve(facts, self.ownership.term)
+        if isinstance(resumption, Settled | Unfinished):
+            if known is None:
+                self.ownership.recognise_by(resumption.newest)
+            self.lives.hold(self.ownership.context)
+        match resumption:
+            case Superseded(by=newer):
+                raise Fenced(f"term {self.ownership.term} was replaced by term {newer} while it was starting")
+            case Fresh() if known is not None:
+                # An older version wrote it before anything was decided: other starts may go by the same identity.
+                identities.forget(self.storage)
+                return self.complete()
+            case Fresh():
+                return Undecided(
+                    identities.earlier(self.storage, self.ownership.job, facts.claims - {self.ownership.term})
+                )
+            case Settled(newest=newest):
+                manifest = self._settled(newest)
+            case Unfinished() as unfinished:
+                manifest = self._unfinished(unfinished)
+        if known is None:
+            self.ownership.keep_identity()
+        return manifest
+
+    def _settled(self, newest: EpochId) -> Manifest:
+        hit("recovery.resolved")
+        manifest = self.ownership.load(newest)
+        self.ownership.rebase(newest, "newest epoch is committed")
+        return manifest
+
+    def _unfinished(self, unfinished: Unfinished) -> Manifest:
+        hit("recovery.resolved")
+        manifest = self.ownership.load(unfinished.newest)
+        damage = self.stored.missing(manifest)
+        hit("recovery.looked")
+        probes = self.epochs.probe(manifest)
+        hit("recovery.probed")
+        match settle(unfinished, probes, damage, COMMIT_MARGIN):
+            case Commit() as decision:
+                self.epochs.commit(manifest, decision)
+                hit("recovery.committed")
+                self.ownership.rebase(manifest.id, "newest epoch was decided; its commits are finished")
+                return manifest
+            case Revoke(epoch=epoch, reason=reason):
+                assert unfinished.previous is not None  # settle turns a revocation without one into Stop
+                previous = self.ownership.load(unfinished.previous)
+                # Nothing is to be committed, so nothing waits for this; and the way back is the last one there is.
+                self.stored.ensure_whole(previous.id, records.named_files(previous.states, previous.in_flight))
+                self._ensure_lost(manifest)
+                self.ownership.rebase(previous.id, f"epoch {epoch} revoked: {reason}")
+                self.history.write("revoked", epoch=epoch.epoch.n, term=epoch.term.n, reason=reason)
+                return previous
+            case Stop(epoch=epoch, reason=reason):
+                raise CommittableLost(
+                    f"epoch {epoch} of job {self.ownership.job!r} was decided but cannot be completed: {reason}. Its "
+                    f"input is {manifest.sources}. Nothing was skipped; see docs/operations.md, 'a lost committable'."
+                )
+
+    def _ensure_lost(self, manifest: Manifest) -> None:
+        """Abort what a revoked epoch has prepared, before its revocation is written.
+
+        A supervisor that was replaced may hold a permit for it still, and would commit what this term does again.
+        Raises CommittableLost if it was faster, or nobody can tell.
+        """
+        probes = self.patience.until_answered(f"abort epoch {manifest.id}", lambda: self._aborted(manifest))
+        if doubt := undecidable(probes):
+            raise CommittableLost(
+                f"epoch {manifest.id} of job {self.ownership.job!r} could not be revoked: {doubt}. Nothing was "
+                "skipped; see docs/operations.md, 'a lost committable'."
+            )
+        if committed := [probe.detail for probe in probes if probe.standing is Standing.COMMITTED]:
+            raise CommittableLost(
+                f"epoch {manifest.id} of job {self.ownership.job!r} was committed in part while it was revoked: "
+                f"{', '.join(committed)}. Nothing was skipped; see docs/operations.md, 'a lost committable'."
+            )
+
+    def _aborted(self, manifest: Manifest) -> list[Probe]:
+        """Probes of an epoch after aborting it. Raises Retryable while something of it is still prepared."""
+        self.outputs.abort_orphans(self.ownership.context)
+        probes = self.epochs.probe(manifest)
+        if open_ := [probe.detail for probe in probes if probe.standing is Standing.PREPARED]:
+            raise Retryable(f"still prepared: {', '.join(open_)}")
+        return probes
