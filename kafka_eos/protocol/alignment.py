@@ -86,7 +86,7 @@ class Alignment:
 
     epoch: int
     since: float
-    aligned: bool = False
+    aligned: bool
     arrived: frozenset[Channel] = frozenset()
     captured: bool = False
 

@@ -137,6 +137,17 @@ class TestUnaligned:
         assert [older.logged_by(c) for c in (A, B, C)] == [(), (2,), (2,)]
 
 
+class TestUnalignedAfterAlignedOnes:
+    def test_an_epoch_that_overtakes_may_be_received_on_a_channel_that_waits_for_one_that_was_given_up(self) -> None:
+        """It is reported when it is received: nobody has read on."""
+        waiting, nothing = Gate(THREE, Mode.UNALIGNED).barrier(A, 1, 0.0, aligned=True)
+        assert (waiting.blocked, nothing) == ({A}, ())
+
+        _, actions = waiting.barrier(A, 2, 0.0)
+
+        assert actions == (Abandon(1), Snapshot(2, unaligned=True))
+
+
 class TestAtLeastOnce:
     def test_nobody_waits_and_the_last_barrier_takes_the_snapshot(self) -> None:
         two, nothing = play(gate(Mode.AT_LEAST_ONCE), (A, 1), (B, 1))
