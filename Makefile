@@ -13,12 +13,15 @@ TESTS      ?= tests
 BROKERS    ?= 1
 RELEASES   ?= 3.9 4.0 4.3
 MATRIX     := tests/broker tests/chaos/test_failpoints.py tests/chaos/test_parallel.py -m "not slow and not campaign"
+CLIENTS    ?= 2.13.2 2.16.1
+SPARKS     ?= 4.2.0 4.2.1
+ON_SPARK   := tests/spark tests/structured_streaming tests/devbroker/test_spark_jars.py -m "not slow and not campaign"
 UNIT       := tests/unit tests/protocol tests/test_layers.py
 ENGINE     ?= embedded
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix planted mutants soak simulation bench docs requirements clean
+.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix clients sparks planted mutants soak simulation bench docs requirements clean
 
 help: ## This text
 	@echo "kafka-eos: exactly-once Kafka pipelines. New here? Run 'make demo' (needs Python 3.11+ and Java 17+), then"
@@ -68,6 +71,14 @@ cluster: env ## A real job on three brokers, while they die, freeze, restart and
 
 matrix: env ## The coordinator's answers and the main job on each release of Kafka that is supported: RELEASES
 	@for release in $(RELEASES); do echo "Kafka $$release"; $(PYTEST) --release $$release $(MATRIX); done
+
+clients: env ## The same with each end of the supported releases of Kafka's client: CLIENTS
+	@for release in $(CLIENTS); do echo "confluent-kafka $$release"; \
+	  other=$$(requirements/release.sh $(BIN)/python confluent-kafka $$release); PYTHONPATH=$$other $(PYTEST) $(MATRIX); done
+
+sparks: env ## What runs on Spark with each end of its supported releases: SPARKS
+	@for release in $(SPARKS); do echo "pyspark $$release"; \
+	  other=$$(requirements/release.sh $(BIN)/python pyspark $$release); PYTHONPATH=$$other $(PYTEST) $(ON_SPARK); done
 
 soak: env ## Kill at random under load for MINUTES (15), then check every output and audit; adds a row to docs/soak.md
 	@$(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),15)

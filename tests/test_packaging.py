@@ -206,6 +206,22 @@ def test_what_runs_is_pinned_as_it_was_tested_and_holds_no_tools_of_tests() -> N
     assert {"pytest", "hypothesis", "mypy", "ruff", "pip-tools", "build", "matplotlib"} & run.keys() == set()
 
 
+@pytest.mark.parametrize(("package", "variable"), [("confluent-kafka", "CLIENTS"), ("pyspark", "SPARKS")])
+def test_the_ends_of_a_range_are_what_is_tested(package: str, variable: str) -> None:
+    """``make clients`` and ``make sparks`` begin with the oldest release; ``make test`` runs the pinned one."""
+    tested = re.search(rf"^{variable} +\?= (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    declared = re.search(rf'"{package}>=([0-9.]+),<([0-9.]+)"', (ROOT / "pyproject.toml").read_text())
+    pin = pinned("dev.txt")[package][0]
+
+    assert tested is not None and declared is not None
+    assert tested[1].split()[0].startswith(declared[1]) and pin in tested[1].split()
+    assert all(numbers(declared[1]) <= numbers(each) < numbers(declared[2]) for each in tested[1].split())
+
+
+def numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
+
+
 def test_the_image_holds_what_runs() -> None:
     _, _, final = (ROOT / "docker" / "Dockerfile").read_text().rpartition("\nFROM ")
     copied = re.findall(r"^COPY --from=build (\S+) ", final, re.MULTILINE)
