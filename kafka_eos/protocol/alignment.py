@@ -211,7 +211,7 @@ class Gate:
             if not alignment.captured and self._due(alignment, now):
                 actions.append(Snapshot(alignment.epoch, self._overtakes(alignment, now), alignment.aligned))
                 alignment = replace(alignment, captured=True)
-            if alignment.captured and not self._missing(alignment):
+            if not self._missing(alignment):  # then it is captured
                 actions.append(Complete(alignment.epoch))
             else:
                 pending.append(alignment)

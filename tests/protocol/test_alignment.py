@@ -329,3 +329,43 @@ def test_whatever_comes_an_epoch_is_captured_once_then_completed_once(
     assert set(completed) <= set(captured)
     if mode is Mode.AT_LEAST_ONCE:
         assert busy.blocked == frozenset()
+
+
+class TestWhatTheEngineAsks:
+    @pytest.mark.parametrize(
+        ("mode", "timeout", "aligned", "at_once"),
+        [
+            (Mode.UNALIGNED, 0.0, False, True),
+            (Mode.UNALIGNED, 0.0, True, False),
+            (Mode.UNALIGNED, 1.0, False, False),
+            (Mode.ALIGNED, 0.0, False, False),
+            (Mode.AT_LEAST_ONCE, 0.0, False, False),
+        ],
+    )
+    def test_a_barrier_is_reported_when_it_is_received_if_it_overtakes_at_once(
+        self, mode: Mode, timeout: float, aligned: bool, at_once: bool
+    ) -> None:
+        assert gate(mode, timeout=timeout).on_receipt(1, aligned) is at_once
+        assert gate(mode, timeout=timeout).on_receipt(1) is (at_once or (mode is Mode.UNALIGNED and timeout == 0))
+
+    def test_a_barrier_is_reported_when_it_is_received_if_the_snapshot_is_taken(self) -> None:
+        """Its rows before it are logged on receipt, too."""
+        waiting, _ = play(gate(Mode.UNALIGNED, timeout=1.0), (A, 1, 0.0))
+        captured, _ = waiting.tick(1.0)
+
+        assert [each.on_receipt(1) for each in (waiting, captured)] == [False, True]
+        assert not captured.on_receipt(2)
+
+    def test_rows_are_logged_from_the_snapshot_on(self) -> None:
+        waiting, _ = play(gate(Mode.UNALIGNED, timeout=1.0), (A, 1, 0.0))
+        captured, _ = waiting.tick(1.0)
+
+        assert [each.logged_by(B) for each in (waiting, captured)] == [(), (1,)]
+        assert captured.logged_by(A) == ()
+
+    def test_the_oldest_epoch_that_drags_says_when_time_matters(self) -> None:
+        waiting, _ = play(gate(Mode.UNALIGNED, timeout=10.0), (A, 1, 0.0))
+        both, _ = play(waiting.ended(C, 1.0)[0], (C, 2, 5.0))
+
+        assert [a.epoch for a in both.pending] == [1, 2]
+        assert both.deadline == 10.0
