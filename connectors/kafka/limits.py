@@ -139,7 +139,7 @@ def batch_limit(rpc: KafkaRequests, topic: str) -> int | None:
 def missing_topic(topic: str, bootstrap: str) -> str:
     """What to tell whoever named a topic that does not exist."""
     return (
-        f"the topic {topic!r} does not exist on {bootstrap}. Create it, for example: "
+        f"the topic {topic!r} does not exist on {bootstrap}. Create it, with the partitions and replicas you need: "
         f"kafka-topics.sh --bootstrap-server {bootstrap} --create --topic {topic} --partitions 4"
     )
 

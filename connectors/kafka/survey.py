@@ -53,10 +53,14 @@ class Survey:
         return any(isinstance(answer, Retryable) for answer in self._found.values())
 
     def facts(self, topic: str) -> TopicFacts:
-        """Raises ConfigError if there is no such topic, Retryable while a partition of it has no leader."""
+        """Raises ConfigError, which names all that are missing, if there is no such topic.
+
+        Raises Retryable while a partition of it has no leader.
+        """
         facts = self._topics[topic]
         if facts is None:
-            raise ConfigError(missing_topic(topic, self._bootstrap))
+            missing = [name for name, found in self._topics.items() if found is None]
+            raise ConfigError("\n".join(missing_topic(name, self._bootstrap) for name in missing))
         if facts.leaderless:
             partitions = ", ".join(map(str, facts.leaderless))
             raise Retryable(f"topic {topic} has no leader now for partition {partitions}: is a broker down?")

@@ -23,8 +23,8 @@ _LOOKED_AT = 0.5
 @contextmanager
 def job_lock(path: Path, job: str) -> Iterator[None]:
     """Hold the job's lock. Raises JobLocked, naming the holder's pid, if another process has it."""
-    taken = f"job {job!r} is already run by process {{}} (lock {path}). Stop it first, or give this pipeline another "
-    with _held(path, taken + "name or checkpoint directory."):
+    taken = f"job {job!r} is already run by process {{}} (lock {path}). Stop it first (kafka-eos stop), or "
+    with _held(path, taken + "give this pipeline a name of its own: of one name only one may write."):
         yield
 
 

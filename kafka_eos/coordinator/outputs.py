@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.patience import Patience
+from kafka_eos.errors import ConfigError
 from kafka_eos.failpoints import hit
 from kafka_eos.interfaces import Committer, JobContext, Json, Staged
 from kafka_eos.plan import Plan
@@ -29,14 +30,23 @@ class Outputs:
                 self.committers[scope] = sink.sink.committer(ctx)
 
     def check(self, ctx: JobContext) -> list[str]:
-        """Let every sink check the environment. Returns notices, each once; raises ConfigError with what to change."""
+        """Let every sink check the environment. Returns notices, each once.
+
+        Raises ConfigError with all that is to be changed: nobody starts once for each missing topic.
+        """
         several = len(self.committers) > 1 or ctx.settings.get("parallelism", 1) != 1
         margin: Mapping[str, Json] = {"commit_margin": COMMIT_MARGIN if several else 0.0}
         told = replace(ctx, settings={**ctx.settings, **margin})
         said_by: dict[str, list[str]] = {}
+        wrong: dict[str, None] = {}
         for sink in self._plan.sinks:
-            for notice in sink.sink.check(told):
-                said_by.setdefault(notice, []).append(sink.name)
+            try:
+                for notice in sink.sink.check(told):
+                    said_by.setdefault(notice, []).append(sink.name)
+            except ConfigError as error:
+                wrong[str(error)] = None
+        if wrong:
+            raise ConfigError("\n".join(wrong))
         return [
             f"{notice} (Sinks: {', '.join(names)}.)" if len(names) > 1 else notice for notice, names in said_by.items()
         ]

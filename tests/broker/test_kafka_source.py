@@ -326,10 +326,10 @@ def test_all_sources_of_a_cluster_are_asked_with_one_request(
         assert offsets(began[name]) == ([0, 0] if name.endswith("earliest") else [0, 2])
 
 
-def test_a_topic_that_is_missing_among_others_is_named(topic: Topic, ctx: JobContext) -> None:
-    sources = {"there": KafkaSource(topic()), "gone": KafkaSource("no-such-topic")}
+def test_all_topics_that_are_missing_are_named_at_once(topic: Topic, ctx: JobContext) -> None:
+    sources = {"there": KafkaSource(topic()), "gone": KafkaSource("no-such-topic"), "lost": KafkaSource("nor-this")}
 
-    with pytest.raises(ConfigError, match="'no-such-topic' does not exist"):
+    with pytest.raises(ConfigError, match="'no-such-topic' does not exist.*\n.*'nor-this' does not exist"):
         Sources(sources).discover(ctx, dict.fromkeys(sources))
 
 

@@ -104,7 +104,8 @@ class Totals:
 
     def launch(self, failpoints: str = "", checkpoint: str | None = None) -> subprocess.Popen[bytes]:
         """A driver process in a process group of its own."""
-        environment = {**os.environ, "PYTHONPATH": str(driver.ROOT)}
+        search = os.pathsep.join(filter(None, [str(driver.ROOT), os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYTHONPATH": search}
         if failpoints:
             environment |= {"KAFKA_EOS_FAILPOINTS": failpoints, "KAFKA_EOS_FAILPOINT_LOG": str(self.fired)}
         arguments = [self.kind, self.bootstrap, self.source, self.target, checkpoint or str(self.checkpoint)]
