@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, Stream
 from kafka_eos.exchange.routing import router
+from kafka_eos.ids import SplitId
 from kafka_eos.plan import Node
-from kafka_eos.protocol.assignment import share, subtask_of_split
+from kafka_eos.protocol.assignment import is_numbered, share, subtask_of_split
 from kafka_eos.provenance import branched
 from kafka_eos.records import Batch
 from kafka_eos.schemas import KeyCodec
@@ -123,3 +124,8 @@ def test_equal_partitions_of_several_topics_meet(partitions: int, parallelism: i
 def test_other_splits_have_one_subtask_in_every_process(split: Any) -> None:
     assert [subtask_of_split(split, 1), *{subtask_of_split(split, 5) for _ in range(3)}][0] == 0
     assert 0 <= subtask_of_split(split, 5) < 5
+
+
+@pytest.mark.parametrize(("split", "numbered"), [("orders/3", True), ("3", True), ("orders", False), ("3/a", False)])
+def test_a_split_is_numbered_if_its_name_ends_in_a_number(split: str, numbered: bool) -> None:
+    assert is_numbered(SplitId(split)) is numbered
