@@ -69,6 +69,11 @@ def test_what_a_driver_concludes_about_its_promise() -> None:
             assert found is (Verdict.WAIT if not over else Verdict.UNCLEAR if decided else Verdict.UNDECIDED)
 
 
+@pytest.mark.parametrize("over", [False, True])
+def test_a_decision_without_a_rival_is_ones_own_whether_or_not_spark_has_said_so(over: bool) -> None:
+    assert conclude(Waiting(decided=True, reported=False, over=over, rivals=False)) is Verdict.MINE
+
+
 @pytest.mark.parametrize(
     ("attempts", "answer"),
     [

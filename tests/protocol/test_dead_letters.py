@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafka_eos.coordinator.refusals import Refusals
 from kafka_eos.errors import TooManyDeadLetters
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.protocol.dead_letters import Books, Limit, described
+from kafka_eos.protocol.dead_letters import Books, Limit, described, in_figures
 from kafka_eos.records import Refusal, Tally
 
 
@@ -171,6 +171,7 @@ def test_the_end_of_a_run_says_how_many() -> None:
     counts = epoch(10, 2).plus(epoch(5, 1, operator="total")).refused
 
     assert described(counts) == "3 dead letters (in: 2 by parse, 1 by total)"
+    assert in_figures(counts) == "3 (in: 2 by parse, 1 by total)"
     assert described(epoch(1, 1).refused) == "1 dead letter (in: 1 by parse)"
 
 
