@@ -363,6 +363,14 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_every_decision_has_a_status_and_those_that_are_replaced_name_the_new_one() -> None:
+    for decision in sorted((ROOT / "docs" / "decisions").glob("*.md")):
+        status = re.search(r"^\*\*Status\.\*\* (.+)$", decision.read_text(), re.MULTILINE)
+
+        assert status is not None, decision.name
+        assert status[1].startswith("In force") or re.match(r"Replaced by \[decision \d+\]\(", status[1]), decision.name
+
+
 def test_every_page_is_linked_from_another() -> None:
     linked = {
         (page.parent / link.partition("#")[0]).resolve()
