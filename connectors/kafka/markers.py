@@ -1,7 +1,10 @@
 """Consumer groups that only carry markers: an offset that becomes visible with one transaction, and proves its commit.
 
-Rule: transactions that may wait for their commit at the same time never share a group. A marker overwrites the one
-before it, and that one may still be wanted.
+Rule: a marker overwrites the one before it in its group, so transactions of one epoch never share a group. Those of
+two epochs may, where each process numbers its transactions anew (as on Spark), because
+- an epoch is decided only after the receipt of the one before, and nobody asks for the marker of an epoch with one;
+- the transactions of an epoch begin after the one before is decided, so its offset stands later in the log
+  of the coordinator, and of two pending offsets the later one counts, whichever is committed first.
 """
 
 from __future__ import annotations

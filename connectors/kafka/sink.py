@@ -6,6 +6,7 @@ Rule: a promise that the cluster cannot keep is refused in ``check``, before any
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
@@ -237,15 +238,18 @@ def _new_transactions(ctx: TaskContext, where: Cluster, clients: LastingClients)
 
 
 def _open_clients(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> LastingClients:
-    rpc, job, owner = KafkaRequests(where), ctx.job, ctx.owner
-    timeout = transaction_timeout_ms(rpc, timeout_ms)
-    pool = WarmPool(
-        # The owner that opens them is theirs for good, however many attempts they serve.
-        lambda slot: str(TransactionalId(job.job, job.identity, job.term, owner, slot)),
-        ctx.services.longest.get(Slots, "", Slots).new,
-        {**producer_config(where, timeout, share_of(job)), "transaction.timeout.ms": timeout},
-    )
-    return LastingClients(pool, rpc, timeout, MarkerGroups(where))
+    job, owner = ctx.job, ctx.owner
+    with ExitStack() as opened:
+        rpc = opened.enter_context(KafkaRequests(where))
+        timeout = transaction_timeout_ms(rpc, timeout_ms)
+        pool = WarmPool(
+            # The owner that opens them is theirs for good, however many attempts they serve.
+            lambda slot: str(TransactionalId(job.job, job.identity, job.term, owner, slot)),
+            ctx.services.longest.get(Slots, "", Slots).new,
+            {**producer_config(where, timeout, share_of(job)), "transaction.timeout.ms": timeout},
+        )
+        opened.pop_all()
+        return LastingClients(pool, rpc, timeout, MarkerGroups(where))
 
 
 def producer_config(where: Cluster, timeout_ms: int, share: int = SHARE) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def hidden(table: DataFrame, committed: Collection[EpochId]) -> DataFrame:
 
 def pairs(table: DataFrame, cut: Cut) -> list[DataFrame]:
     """Offenders among outputs beside what the recompute makes; ``jobs.Scan`` has the columns."""
-    return [flagged(table, _compared(cut)), _wrong_totals(table), _gaps(table, cut), _overtaking(table, cut)]
+    return [flagged(table, _compared(cut)), _wrong_totals(table), gaps(table, cut.steady), _overtaking(table, cut)]
 
 
 def _compared(cut: Cut) -> list[Column]:
@@ -93,11 +93,13 @@ def _wrong_totals(table: DataFrame) -> DataFrame:
     return wrong.select(F.lit(Check.WRONG_TOTAL.name).alias("check"), "sink", *at, detail.alias("detail"))
 
 
-def _gaps(table: DataFrame, cut: Cut) -> DataFrame:
+def gaps(table: DataFrame, steady: bool) -> DataFrame:
     """Update numbers that do not follow the one that they should follow.
 
     What stands between a keyed operator and a sink may leave some out by right, so the recompute tells the sequence;
-    of keys whose order it cannot know, the numbers are 1, 2, 3 … if every update makes an output.
+    of keys whose order it cannot know, the numbers are 1, 2, 3 … if every update makes an output (``steady``). What a
+    sink refused of such a key has one of these numbers, nobody knows which: those that are there differ, and none is
+    beyond the last.
     """
     of_key = Window.partitionBy("sink", "series")
     # 0, or as many updates as the key had in the savepoint that the recompute began with.
@@ -105,13 +107,15 @@ def _gaps(table: DataFrame, cut: Cut) -> DataFrame:
     before = F.coalesce(F.lag("update").over(of_key.orderBy("update", *AT)), first)
     e_before = F.coalesce(F.lag("e_update").over(of_key.orderBy("e_update", "id")), first)
     # What its sink refused is not there with right. Its number is known where the order of its key is.
-    number = F.when(F.col("answered"), F.col("e_update")).otherwise(F.col("update"))
+    number = F.when(F.col("answered") & ~F.col("loose"), F.col("e_update")).otherwise(F.col("update"))
     rows = table.where("should and e_update is not null").withColumn("update", number)
     rows = rows.withColumn("holed", F.max("answered").over(of_key))
+    rows = rows.withColumn("last", first + F.count(F.lit(1)).over(of_key))
     ordered = rows.withColumn("before", before).withColumn("e_before", e_before)
     known = (F.col("before") != F.col("e_before")) | (F.col("update") != F.col("e_update"))
     skipped = F.col("update") != F.col("before") + 1
-    counted = F.lit(cut.steady) & ~F.col("holed") & skipped
+    outside = (F.col("update") <= F.col("before")) | (F.col("update") > F.col("last"))
+    counted = F.lit(steady) & F.when(F.col("holed"), outside).otherwise(skipped)
     gap = F.when(F.col("summed"), skipped).when(~F.col("loose"), known).otherwise(counted)
     detail = _text("key ", "grp_text", " has update ", "update", " after update ", "before")
     return flagged(ordered.where("there and update is not null"), [flag(Check.UPDATE_GAP, gap, detail)])

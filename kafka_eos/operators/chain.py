@@ -77,11 +77,13 @@ class Chain:
         self._rejected: dict[str, list[_Letter]] = {
             source.name: [] for source in plan.sources if plan.dead_letters(source.name)
         }
-        self._closing = ExitStack()
-        for node in plan.nodes:
-            here = nodes is None or node.name in nodes
-            if here and node.inputs and not isinstance(node, Sink | Union | Exchange | Forward | Loop):
-                self._open(node, backends, partial(scratch, node.name))
+        with ExitStack() as opened:
+            self._closing = opened
+            for node in plan.nodes:
+                here = nodes is None or node.name in nodes
+                if here and node.inputs and not isinstance(node, Sink | Union | Exchange | Forward | Loop):
+                    self._open(node, backends, partial(scratch, node.name))
+            self._closing = opened.pop_all()
 
     def push(self, head: str, batch: Batch[Any]) -> None:
         """Run one batch through everything below ``head``: a source, or an exchange that the rows have passed.

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kafka_eos.audit import Check, Conclusion, Verdict
+from kafka_eos.audit.flags import gaps
 from kafka_eos.audit.letters import answered
 from kafka_eos.ids import SplitId
 from kafka_eos.operators.chain import refuser
@@ -89,6 +90,50 @@ def test_a_letter_answers_for_one_missing_output_of_its_record_way_and_sink(
 
     assert (both, both) == (len(found & set(missing)), len(found & set(letters)))
     assert len(found) == 2 * both
+
+
+# ---------------------------------------------------------------- update numbers beside what is refused
+
+UPDATES = (
+    "sink string, series string, id string, update long, e_update long, there boolean, should boolean, "
+    "answered boolean, loose boolean, summed boolean, grp_text string, topic string, partition int, offset long"
+)
+
+
+@pytest.mark.parametrize(
+    ("updates", "refused", "found", "found_in_any_order"),
+    [
+        ((5, 6, 7, 8), (), False, False),
+        ((5, None, 7, 8), (6,), False, False),
+        ((None, 6, 7, None), (5, 8), False, False),
+        ((None, None), (5, 6), False, False),
+        ((5, None, 8, 9), (6,), True, True),  # a step that was taken twice moves all that follow
+        ((5, None, 5, 8), (6,), True, True),  # state went back
+        ((5, None, 6, 7), (6,), True, False),  # the step of what was refused is not in the state: 8 could be its number
+    ],
+)
+@pytest.mark.parametrize("loose", [True, False])
+def test_an_output_that_was_refused_hides_no_wrong_update(
+    spark: Any,
+    updates: Sequence[int | None],
+    refused: Sequence[int],
+    found: bool,
+    found_in_any_order: bool,
+    loose: bool,
+) -> None:
+    """``updates``: what the outputs of a key say, in the order in which it was made; the first should say 5.
+
+    ``loose``: the audit does not know this order.
+    """
+    rows = [
+        ("out", "k", f"r{n}", update, n, update is not None, True, n in refused, loose, False, "k", "t", 0, n)
+        for n, update in enumerate(updates, start=5)
+    ]
+
+    expected = found_in_any_order if loose else found
+    offenders = gaps(spark.createDataFrame(rows, UPDATES), steady=True).collect()
+
+    assert {each.check for each in offenders} == ({Check.UPDATE_GAP.name} if expected else set())
 
 
 # ---------------------------------------------------------------- a job made by hand
