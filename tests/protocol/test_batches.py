@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TypeAlias
 
 import pytest
 
@@ -148,85 +149,139 @@ def moves(world: World, at: int) -> Iterator[World]:
     if d.step == "stopped":
         return
     yield to(replace(d, step="stopped"))  # killed; its JVM may live a little longer
-    yield from (to(driver, **changed) for driver, changed in _step(world, d))
+    if (change := STEPS[d.step](world, d)) is not None:
+        driver, changed = change
+        yield to(driver, **changed)
 
 
-def _step(world: World, d: Driver) -> Iterator[tuple[Driver, dict[str, object]]]:
+Change: TypeAlias = tuple[Driver, dict[str, object]]
+"""What a driver is after one step, and what that changes in its world."""
+
+
+def _stops(d: Driver) -> Change:
+    return replace(d, step="stopped"), {}
+
+
+def _claim(world: World, d: Driver) -> Change:
+    return replace(d, step="look", term=world.claimed + 1), {"claimed": world.claimed + 1}
+
+
+def _look(world: World, d: Driver) -> Change:
+    return replace(d, step="newest", seen=world.promises, receipts=world.receipts), {}
+
+
+def _newest(world: World, d: Driver) -> Change:
     newest = len(world.commits) - 1
-    mine = (d.batch, d.term)
-    match d.step:
-        case "claim":
-            yield replace(d, step="look", term=world.claimed + 1), {"claimed": world.claimed + 1}
-        case "look":
-            yield replace(d, step="newest", seen=world.promises, receipts=world.receipts), {}
-        case "newest":
-            unsettled = newest != NONE and newest not in d.receipts
-            yield replace(d, base=newest, step="settle" if unsettled else "abort", then="abort"), {}
-        case "settle":  # the attempts are read anew; the names are those of the look
-            batch = d.base if d.then == "abort" else d.watched
-            found = [a for a in world.attempts(batch) if (batch, a.term.n) in d.seen]
-            chosen = owner(found)
-            target = (batch, chosen.n) if chosen is not None else (0, 0)
-            yield replace(d, step="check" if chosen else "stopped", target=target), {}
-        case "check":
-            yield replace(d, step="stopped" if world.claimed > d.term else "commit"), {}
-        case "commit":
-            if d.target in world.visible:
-                yield replace(d, step="receipt"), {}
-            elif d.target in world.prepared:
-                yield (
-                    replace(d, step="receipt"),
-                    {"visible": world.visible | {d.target}, "prepared": world.prepared - {d.target}},
-                )
-            else:
-                yield replace(d, step="stopped"), {}  # CommittableLost
-        case "receipt":
-            done = {d.target[0]}
-            settled = replace(d, step=d.then, receipts=d.receipts | done)
-            if d.then == "begin":
-                settled = replace(settled, base=d.watched, watched=NONE)
-            yield settled, {"receipts": world.receipts | done}
-        case "abort":
-            kept = {p for p in d.seen if p[0] > d.base} & world.promises
-            left = {p for p in world.prepared if p[1] >= d.term or p in kept}
-            watched = max((b for b, _ in kept), default=NONE)
-            yield replace(d, step="start", watched=watched), {"prepared": frozenset(left)}
-        case "start":  # Spark reads its commits
-            yield replace(d, step="begin", batch=newest + 1), {}
-        case "begin":
-            if d.batch >= world.batches:
-                return
-            if NONE < d.watched < len(world.commits):
-                yield replace(d, step="settle", then="begin"), {}
-                return
-            facts = Beginning(d.batch, d.batch < len(world.commits), d.receipts, None if d.base == NONE else d.base)
-            going = begin(facts) is Begin.PREPARE
-            yield replace(d, step="prepare" if going else "stopped", watched=NONE), {}
-        case "prepare":
-            yield replace(d, step="look again"), {"prepared": world.prepared | {mine}}
-        case "look again":
-            yield replace(d, step="stopped" if d.batch < len(world.commits) else "promise"), {}
-        case "promise":
-            yield replace(d, step="check promise"), {"promises": world.promises | {mine}}
-        case "check promise":
-            if world.claimed > d.term:
-                yield replace(d, step="stopped"), {"promises": world.promises - {mine}}
-            else:
-                yield replace(d, step="wait", spark="deciding"), {}
-        case "wait":
-            rivals = any(b == d.batch and t != d.term for b, t in d.seen)
-            decided = d.batch < len(world.commits)
-            verdict = conclude(Waiting(decided, d.spark == "decided", d.spark == "refused", rivals))
-            if verdict is Verdict.MINE:
-                yield replace(d, step="check", target=mine, then="abort others"), {}
-            elif verdict is not Verdict.WAIT:
-                yield replace(d, step="stopped"), {}
-        case "abort others":
-            left = {p for p in world.prepared if p == mine}
-            yield replace(d, step="next"), {"prepared": frozenset(left)}
-        case "next":  # Spark goes on once it has decided
-            if d.spark == "decided":
-                yield replace(d, step="begin", batch=d.batch + 1, spark="idle"), {}
+    unsettled = newest != NONE and newest not in d.receipts
+    return replace(d, base=newest, step="settle" if unsettled else "abort", then="abort"), {}
+
+
+def _settle(world: World, d: Driver) -> Change:
+    """The attempts are read anew; the names are those of the look."""
+    batch = d.base if d.then == "abort" else d.watched
+    chosen = owner([a for a in world.attempts(batch) if (batch, a.term.n) in d.seen])
+    return _stops(d) if chosen is None else (replace(d, step="check", target=(batch, chosen.n)), {})
+
+
+def _check(world: World, d: Driver) -> Change:
+    return _stops(d) if world.claimed > d.term else (replace(d, step="commit"), {})
+
+
+def _commit(world: World, d: Driver) -> Change:
+    done = replace(d, step="receipt")
+    if d.target in world.visible:
+        return done, {}
+    if d.target not in world.prepared:
+        return _stops(d)  # CommittableLost
+    return done, {"visible": world.visible | {d.target}, "prepared": world.prepared - {d.target}}
+
+
+def _receipt(world: World, d: Driver) -> Change:
+    done = {d.target[0]}
+    settled = replace(d, step=d.then, receipts=d.receipts | done)
+    if d.then == "begin":
+        settled = replace(settled, base=d.watched, watched=NONE)
+    return settled, {"receipts": world.receipts | done}
+
+
+def _abort(world: World, d: Driver) -> Change:
+    kept = {p for p in d.seen if p[0] > d.base} & world.promises
+    left = {p for p in world.prepared if p[1] >= d.term or p in kept}
+    watched = max((b for b, _ in kept), default=NONE)
+    return replace(d, step="start", watched=watched), {"prepared": frozenset(left)}
+
+
+def _start(world: World, d: Driver) -> Change:
+    """Spark reads its commits."""
+    return replace(d, step="begin", batch=len(world.commits)), {}
+
+
+def _begin(world: World, d: Driver) -> Change | None:
+    if d.batch >= world.batches:
+        return None
+    if NONE < d.watched < len(world.commits):
+        return replace(d, step="settle", then="begin"), {}
+    facts = Beginning(d.batch, d.batch < len(world.commits), d.receipts, None if d.base == NONE else d.base)
+    going = begin(facts) is Begin.PREPARE
+    return replace(d, step="prepare" if going else "stopped", watched=NONE), {}
+
+
+def _prepare(world: World, d: Driver) -> Change:
+    return replace(d, step="look again"), {"prepared": world.prepared | {(d.batch, d.term)}}
+
+
+def _look_again(world: World, d: Driver) -> Change:
+    return _stops(d) if d.batch < len(world.commits) else (replace(d, step="promise"), {})
+
+
+def _promise(world: World, d: Driver) -> Change:
+    return replace(d, step="check promise"), {"promises": world.promises | {(d.batch, d.term)}}
+
+
+def _check_promise(world: World, d: Driver) -> Change:
+    if world.claimed > d.term:
+        return _stops(d)[0], {"promises": world.promises - {(d.batch, d.term)}}
+    return replace(d, step="wait", spark="deciding"), {}
+
+
+def _wait(world: World, d: Driver) -> Change | None:
+    rivals = any(b == d.batch and t != d.term for b, t in d.seen)
+    decided = d.batch < len(world.commits)
+    verdict = conclude(Waiting(decided, d.spark == "decided", d.spark == "refused", rivals))
+    if verdict is Verdict.MINE:
+        return replace(d, step="check", target=(d.batch, d.term), then="abort others"), {}
+    return None if verdict is Verdict.WAIT else _stops(d)
+
+
+def _abort_others(world: World, d: Driver) -> Change:
+    return replace(d, step="next"), {"prepared": world.prepared & {(d.batch, d.term)}}
+
+
+def _next(world: World, d: Driver) -> Change | None:
+    """Spark goes on once it has decided."""
+    return (replace(d, step="begin", batch=d.batch + 1, spark="idle"), {}) if d.spark == "decided" else None
+
+
+STEPS: dict[str, Callable[[World, Driver], Change | None]] = {
+    "claim": _claim,
+    "look": _look,
+    "newest": _newest,
+    "settle": _settle,
+    "check": _check,
+    "commit": _commit,
+    "receipt": _receipt,
+    "abort": _abort,
+    "start": _start,
+    "begin": _begin,
+    "prepare": _prepare,
+    "look again": _look_again,
+    "promise": _promise,
+    "check promise": _check_promise,
+    "wait": _wait,
+    "abort others": _abort_others,
+    "next": _next,
+}
+"""What a driver does at each step; None if there is nothing to do now."""
 
 
 def invariant(world: World) -> None:
