@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
+from kafka_eos.connectors.kafka.memory import largest_record
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
+from kafka_eos.connectors.kafka.sizes import Target
 from kafka_eos.connectors.kafka.transactions import MARKER_LIFE
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Json
@@ -130,10 +132,10 @@ def check_topic(rpc: KafkaRequests, topic: str) -> list[str]:
     return notices
 
 
-def batch_limit(rpc: KafkaRequests, topic: str) -> int | None:
-    """``max.message.bytes`` of a topic; None if the user may not read it."""
+def target(rpc: KafkaRequests, topic: str, config: Mapping[str, Any]) -> Target:
+    """What a topic takes now, and what a producer with this ``config`` does."""
     found = rpc.topic_config(topic, "max.message.bytes")
-    return None if found is None else int(found)
+    return Target(topic, None if found is None else int(found), largest_record(config))
 
 
 def missing_topic(topic: str, bootstrap: str) -> str:

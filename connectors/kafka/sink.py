@@ -18,13 +18,13 @@ from kafka_eos.connectors.kafka.encoding import Encoder, RecordEncoder, Rejected
 from kafka_eos.connectors.kafka.lasting import LastingClients
 from kafka_eos.connectors.kafka.limits import (
     Demands,
-    batch_limit,
     check_topic,
     check_transactions,
+    target,
     transaction_timeout_ms,
 )
 from kafka_eos.connectors.kafka.markers import MarkerGroups
-from kafka_eos.connectors.kafka.memory import SHARE, expect_room, largest_record, queue, share_of
+from kafka_eos.connectors.kafka.memory import SHARE, expect_room, queue, share_of
 from kafka_eos.connectors.kafka.names import TransactionalId
 from kafka_eos.connectors.kafka.pool import Slots, WarmPool
 from kafka_eos.connectors.kafka.records import Record
@@ -214,7 +214,7 @@ def _target(ctx: TaskContext, where: Cluster, topic: str) -> Target:
 
     def asked() -> Target:
         with KafkaRequests(where) as rpc:
-            return Target(topic, batch_limit(rpc, topic), largest_record(where.config))
+            return target(rpc, topic, where.config)
 
     return ctx.services.longest.get(Target, f"{where.scope}:{where.fingerprint}:{topic}", asked)
 

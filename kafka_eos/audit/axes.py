@@ -23,7 +23,7 @@ class Axis:
         return round(value / self.most * self.length, 1) if self.most else 0.0
 
     def ticks(self, wanted: int) -> list[Tick]:
-        """Round numbers from 0 on, some more than ``wanted`` at most."""
+        """Round numbers from 0 on, at most ``wanted`` steps."""
         step = round_step(self.most, wanted)
         count = int(self.most / step + 1e-9)
         return [(self(i * step), _written(i * step, step)) for i in range(count + 1)]

@@ -20,9 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_eos.connectors.kafka.encoding import Columns
-from kafka_eos.connectors.kafka.limits import batch_limit
+from kafka_eos.connectors.kafka.limits import target
 from kafka_eos.connectors.kafka.markers import MarkerGroup, MarkerGroups
-from kafka_eos.connectors.kafka.memory import largest_record
 from kafka_eos.connectors.kafka.pool import WarmPool
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster
@@ -156,7 +155,7 @@ class Outlet:
         self.rpc = KafkaRequests(self._cluster)
         limited = self._cluster
         if assignment.topic is not None:
-            limited = batching(limited, self._target(assignment.topic))
+            limited = batching(limited, target(self.rpc, assignment.topic, limited.config))
         config = producer_config(limited, assignment.timeout_ms)
         self._batches = int(config["batch.size"])
         self._deadline = config["message.timeout.ms"] / 1000
@@ -184,7 +183,7 @@ class Outlet:
 
     def target(self, topic: str) -> Target:
         """A topic as it is now. UserError if it does not take the batches of this worker's producers."""
-        to = self._target(topic)
+        to = target(self.rpc, topic, self._cluster.config)
         if to.limit is not None and to.limit < self._batches:
             raise UserError(
                 f"the topic {topic} takes batches of at most {to.limit} bytes (max.message.bytes), and those of this "
@@ -192,9 +191,6 @@ class Outlet:
                 f'config={{"batch.size": {to.limit}}}'
             )
         return to
-
-    def _target(self, topic: str) -> Target:
-        return Target(topic, batch_limit(self.rpc, topic), largest_record(self._cluster.config))
 
     def _release(self, batch: int) -> None:
         """Slots of earlier batches may serve again: a batch begins when the one before it is finalised."""

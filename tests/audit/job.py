@@ -6,6 +6,9 @@ twice or do it wrong. Outputs carry real provenance and are written in real tran
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -89,6 +92,18 @@ class Job:
     @property
     def storage(self) -> LocalStorage:
         return LocalStorage(self.settings.job_dir(self.name))
+
+    def run(self, *options: str, workers: int = 2) -> None:
+        """Let the job process what is there."""
+        command = [sys.executable, "-m", "kafka_eos", "run", str(self.app), "--until-caught-up", *options]
+        given = {
+            **os.environ,
+            "KAFKA_EOS_BOOTSTRAP_SERVERS": self.bootstrap,
+            "KAFKA_EOS_CHECKPOINT_DIR": str(self.directory / "checkpoints"),
+            "KAFKA_EOS_PARALLELISM": str(workers),
+        }
+        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
     # ------------------------------------------------------------ topics
 

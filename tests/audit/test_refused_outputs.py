@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -209,24 +206,13 @@ def test_a_job_whose_outputs_were_too_large_for_their_topic_passes(
         large = key + "x" * 3000 if i % 7 == 0 or i > 55 else key
         producer.produce(source, f"{key}1 {large} {key}2 {large}".encode(), partition=i % 2, timestamp=FED_AT)
     assert producer.flush(PATIENCE) == 0
-    _run(app, bootstrap, tmp_path, workers)
+    job = Job(bootstrap, tmp_path, app, name)
+    job.run(workers=workers)
 
-    verdict = Job(bootstrap, tmp_path, app, name).audit(spark)
+    verdict = job.audit(spark)
 
     letters = Counter(dict(m.headers())["dead_letter.operator"] for m in read(bootstrap, refused))
     assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.findings
     assert letters == {sink.encode(): 2 * 12}
     assert verdict.facts.refused == {sink: 2 * 12}
     assert verdict.facts.outputs == verdict.facts.expected == 60 * 4
-
-
-def _run(app: Path, bootstrap: str, home: Path, workers: int) -> None:
-    given = {
-        **os.environ,
-        "KAFKA_EOS_BOOTSTRAP_SERVERS": bootstrap,
-        "KAFKA_EOS_CHECKPOINT_DIR": str(home / "checkpoints"),
-        "KAFKA_EOS_PARALLELISM": str(workers),
-    }
-    command = [sys.executable, "-m", "kafka_eos", "run", str(app), "--until-caught-up"]
-    done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]

@@ -5,10 +5,7 @@ came after the savepoint. Real runs; what is spoilt in their output is found.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,22 +48,11 @@ class Lives:
     def go_on(self) -> None:
         """More input, and the second life over all of it."""
         self.feed(MORE)
-        run(self.second, "--from", str(self.savepoint))
+        self.second.run("--from", str(self.savepoint))
 
     @property
     def earlier(self) -> list[Path]:
         return [self.first.directory / "checkpoints"]
-
-
-def run(job: Job, *options: str, workers: int = 2) -> None:
-    command = [sys.executable, "-m", "kafka_eos", "run", str(job.app), "--until-caught-up", *options]
-    settings = {
-        "KAFKA_EOS_BOOTSTRAP_SERVERS": job.bootstrap,
-        "KAFKA_EOS_CHECKPOINT_DIR": str(job.directory / "checkpoints"),
-        "KAFKA_EOS_PARALLELISM": str(workers),
-    }
-    done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture
@@ -83,7 +69,7 @@ def lives(new_job: Callable[..., Job], topic: Callable[..., str], tmp_path: Path
         app.write_text(TOTALS.format(name=first.name, **topics))
         made = Lives(first, Job(first.bootstrap, home, app, first.name, topics), tmp_path / "savepoint")
         made.feed(FIRST)
-        run(first, workers=1)
+        first.run(workers=1)
         make_offline(first.settings, first.name, made.savepoint)
         return made
 

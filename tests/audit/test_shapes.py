@@ -4,9 +4,6 @@ folds in two phases, loops, broadcasts, dead letters from behind exchanges. Righ
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -136,15 +133,7 @@ def ran(bootstrap: str, tmp_path: Path, topic: Callable[..., str]) -> Callable[[
             order = b"bad" if i == 20 else b'{"user":"u%d","n":%d}' % (i % 4, i % 11)
             producer.produce(source, order, partition=i % 3, timestamp=FED_AT)
         assert producer.flush(PATIENCE) == 0
-        given = {
-            **os.environ,
-            "KAFKA_EOS_BOOTSTRAP_SERVERS": bootstrap,
-            "KAFKA_EOS_CHECKPOINT_DIR": str(tmp_path / "checkpoints"),
-            "KAFKA_EOS_PARALLELISM": str(workers),
-        }
-        command = [sys.executable, "-m", "kafka_eos", "run", str(app), "--until-caught-up"]
-        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
+        job.run(workers=workers)
         return Ran(job, source, output, topic, text)
 
     return run
