@@ -28,6 +28,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "errors": "",
     "addresses": "",
     "calls": "",
+    "collector": "",
     "cores": "",
     "records": "",
     "secrets": "",
@@ -53,9 +54,9 @@ MAY_IMPORT: Mapping[str, str] = {
     "testing": "errors ids interfaces records plan protocol checkpoints state operators",
     "app": "errors ids plan",
     "embedded": "errors ids interfaces records failpoints settings plan protocol checkpoints state operators exchange "
-    "open_task coordinator app",
+    "open_task coordinator app collector",
     "spark": "__init__ errors ids interfaces records failpoints settings plan protocol checkpoints state operators "
-    "exchange open_task coordinator app",  # __init__: tasks must have the driver's version
+    "exchange open_task coordinator app collector",  # __init__: tasks must have the driver's version
     "structured_streaming": "errors ids interfaces failpoints protocol checkpoints connectors coordinator spark",
     # What people call
     "explain": "interfaces attribution settings plan",
@@ -64,7 +65,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "terminal",
     "devbroker": "errors",
     "audit": "errors ids interfaces records extras provenance schemas settings plan protocol checkpoints state "
-    "operators exchange coordinator app spark devbroker",  # devbroker: fetches the jars of Spark too
+    "operators exchange coordinator app collector spark devbroker",  # devbroker: fetches the jars of Spark too
     "demo": "__init__ errors ids extras settings checkpoints connectors coordinator app dsl devbroker audit",
     "cli": "__init__ errors ids interfaces settings plan protocol checkpoints state coordinator app spark explain "
     "terminal devbroker audit demo",

@@ -84,7 +84,7 @@ def _wrong_totals(table: DataFrame) -> DataFrame:
     comparable = table.where("should and not answered and (summed or not loose) and e_update is not null")
     is_last = F.max_by(F.struct(*AT, "value_hash", "preview"), F.struct("update", "topic", "offset"))
     should_last = F.max_by(F.struct(*(f"e_{c}" for c in AT), "e_value_hash", "e_preview"), F.col("e_update"))
-    grouped = comparable.groupBy("sink", "series").agg(
+    grouped = comparable.groupBy("series", "sink").agg(
         is_last.alias("x"), should_last.alias("y"), F.first("grp_text").alias("grp_text")
     )
     wrong = grouped.where(~F.col("x.value_hash").eqNullSafe(F.col("y.e_value_hash")))
@@ -101,7 +101,7 @@ def gaps(table: DataFrame, steady: bool) -> DataFrame:
     sink refused of such a key has one of these numbers, nobody knows which: those that are there differ, and none is
     beyond the last.
     """
-    of_key = Window.partitionBy("sink", "series")
+    of_key = Window.partitionBy("series", "sink")
     # 0, or as many updates as the key had in the savepoint that the recompute began with.
     first = F.min("e_update").over(of_key) - 1
     before = F.coalesce(F.lag("update").over(of_key.orderBy("update", *AT)), first)
@@ -133,8 +133,8 @@ def _overtaking(table: DataFrame, cut: Cut) -> DataFrame:
     turn = F.struct(number.alias("number"), F.when(~keyed, path).alias("then"))
     both = table.where("there and should").withColumn("turn", turn)
     stream = F.when(~keyed, F.concat_ws("/", "source", "s_topic", "s_partition", "lane"))
-    written = Window.partitionBy("sink", "series", stream, "partition").orderBy("topic", "offset")
-    read = Window.partitionBy("sink", "series", "source", "s_topic", "s_partition", "lane").orderBy("s_offset", path)
+    written = Window.partitionBy("series", "sink", stream, "partition").orderBy("topic", "offset")
+    read = Window.partitionBy("series", "sink", "source", "s_topic", "s_partition", "lane").orderBy("s_offset", path)
     ordered = both.withColumn("written", F.lag(F.struct("turn", "id")).over(written)).withColumn(
         "read", F.lag(F.struct("turn", "id")).over(read)
     )

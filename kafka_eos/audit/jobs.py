@@ -94,23 +94,44 @@ class Scan:
         return _union([reads.inputs(self._spark, source, bounds[source.node]) for source in sources])
 
     def _output(self, sinks: Sequence[Topic | Directory], *, committed: bool) -> DataFrame:
+        return reads.parsed(_union(self._records(sinks, committed=committed)))
+
+    def _records(self, sinks: Sequence[Topic | Directory], *, committed: bool) -> list[DataFrame]:
         """Uncommitted files are hidden and no part of it."""
         topics = [(sink, self._scope.outputs[sink.node]) for sink in sinks if isinstance(sink, Topic)]
         files = [(sink, self._scope.files[sink.node]) for sink in sinks if isinstance(sink, Directory)]
-        tables = reads.records(self._spark, topics, committed=committed) + reads.lines(self._spark, files)
-        return reads.parsed(_union(tables))
+        return reads.records(self._spark, topics, committed=committed) + reads.lines(self._spark, files)
+
+    @cached_property
+    def _seen(self) -> DataFrame:
+        """Marked outputs that read_committed readers see; ``before`` are those of before the savepoint."""
+        return self._hold(self._output(self._marked, committed=True).withColumn("before", self._is_before()))
 
     @cached_property
     def _visible(self) -> DataFrame:
-        """Marked outputs that read_committed readers see; ``copy`` counts those with the same provenance.
+        """The same; ``copy`` counts those with the same provenance, ``home`` is the partition with most of a key."""
+        copy, home = F.lit(1), F.col("partition")
+        suspected = self._suspected()
+        if "copy" in suspected:
+            copies = Window.partitionBy("s_offset", "id", "sink").orderBy("before", "topic", "partition", "offset")
+            copy = F.row_number().over(copies)
+        if "home" in suspected:
+            home = F.mode("partition").over(Window.partitionBy("key_hash", "sink"))
+        told = {"home": F.when(F.col("has_key"), home), "copy": F.when(F.col("ours"), copy)}
+        table = self._seen.withColumns(told)
+        return self._hold(table) if suspected else table
 
-        ``home`` is the partition that has most records of a key; ``before`` are those of before the savepoint.
+    def _suspected(self) -> frozenset[str]:
+        """Of the columns ``copy`` and ``home`` those that have to be looked for, in all records and in order.
+
+        Rule: equal texts have equal hashes, so no copy and no key in several partitions escapes.
         """
-        copies = Window.partitionBy("sink", "id").orderBy("before", "topic", "partition", "offset")
-        home = F.mode("partition").over(Window.partitionBy("sink", "key_hash"))
-        table = self._output(self._marked, committed=True).withColumn("home", F.when(F.col("has_key"), home))
-        table = table.withColumn("before", self._is_before())
-        return self._hold(table.withColumn("copy", F.when(F.col("ours"), F.row_number().over(copies))))
+        copies = self._seen.where("ours").groupBy("s_offset", F.xxhash64("sink", "id")).agg(F.count("*").alias("n"))
+        keys = self._seen.where("has_key").groupBy("key_hash", F.xxhash64("sink"))
+        homes = keys.agg(F.min("partition").alias("low"), F.max("partition").alias("high"))
+        found = copies.where("n > 1").select(F.lit("copy").alias("column")).limit(1)
+        found = found.unionByName(homes.where("low < high").select(F.lit("home").alias("column")).limit(1))
+        return frozenset(row["column"] for row in found.collect())
 
     def _is_before(self) -> Column:
         beginning = self._scope.beginning
@@ -157,9 +178,9 @@ class Scan:
     @cached_property
     def _hidden(self) -> DataFrame:
         """Marked outputs that only read_uncommitted readers see."""
-        seen = self._visible.select("topic", "partition", "offset")
-        every = self._output(self._marked, committed=False)
-        return self._hold(every.join(seen, ["topic", "partition", "offset"], "left_anti"))
+        place = ["offset", "partition", "topic"]
+        every = _union(self._records(self._marked, committed=False))
+        return self._hold(reads.parsed(every.join(self._seen.select(*place), place, "left_anti")))
 
     @cached_property
     def _made(self) -> DataFrame:
@@ -181,7 +202,9 @@ class Scan:
         """
         first = self._comparable(self._firsts).withColumn("there", F.lit(True))
         should = self._made.where(F.col("sink").isin([s.node for s in self._marked]))
-        pairs = first.join(should.withColumn("should", F.lit(True)), ["sink", "id"], "full")
+        should = should.withColumn("should", F.lit(True)).withColumn("s_offset", F.col("e_offset"))
+        # Spark sorts both by these, and numbers fast: the offset leads, though the id tells it too.
+        pairs = first.join(should, ["s_offset", "id", "sink"], "full")
         # An output may carry a number that its operator gives no longer; nothing is known of that.
         pairs = pairs.withColumn("update", F.when(F.col("e_update").isNotNull(), F.col("update")))
         place = (F.coalesce(F.col(a), F.col(b)).cast("string") for a, b in _PLACES)
@@ -189,7 +212,7 @@ class Scan:
         strict = F.col("there") & F.col("should") & ~F.col("loose")
         summed = F.col("sink").isin([*self._scope.cut.totals])
         pairs = pairs.withColumn("series", series).withColumn("strict", strict).withColumn("summed", summed)
-        return self._answered(self._hold(pairs.repartition("sink", "series")))
+        return self._answered(self._hold(pairs.repartition("series", "sink")))
 
     def _answered(self, pairs: DataFrame) -> DataFrame:
         """With ``answered``: a dead letter that stands for an output which its sink refused, or that output."""
@@ -212,7 +235,7 @@ class Scan:
 
     def visible(self) -> ByEpoch:
         """What read_committed readers see of outputs that tell their epoch."""
-        return _by_epoch(self._visible) if self._marked else {}
+        return _by_epoch(self._seen) if self._marked else {}
 
     def plain(self) -> int:
         """How many outputs do not tell it."""
@@ -221,7 +244,7 @@ class Scan:
     def hidden(self, visible: int) -> ByEpoch:
         """What only read_uncommitted readers see; ``visible`` is how many records the others see."""
         # Read_committed readers see a part of what the others see: with equal counts there is nothing to look for.
-        if not self._marked or self._output(self._marked, committed=False).count() == visible:
+        if not self._marked or _union(self._records(self._marked, committed=False)).count() == visible:
             return {}
         return _by_epoch(self._hidden)
 
@@ -303,8 +326,11 @@ def _refuser() -> Column:
 
 
 def _by_epoch(table: DataFrame) -> ByEpoch:
-    first = F.min(F.struct(*flags.AT)).alias("first")
-    grouped = table.groupBy("term", "epoch").agg(F.count("*").alias("n"), first)
+    # By partition first, where the least offset is a number: to find the least place of all rows, Spark sorts them.
+    parts = table.groupBy("term", "epoch", "topic", "partition").agg(
+        F.count("*").alias("n"), F.min("offset").alias("offset")
+    )
+    grouped = parts.groupBy("term", "epoch").agg(F.sum("n").alias("n"), F.min(F.struct(*flags.AT)).alias("first"))
     return {
         None if row["term"] is None else EpochId(Epoch(row["epoch"]), Term(row["term"])): (
             row["n"],

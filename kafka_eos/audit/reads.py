@@ -73,7 +73,8 @@ def inputs(spark: SparkSession, topic: Topic, bounds: Bounds) -> DataFrame:
 
 def records(spark: SparkSession, topics: Iterable[tuple[Topic, Bounds]], *, committed: bool) -> list[DataFrame]:
     """Records of sinks that are topics, for ``parsed``: one table a cluster."""
-    header = f"try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value"
+    newest = F.expr(f"try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value")
+    text = F.when(_provenance_alone(), F.get("headers", F.lit(0))["value"]).otherwise(newest)
     clusters: dict[str, list[tuple[Topic, Bounds]]] = {}
     for topic, bounds in topics:
         clusters.setdefault(json.dumps(java_config(topic.bootstrap, topic.config)), []).append((topic, bounds))
@@ -86,7 +87,7 @@ def records(spark: SparkSession, topics: Iterable[tuple[Topic, Bounds]], *, comm
             "key",
             "value",
             headers_hash().alias("headers_hash"),
-            F.expr(f"cast({header} as string)").alias("text"),
+            text.cast("string").alias("text"),
             F.lit(False).alias("torn"),
         )
         for config, some in clusters.items()
@@ -171,7 +172,13 @@ def parsed(table: DataFrame) -> DataFrame:
 def headers_hash() -> Column:
     """Of all headers that the user gave; the texts of errors are left out, they may differ from run to run."""
     others = F.expr(f"filter(headers, h -> not h.key in ({', '.join(map(repr, (HEADER, *_ERRORS)))}))")
-    return F.when(F.size(others) > 0, F.xxhash64(others))
+    none = (F.size("headers") == 0) | _provenance_alone()
+    return F.when(none, F.lit(None)).when(F.size(others) > 0, F.xxhash64(others))
+
+
+def _provenance_alone() -> Column:
+    """Is provenance the only header? Spark calls functions over lists by interpreting them: that is seldom needed."""
+    return (F.size("headers") == 1) & (F.get("headers", F.lit(0))["key"] == HEADER)
 
 
 def preview(column: str) -> Column:

@@ -61,34 +61,32 @@ class Recompute:
 
     def _keyed(self, records: DataFrame, visible: DataFrame) -> DataFrame:
         rows = records.mapInArrow(partial(tasks.captures, self.app, self.cut.parallelism), tasks.CAPTURED)
-        rows = self._in_their_order(rows.repartition("stage", "grp"), visible)
+        rows = self._in_their_order(self.hold(rows.repartition("grp", "stage")), visible)
         ordered = rows.sortWithinPartitions("stage", "turn", "source", "s_partition", "s_offset", "lane", *_NUMBER)
         tail = partial(tasks.tail_outputs, self.app, self.cut.parallelism, self.savepoint)
-        return ordered.drop("turn").mapInArrow(tail, tasks.EXPECTED)
+        return ordered.select(*tasks.CAPTURED_COLUMNS, "loose").mapInArrow(tail, tasks.EXPECTED)
 
     def _in_their_order(self, rows: DataFrame, visible: DataFrame) -> DataFrame:
         """Adds ``turn``, the order among the rows of a key where offsets do not give one, and ``loose``."""
-        key = Window.partitionBy("stage", "grp")
-        stream = F.concat_ws("/", "source", "s_topic", "s_partition", "lane")
-        several = F.min(stream).over(key) != F.max(stream).over(key)
-        if self.cut.shuffled.intersection(self.cut.stages):
-            several = F.count("*").over(key) > 1
-        rows = self.hold(rows.withColumn("several", several))
-        mixed = rows.agg(F.max("several")).first()
-        if mixed is None or not mixed[0]:
-            return rows.withColumn("loose", F.lit(False)).withColumn("turn", F.lit(0)).drop("several")
+        shuffled = bool(self.cut.shuffled.intersection(self.cut.stages))
+        stream = F.xxhash64("source", "s_topic", "s_partition", "lane")
+        keys = rows.withColumn("stream", stream).groupBy("grp", "stage")
+        several = F.count("*") > 1 if shuffled else F.min("stream") != F.max("stream")
+        if keys.agg(several.alias("several")).where("several").isEmpty():
+            return rows.withColumn("loose", F.lit(False)).withColumn("turn", F.lit(0))
+        key = Window.partitionBy("grp", "stage")
+        several = F.count("*").over(key) > 1 if shuffled else F.min(stream).over(key) != F.max(stream).over(key)
+        rows = rows.withColumn("several", several)
         if self.cut.one_to_one:
-            place = ["source", "s_topic", "s_partition", "s_offset", "lane", "path"]
+            place = ["s_offset", "source", "s_topic", "s_partition", "lane", "path"]
             turns = visible.where("update is not null").groupBy(*place).agg(F.min("update").alias("turn"))
             rows = rows.withColumn("path", self._path()).join(turns, place, "left").drop("path")
         else:
             rows = rows.withColumn("turn", F.lit(None).cast("long"))
         unknown = F.count(F.when(F.col("turn").isNull(), 1)).over(key) > 0
         # Within one stream the offsets are the order, whatever the output claims.
-        return rows.select(
-            *[c for c in rows.columns if c not in ("turn", "several")],
-            F.when(F.col("several"), F.col("turn")).alias("turn"),
-            (F.col("several") & unknown).alias("loose"),
+        return rows.withColumn("turn", F.when(F.col("several"), F.col("turn"))).withColumn(
+            "loose", F.col("several") & unknown
         )
 
     def _path(self) -> Column:

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import cache, partial
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ from kafka_eos.audit.beginning import restored
 from kafka_eos.audit.subject import AuditableSink, AuditableSource, Cut, captured, cut
 from kafka_eos.checkpoints.savepoints import SavepointFiles
 from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.collector import spare_the_collector
 from kafka_eos.exchange.routing import Router, router
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import RejectRow, StateBackend
@@ -57,6 +59,7 @@ _EXPECTED = pa.schema([
     ("sink", pa.string()), *_PLACE_FIELDS, ("sub", pa.int32()), ("update", pa.int64()),
     ("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS), ("grp", pa.binary()), ("loose", pa.bool_()),
 ])  # fmt: skip
+CAPTURED_COLUMNS: Sequence[str] = _CAPTURED.names
 
 Rows = list[tuple[Any, ...]]
 
@@ -73,8 +76,8 @@ def head_outputs(app: str, workers: int, batches: Iterator[pa.RecordBatch]) -> I
         outputs |= {captured(stage): _ignore for stage in parts.stages}
         chain = stack.enter_context(_chain(parts, parts.head, {}, outputs))
         for batch in batches:
-            for raws in _runs(batch.to_pylist()):
-                _feed(parts.plan, chain, raws[0][0], [raw for _, raw in raws])
+            for source, raws in _runs(batch):
+                _feed(parts.plan, chain, source, raws)
             yield made.take()
 
 
@@ -87,8 +90,8 @@ def captures(app: str, workers: int, batches: Iterator[pa.RecordBatch]) -> Itera
         outputs |= {captured(stage): _Capture(parts.plan, stage, rows) for stage in parts.stages}
         chain = stack.enter_context(_chain(parts, parts.head, {}, outputs))
         for batch in batches:
-            for raws in _runs(batch.to_pylist()):
-                _feed(parts.plan, chain, raws[0][0], [raw for _, raw in raws])
+            for source, raws in _runs(batch):
+                _feed(parts.plan, chain, source, raws)
             yield _arrow(rows, _CAPTURED)
             rows.clear()
 
@@ -105,7 +108,7 @@ def tail_outputs(
     with ExitStack() as stack:
         tail = stack.enter_context(_Tail(parts, made, savepoint))
         for batch in batches:
-            for _, run in groupby(batch.to_pylist(), key=lambda r: (r["stage"], r["source"], r["s_topic"], r["lane"])):
+            for _, run in groupby(map(_CapturedRow, *_columns(batch)), key=_CapturedRow.stream):
                 tail.push(list(run))
             yield made.take()
 
@@ -124,8 +127,8 @@ def serial_outputs(
         backends = stack.enter_context(_Backends(parts.plan, savepoint))
         chain = stack.enter_context(_chain(parts, parts.plan, backends.by_operator, outputs))
         for batch in batches:
-            for raws in _runs(batch.to_pylist()):
-                _feed(parts.plan, chain, raws[0][0], [raw for _, raw in raws])
+            for source, raws in _runs(batch):
+                _feed(parts.plan, chain, source, raws)
             yield made.take()
 
 
@@ -134,26 +137,25 @@ def serial_outputs(
 
 @cache
 def _cut(app: str, workers: int) -> Cut:
-    return cut(load(AppRef.parse(app)).plan(), workers)
+    parts = cut(load(AppRef.parse(app)).plan(), workers)
+    spare_the_collector()
+    return parts
 
 
-def _runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[list[tuple[str, RawRecord]]]:
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[str, list[RawRecord]]]:
     """Consecutive records of one source, as batches must have one."""
-    for source, run in groupby(rows, key=lambda row: cast("str", row["source"])):
-        yield [(source, _raw(row, row["topic"], row["partition"], row["offset"])) for row in run]
+    sources, *raw, headers = _columns(batch)
+    rows = zip(sources, map(RawRecord, *raw, map(_pairs, headers)), strict=True)
+    for source, run in groupby(rows, key=itemgetter(0)):
+        yield source, [record for _, record in run]
 
 
-def _raw(row: Mapping[str, Any], topic: str, partition: int, offset: int) -> RawRecord:
-    headers = row["headers"]
-    return RawRecord(
-        topic=topic,
-        partition=partition,
-        offset=offset,
-        timestamp=row["timestamp"],
-        key=row["key"],
-        value=row["value"],
-        headers=[(h["key"], h["value"]) for h in headers],
-    )
+def _columns(batch: pa.RecordBatch) -> list[list[Any]]:
+    return [column.to_pylist() for column in batch.columns]
+
+
+def _pairs(headers: Sequence[Mapping[str, Any]]) -> Headers:
+    return [(h["key"], h["value"]) for h in headers]
 
 
 def _feed(plan: Plan, chain: Chain, source: str, raws: Sequence[RawRecord]) -> None:
@@ -280,6 +282,32 @@ def _branches(batch: Batch[Any]) -> Sequence[str]:
     return [""] * len(batch) if batch.branch is None else batch.branch
 
 
+class _CapturedRow(NamedTuple):
+    """As ``CAPTURED``, and ``loose``."""
+
+    stage: str
+    source: str
+    topic: str
+    partition: int
+    offset: int
+    lane: int
+    branch: str
+    ordinal: int
+    grp: bytes
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Mapping[str, Any]]
+    loose: bool
+
+    def stream(self) -> tuple[str, str, str, int]:
+        return self.stage, self.source, self.topic, self.lane
+
+    def raw(self) -> RawRecord:
+        headers = _pairs(self.headers)
+        return RawRecord(self.topic, self.partition, self.offset, self.timestamp, self.key, self.value, headers)
+
+
 class _Tail:
     """Runs captured rows again from their raw records, and on through the stages."""
 
@@ -297,15 +325,15 @@ class _Tail:
         backends = self._held.enter_context(_Backends(parts.tail, savepoint))
         self._tail = self._held.enter_context(_chain(parts, parts.tail, backends.by_operator, self._collectors))
 
-    def push(self, run: Sequence[Mapping[str, Any]]) -> None:
+    def push(self, run: Sequence[_CapturedRow]) -> None:
         """One run of captured rows of the same stage, source, topic and lane."""
-        stage, source, lane = run[0]["stage"], run[0]["source"], run[0]["lane"]
-        raws = [_raw(row, row["s_topic"], row["s_partition"], row["s_offset"]) for row in run]
+        stage, source, lane = run[0].stage, run[0].source, run[0].lane
+        raws = [row.raw() for row in run]
         for caught in self._caught.values():
             caught.clear()
         _feed(self._parts.plan, self._head, source, raws)
-        batch = self._wanted(stage, lane, [(row["branch"], row["ordinal"]) for row in run], RawOrigin(source, raws))
-        at_stage = [(row["ordinal"], row["grp"], row["loose"]) for row in run]
+        batch = self._wanted(stage, lane, [(row.branch, row.ordinal) for row in run], RawOrigin(source, raws))
+        at_stage = [(row.ordinal, row.grp, row.loose) for row in run]
         for name in self._parts.below & self._collectors.keys():
             self._collectors[name].at_stage = at_stage
         self._tail.push(stage, batch)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 
 from kafka_eos.app import load
 from kafka_eos.checkpoints.opening import open_storage
+from kafka_eos.collector import spare_the_collector
 from kafka_eos.embedded.control import Drop, Dropped, Start, receive_as_worker
 from kafka_eos.embedded.open_plan import OpenPlan
 from kafka_eos.embedded.preparing import Teller
@@ -26,8 +27,6 @@ from kafka_eos.ids import AppRef
 from kafka_eos.settings import Settings
 
 _PR_SET_PDEATHSIG = 1
-_YOUNG_OBJECTS = 200_000
-"""More new objects than some batches have alive at once; see ``_spare_the_collector``."""
 EXIT_ORPHANED = 70
 
 
@@ -48,7 +47,7 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 - reported to the supervisor, which decides
         mouth.say(failure(0, error))
         sys.exit(1)
-    _spare_the_collector()
+    spare_the_collector()
     while True:
         match inbox.get():
             case Start() as start, sockets:
@@ -80,17 +79,6 @@ def _prepare(app: AppRef, settings: str, subtask: str) -> Work:
         run_session(open_plan, resolved.batch_size, storage, start, mouth, local, inbox)
 
     return work
-
-
-def _spare_the_collector() -> None:
-    """Rows and state are freed by their reference counts; looking for cycles among them cost a third of the time.
-
-    Python looks whenever 700 more objects are alive than before, and a batch has thousands. Cycles in the user's
-    code are still found, later.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
 
 
 def _listen(sock: socket.socket, inbox: Inbox) -> None:

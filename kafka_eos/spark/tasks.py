@@ -9,7 +9,6 @@ not so soon (the environment failed), goes to the driver as a report, at once.
 
 from __future__ import annotations
 
-import gc
 import socket
 import time
 import traceback
@@ -28,6 +27,7 @@ from kafka_eos.app import load
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.opening import find_storage
 from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.collector import spare_the_collector
 from kafka_eos.errors import Bug, ConfigError, EnvironmentFailed, Fatal, UserError
 from kafka_eos.exchange.routing import Router
 from kafka_eos.ids import AppRef, Epoch, Term
@@ -38,9 +38,6 @@ from kafka_eos.spark.messages import Failure, Report, Spec, decode_spec, encode
 from kafka_eos.spark.open_level import OpenLevel, Surroundings
 from kafka_eos.spark.rows import FRAME, Inbox, Outbox
 from kafka_eos.state.keygroups import Grouping
-
-_YOUNG_OBJECTS = 200_000
-"""More new objects than some batches have alive at once: looking for cycles among rows costs time and finds none."""
 
 
 class EpochTask:
@@ -179,7 +176,7 @@ def _process(spec: Spec, attempt: int) -> _Process:
         for old in _processes:
             old.close()
         _processes[:] = [_Process(spec)]
-        _spare_the_collector()
+        spare_the_collector()
     process = _processes[0]
     process.begin(spec)
     return process
@@ -187,12 +184,6 @@ def _process(spec: Spec, attempt: int) -> _Process:
 
 def _key(spec: Spec) -> Sequence[Any]:
     return spec.app, spec.pipeline, spec.settings, spec.term, spec.generation
-
-
-def _spare_the_collector() -> None:
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
 
 
 def _failure(error: UserError | Fatal | EnvironmentFailed) -> Failure:
