@@ -287,7 +287,7 @@ class Scan:
         hidden: Collection[EpochId],
         apart: Collection[str] = (),
     ) -> dict[Check, Evidence]:
-        """Every record that breaks one of ``checks``: how many, and the first of them. One Spark action.
+        """Every record that breaks one of ``checks``: how many, and the first of them.
 
         ``undecided`` are epochs with visible outputs that were never committed, ``hidden`` committed ones with
         outputs that are not visible. Nothing is lost or unexpected in sinks that stand ``apart``.
@@ -299,7 +299,8 @@ class Scan:
             there = self._visible.select("sink", "id")
             tables.append(flags.hidden(self._hidden.join(there, ["sink", "id"], "left_anti"), hidden))
         if Check.LOST in checks and self._marked:
-            tables += flags.pairs(self._pairs, self._scope.cut)
+            suspects = flags.suspects(self._pairs, self._scope.cut).collect()
+            tables += flags.pairs(self._pairs, self._scope.cut, {Check[row["check"]] for row in suspects})
         if Check.LOST in checks and self._unmarked:
             tables.append(unmarked.flagged(self._comparable(self._plain), self._made, [s.node for s in self._unmarked]))
         existing = F.col("check").isin(Check.LOST.name, Check.UNEXPECTED.name) & F.col("sink").isin([*apart])

@@ -99,7 +99,14 @@ def open_session(
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
+    _remember_classes(spark)
     return spark
+
+
+def _remember_classes(spark: SparkSession) -> None:
+    """Python asks for these at each column of each query, and the JVM then looks through all its jars for them."""
+    for name in ("functions", "org.apache.spark.sql.functions", "PythonUtils"):
+        setattr(spark._jvm, name, getattr(spark._jvm, name))
 
 
 def _require_connector(spark: SparkSession) -> None:

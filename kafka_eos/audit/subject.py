@@ -194,12 +194,17 @@ class Cut:
         return frozenset(sink.name for sink in self.plan.sinks if sink.name not in self.below)
 
     @property
-    def one_to_one(self) -> bool:
-        """Every row that reaches a stage makes exactly one output, and the update number tells the order."""
+    def one_an_update(self) -> bool:
+        """Every row that reaches a stage makes one output at most, so no two of a key have the same update number."""
         stateful = [node for node in self.plan.nodes if node.stateful]
         below = [self.plan.node(name) for name in self.below]
-        manifold = any(isinstance(node, Filter | FlatMap | Process | Union) for node in below)
+        manifold = self.copied or any(isinstance(node, FlatMap | Process | Union) for node in below)
         return not self.serial and len(self.stages) == 1 and len(stateful) == 1 and not manifold
+
+    @property
+    def one_to_one(self) -> bool:
+        """Every row that reaches a stage makes exactly one output, and the update number tells the order."""
+        return self.one_an_update and not any(isinstance(self.plan.node(name), Filter) for name in self.below)
 
     @property
     def steady(self) -> bool:
