@@ -20,7 +20,7 @@ from kafka_eos.audit.ending import Ending
 from kafka_eos.audit.ledger import Ledger, read_ledger
 from kafka_eos.audit.notes import notes
 from kafka_eos.audit.report import Context
-from kafka_eos.audit.session import session
+from kafka_eos.audit.session import Opening, session
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic, cut, subject
 from kafka_eos.audit.verdict import Check, Evidence, NotPossible, Observations, Offender, Verdict, judge
 from kafka_eos.checkpoints.opening import find_storage
@@ -63,7 +63,7 @@ def audit(
     app: AppRef | None = None,
     report_dir: Path | None = None,
     progress: Progress = lambda _: None,
-    spark: SparkSession | None = None,
+    spark: SparkSession | Opening | None = None,
     master: str | None = None,
     settle_seconds: float = 30.0,
     allow_foreign: bool = False,
@@ -73,7 +73,8 @@ def audit(
     """Audit a stopped job and return the verdict; with ``report_dir`` also write report.json and report.html there.
 
     ``app``             the user's file, which Spark's workers import; default: the file that made the pipeline
-    ``spark``           a session to use (it needs the jars of ``session.open_session``); default: one for this audit
+    ``spark``           a session to use (it needs the jars of ``session.open_session``), or one that is opening;
+                        default: one for this audit
     ``master``          where that one runs; default: here, or where spark-submit says
     ``settle_seconds``  how long to wait for open transactions to end
     ``allow_foreign``   records of others in the output topics are no finding

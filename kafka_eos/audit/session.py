@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,9 +32,27 @@ _LOGGING = "-Dlog4j2.configurationFile="
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
+class Opening:
+    """A local session that opens beside what the program does, for an audit that it will soon ask for."""
+
+    def __init__(self, *, python_path: Sequence[str] = ()) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="opens-spark")
+        self._opened = self._pool.submit(open_session, python_path=python_path)
+
+    def session(self) -> SparkSession:
+        """Wait until it is open. Raises what ``open_session`` raises."""
+        return self._opened.result()
+
+    def close(self) -> None:
+        """Stop it; wait for it first, as nobody can stop what is about to open."""
+        self._pool.shutdown()
+        if self._opened.exception() is None:
+            self._opened.result().stop()
+
+
 @contextmanager
 def session(
-    given: SparkSession | None,
+    given: SparkSession | Opening | None,
     progress: Callable[[str], None],
     *,
     master: str | None,
@@ -41,7 +60,7 @@ def session(
     long: bool = False,
 ) -> Iterator[SparkSession]:
     """The session ``given``; under spark-submit the one that the program has; else one of its own, which it stops."""
-    found = given or submitted_session()
+    found = given.session() if isinstance(given, Opening) else given or submitted_session()
     if found is not None:
         _require_connector(found)
         check_python(found)

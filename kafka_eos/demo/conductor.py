@@ -14,6 +14,7 @@ from rich.console import Console
 
 from kafka_eos.app import load
 from kafka_eos.audit import audit
+from kafka_eos.audit.session import Opening
 from kafka_eos.audit.verdict import Conclusion, Verdict
 from kafka_eos.connectors.kafka.client import AdminClient, NewTopic
 from kafka_eos.demo import home as places
@@ -232,7 +233,9 @@ class _Conductor:
     # ------------------------------------------------------------ the end
 
     def _drain(self) -> None:
-        """All orders written, lag 0, SIGTERM, exit code 0."""
+        """All orders written, lag 0, SIGTERM, exit code 0. The audit's Spark starts meanwhile."""
+        self._spark = Opening(python_path=[str(APP.parent)])
+        self._cleanup.callback(self._spark.close)
         self._watcher.step("writing the rest of the orders")
         self._expect(lambda: self._feeder.done, "take all orders")
         self._watcher.step("waiting until the job has read all of them")
@@ -265,6 +268,7 @@ class _Conductor:
             self._settings,
             report_dir=self._home.audit,
             progress=lambda text: self._watcher.step(f"audit: {text}"),
+            spark=self._spark,
         )
 
     def _expect(self, condition: Callable[[], bool], what: str) -> None:
