@@ -56,7 +56,8 @@ def read(spark: SparkSession, config: Mapping[str, str], bounds: Mapping[str, Bo
 
 def inputs(spark: SparkSession, topic: Topic, bounds: Bounds) -> DataFrame:
     """Raw records for the recompute, as ``tasks.INPUT``."""
-    headers = F.when(F.size("headers") > 0, F.col("headers"))
+    # No null: Spark asks for a batch's size after each row, and Arrow then counts all nulls of a list anew.
+    headers = F.coalesce("headers", F.array())
     config = java_config(topic.bootstrap, topic.config)
     return read(spark, config, {topic.topic: bounds}, committed=True).select(
         F.lit(topic.node).alias("source"),

@@ -126,6 +126,8 @@ def _options(partitions: int, jars: Sequence[Path], python_path: Sequence[str]) 
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
+        # Tables are kept for seconds: looking for a good compression of each column takes longer than it saves.
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
         # The audit reads each topic once or twice: a cached consumer would only hold sockets open.
         "spark.kafka.consumer.cache.capacity": "8",
     }

@@ -152,7 +152,7 @@ def _raw(row: Mapping[str, Any], topic: str, partition: int, offset: int) -> Raw
         timestamp=row["timestamp"],
         key=row["key"],
         value=row["value"],
-        headers=[(h["key"], h["value"]) for h in headers] if headers else (),
+        headers=[(h["key"], h["value"]) for h in headers],
     )
 
 
@@ -248,8 +248,8 @@ def _groups(batch: Batch[Any]) -> Sequence[bytes | None]:
     return [None] * len(batch) if batch.keys is None else list(map(KeyCodec().encode, batch.keys))
 
 
-def _listed(headers: Headers) -> list[dict[str, Any]] | None:
-    return [{"key": k, "value": _binary(v)} for k, v in headers] if headers else None
+def _listed(headers: Headers) -> list[dict[str, Any]]:
+    return [{"key": k, "value": _binary(v)} for k, v in headers]
 
 
 def _binary(value: object) -> object:
