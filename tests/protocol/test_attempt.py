@@ -425,6 +425,7 @@ def test_an_end_without_a_last_epoch_waits_until_all_are_ready_and_does_not_brea
 
 def test_a_last_epoch_is_followed_by_none_while_it_is_committed() -> None:
     run = running(replace(STREAM, limit=3))
+    run.attempt = replace(run.attempt, housekeeping=replace(run.attempt.housekeeping, every=8))
     assert run.on(facts.Stop()) == [do.Trigger(epoch(5), Kind.LAST)]
 
     assert [type(action) for action in run.on(*acks(5))] == [do.Decide, do.Commit]

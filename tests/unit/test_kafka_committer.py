@@ -230,7 +230,13 @@ def test_what_is_not_prepared_and_not_committed_is_not_ended(
     assert side.asked(END_TXN, INIT_PRODUCER_ID) == []
 
 
-def refusing(side: Side, *, then: Held | None = None, marker: str | None = None) -> None:
+def refusing(
+    side: Side,
+    error: ErrorCode = ErrorCode.invalid_producer_epoch,
+    *,
+    then: Held | None = None,
+    marker: str | None = None,
+) -> None:
     """EndTxn is refused, because meanwhile this came of the id."""
 
     def refuse(request: object) -> object:
@@ -238,14 +244,23 @@ def refusing(side: Side, *, then: Held | None = None, marker: str | None = None)
             side.at.ids[NAME] = then
         if marker is not None:
             side.show_marker(marker)
-        return side.at.ended(request, ErrorCode.invalid_producer_epoch)
+        return side.at.ended(request, error)
 
     side.broker.script(END_TXN, refuse)
 
 
-def test_a_refusal_is_no_abort_if_the_marker_is_there(side: Side) -> None:
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        ErrorCode.invalid_txn_state,
+        ErrorCode.producer_fenced,
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.invalid_producer_id_mapping,
+    ],
+)
+def test_no_refusal_is_a_verdict(side: Side, refusal: ErrorCode) -> None:
     side.at.ids[NAME] = Held()
-    refusing(side, then=EMPTY, marker="uuid")
+    refusing(side, refusal, then=EMPTY, marker="uuid")
 
     assert side.commit(prepared()) is Outcome.ALREADY
 
