@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
@@ -132,6 +133,24 @@ class Scan:
         found = copies.where("n > 1").select(F.lit("copy").alias("column")).limit(1)
         found = found.unionByName(homes.where("low < high").select(F.lit("home").alias("column")).limit(1))
         return frozenset(row["column"] for row in found.collect())
+
+    def _intervals(self) -> DataFrame:
+        """Which offsets of which input partition each epoch processed, by the term and epoch that outputs name."""
+        ledger = self._scope.ledger
+        labels: dict[EpochId, list[EpochId]] = {}
+        for given_up, into in ledger.carried.items():
+            labels.setdefault(into, []).append(given_up)
+        rows = [
+            (said.term.n, said.epoch.n, each.source, each.partition, each.begin, each.end)
+            for each in ledger.intervals
+            for said in (each.epoch, *labels.get(each.epoch, ()))
+        ]
+        names = ("term", "epoch", "source", "s_partition", "first", "end")
+        kinds = (pa.int32(), pa.int64(), pa.string(), pa.int32(), pa.int64(), pa.int64())
+        schema = pa.schema(list(zip(names, kinds, strict=True)))
+        columns = zip(*rows, strict=True) if rows else [()] * len(names)
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+        return self._spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
 
     def _is_before(self) -> Column:
         beginning = self._scope.beginning
@@ -294,6 +313,8 @@ class Scan:
         ``looked_at`` is left to the caller.
         """
         tables = [flags.visible(self._visible, undecided)] if self._marked else []
+        if Check.WRONG_EPOCH in checks:
+            tables.append(flags.misdated(self._firsts, self._intervals()))
         if hidden:
             # The task that won wrote what one that lost did; so did whoever took the place of a dead worker.
             there = self._visible.select("sink", "id")
