@@ -51,6 +51,8 @@ _MARKED_CHECKS = (
 _BY_THE_LEDGER = (Check.WRONG_COUNT, Check.ALTERED_CHECKPOINT)
 """Checks that look at no single output."""
 _POLL_SECONDS = 0.5
+_MANY = 2_000_000
+"""Outputs."""
 
 
 class HasPlan(Protocol):
@@ -93,7 +95,8 @@ def audit(
     def judged() -> Verdict:
         if is_running(settings.job_dir(plan.name)):
             return judge(Observations(obstacles=[_running(plan.name, app.path)]))
-        with session(spark, progress, master=master, python_path=[str(app.path.parent)]) as live:
+        path, long = [str(app.path.parent)], _is_long(settings, plan.name)
+        with session(spark, progress, master=master, python_path=path, long=long) as live:
             ending.context = replace(ending.context, spark=live.version)
             with closing(_Audit(live, plan, settings, str(app), progress, earlier)) as run:
                 facts = run.facts(settle_seconds)
@@ -101,6 +104,12 @@ def audit(
         return judge(facts, allow_foreign=allow_foreign, expect_faults=expect_faults)
 
     return ending.of(judged)
+
+
+def _is_long(settings: Settings, job: str) -> bool:
+    """Has the job written so much that a session for minutes of work pays for itself?"""
+    storage = find_storage(settings.checkpoints_of(job))
+    return storage is not None and sum(read_ledger(storage, job).records.values()) > _MANY
 
 
 def _running(job: str, app: Path) -> str:

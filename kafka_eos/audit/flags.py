@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 AT = ("topic", "partition", "offset")
+_BY_NUMBER = ("series", "sink")
+_OF_A_KEY = (*_BY_NUMBER, "grp_text")
+"""With its text, as two keys may share a number."""
 _COLUMNS = frozenset({
     "copy", "id", "epoch", "term", "sink", "preview", "e_preview", "update", "e_update", "before", "grp_text", "home",
     "written_id", "read_id", "x.preview", "y.e_preview", "first", "end",
@@ -83,7 +86,7 @@ def suspects(table: DataFrame, cut: Cut) -> DataFrame:
     plain &= F.col("update").eqNullSafe(F.col("e_update")) & F.col("value_hash").eqNullSafe(F.col("e_value_hash"))
     odd = table.where("should and e_update is not null").where(~plain | F.lit(not cut.one_an_update)).limit(1)
     of_numbers = F.explode(F.array(F.lit(Check.WRONG_TOTAL.name), F.lit(Check.UPDATE_GAP.name)))
-    reordered = _in_order(table, cut).where("late or early").limit(1)
+    reordered = _in_order(table, cut, _BY_NUMBER).where("late or early").limit(1)
     return odd.select(of_numbers.alias("check")).union(reordered.select(F.lit(Check.REORDERED.name).alias("check")))
 
 
@@ -117,9 +120,7 @@ def _wrong_totals(table: DataFrame) -> DataFrame:
     comparable = table.where("should and not answered and (summed or not loose) and e_update is not null")
     is_last = F.max_by(F.struct(*AT, "value_hash", "preview"), F.struct("update", "topic", "offset"))
     should_last = F.max_by(F.struct(*(f"e_{c}" for c in AT), "e_value_hash", "e_preview"), F.col("e_update"))
-    grouped = comparable.groupBy("series", "sink").agg(
-        is_last.alias("x"), should_last.alias("y"), F.first("grp_text").alias("grp_text")
-    )
+    grouped = comparable.groupBy(*_OF_A_KEY).agg(is_last.alias("x"), should_last.alias("y"))
     wrong = grouped.where(~F.col("x.value_hash").eqNullSafe(F.col("y.e_value_hash")))
     detail = _text("the last value of key ", "grp_text", " is ", "x.preview", " and should be ", "y.e_preview")
     at = [F.coalesce(F.col(f"x.{c}"), F.col(f"y.e_{c}")).alias(c) for c in AT]
@@ -134,7 +135,7 @@ def gaps(table: DataFrame, steady: bool) -> DataFrame:
     sink refused of such a key has one of these numbers, nobody knows which: those that are there differ, and none is
     beyond the last.
     """
-    of_key = Window.partitionBy("series", "sink")
+    of_key = Window.partitionBy(*_OF_A_KEY)
     # 0, or as many updates as the key had in the savepoint that the recompute began with.
     first = F.min("e_update").over(of_key) - 1
     before = F.coalesce(F.lag("update").over(of_key.orderBy("update", *AT)), first)
@@ -159,11 +160,11 @@ def _overtaking(table: DataFrame, cut: Cut) -> DataFrame:
     detail = F.when(
         F.col("late"), _text("the output ", "id", " comes after ", "written_id", ", which is later")
     ).otherwise(_text("the output ", "id", " has a lower update than ", "read_id", ", which was read before it"))
-    ordered = _in_order(table, cut)
+    ordered = _in_order(table, cut, _OF_A_KEY)
     return flagged(ordered, [flag(Check.REORDERED, F.col("late") | F.col("early"), detail)])
 
 
-def _in_order(table: DataFrame, cut: Cut) -> DataFrame:
+def _in_order(table: DataFrame, cut: Cut, series: Sequence[str]) -> DataFrame:
     """Outputs with ``late`` and ``early``, and the ids of what stands before each, written and read.
 
     Between input partitions only update numbers tell an order; behind an exchange other than by key, only they do.
@@ -181,8 +182,8 @@ def _in_order(table: DataFrame, cut: Cut) -> DataFrame:
     )
     stream = ("source", "s_topic", "s_partition", "lane")
     of_stream = [F.when(~keyed, F.col(c)) for c in stream]
-    written = Window.partitionBy("series", "sink", *of_stream, "partition").orderBy("topic", "offset")
-    read = Window.partitionBy("series", "sink", *stream).orderBy("s_offset", "head", "rest")
+    written = Window.partitionBy(*series, *of_stream, "partition").orderBy("topic", "offset")
+    read = Window.partitionBy(*series, *stream).orderBy("s_offset", "head", "rest")
     columns = ("number", "head", "rest", "id")
     both = both.withColumns({f"written_{c}": F.lag(c).over(written) for c in columns})
     both = both.withColumns({f"read_{c}": F.lag(c).over(read) for c in ("number", "id")})

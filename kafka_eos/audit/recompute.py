@@ -69,12 +69,10 @@ class Recompute:
     def _in_their_order(self, rows: DataFrame, visible: DataFrame) -> DataFrame:
         """Adds ``turn``, the order among the rows of a key where offsets do not give one, and ``loose``."""
         shuffled = bool(self.cut.shuffled.intersection(self.cut.stages))
-        stream = F.xxhash64("source", "s_topic", "s_partition", "lane")
-        keys = rows.withColumn("stream", stream).groupBy("grp", "stage")
-        several = F.count("*") > 1 if shuffled else F.min("stream") != F.max("stream")
-        if keys.agg(several.alias("several")).where("several").isEmpty():
+        streams = rows.select("grp", "stage") if shuffled else rows.select("grp", "stage", *_STREAM).distinct()
+        if streams.groupBy("grp", "stage").count().where("count > 1").isEmpty():
             return rows.withColumn("loose", F.lit(False)).withColumn("turn", F.lit(0))
-        key = Window.partitionBy("grp", "stage")
+        key, stream = Window.partitionBy("grp", "stage"), F.concat_ws("/", *_STREAM)
         several = F.count("*").over(key) > 1 if shuffled else F.min(stream).over(key) != F.max(stream).over(key)
         rows = rows.withColumn("several", several)
         if self.cut.one_to_one:
@@ -95,6 +93,7 @@ class Recompute:
         return F.concat("branch", F.col("ordinal").cast("string") if local else F.lit("0"))
 
 
+_STREAM = ("source", "s_topic", "s_partition", "lane")
 _NUMBER = ("branch", "ordinal")
 
 
