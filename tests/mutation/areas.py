@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 PROTOCOL = "tests/protocol"
 STATE = "tests/unit/state"
-FILES = "tests/contract/test_file_"
 
 AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "protocol": {
@@ -31,7 +30,10 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/protocol/retention.py": (f"{PROTOCOL}/test_retention.py",),
     },
     "committers": {
-        "connectors/files/committer.py": tuple(f"{FILES}{part}.py" for part in ("lives", "sink_crashes", "sink")),
+        "connectors/files/committer.py": (
+            "tests/unit/test_file_committer.py",
+            *(f"tests/contract/test_file_{part}.py" for part in ("lives", "sink_crashes", "sink")),
+        ),
         "connectors/files/standings.py": ("tests/unit/test_file_standings.py",),
         "connectors/kafka/committer.py": ("tests/unit/test_kafka_committer.py",),
         "connectors/kafka/names.py": ("tests/unit/test_kafka_committer.py",),
