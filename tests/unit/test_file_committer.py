@@ -199,6 +199,19 @@ def test_an_abort_ends_what_is_open_and_undoes_what_is_staged_of_older_terms(sin
     assert (sink.directory / ".aborted.orders.1.1.0.out").read_bytes() == b"", "its content goes at once"
 
 
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_what_leads_to_a_file_of_others_is_undone_and_that_file_is_left_as_it_is(
+    sink: FileSink, tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    committable = prepared(sink)
+    (tmp_path / "theirs").write_text("theirs")
+    staged(sink, committable).unlink()
+    link(tmp_path / "theirs", staged(sink, committable))
+
+    assert sink.committer(job(2)).abort_orphans(job(2)) == [staged(sink, committable).name]
+    assert (tmp_path / "theirs").read_text() == "theirs"
+
+
 @pytest.mark.parametrize("what", ["open", "staged"])
 def test_what_an_abort_removes_is_durable_when_it_returns(sink: FileSink, what: str, tmp_path: Path) -> None:
     prepared(sink) if what == "staged" else opened(sink)
@@ -244,6 +257,19 @@ def test_a_trace_of_an_abort_goes_with_a_later_epoch(sink: FileSink) -> None:
 
     ours.commit(CommitPermit(EpochId(Epoch(1), Term(1))), prepared(sink, operator="b"))
     assert ".aborted.orders.1.1.0.out" in traces(sink), "the very epoch may still be asked for"
+    ours.commit(CommitPermit(EpochId(Epoch(2), Term(2))), prepared(sink, job(2), "c"))
+    assert traces(sink) == [".committed.orders.2.1.0.c"]
+
+
+def test_a_trace_of_an_abort_in_the_middle_of_a_term_goes_with_a_later_epoch(sink: FileSink) -> None:
+    """A zombie of an older term has staged something after the traces of its term were removed."""
+    ours = sink.committer(job(2))
+    ours.commit(CommitPermit(EpochId(Epoch(1), Term(2))), prepared(sink, job(2), "a"))
+    prepared(sink)
+    assert len(ours.abort_orphans(job(2))) == 1
+
+    ours.commit(CommitPermit(EpochId(Epoch(1), Term(2))), prepared(sink, job(2), "b"))
+    assert ".aborted.orders.1.1.0.out" in traces(sink), "epoch 1 may still be asked for"
     ours.commit(CommitPermit(EpochId(Epoch(2), Term(2))), prepared(sink, job(2), "c"))
     assert traces(sink) == [".committed.orders.2.1.0.c"]
 
