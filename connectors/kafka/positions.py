@@ -27,7 +27,13 @@ def partition_of(split: SplitId) -> int:
 
 
 def position(offset: int, topic_id: str) -> Position:
-    return {"offset": offset, "topic_id": topic_id}
+    """Where a split is read first. ``begin`` stays in every later position of it, so that the audit knows it."""
+    return {"offset": offset, "topic_id": topic_id, "begin": offset}
+
+
+def moved(at: Position, offset: int) -> Position:
+    """The position of a split that was read up to ``offset``."""
+    return {**at, "offset": offset}
 
 
 def offset_of(at: Mapping[str, Json]) -> int:
@@ -38,7 +44,7 @@ def offset_of(at: Mapping[str, Json]) -> int:
 
 
 def positions(topic: str, topic_id: str, offsets: Mapping[int, int]) -> dict[SplitId, Position]:
-    """Of offsets by partition."""
+    """Where partitions are read first, from offsets by partition."""
     return {split_id(topic, partition): position(offset, topic_id) for partition, offset in offsets.items()}
 
 

@@ -20,8 +20,8 @@ from kafka_eos.connectors.kafka.client import (
     kafka_errors,
 )
 from kafka_eos.connectors.kafka.decoding import Columns, Reject, decoded
-from kafka_eos.connectors.kafka.positions import offset_of, partition_of, position, split_id
-from kafka_eos.interfaces import Positions, total_lag
+from kafka_eos.connectors.kafka.positions import moved, offset_of, partition_of, split_id
+from kafka_eos.interfaces import Position, Positions, total_lag
 from kafka_eos.records import Batch
 
 T = TypeVar("T")
@@ -72,13 +72,13 @@ class KafkaReader(Generic[T]):
         self._client, self._source, self._topic = _Client(config), source, topic
         self._columns, self._reject = columns, reject
         self._next: dict[int, int] = {}
-        self._topic_ids: dict[int, str] = {}
+        self._given: dict[int, Position] = {}
         self.assign(positions)
 
     def assign(self, positions: Positions) -> None:
         added = {partition_of(split): at for split, at in positions.items()}
         self._next.update({p: offset_of(at) for p, at in added.items()})
-        self._topic_ids.update({p: str(at.get("topic_id", "")) for p, at in added.items()})
+        self._given.update(added)
         self._fetch_from({p: offset_of(at) for p, at in added.items()})
 
     def _fetch_from(self, offsets: Mapping[int, int]) -> None:
@@ -139,7 +139,7 @@ class KafkaReader(Generic[T]):
         return f"read {self._topic}/{partition} at offset {at}"
 
     def positions(self) -> Positions:
-        return {split_id(self._topic, p): position(o, self._topic_ids[p]) for p, o in self._next.items()}
+        return {split_id(self._topic, p): moved(self._given[p], o) for p, o in self._next.items()}
 
     def lag(self) -> int | None:
         return total_lag(self._behind(partition, offset) for partition, offset in self._next.items())

@@ -10,7 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from kafka_eos.connectors.kafka import KafkaSource
-from kafka_eos.connectors.kafka.positions import offset_of, partition_of, position, split_id
+from kafka_eos.connectors.kafka.positions import moved, offset_of, partition_of, position, split_id
 from kafka_eos.errors import Bug, ConfigError, Fatal, InputLost, KafkaEosError, PoisonRecord
 from kafka_eos.ids import SplitId, Term
 from kafka_eos.interfaces import JobContext, Positions, Reader, Services, TaskContext
@@ -56,6 +56,12 @@ def positions(at: dict[int, int]) -> dict[SplitId, Any]:
     return {split_id("in", partition): position(offset, f"id-{partition}") for partition, offset in at.items()}
 
 
+def read_from(at: dict[int, tuple[int, int]]) -> dict[SplitId, Any]:
+    """``{partition: (first, next)}``: where each was read first, and where it is read next."""
+    begun = positions({partition: first for partition, (first, _) in at.items()})
+    return {split: moved(where, at[partition_of(split)][1]) for split, where in begun.items()}
+
+
 def at(reader: Reader[Any]) -> dict[int, int]:
     return {partition_of(split): offset_of(where) for split, where in reader.positions().items()}
 
@@ -94,7 +100,7 @@ def test_a_position_is_where_to_go_on(log: Log, opened: Opened) -> None:
     reader = opened({0: 1, 1: 0})
 
     assert sorted(read_to(reader, {0: 4, 1: 2})) == [1, 2, 3, 10, 11]
-    assert reader.positions() == positions({0: 4, 1: 2})
+    assert reader.positions() == read_from({0: (1, 4), 1: (0, 2)})
 
 
 def test_what_is_fetched_and_not_returned_moves_nothing(log: Log, opened: Opened) -> None:
@@ -209,7 +215,7 @@ def test_a_split_that_is_added_begins_where_it_is_said_and_the_others_go_on(log:
     reader.assign(positions({1: 1}))
 
     assert read_to(reader, {0: 2, 1: 2}) == [11]
-    assert reader.positions() == positions({0: 2, 1: 2})
+    assert reader.positions() == read_from({0: (0, 2), 1: (1, 2)})
 
 
 def test_a_reader_without_splits_waits_for_one(log: Log, opened: Opened) -> None:
@@ -232,12 +238,14 @@ def test_an_end_is_reached_by_all_of_its_splits(log: Log, opened: Opened) -> Non
     assert not reader.reached(ends({0: 4, 2: 0})), "a partition that was added is in the end before it is assigned"
 
 
-def test_a_stored_position_without_a_topic_id_is_of_an_unknown_one(opened: Opened) -> None:
+def test_what_a_stored_position_says_besides_its_offset_stays(log: Log, opened: Opened) -> None:
+    log.append(0, b"0", b"1")
     reader = opened({})
 
-    reader.assign({SplitId("in/0"): {"offset": 3}})
+    reader.assign({SplitId("in/0"): {"offset": 1, "of": "an earlier version"}})
 
-    assert reader.positions() == {"in/0": {"offset": 3, "topic_id": ""}}
+    assert read_to(reader, {0: 2}) == [1]
+    assert reader.positions() == {"in/0": {"offset": 2, "of": "an earlier version"}}
 
 
 @pytest.mark.parametrize("at", [{}, {"offset": "3"}])
