@@ -406,8 +406,8 @@ def test_a_file_of_another_length_is_not_read(sink: FileSink, monkeypatch: pytes
 
 def test_what_is_no_file_is_not_the_promised_one(sink: FileSink) -> None:
     committable = prepared(sink)
-    shutil.move(staged(sink, committable), sink.directory / "elsewhere")
-    os.symlink(sink.directory / "elsewhere", staged(sink, committable))
+    shutil.move(staged(sink, committable), sink.directory / "else")
+    os.symlink("else", staged(sink, committable))  # as long as what was promised, and leads to it
 
     assert sink.committer(job()).probe(committable).standing is Standing.LOST
 
