@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kafka_eos.audit.classes import archive_options
 from kafka_eos.devbroker.jars import fetch_jars
 from kafka_eos.devbroker.java import find_java
 from kafka_eos.errors import ConfigError
@@ -111,15 +112,24 @@ def open_session(
     elif not submitted:
         builder = builder.master(f"local[{threads}]")
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    java = options["spark.driver.extraJavaOptions"]
     if long:
-        options["spark.driver.extraJavaOptions"] = f"-XX:+UseParallelGC {_LOGGING}{_log_settings().as_uri()}"
+        options["spark.driver.extraJavaOptions"] = java.replace(_SHORT_LIVED, "-XX:+UseParallelGC")
         options["spark.driver.memory"] = f"{_third_of_memory()}g"
+    elif not submitted:
+        options["spark.driver.extraJavaOptions"] = f"{java} {archive_options(find_java(), _spark_home())}"
     for name, value in options.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     _remember_classes(spark)
     return spark
+
+
+def _spark_home() -> str:
+    import pyspark
+
+    return os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
 
 
 def _remember_classes(spark: SparkSession) -> None:
