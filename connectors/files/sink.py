@@ -104,10 +104,10 @@ class FileSink:
 
     def audit_rows(
         self, batch: Batch[Any], operator: str, reject: RejectRow
-    ) -> tuple[Batch[Any], Sequence[tuple[bytes | None, bytes | None, Headers]]]:
-        """For the audit: the rows that the writer writes; key, value and headers of each, the value alone is set."""
+    ) -> tuple[Batch[Any], Sequence[tuple[bytes | None, bytes | None, Headers, int]]]:
+        """For the audit: the rows that the writer writes, as a Kafka sink tells them; the value alone is set."""
         kept, written = self.written(batch, operator, reject)
-        return kept, [(None, line.value, ()) for line in written]
+        return kept, [(None, line.value, (), -1) for line in written]
 
     def written(self, batch: Batch[Any], operator: str, reject: RejectRow) -> tuple[Batch[Any], list[RawRecord]]:
         """For tests: the rows that the writer writes, and their lines as the values of records."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 AT = ("topic", "partition", "offset")
 _COLUMNS = frozenset({
     "copy", "id", "epoch", "term", "sink", "preview", "e_preview", "update", "e_update", "before", "grp_text", "home",
-    "written.id", "read.id", "x.preview", "y.e_preview",
+    "written.id", "read.id", "x.preview", "y.e_preview", "time", "e_time",
 })  # fmt: skip
 
 
@@ -60,11 +60,14 @@ def _compared(cut: Cut) -> list[Column]:
     wrong_value = ~F.col("value_hash").eqNullSafe(F.col("e_value_hash"))
     wrong_key = ~F.col("key_hash").eqNullSafe(F.col("e_key_hash"))
     wrong_headers = ~F.col("headers_hash").eqNullSafe(F.col("e_headers_hash"))
+    # Null where it is the time of sending, or the broker's.
+    wrong_time = F.coalesce(F.col("time") != F.col("e_time"), F.lit(False))
     wrong_update = ~F.col("update").eqNullSafe(F.col("e_update"))
     what = (
         F.when(wrong_value, _text("id", ": it is ", "preview", " and should be ", "e_preview"))
         .when(wrong_key, _text("id", ": its key is not what the recompute makes"))
         .when(wrong_headers, _text("id", ": its headers are not what the recompute makes"))
+        .when(wrong_time, _text("id", ": its timestamp is ", "time", " and should be ", "e_time"))
         .otherwise(_text("id", ": its update number is ", "update", " and should be ", "e_update"))
     )
     no_answer = _text("the dead letter ", "id", " stands for no output that is missing: ", "preview")
@@ -72,7 +75,7 @@ def _compared(cut: Cut) -> list[Column]:
         _text("the recompute does not make ", "id", ": ", "preview")
     )
     missing = _text("its output ", "id", " to sink ", "sink", " is missing: ", "e_preview")
-    wrong = F.col("strict") & ~F.col("summed") & (wrong_value | wrong_key | wrong_headers | wrong_update)
+    wrong = F.col("strict") & ~F.col("summed") & (wrong_value | wrong_key | wrong_headers | wrong_time | wrong_update)
     return [
         flag(Check.LOST, F.col("there").isNull() & ~F.col("summed") & ~F.col("answered"), missing, at="e_"),
         flag(Check.UNEXPECTED, F.col("should").isNull() & ~untraced & ~F.col("answered"), unknown),

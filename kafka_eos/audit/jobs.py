@@ -166,7 +166,10 @@ class Scan:
         """What the recompute makes for audited sinks."""
         sinks = frozenset(sink.node for sink in self._scope.subject.sinks)
         savepoint = None if self._scope.beginning is None else str(self._scope.beginning.path)
-        recompute = Recompute(self._scope.app, self._scope.cut, sinks, self._scope.streams, savepoint, self._hold)
+        recompute = Recompute(
+            self._scope.app, self._scope.cut, sinks, self._scope.streams, savepoint, self._scope.subject.unmarked,
+            self._hold,
+        )  # fmt: skip
         seen = self._firsts if self._marked else self._plain
         made = recompute.expected(self._input(self._scope.inputs), seen).where(F.col("sink").isin(*sinks))
         expiring = F.col("sink").isin([*self._scope.cut.expiring])

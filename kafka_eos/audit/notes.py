@@ -24,7 +24,7 @@ def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mappin
         )
     said += [
         f"Sink {sink} is not audited by provenance, its outputs have none: they were compared as a multiset of "
-        "keys, values and headers; order and epochs were not."
+        "keys, values, headers and timestamps; order and epochs were not."
         for sink in subject.unmarked
         if sink not in unsure
     ]

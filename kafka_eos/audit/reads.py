@@ -24,6 +24,8 @@ Bounds = Mapping[int, tuple[int, int]]
 
 PROVENANCE = r"^\d+\.\d+/[^/]+/[^/]+/\d+/\d+/\d+\.\d+(-\d+)*(/\d+)?$"
 _ERRORS = ("dead_letter.operator", "dead_letter.error", "dead_letter.message")
+_CREATE_TIME = 0
+"""The type of a timestamp that the producer gave; the other one is the broker's."""
 ENVELOPE = r'^\{"provenance":"([^"]*)","value":(.*)\}$'
 PREVIEW = 60
 """How many bytes of a value are carried along, to show in findings."""
@@ -85,7 +87,8 @@ def records(spark: SparkSession, topics: Iterable[tuple[Topic, Bounds]], *, comm
             "offset",
             "key",
             "value",
-            headers_hash().alias("headers_hash"),
+            headers_hash(_given(some), _of(some, "letters"), ~_of(some, "marked")).alias("headers_hash"),
+            F.when(F.col("timestampType") == _CREATE_TIME, F.unix_millis("timestamp")).alias("time"),
             F.expr(f"cast({header} as string)").alias("text"),
             F.lit(False).alias("torn"),
         )
@@ -96,6 +99,18 @@ def records(spark: SparkSession, topics: Iterable[tuple[Topic, Bounds]], *, comm
 def _named(nodes: Mapping[str, str]) -> Column:
     """The sink that writes to a topic."""
     return F.create_map(*(F.lit(word) for pair in nodes.items() for word in pair))[F.col("topic")]
+
+
+def _of(topics: Sequence[tuple[Topic, Bounds]], what: str) -> Column:
+    """Is the record of a topic that has this attribute?"""
+    return F.col("topic").isin([topic.topic for topic, _ in topics if getattr(topic, what)])
+
+
+def _given(topics: Sequence[tuple[Topic, Bounds]]) -> Column:
+    """The headers that the sink was given: its writer adds the provenance to them, as the last."""
+    headers = F.col("headers")
+    stamped = _of(topics, "marked") & (F.try_element_at(headers, F.lit(-1))["key"] == HEADER)
+    return F.when(stamped, F.slice(headers, 1, F.size(headers) - 1)).otherwise(headers)
 
 
 def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]]) -> list[DataFrame]:
@@ -127,6 +142,7 @@ def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]])
             F.lit(None).cast("binary").alias("key"),
             F.when(marked, inside).otherwise(F.col("value")).cast("binary").alias("value"),
             F.lit(None).cast("long").alias("headers_hash"),
+            F.lit(None).cast("long").alias("time"),
             F.when(marked, F.regexp_extract("value", ENVELOPE, 1)).alias("text"),
             (marked & ((inside == "") | F.try_parse_json(F.concat(F.lit("["), inside, F.lit("]"))).isNull())).alias(
                 "torn"
@@ -164,14 +180,29 @@ def parsed(table: DataFrame) -> DataFrame:
         F.col("key").isNotNull().alias("has_key"),
         F.xxhash64("value").alias("value_hash"),
         "headers_hash",
+        "time",
         preview("value").alias("preview"),
     )
 
 
-def headers_hash() -> Column:
-    """Of all headers that the user gave; the texts of errors are left out, they may differ from run to run."""
-    others = F.expr(f"filter(headers, h -> not h.key in ({', '.join(map(repr, (HEADER, *_ERRORS)))}))")
-    return F.when(F.size(others) > 0, F.xxhash64(others))
+def headers_hash(headers: Column, letters: Column, unmarked: Column) -> Column:
+    """Of the headers that a sink was given, null if there are none.
+
+    Of dead ``letters`` the texts of errors are left out, they may differ from run to run. Of ``unmarked`` records
+    provenance is: they may be of a time when their sink wrote it.
+    """
+    kept = F.filter(headers, lambda h: ~(unmarked & (h["key"] == HEADER)))
+
+    def told(header: Column) -> Column:
+        text = F.when(~(letters & header["key"].isin([*_ERRORS])), header["value"])
+        return F.struct(header["key"].alias("key"), *(c.alias(f"v{i}") for i, c in enumerate(hashed(text))))
+
+    return F.when(F.size(kept) > 0, F.xxhash64(F.transform(kept, told)))
+
+
+def hashed(*columns: Column) -> list[Column]:
+    """What to hash in place of ``columns``: a hash leaves nulls out, so that without this (a, null) is (null, a)."""
+    return [said for column in columns for said in (column.isNull(), column)]
 
 
 def preview(column: str) -> Column:

@@ -36,6 +36,8 @@ class Recompute:
     """How many input partitions hold records."""
     savepoint: str | None
     """Where the state is that it begins with; None for none."""
+    unmarked: tuple[str, ...]
+    """Those of them whose outputs carry no provenance."""
     hold: Callable[[DataFrame], DataFrame]
     """Keeps a table that is used more than once."""
 
@@ -57,7 +59,7 @@ class Recompute:
                 )
             if cut.stages:
                 parts.append(self._keyed(records, visible))
-        return _identified(reduce(lambda a, b: a.unionByName(b), parts), cut)
+        return _identified(reduce(lambda a, b: a.unionByName(b), parts), cut, self.unmarked)
 
     def _keyed(self, records: DataFrame, visible: DataFrame) -> DataFrame:
         rows = records.mapInArrow(partial(tasks.captures, self.app, self.cut.parallelism), tasks.CAPTURED)
@@ -100,7 +102,7 @@ class Recompute:
 _NUMBER = ("branch", "ordinal")
 
 
-def _identified(made: DataFrame, cut: Cut) -> DataFrame:
+def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...]) -> DataFrame:
     """Adds what each output calls itself, and hashes of what it says."""
     number, letter = F.col("sub"), F.col("sink").isin([*cut.letters])
     # The first phase of a fold is the one that refuses records.
@@ -113,6 +115,7 @@ def _identified(made: DataFrame, cut: Cut) -> DataFrame:
         counted = F.row_number().over(one_record.orderBy("ordinal", "sub")) - 1
         number = counted if cut.fans_out else F.when(letter, counted).otherwise(number)
     path = F.concat_ws(".", "lane", F.concat("branch", number.cast("string")))
+    headers = reads.headers_hash(F.col("headers"), letter, F.col("sink").isin([*unmarked]))
     return made.select(
         "sink",
         F.concat_ws("/", "source", "s_topic", "s_partition", "s_offset", path).alias("id"),
@@ -124,7 +127,8 @@ def _identified(made: DataFrame, cut: Cut) -> DataFrame:
         F.col("update").alias("e_update"),
         F.xxhash64("key").alias("e_key_hash"),
         F.xxhash64("value").alias("e_value_hash"),
-        reads.headers_hash().alias("e_headers_hash"),
+        headers.alias("e_headers_hash"),
+        F.col("time").alias("e_time"),
         reads.preview("value").alias("e_preview"),
         F.when(F.col("grp").isNotNull(), F.xxhash64("grp")).alias("grp"),
         # An encoded key starts with a byte that tells its type; people want the rest.

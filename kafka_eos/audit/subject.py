@@ -50,8 +50,8 @@ class AuditableSource(Protocol):
         """The same decoding as the reader's, of records of one topic; rows that ``reject`` took are left out."""
 
 
-Written = tuple[bytes | None, bytes | None, Headers]
-"""Key, value and the user's headers of an output."""
+Written = tuple[bytes | None, bytes | None, Headers, int]
+"""Key, value, the user's headers and the timestamp of an output; -1 is the time at which it is sent."""
 
 
 class AuditableSink(Protocol):
@@ -75,6 +75,8 @@ class Topic:
     config: Mapping[str, Any]
     marked: bool = True
     """Its records carry their provenance."""
+    letters: bool = False
+    """Its records are dead letters."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def subject(plan: Plan, ctx: JobContext) -> Subject:
     """Collect what can be audited. Raises what connectors raise for settings that are missing."""
     sources = [Topic(n.name, *n.source.audit_log(ctx)) for n in plan.sources if _source(n.source)]
     blind = tuple(node.name for node in plan.sources if not _source(node.source))
-    sinks = {node.name: _sink(node.name, node.sink, ctx) for node in plan.sinks}
+    sinks = {node.name: _sink(node, ctx) for node in plan.sinks}
     not_audited = {
         node.name: f"{type(node.sink).__name__} offers no audit" for node in plan.sinks if sinks[node.name] is None
     }
@@ -135,14 +137,15 @@ def _source(connector: object) -> TypeGuard[AuditableSource]:
     return hasattr(connector, "audit_log") and hasattr(connector, "decode")
 
 
-def _sink(name: str, connector: Any, ctx: JobContext) -> Topic | Directory | None:
+def _sink(node: Sink, ctx: JobContext) -> Topic | Directory | None:
+    connector: Any = node.sink
     if not hasattr(connector, "audit_rows"):
         return None
     if hasattr(connector, "audit_files"):
-        path, names = connector.audit_files(ctx, name)
-        return Directory(name, path, names, connector.audit_marked)
+        path, names = connector.audit_files(ctx, node.name)
+        return Directory(node.name, path, names, connector.audit_marked)
     topic, bootstrap, config = connector.audit_log(ctx)
-    return Topic(name, topic, bootstrap, config, connector.audit_marked)
+    return Topic(node.name, topic, bootstrap, config, connector.audit_marked, node.dead_letters)
 
 
 # ---------------------------------------------------------------- cutting the plan

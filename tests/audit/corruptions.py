@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from kafka_eos.audit import Check
+from kafka_eos.provenance import HEADER
 from tests.audit.job import Out
 
 Outs = list[Out]
@@ -214,6 +215,47 @@ def a_header_altered(outs: Outs) -> Outs:
 @corruption(wrong_value=1)
 def a_header_missing(outs: Outs) -> Outs:
     return changed(outs, nth(outs, "bob", 2), headers=())
+
+
+@corruption(wrong_value=1)
+def a_header_turned_into_two(outs: Outs) -> Outs:
+    """Its value is the name of the second: strung together they read the same."""
+    return changed(outs, nth(outs, "bob", 2), headers=(("user", None), ("bob", None)))
+
+
+@corruption(wrong_value=1)
+def the_provenance_of_another_before_its_own(outs: Outs) -> Outs:
+    i = nth(outs, "bob", 2)
+    return changed(outs, i, headers=((HEADER, (outs[i - 1].text or "").encode()), *outs[i].headers))
+
+
+@corruption(wrong_value=1)
+def its_own_provenance_twice(outs: Outs) -> Outs:
+    i = nth(outs, "bob", 2)
+    return changed(outs, i, headers=(*outs[i].headers, (HEADER, (outs[i].text or "").encode())))
+
+
+@corruption(wrong_value=1)
+def the_provenance_before_the_headers(outs: Outs) -> Outs:
+    i = nth(outs, "bob", 2)
+    return changed(outs, i, text=None, headers=((HEADER, (outs[i].text or "").encode()), *outs[i].headers))
+
+
+@corruption(wrong_value=1)
+def the_header_of_a_dead_letter_on_an_output(outs: Outs) -> Outs:
+    i = nth(outs, "bob", 2)
+    return changed(outs, i, headers=(*outs[i].headers, ("dead_letter.error", b"ValueError")))
+
+
+@corruption(wrong_value=1)
+def a_timestamp_altered(outs: Outs) -> Outs:
+    i = nth(outs, "bob", 2)
+    return changed(outs, i, timestamp=outs[i].timestamp + 1)
+
+
+@corruption(wrong_value=16)
+def the_time_of_writing_for_that_of_the_input(outs: Outs) -> Outs:
+    return [replace(o, timestamp=0) for o in outs]
 
 
 @corruption(wrong_value=1, update_gap=1)

@@ -42,9 +42,9 @@ class Out:
     value: bytes | None
     text: str | None
     partition: int = 0
-    headers: tuple[tuple[str, bytes], ...] = ()
-    timestamp: int = 0
-    """Milliseconds since the Unix epoch; 0 is now."""
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp: int = FED_AT
+    """Milliseconds since the Unix epoch, by default those of the input; 0 is now."""
 
 
 def out(
@@ -68,7 +68,8 @@ def out(
 
 def refused_at(topic: str, offset: int, partition: int = 0) -> tuple[tuple[str, bytes], ...]:
     """The headers of a dead letter of an input record."""
-    told = {"topic": topic, "partition": partition, "offset": offset, "timestamp": FED_AT, "message": "whatever"}
+    place = {"topic": topic, "partition": partition, "offset": offset, "timestamp": FED_AT}
+    told = {**place, **dict.fromkeys(("operator", "error", "message"), "whatever")}
     return tuple((f"dead_letter.{name}", str(value).encode()) for name, value in told.items())
 
 

@@ -89,6 +89,9 @@ PLAIN: dict[str, dict[Check, int]] = {
     "plain-doubled": {Check.DUPLICATE: 1},
     "plain-cancelling": {Check.LOST: 1, Check.DUPLICATE: 1},
     "plain-header-altered": {Check.LOST: 1, Check.UNEXPECTED: 1},
+    "plain-header-of-a-letter": {Check.LOST: 1, Check.UNEXPECTED: 1},
+    "plain-timestamp-altered": {Check.LOST: 1, Check.UNEXPECTED: 1},
+    "plain-of-the-time-with-provenance": {},
 }
 LETTERS = {Check.LOST: 1, Check.DUPLICATE: 1, Check.WRONG_VALUE: 1}
 
@@ -188,6 +191,12 @@ def _plain(sink: str, outs: Outs) -> Outs:
         spoilt = [*spoilt, outs[nth(outs, "bob", 2)]]
     if sink == "plain-header-altered":
         spoilt = [*without(outs, 5), replace(outs[5], headers=(("user", b"eve"),))]
+    if sink == "plain-header-of-a-letter":
+        spoilt = [*without(outs, 5), replace(outs[5], headers=(*outs[5].headers, ("dead_letter.message", b"")))]
+    if sink == "plain-timestamp-altered":
+        spoilt = [*without(outs, 5), replace(outs[5], timestamp=outs[5].timestamp + 1)]
+    if sink == "plain-of-the-time-with-provenance":
+        return [replace(o, partition=0) for o in spoilt]
     return [replace(o, text=None, partition=0) for o in spoilt]
 
 

@@ -106,11 +106,11 @@ class Ran:
 
     def spoilt(self, spark: Any, spoil: Callable[[list[Any]], list[Any]]) -> Verdict:
         """``spoil`` gets (partition, key, value, headers) of each output, and returns what shall be there instead."""
-        copy = self.topic(partitions=2)
+        copy = self.topic(partitions=2)  # of inputs that have one time
         rows = [(m.partition(), m.key(), m.value(), m.headers()) for m in read(self.job.bootstrap, self.output)]
         producer = Producer({"bootstrap.servers": self.job.bootstrap})
         for partition, key, value, headers in spoil(rows):
-            producer.produce(copy, value, key, partition, headers=headers)
+            producer.produce(copy, value, key, partition, headers=headers, timestamp=FED_AT)
         assert producer.flush(PATIENCE) == 0
         app = self.job.app.with_name(f"spoilt_{uuid4().hex[:8]}.py")
         app.write_text(self.template.replace("{output}", copy))
