@@ -18,7 +18,7 @@ from kafka_eos.audit.beginning import Beginning, beginning, whole_history
 from kafka_eos.audit.cluster import ClusterAdmin, Range, Ranges, in_flight, java_config, unsettled
 from kafka_eos.audit.ending import Ending
 from kafka_eos.audit.ledger import Ledger, read_ledger
-from kafka_eos.audit.notes import notes
+from kafka_eos.audit.notes import notes, uncompared
 from kafka_eos.audit.report import Context
 from kafka_eos.audit.session import session
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic, cut, subject
@@ -299,7 +299,8 @@ class _Audit:
             keys=made.keys,
             not_audited={**base.not_audited, **{s: why for s, why in unsure.items() if s in self._subject.unmarked}},
             not_recomputed={s: why for s, why in unsure.items() if s not in self._subject.unmarked},
-            notes=notes(self._subject, self._cut, self.ledger, made.loose, unsure, before),
+            uncompared=uncompared(self._subject, self._cut, made.loose, made.untimed, unsure),
+            notes=notes(self._subject, self._cut, self.ledger, sum(made.loose.values()), unsure, before),
         )
         self._progress(f"comparing {facts.outputs} outputs with {made.outputs} expected")
         return replace(facts, evidence=self._evidence(scan, impossible, visible, hidden, facts))

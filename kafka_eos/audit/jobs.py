@@ -8,11 +8,11 @@ Rule: each check looks at the records themselves; nothing is derived from offset
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
+from pyspark.sql import Row, Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit import flags, letters, reads, unmarked
@@ -63,11 +63,14 @@ class Scope:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the recompute makes: outputs, those whose values cannot be compared (see ``recompute``), and keys."""
+    """What the recompute makes: outputs and keys. By sink: outputs whose values cannot be compared (see
+    ``recompute``), and those whose timestamps cannot.
+    """
 
     outputs: int = 0
-    loose: int = 0
     keys: int = 0
+    loose: Mapping[str, int] = field(default_factory=dict)
+    untimed: Mapping[str, int] = field(default_factory=dict)
 
 
 class Scan:
@@ -247,16 +250,31 @@ class Scan:
 
     def expected(self) -> Expected:
         """Run the recompute and count what it makes."""
-        totals = [self._totals(self._pairs.where("should"))] if self._marked else []
+        rows: list[Row] = []
+        if self._marked:
+            rows += self._totals(self._pairs.where("should"), F.col("there") & F.col("time").isNull())
         if self._unmarked:
-            totals.append(self._totals(self._made.where(F.col("sink").isin([s.node for s in self._unmarked]))))
-        return Expected(*map(sum, zip(*totals, strict=True)))
+            made = self._made.where(F.col("sink").isin([s.node for s in self._unmarked]))
+            blind = self._plain.select("sink", "time").unionByName(made.selectExpr("sink", "e_time AS time"))
+            untimed = {row["sink"] for row in blind.where("time is null").select("sink").distinct().collect()}
+            # Of a multiset one value that is not known makes all of them unknown.
+            counted = self._totals(made, F.col("sink").isin([*untimed]))
+            rows += [Row(**{**row.asDict(), "loose": row["n"] if row["loose"] else 0}) for row in counted]
+        each = [row for row in rows if row["sink"] not in self._scope.cut.totals]
+        return Expected(
+            sum(row["n"] for row in each),
+            sum(row["keys"] for row in rows),
+            {row["sink"]: row["loose"] for row in each if row["loose"]},
+            {row["sink"]: row["untimed"] for row in each if row["untimed"]},
+        )
 
-    def _totals(self, made: DataFrame) -> tuple[int, int, int]:
-        keys = F.count_distinct(F.when(F.col("e_update").isNotNull(), F.struct("sink", "grp")))
-        alone = ~F.col("sink").isin([*self._scope.cut.totals])
-        row = made.agg(F.count(F.when(alone, 1)), F.count(F.when(alone & F.col("loose"), 1)), keys).first()
-        return (row[0], row[1], row[2]) if row is not None else (0, 0, 0)
+    def _totals(self, made: DataFrame, untimed: Column) -> list[Row]:
+        return made.groupBy("sink").agg(
+            F.count("*").alias("n"),
+            F.count(F.when(F.col("loose"), 1)).alias("loose"),
+            F.count(F.when(F.col("e_time").isNotNull() & untimed, 1)).alias("untimed"),
+            F.count_distinct(F.when(F.col("e_update").isNotNull(), F.col("grp"))).alias("keys"),
+        ).collect()  # fmt: skip
 
     # ------------------------------------------------------------ findings
 
