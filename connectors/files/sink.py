@@ -94,7 +94,7 @@ class FileSink:
         return FileCommitter(self.directory)
 
     def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str]:
-        """For the audit: the directory, and what the names of this sink's files match (group 1: the subtask)."""
+        """For the audit: the directory, and what the names of this sink's files match (groups: epoch and subtask)."""
         return str(self.directory), files_of(ctx.job, operator)
 
     @property

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 AT = ("topic", "partition", "offset")
 _COLUMNS = frozenset({
     "copy", "id", "epoch", "term", "sink", "preview", "e_preview", "update", "e_update", "before", "grp_text", "home",
-    "written.id", "read.id", "x.preview", "y.e_preview", "time", "e_time",
+    "written.id", "read.id", "x.preview", "y.e_preview", "time", "e_time", "file_epoch",
 })  # fmt: skip
 
 
@@ -30,7 +30,11 @@ def visible(table: DataFrame, undecided: Collection[EpochId]) -> DataFrame:
     """Offenders among the visible outputs alone."""
     aborted = _text("it was written by epoch ", "epoch", " of term ", "term", ", which was never committed: ", "id")
     copy = _text("copy ", "copy", " of the output ", "id", ", written by epoch ", "epoch", " of term ", "term")
-    away = _text("most records of its key are in partition ", "home", ": ", "preview")
+    away = F.when(
+        F.col("file_epoch").isNotNull(),
+        _text("it is in a file of epoch ", "file_epoch", ", and epoch ", "epoch", " wrote it: ", "id"),
+    ).otherwise(_text("most records of its key are in partition ", "home", ": ", "preview"))
+    elsewhere = (F.col("home") != F.col("partition")) | (F.col("file_epoch") != F.col("epoch"))
     return flagged(
         table,
         [
@@ -38,7 +42,7 @@ def visible(table: DataFrame, undecided: Collection[EpochId]) -> DataFrame:
             flag(Check.FOREIGN, ~F.col("ours") & ~F.col("torn"), F.lit("it has no valid kafka_eos header")),
             flag(Check.DUPLICATE, F.col("copy") > 1, copy),
             flag(Check.ABORTED_VISIBLE, _written_by(undecided), aborted),
-            flag(Check.MISPLACED, F.col("ours") & (F.col("home") != F.col("partition")), away),
+            flag(Check.MISPLACED, F.col("ours") & elsewhere, away),
         ],
     )
 

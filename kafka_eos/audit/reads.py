@@ -89,6 +89,7 @@ def records(spark: SparkSession, topics: Iterable[tuple[Topic, Bounds]], *, comm
             "value",
             headers_hash(_given(some), _of(some, "letters"), ~_of(some, "marked")).alias("headers_hash"),
             F.when(F.col("timestampType") == _CREATE_TIME, F.unix_millis("timestamp")).alias("time"),
+            F.lit(None).cast("long").alias("file_epoch"),
             F.expr(f"cast({header} as string)").alias("text"),
             F.lit(False).alias("torn"),
         )
@@ -116,8 +117,8 @@ def _given(topics: Sequence[tuple[Topic, Bounds]]) -> Column:
 def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]]) -> list[DataFrame]:
     """Lines of the named files of sinks, for ``parsed``: one table, or none if there are no files.
 
-    ``topic`` is the file's name, ``partition`` the subtask, ``offset`` the line. With an envelope the value is what is
-    inside it, and a line that is no whole envelope is ``torn``.
+    ``topic`` is the file's name, ``partition`` the subtask and ``file_epoch`` the epoch in it, ``offset`` the line.
+    With an envelope the value is what is inside it, and a line that is no whole envelope is ``torn``.
     """
     found = [(directory, names) for directory, names in files if names]
     if not found:
@@ -127,7 +128,8 @@ def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]])
     raw = spark.read.text(paths, lineSep="\n").select(
         "value", file.alias("name"), block.alias("block"), F.monotonically_increasing_id().alias("n")
     )
-    of = {directory.node: F.regexp_extract("name", f"^{directory.names}$", 1) for directory, _ in found}
+    of = {directory.node: F.regexp_extract("name", f"^{directory.names}$", 2) for directory, _ in found}
+    of_epoch = [F.regexp_extract("name", f"^{directory.names}$", 1) for directory, _ in found]
     # In brackets, since a parser is content with the first value of several.
     marked = F.col("sink").isin([directory.node for directory, _ in found if directory.marked])
     inside = F.regexp_extract("value", ENVELOPE, 2)
@@ -143,6 +145,7 @@ def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]])
             F.when(marked, inside).otherwise(F.col("value")).cast("binary").alias("value"),
             F.lit(None).cast("long").alias("headers_hash"),
             F.lit(None).cast("long").alias("time"),
+            F.coalesce(*(F.nullif(epoch, F.lit("")) for epoch in of_epoch)).cast("long").alias("file_epoch"),
             F.when(marked, F.regexp_extract("value", ENVELOPE, 1)).alias("text"),
             (marked & ((inside == "") | F.try_parse_json(F.concat(F.lit("["), inside, F.lit("]"))).isNull())).alias(
                 "torn"
@@ -181,6 +184,7 @@ def parsed(table: DataFrame) -> DataFrame:
         F.xxhash64("value").alias("value_hash"),
         "headers_hash",
         "time",
+        "file_epoch",
         preview("value").alias("preview"),
     )
 

@@ -81,7 +81,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Directory:
-    """Files that one sink writes. ``names`` is what theirs match; its first group is the subtask."""
+    """Files that one sink writes. ``names`` is what theirs match; its groups are the epoch and the subtask."""
 
     node: str
     path: str

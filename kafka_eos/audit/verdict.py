@@ -58,7 +58,7 @@ _QUESTIONS: Mapping[Check, str] = {
     Check.COMMITTED_HIDDEN: "Is any output of a committed epoch hidden from read_committed readers?",
     Check.WRONG_COUNT: "Does any epoch show another number of outputs than its commit recorded?",
     Check.FOREIGN: "Is any visible output not written by this pipeline?",
-    Check.MISPLACED: "Are records of any key in more than one partition?",
+    Check.MISPLACED: "Are records of any key in more than one partition, or lines in the file of another epoch?",
     Check.TORN: "Is any line of a file not a whole output?",
 }
 

@@ -78,6 +78,8 @@ FILES: dict[str, dict[Check, int]] = {
     "lines-joined": {Check.TORN: 1, Check.LOST: 2, Check.UPDATE_GAP: 2},
     "lines-altered": {Check.WRONG_VALUE: 1},
     "lines-swapped": {Check.REORDERED: 1},
+    "lines-moved": {Check.MISPLACED: 1},
+    "lines-exchanged": {Check.MISPLACED: 2, Check.REORDERED: 1},
     "a-file-lost": {Check.LOST: 8, Check.WRONG_TOTAL: 4},
     "plain-lines-clean": {},
     "plain-lines-lost": {Check.LOST: 1},
@@ -164,13 +166,9 @@ class World:
     def _write_files(self, sink: str) -> None:
         directory = Path(self.files[sink])
         directory.mkdir()
-        plain = sink.startswith("plain")
-        for number, outs in ((1, self.outs[:8]), (2, self.outs[8:])):
-            lines = [o.value if plain else b'{"provenance":"%b","value":%b}' % ((o.text or "").encode(), o.value or b"")
-                     for o in outs]  # fmt: skip
-            data = b"".join((line or b"") + b"\n" for line in lines)
-            if number == 2:
-                data = _spoilt(sink, data)
+        form = b"%.0b%b\n" if sink.startswith("plain") else b'{"provenance":"%b","value":%b}\n'
+        lines = [form % ((o.text or "").encode(), o.value or b"") for o in self.outs]
+        for number, data in enumerate(_spoilt(sink, lines), 1):
             if data:
                 (directory / f"part-{number:012d}-0000-{self.job.name}.{sink}.jsonl").write_bytes(data)
 
@@ -204,9 +202,13 @@ def _placed(sink: str, outs: Outs) -> Outs:
     return outs if sink in TWO_PARTITIONS else [replace(o, partition=0) for o in outs]
 
 
-def _spoilt(sink: str, data: bytes) -> bytes:
-    """What is left of the second file: two lines a user, ann, bob, cid, dee, ann …"""
-    lines = data.splitlines(keepends=True)
+def _spoilt(sink: str, every: list[bytes]) -> tuple[bytes, bytes]:
+    """What is left of two files, each with two lines a user, ann, bob, cid, dee, ann …"""
+    before, lines = every[:8], every[8:]
+    if sink == "lines-moved":
+        before, lines = every[:7], every[7:]
+    if sink == "lines-exchanged":
+        before[7], lines[3] = lines[3], before[7]
     spoilt = {
         "doubled": [*lines, lines[3]],
         "lost": lines[1:],
@@ -215,7 +217,8 @@ def _spoilt(sink: str, data: bytes) -> bytes:
         "altered": [lines[0].replace(b'"total":15', b'"total":51').replace(b'"total":27', b'"total":72'), *lines[1:]],
         "swapped": [lines[4], *lines[1:4], lines[0], *lines[5:]],
     }
-    return b"".join([] if sink == "a-file-lost" else spoilt.get(sink.rpartition("-")[2], lines))
+    left = [] if sink == "a-file-lost" else spoilt.get(sink.rpartition("-")[2], lines)
+    return b"".join(before), b"".join(left)
 
 
 @pytest.fixture(scope="module")
