@@ -129,7 +129,7 @@ class Scan:
 
     def _comparable(self, table: DataFrame) -> DataFrame:
         """Without those of which nobody can tell whether they should be there."""
-        unknown = _refuser().isin([*self._scope.cut.refusers()])
+        unknown = flags.refuser_of("id").isin([*self._scope.cut.refusers()])
         return table.where(~F.col("sink").isin([*self.not_recomputed]) & ~(self._is_letter() & unknown))
 
     @cached_property
@@ -150,7 +150,7 @@ class Scan:
         cut = self._scope.cut
         whom = [str(refuser(name)) for name in cut.summed]
         unseen = not {*cut.letters} <= {sink.node for sink in self._marked}
-        return unseen or not self._visible.where(self._is_letter() & _refuser().isin(whom)).isEmpty()
+        return unseen or not self._visible.where(self._is_letter() & flags.refuser_of("id").isin(whom)).isEmpty()
 
     @cached_property
     def _plain(self) -> DataFrame:
@@ -164,9 +164,18 @@ class Scan:
         every = self._output(self._marked, committed=False)
         return self._hold(every.join(seen, ["topic", "partition", "offset"], "left_anti"))
 
-    @cached_property
+    @property
+    def free(self) -> bool:
+        """Are there keys with an order that nothing tells?"""
+        return self._recomputed[1]
+
+    @property
     def _made(self) -> DataFrame:
         """What the recompute makes for audited sinks."""
+        return self._recomputed[0]
+
+    @cached_property
+    def _recomputed(self) -> tuple[DataFrame, bool]:
         sinks = frozenset(sink.node for sink in self._scope.subject.sinks)
         savepoint = None if self._scope.beginning is None else str(self._scope.beginning.path)
         recompute = Recompute(
@@ -174,10 +183,11 @@ class Scan:
             self._hold,
         )  # fmt: skip
         seen = self._firsts if self._marked else self._plain
-        made = recompute.expected(self._input(self._scope.inputs), seen).where(F.col("sink").isin(*sinks))
+        every, free = recompute.expected(self._input(self._scope.inputs), seen)
         expiring = F.col("sink").isin([*self._scope.cut.expiring])
-        made = self._comparable(made).withColumn("loose", F.col("loose") | expiring)
-        return self._hold(made) if self._unmarked else made
+        made = self._comparable(every.where(F.col("sink").isin(*sinks)))
+        made = made.withColumn("loose", F.col("loose") | expiring)
+        return self._hold(made) if self._unmarked else made, free
 
     @cached_property
     def _pairs(self) -> DataFrame:
@@ -204,6 +214,21 @@ class Scan:
             return pairs.withColumn("answered", F.lit(False))
         joined = pairs.join(found.withColumn("answered", F.lit(True)), ["sink", "id"], "left")
         return self._hold(joined.withColumn("answered", F.coalesce("answered", F.lit(False))))
+
+    def _doubted(self, sinks: Collection[str]) -> DataFrame:
+        """``_pairs`` with ``doubted``: what is alone there in one of ``sinks``, and may be so by right."""
+        cut = self._scope.cut
+        pairs = self._pairs.withColumn("doubted", flags.doubtful(sinks, cut) if sinks else F.lit(False))
+        if not sinks or not cut.steady:
+            return pairs
+        # Every record makes its output or a dead letter: with another order it is the other one of both.
+        place = {f"at_{b}": F.coalesce(F.col(a), F.col(b)) for a, b in (*_PLACES[:3], ("s_offset", "e_offset"))}
+        both = F.max(F.col("there").isNull()) & F.max(F.col("should").isNull())
+        pairs = pairs.withColumns(place)
+        swapped = pairs.where("doubted").groupBy(*place).agg(both.alias("swapped"))
+        joined = pairs.join(F.broadcast(swapped), [*place], "left").drop(*place)
+        kept = F.col("doubted") & (F.col("sink").isin([*cut.copied]) | F.coalesce("swapped", F.lit(False)))
+        return joined.withColumn("doubted", kept).drop("swapped")
 
     # ------------------------------------------------------------ totals
 
@@ -236,10 +261,19 @@ class Scan:
         return bool(self._marked) and not self._visible.where("copy > 1").isEmpty()
 
     def differing(self, sinks: Collection[str]) -> dict[str, int]:
-        """How many outputs of these sinks are there and should not be, or the other way round."""
-        alone = (F.col("there").isNull() | F.col("should").isNull()) & ~F.col("answered")
-        wrong = self._pairs.where(F.col("sink").isin([*sinks]) & alone)
-        return {row["sink"]: row["count"] for row in wrong.groupBy("sink").count().collect()}
+        """How many outputs of these sinks are there and should not be, or the other way round, as far as the order of
+        records, expired state or the number of workers may be why.
+        """
+        found: dict[str, int] = {}
+        if blind := [sink.node for sink in self._unmarked if sink.node in sinks]:
+            there = self._plain.groupBy("sink").agg(F.count("*").alias("n"))
+            made = self._made.groupBy("sink").agg((-F.count("*")).alias("n"))
+            counted = there.unionByName(made).groupBy("sink").agg(F.abs(F.sum("n")).alias("n"))
+            found |= {row["sink"]: row["n"] for row in counted.where("n != 0").collect() if row["sink"] in blind}
+        if self._marked:
+            wrong = self._doubted(sinks).where("doubted")
+            found |= {row["sink"]: row["count"] for row in wrong.groupBy("sink").count().collect()}
+        return found
 
     def refused(self) -> dict[str, int]:
         """How many outputs of each sink are not there because the sink refused them: their dead letters are."""
@@ -288,7 +322,8 @@ class Scan:
         """Every record that breaks one of ``checks``: how many, and the first of them. One Spark action.
 
         ``undecided`` are epochs with visible outputs that were never committed, ``hidden`` committed ones with
-        outputs that are not visible. Nothing is lost or unexpected in sinks that stand ``apart``.
+        outputs that are not visible. In sinks that stand ``apart`` nothing is lost or unexpected that the order of
+        records, or the number of workers, may explain.
         ``looked_at`` is left to the caller.
         """
         tables = [flags.visible(self._visible, undecided)] if self._marked else []
@@ -297,11 +332,13 @@ class Scan:
             there = self._visible.select("sink", "id")
             tables.append(flags.hidden(self._hidden.join(there, ["sink", "id"], "left_anti"), hidden))
         if Check.LOST in checks and self._marked:
-            tables += flags.pairs(self._pairs, self._scope.cut)
-        if Check.LOST in checks and self._unmarked:
-            tables.append(unmarked.flagged(self._comparable(self._plain), self._made, [s.node for s in self._unmarked]))
-        existing = F.col("check").isin(Check.LOST.name, Check.UNEXPECTED.name) & F.col("sink").isin([*apart])
-        every = _union(tables).where(F.col("check").isin([check.name for check in checks]) & ~existing)
+            tables += flags.pairs(self._doubted(apart), self._scope.cut, apart)
+        if Check.LOST in checks and (plain := [s.node for s in self._unmarked if s.node not in apart]):
+            there = self._comparable(self._plain).where(F.col("sink").isin(plain))
+            tables.append(unmarked.flagged(there, self._made, plain))
+        if not tables:
+            return {}
+        every = _union(tables).where(F.col("check").isin([check.name for check in checks]))
         order = Window.partitionBy("check", "sink").orderBy("topic", "partition", "offset", "detail")
         count = F.count("*").over(Window.partitionBy("check", "sink"))
         kept = every.withColumn("n", count).withColumn("rank", F.row_number().over(order))
@@ -316,11 +353,6 @@ class Scan:
 
 
 _PLACES = (("source", "e_source"), ("s_topic", "e_topic"), ("s_partition", "e_partition"), ("lane", "e_lane"))
-
-
-def _refuser() -> Column:
-    """Who refused the record of a dead letter; see ``Chain``."""
-    return F.regexp_extract("id", r"-(\d+)-\d+$", 1)
 
 
 def _by_epoch(table: DataFrame) -> ByEpoch:

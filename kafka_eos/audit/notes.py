@@ -60,7 +60,8 @@ def uncompared(
         if n := loose.get(name):
             why = "nothing tells in which order the input of their keys was read"
             expiring = "they depend on when state with a time to live had expired"
-            left_out.append(Uncompared(name, "values", expiring if name in cut.expiring else why, n))
+            what = "values and order" if cut.nested else "values"
+            left_out.append(Uncompared(name, what, expiring if name in cut.expiring else why, n))
         if n := untimed.get(name):
             broker = "the broker writes those of its topic (message.timestamp.type=LogAppendTime)"
             either = "the broker writes those of its topic, or some are the time of sending"

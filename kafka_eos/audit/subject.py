@@ -248,16 +248,35 @@ class Cut:
 
     @property
     def unsteady(self) -> frozenset[str]:
-        """Sinks whose outputs may come to be or not with another order of records."""
-        letters = self.letters if self.shuffled.intersection(self.stages) else ()
-        return frozenset({*self.below, *letters} - {*self.summed}) if not self.steady else frozenset()
+        """Sinks whose outputs may come to be or not with another order of records.
+
+        Where records may be refused, each of them may be: a step, or a codec, that gets a state may refuse it.
+        """
+        if self.steady and not self.letters:
+            return frozenset()
+        return frozenset({*self.below, *self.letters} - {*self.summed})
+
+    @cached_property
+    def nested(self) -> bool:
+        """A key may depend on state, so that its rows cannot be told where the order of that state's input is not."""
+        return bool(self.below.intersection(self.stages))
 
     # ------------------------------------------------------------ state that expires
 
     @cached_property
     def expiring(self) -> frozenset[str]:
         """Nodes whose rows depend on what had expired when a record came: on when, and beside what, it was read."""
-        return descendants(self.plan, [node.name for node in self.plan.nodes if expires(node)])
+        return descendants(self.plan, self._expire)
+
+    @cached_property
+    def unlasting(self) -> frozenset[str]:
+        """Those of ``unsteady`` that are so because of it, whatever the order of records."""
+        letters = self.letters if self._expire else ()
+        return self.unsteady.intersection({*self.expiring, *letters})
+
+    @cached_property
+    def _expire(self) -> tuple[str, ...]:
+        return tuple(node.name for node in self.plan.nodes if expires(node))
 
     # ------------------------------------------------------------ folds in two phases
 
@@ -288,6 +307,11 @@ class Cut:
         assert isinstance(key_by, KeyBy)  # the first phase
         above = [other.name for other in self.plan.nodes if other.stateful and other.name != node.name]
         return not (key_by.local or node.name in self.copied or node.name in descendants(self.plan, above))
+
+    @property
+    def moody(self) -> tuple[str, ...]:
+        """Operators that may refuse another record with another order of records, as branches name them."""
+        return tuple(str(refuser(name)) for name in sorted(self.below))
 
     def refusers(self) -> tuple[str, ...]:
         """Operators whose dead letters nobody can foretell, as branches name them."""
