@@ -167,6 +167,11 @@ class KafkaSink(Generic[T]):
         where = self._cluster(ctx)
         return self.topic, where.bootstrap, where.config
 
+    def audit_partitioner(self, ctx: JobContext) -> str | None:
+        """For the audit: how the client chooses a partition by the key; None if only the client knows."""
+        given = self._cluster(ctx).config
+        return None if "default.topic.config" in given else str(given.get("partitioner", _DEFAULTS["partitioner"]))
+
     @property
     def audit_marked(self) -> bool:
         """For the audit: do records say where they come from?"""

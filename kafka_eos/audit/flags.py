@@ -33,8 +33,8 @@ def visible(table: DataFrame, undecided: Collection[EpochId]) -> DataFrame:
     away = F.when(
         F.col("file_epoch").isNotNull(),
         _text("it is in a file of epoch ", "file_epoch", ", and epoch ", "epoch", " wrote it: ", "id"),
-    ).otherwise(_text("most records of its key are in partition ", "home", ": ", "preview"))
-    elsewhere = (F.col("home") != F.col("partition")) | (F.col("file_epoch") != F.col("epoch"))
+    ).otherwise(_text("its key belongs in partition ", "home", ": ", "preview"))
+    elsewhere = F.col("home").isNotNull() | (F.col("file_epoch") != F.col("epoch"))
     return flagged(
         table,
         [

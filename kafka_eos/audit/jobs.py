@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from kafka_eos.audit import flags, letters, reads, unmarked
 from kafka_eos.audit.beginning import Beginning
 from kafka_eos.audit.ledger import Ledger
+from kafka_eos.audit.places import Spread, with_homes
 from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.recompute import Recompute
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic
@@ -54,6 +55,8 @@ class Scope:
     """By sink: the names of its files."""
     beginning: Beginning | None = None
     """The savepoint that the recompute begins with."""
+    partitions: Mapping[str, Collection[int]] = field(default_factory=dict)
+    """By sink: how many partitions its topic had while the job wrote to it. Of others nobody has noted it."""
 
     @property
     def streams(self) -> int:
@@ -105,19 +108,27 @@ class Scan:
 
     @cached_property
     def _visible(self) -> DataFrame:
-        """Marked outputs that read_committed readers see; ``copy`` counts those with the same provenance.
-
-        ``home`` is the partition that has most records of a key; ``before`` are those of before the savepoint.
+        """Marked outputs that read_committed readers see; ``copy`` counts those with the same provenance, ``before``
+        are those of before the savepoint.
         """
         copies = Window.partitionBy("sink", "id").orderBy("before", "topic", "partition", "offset")
-        home = F.mode("partition").over(Window.partitionBy("sink", "key_hash"))
-        table = self._output(self._marked, committed=True).withColumn("home", F.when(F.col("has_key"), home))
-        table = table.withColumn("before", self._is_before())
+        table = self._output(self._marked, committed=True).withColumn("before", self._is_before())
         return self._hold(table.withColumn("copy", F.when(F.col("ours"), F.row_number().over(copies))))
 
     def _is_before(self) -> Column:
         beginning = self._scope.beginning
         return F.lit(False) if beginning is None else F.coalesce(F.col("term") <= beginning.term.n, F.lit(False))
+
+    @property
+    def _at_home(self) -> DataFrame:
+        """``_visible`` with ``home``, see ``places``."""
+        scope = self._scope
+        topics = {
+            sink.node: Spread(sink.partitioner, len(scope.outputs[sink.node]), scope.partitions.get(sink.node))
+            for sink in self._marked
+            if isinstance(sink, Topic)
+        }
+        return with_homes(self._visible, topics)
 
     @property
     def _firsts(self) -> DataFrame:
@@ -326,7 +337,7 @@ class Scan:
         records, or the number of workers, may explain.
         ``looked_at`` is left to the caller.
         """
-        tables = [flags.visible(self._visible, undecided)] if self._marked else []
+        tables = [flags.visible(self._at_home, undecided)] if self._marked else []
         if hidden:
             # The task that won wrote what one that lost did; so did whoever took the place of a dead worker.
             there = self._visible.select("sink", "id")

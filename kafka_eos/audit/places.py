@@ -6,17 +6,21 @@ Partitions may have been added while a job wrote: what was right with fewer of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
 RANDOM = "random"
 """The partitioner that looks at no key."""
 _M, _SEED, _PRIME, _OFFSET = 0x5BD1E995, 0x9747B28C, 0x01000193, 0x811C9DC5
+_ENOUGH = 10_000
+"""Records of an epoch: no number of partitions suits so many by chance."""
 _LOW, _SIGN = (1 << 32) - 1, 1 << 31
 
 
@@ -35,6 +39,65 @@ def numbers(first: Collection[tuple[int, int]], now: int) -> frozenset[int] | No
     before = [n for n in range(1, now) if all(number % n == partition for number, partition in first)]
     right = sum(number % now == partition for number, partition in first)
     return frozenset({now, *before}) if before or 2 * right >= len(first) else None
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How a sink's records are spread over the partitions of its topic."""
+
+    partitioner: str | None
+    now: int
+    """Partitions that there are."""
+    ever: Collection[int] | None = None
+    """The numbers that there were while the job wrote; None if nobody has noted them."""
+
+
+def with_homes(visible: DataFrame, topics: Mapping[str, Spread]) -> DataFrame:
+    """Adds ``home``: for a record of the job that is where it should not be the partition where it should be.
+
+    ``visible`` has ``place``, see ``key_hash``. ``topics``: by sink. Where nobody knows how partitions were chosen, the
+    records of a key belong together, where most of them are.
+    """
+    counts = _counts(visible, {sink: spread for sink, spread in topics.items() if spread.partitioner in _HASHES})
+    home = _home(counts)
+    unknown = [s for s, spread in topics.items() if counts.get(s) is None and spread.partitioner != RANDOM]
+    if unknown:
+        most = F.mode(F.when(_ours(), F.col("partition"))).over(Window.partitionBy("sink", "key_hash"))
+        away = F.col("sink").isin(unknown) & F.col("has_key") & (most != F.col("partition"))
+        home = F.when(away, most).otherwise(home)
+    return visible.withColumn("home", F.when(_ours(), home))
+
+
+def _ours() -> Column:
+    return F.col("ours") & ~F.col("before")
+
+
+def _home(counts: Mapping[str, frozenset[int] | None]) -> Column:
+    """By the hash of the key; null where the record is at home."""
+    home = F.lit(None).cast("long")
+    for some in {some for some in counts.values() if some is not None}:
+        sinks = F.col("sink").isin([sink for sink, its in counts.items() if its == some])
+        away = sinks & ~is_at_home(F.col("place"), F.col("partition"), some)
+        home = F.when(away, F.col("place") % max(some)).otherwise(home)
+    return home
+
+
+def _counts(visible: DataFrame, topics: Mapping[str, Spread]) -> dict[str, frozenset[int] | None]:
+    """How many partitions each topic may have had at any time; None if that does not tell the places of records."""
+    counts: dict[str, frozenset[int] | None] = {s: frozenset({*(t.ever or ()), t.now}) for s, t in topics.items()}
+    untold = {sink: counts[sink] for sink, spread in topics.items() if spread.ever is None}
+    if not untold:
+        return counts
+    astray = visible.where(_ours() & _home(untold).isNotNull()).select("sink").distinct().collect()
+    return counts | {row["sink"]: numbers(_first(visible, row["sink"]), topics[row["sink"]].now) for row in astray}
+
+
+def _first(visible: DataFrame, sink: str) -> list[tuple[int, int]]:
+    """``place`` and partition of records of the first epoch that has any."""
+    written = visible.where((F.col("sink") == sink) & _ours() & F.col("place").isNotNull())
+    first = written.agg(F.min(F.struct("epoch", "term")).alias("first")).select("first.*")
+    rows = written.join(F.broadcast(first), ["epoch", "term"]).select("place", "partition").distinct()
+    return [(row["place"], row["partition"]) for row in rows.limit(_ENOUGH).collect()]
 
 
 def is_at_home(number: Column, partition: Column, counts: Collection[int]) -> Column:

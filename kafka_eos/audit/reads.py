@@ -13,6 +13,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit.cluster import PATIENCE_MS, java_config
+from kafka_eos.audit.places import key_hash
 from kafka_eos.audit.subject import Directory, Topic
 from kafka_eos.provenance import HEADER
 
@@ -90,6 +91,7 @@ def records(spark: SparkSession, topics: Iterable[tuple[Topic, Bounds]], *, comm
             headers_hash(_given(some), _of(some, "letters"), ~_of(some, "marked")).alias("headers_hash"),
             F.when(F.col("timestampType") == _CREATE_TIME, F.unix_millis("timestamp")).alias("time"),
             F.lit(None).cast("long").alias("file_epoch"),
+            _places([topic for topic, _ in some]).alias("place"),
             F.expr(f"cast({header} as string)").alias("text"),
             F.lit(False).alias("torn"),
         )
@@ -112,6 +114,16 @@ def _given(topics: Sequence[tuple[Topic, Bounds]]) -> Column:
     headers = F.col("headers")
     stamped = _of(topics, "marked") & (F.try_element_at(headers, F.lit(-1))["key"] == HEADER)
     return F.when(stamped, F.slice(headers, 1, F.size(headers) - 1)).otherwise(headers)
+
+
+def _places(topics: Sequence[Topic]) -> Column:
+    """See ``places.key_hash``."""
+    by_partitioner: dict[str | None, list[str]] = {}
+    for topic in topics:
+        by_partitioner.setdefault(topic.partitioner, []).append(topic.topic)
+    return F.coalesce(
+        *(F.when(F.col("topic").isin(names), key_hash(p, F.col("key"))) for p, names in by_partitioner.items())
+    )
 
 
 def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]]) -> list[DataFrame]:
@@ -146,6 +158,7 @@ def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]])
             F.lit(None).cast("long").alias("headers_hash"),
             F.lit(None).cast("long").alias("time"),
             F.coalesce(*(F.nullif(epoch, F.lit("")) for epoch in of_epoch)).cast("long").alias("file_epoch"),
+            F.lit(None).cast("long").alias("place"),
             F.when(marked, F.regexp_extract("value", ENVELOPE, 1)).alias("text"),
             (marked & ((inside == "") | F.try_parse_json(F.concat(F.lit("["), inside, F.lit("]"))).isNull())).alias(
                 "torn"
@@ -185,6 +198,7 @@ def parsed(table: DataFrame) -> DataFrame:
         "headers_hash",
         "time",
         "file_epoch",
+        "place",
         preview("value").alias("preview"),
     )
 

@@ -77,6 +77,8 @@ class Topic:
     """Its records carry their provenance."""
     letters: bool = False
     """Its records are dead letters."""
+    partitioner: str | None = None
+    """How its sink's client chooses partitions, as librdkafka names it; None if nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,8 @@ def _sink(node: Sink, ctx: JobContext) -> Topic | Directory | None:
         path, names = connector.audit_files(ctx, node.name)
         return Directory(node.name, path, names, connector.audit_marked)
     topic, bootstrap, config = connector.audit_log(ctx)
-    return Topic(node.name, topic, bootstrap, config, connector.audit_marked, node.dead_letters)
+    partitioner = connector.audit_partitioner(ctx) if hasattr(connector, "audit_partitioner") else None
+    return Topic(node.name, topic, bootstrap, config, connector.audit_marked, node.dead_letters, partitioner)
 
 
 # ---------------------------------------------------------------- cutting the plan

@@ -276,6 +276,23 @@ def a_record_in_the_wrong_partition(outs: Outs) -> Outs:
     return changed(outs, i, partition=1 - outs[i].partition)
 
 
+@corruption(misplaced=4)
+def all_of_a_key_in_the_wrong_partition(outs: Outs) -> Outs:
+    return [replace(o, partition=1 - o.partition) if o.key == "ann" else o for o in outs]
+
+
+@corruption()
+def keys_anywhere(outs: Outs) -> Outs:
+    """Of a sink whose partitioner is random."""
+    return [replace(o, partition=i // 3 % 2) for i, o in enumerate(outs)]
+
+
+@corruption()
+def before_partitions_were_added(outs: Outs) -> Outs:
+    """There was one when the first epoch was written."""
+    return [*(replace(o, partition=0) for o in outs[:8]), *outs[8:]]
+
+
 # ---------------------------------------------------------------- another origin
 
 
@@ -292,6 +309,12 @@ def the_provenance_garbled(outs: Outs) -> Outs:
 @corruption(foreign=1)
 def a_record_of_somebody_else(outs: Outs) -> Outs:
     return [*outs, Out("ann", b"{}", None)]
+
+
+@corruption(foreign=9)
+def many_records_of_somebody_else(outs: Outs) -> Outs:
+    """They are no majority that tells where a key of the job belongs."""
+    return [*outs, *[Out("ann", b"{}", None, 1 - outs[0].partition)] * 9]
 
 
 # ---------------------------------------------------------------- another fate

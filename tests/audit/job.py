@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,11 @@ FED_AT = int(time.time() * 1000)
 """When every input was made, ms since the epoch. Not long ago: retention goes by it."""
 Input = tuple[int, str | None, bytes]
 """Partition, key, value."""
+
+
+def placed(key: str) -> int:
+    """Where a record of this key belongs in a topic of two partitions, by the partitioner ``consistent_random``."""
+    return zlib.crc32(key.encode()) % 2
 
 
 @dataclass(frozen=True)

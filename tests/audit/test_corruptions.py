@@ -20,7 +20,7 @@ from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.ids import SplitId
 from kafka_eos.operators.chain import refuser
 from tests.audit.corruptions import CORRUPTIONS, Outs, nth, without
-from tests.audit.job import Job, Out, epoch, out, refused_at
+from tests.audit.job import Job, Out, epoch, out, placed, refused_at
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(600)
@@ -56,7 +56,8 @@ totals = (
           emit=lambda user, total: Total(user=user, total=total))
 )
 for sink, topic in {topics}.items():
-    totals.sink(KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user), name=sink)
+    config = {{"partitioner": "random" if sink == "keys-anywhere" else "consistent_random"}}
+    totals.sink(KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user, config=config), name=sink)
 for sink, topic in {plain}.items():
     totals.sink(KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user, provenance=False), name=sink)
 for sink, directory in {files}.items():
@@ -65,6 +66,8 @@ totals.sink(KafkaSink("{picky}", value=Total, key=picky), name="picky")
 """
 TWO_PARTITIONS = {
     "doubled-in-another-partition", "a-record-in-the-wrong-partition", "the-end-of-a-partition-cut-off", "orders",
+    "all-of-a-key-in-the-wrong-partition", "many-records-of-somebody-else", "keys-anywhere",
+    "before-partitions-were-added",
 }  # fmt: skip
 """The other topics have one: each partition costs a task in every scan."""
 USERS = ("ann", "bob", "cid", "dee")
@@ -135,7 +138,7 @@ class World:
                 updates[user] += 1
                 written_by = (1, 1) if i < 8 else (2, 2)
                 made = out((partition, i // 2), user, _total(user, sums[user]), update=updates[user],
-                           topic=self.input, epoch=written_by, target=partition)  # fmt: skip
+                           topic=self.input, epoch=written_by, target=placed(user))  # fmt: skip
                 outs.append(replace(made, headers=(("user", user.encode()),)))
         bad: list[tuple[int, str | None, bytes]] = [(0, None, b"bad %d" % i) for i in range(3)]
         self.job.feed(self.input, [*inputs, *bad])
