@@ -284,6 +284,9 @@ class Scan:
         if self._marked:
             wrong = self._doubted(sinks).where("doubted")
             found |= {row["sink"]: row["count"] for row in wrong.groupBy("sink").count().collect()}
+        if self._scope.cut.steady and found.keys().isdisjoint(self._scope.cut.letters):
+            # What is not there was not refused either.
+            return {sink: n for sink, n in found.items() if sink in self._scope.cut.copied}
         return found
 
     def refused(self) -> dict[str, int]:

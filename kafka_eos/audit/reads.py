@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 Bounds = Mapping[int, tuple[int, int]]
 """First offset and end (exclusive) to read, by partition."""
 
-PROVENANCE = r"^\d+\.\d+/[^/]+/[^/]+/\d+/\d+/\d+\.\d+(-\d+)*(/\d+)?$"
+_INT, _LONG = r"(?:0|[1-9]\d{0,8})", r"(?:0|[1-9]\d{0,17})"
+PROVENANCE = rf"^{_INT}\.{_LONG}/[^/]+/[^/]+/{_INT}/{_LONG}/{_INT}\.{_LONG}(?:-{_LONG})*(?:/{_LONG})?\z"
+"""As a sink writes it: numbers that their types hold, and nothing behind it. (``$`` would let a line end follow.)"""
 _ERRORS = ("dead_letter.operator", "dead_letter.error", "dead_letter.message")
 _CREATE_TIME = 0
 """The type of a timestamp that the producer gave; the other one is the broker's."""
-ENVELOPE = r'^\{"provenance":"([^"]*)","value":(.*)\}$'
+ENVELOPE = r'(?s)^\{"provenance":"([^"]*)","value":(.*)\}\z'
 PREVIEW = 60
 """How many bytes of a value are carried along, to show in findings."""
 

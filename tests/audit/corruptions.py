@@ -306,6 +306,23 @@ def the_provenance_garbled(outs: Outs) -> Outs:
     return changed(outs, nth(outs, "bob", 2), text="2.2/orders/somewhere")
 
 
+@corruption(foreign=1, lost=1, update_gap=1)
+def a_line_end_behind_the_provenance(outs: Outs) -> Outs:
+    i = nth(outs, "bob", 2)
+    return changed(outs, i, text=f"{outs[i].text}\n")
+
+
+@corruption(foreign=1, lost=1, update_gap=1)
+def an_update_number_in_another_spelling(outs: Outs) -> Outs:
+    return changed(outs, nth(outs, "bob", 2), text=(outs[nth(outs, "bob", 2)].text or "").replace("/0.0/2", "/0.0/02"))
+
+
+@corruption(foreign=1, lost=1, update_gap=1)
+def a_number_that_no_type_holds(outs: Outs) -> Outs:
+    i = nth(outs, "bob", 2)
+    return changed(outs, i, text=told(outs[i], "99999999999999999999.2"))
+
+
 @corruption(foreign=1)
 def a_record_of_somebody_else(outs: Outs) -> Outs:
     return [*outs, Out("ann", b"{}", None)]

@@ -63,6 +63,7 @@ def test_of_other_partitioners_nothing_is_known(spark: Any, partitioner: str | N
         ([(h, 0) for h in (12, 24, 36)], {1, 2, 3, 4, 6}),  # any of these may have been the number
         ([(12, 3), *((h, h % 6) for h in range(30))], {6}),  # one record is elsewhere
         ([(h, h // 7 % 6) for h in range(6, 36)], None),  # by no number
+        ([(h, h // 2 % 6) for h in range(6)] * 2 + [(h, h % 6) for h in range(9)], None),
     ],
 )
 def test_how_many_partitions_there_were_is_told_by_the_first_records(
