@@ -66,6 +66,7 @@ POINTS: tuple[str, ...] = (
     "commit.after",
     "receipt.before",
     "receipt.after",
+    "retention.recorded",
     "retention.before",
     "retention.between",
     "worker.complete",

@@ -191,7 +191,7 @@ class FileWriter:
             disk.sync_directory(self._directory)
             failpoints.hit("sink.prepare.after")
         promise = Promise(part, segment.size, segment.digest.hexdigest())
-        return (Committable(self._scope, promise.payload(), segment.records),)
+        return (Committable(self._scope, promise.payload(), segment.records, {self._operator: segment.records}),)
 
     def _data(self, batch: Batch[Any]) -> bytes:
         """One line a value. Raises BadRows for all values that cannot be a line."""

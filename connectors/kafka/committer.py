@@ -21,7 +21,6 @@ from kafka_eos.connectors.kafka.transactions import (
     Description,
     Transaction,
     Verdict,
-    answered,
     expires_in,
     judged,
     needs_marker,
@@ -91,7 +90,7 @@ class KafkaCommitter:
         outcome = Outcome.ALREADY
         if facts.verdict is Verdict.PREPARED:
             outcome = self._end(permit, ours)
-        elif facts.verdict is not Verdict.COMMITTED:
+        else:
             self._refuse(permit, ours, facts)
         if ours.end_txn_version < 5 and ours.term != self._ctx.term.n:
             # v4 keeps the epoch: a zombie could open a new transaction under it, and a repeated commit would
@@ -103,11 +102,8 @@ class KafkaCommitter:
         answer = self._rpc.end(
             ours.transactional_id, ours.producer_id, ours.producer_epoch, commit=True, version=ours.end_txn_version
         )
-        match answered(answer.error):
-            case Verdict.COMMITTED:
-                return Outcome.COMMITTED
-            case Verdict.RETRY:
-                raise Retryable(f"{_name(ours)}: {answer.error}")
+        if answer.error == "NONE":
+            return Outcome.COMMITTED
         facts = self._look(ours)
         if facts.verdict is Verdict.COMMITTED:
             return Outcome.ALREADY
@@ -115,7 +111,7 @@ class KafkaCommitter:
         raise Retryable(f"{_name(ours)}: EndTxn says {answer.error}, yet the coordinator shows {facts.seen}")
 
     def _refuse(self, permit: CommitPermit, ours: Transaction, facts: _Facts, answer: str = "not asked") -> None:
-        """Raise what the verdict means, if it is final."""
+        """Raise what the verdict means, unless it is that ours is committed, or can be."""
         if facts.verdict is Verdict.LOST:
             raise CommittableLost(
                 f"epoch {permit.epoch}: {_name(ours)} was aborted by the coordinator (EndTxn: {answer}; now "
@@ -133,7 +129,7 @@ class KafkaCommitter:
         marker = None
         if needs_marker(ours, seen):
             marker = self._rpc.marker(ours.marker_group, ours.marker_topic, ours.marker_partition)
-        age = max(0.0, (_now_ms() - ours.prepared_at) / 1000)
+        age = (_now_ms() - ours.prepared_at) / 1000
         return _Facts(judged(ours, seen, marker, age), seen)
 
     def staged(self, ctx: JobContext) -> Sequence[Staged]:
@@ -197,7 +193,7 @@ class KafkaCommitter:
 
     def _own(self, ctx: JobContext) -> list[tuple[TransactionalId, Description]]:
         """The ids of this life."""
-        mine = [ctx.identity, *([None] if ctx.identity is not None and ctx.owns(None) else [])]
+        mine = [identity for identity in dict.fromkeys([ctx.identity, None]) if ctx.owns(identity)]
         return self._described("|".join(names.ids(ctx.job, identity) for identity in mine))
 
     def _described(self, pattern: str, states: Sequence[str] = ()) -> list[tuple[TransactionalId, Description]]:

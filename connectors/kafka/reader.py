@@ -20,9 +20,8 @@ from kafka_eos.connectors.kafka.client import (
     kafka_errors,
 )
 from kafka_eos.connectors.kafka.decoding import Columns, Reject, decoded
-from kafka_eos.errors import Bug, ConfigError, RestartFromCheckpoint
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Json, Position, Positions, total_lag
+from kafka_eos.connectors.kafka.positions import moved, offset_of, partition_of, split_id
+from kafka_eos.interfaces import Position, Positions, total_lag
 from kafka_eos.records import Batch
 
 T = TypeVar("T")
@@ -33,25 +32,6 @@ while there is no room for more rows. An hour of that takes 36 MB."""
 _offset: Callable[[Message], int] = Message.offset  # type: ignore[assignment]
 _partition: Callable[[Message], int] = Message.partition  # type: ignore[assignment]
 _error = Message.error
-
-
-def split_id(topic: str, partition: int) -> SplitId:
-    return SplitId(f"{topic}/{partition}")
-
-
-def partition_of(split: SplitId) -> int:
-    return int(split.rpartition("/")[2])
-
-
-def position(offset: int, topic_id: str) -> Position:
-    return {"offset": offset, "topic_id": topic_id}
-
-
-def offset_of(at: Mapping[str, Json]) -> int:
-    found = at.get("offset")
-    if not isinstance(found, int):
-        raise Bug(f"{at!r} is not a Kafka position")
-    return found
 
 
 class _Client:
@@ -92,15 +72,13 @@ class KafkaReader(Generic[T]):
         self._client, self._source, self._topic = _Client(config), source, topic
         self._columns, self._reject = columns, reject
         self._next: dict[int, int] = {}
-        self._topic_ids: dict[int, str] = {}
+        self._given: dict[int, Position] = {}
         self.assign(positions)
 
     def assign(self, positions: Positions) -> None:
         added = {partition_of(split): at for split, at in positions.items()}
-        if not added:
-            return
         self._next.update({p: offset_of(at) for p, at in added.items()})
-        self._topic_ids.update({p: str(at.get("topic_id", "")) for p, at in added.items()})
+        self._given.update(added)
         self._fetch_from({p: offset_of(at) for p, at in added.items()})
 
     def _fetch_from(self, offsets: Mapping[int, int]) -> None:
@@ -113,7 +91,7 @@ class KafkaReader(Generic[T]):
             self._client = self._client.successor()
             self._fetch_from(self._next)
         messages, ends = self._fetch(max_records, timeout)
-        batch = self._decoded(messages) if messages else None
+        batch = self._decoded(messages)
         # Only now: had a record been refused, nothing may have moved.
         for partition, end in ends.items():
             self._next[partition] = max(end, self._next.get(partition, end))
@@ -132,10 +110,8 @@ class KafkaReader(Generic[T]):
         consume = self._client.consumer.consume
         with kafka_errors(f"read {self._topic}"):
             messages: list[Message] = consume(max_records, 0)
-            if not messages and timeout > 0:
-                messages = consume(1, timeout)
-                if messages and max_records > 1:
-                    messages += consume(max_records - 1, 0)
+            if not messages:
+                messages = consume(1, timeout) + consume(max_records - 1, 0)
         if any(map(_error, messages)):
             return self._sorted_out(messages)
         return messages, {}
@@ -156,14 +132,14 @@ class KafkaReader(Generic[T]):
 
     def _place(self, message: Message) -> str:
         """Where an error arose: its own offset if it has one, else where the reader goes on."""
-        partition, offset = _partition(message), _offset(message)
-        if partition < 0:
+        if message.topic() is None:  # of the client itself, as when its group is refused
             return f"read {self._topic}"
-        at = offset if offset >= 0 else self._next.get(partition)
+        partition, offset = _partition(message), message.offset()
+        at = self._next.get(partition) if offset is None else offset
         return f"read {self._topic}/{partition} at offset {at}"
 
     def positions(self) -> Positions:
-        return {split_id(self._topic, p): position(o, self._topic_ids[p]) for p, o in self._next.items()}
+        return {split_id(self._topic, p): moved(self._given[p], o) for p, o in self._next.items()}
 
     def lag(self) -> int | None:
         return total_lag(self._behind(partition, offset) for partition, offset in self._next.items())
@@ -181,17 +157,4 @@ class KafkaReader(Generic[T]):
         return all(p in self._next and self._next[p] >= end for p, end in wanted.items())
 
     def close(self) -> None:
-        try:
-            self._client.consumer.close()
-        except RuntimeError as error:
-            raise RestartFromCheckpoint(f"the consumer of {self._topic} was closed twice") from error
-
-
-def check_splits(topic: str, positions: Positions) -> None:
-    """ConfigError if stored positions belong to another topic: the source was given a new one."""
-    foreign = sorted(split for split in positions if split.rpartition("/")[0] != topic)
-    if foreign:
-        raise ConfigError(
-            f"the checkpoint holds positions of {', '.join(foreign)}, but the source now reads {topic!r}. "
-            "Give the source a new name, or start the job anew."
-        )
+        self._client.consumer.close()

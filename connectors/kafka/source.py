@@ -17,22 +17,16 @@ from kafka_eos.connectors.kafka.client import AdminClient, kafka_errors
 from kafka_eos.connectors.kafka.decoding import record_decoder, value_decoder
 from kafka_eos.connectors.kafka.limits import missing_topic
 from kafka_eos.connectors.kafka.memory import read_ahead, share_of
-from kafka_eos.connectors.kafka.reader import (
-    KafkaReader,
-    check_splits,
-    offset_of,
-    partition_of,
-    position,
-    split_id,
-)
+from kafka_eos.connectors.kafka.positions import check_splits, continued, offset_of, partition_of, positions
+from kafka_eos.connectors.kafka.reader import KafkaReader
 from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.connectors.kafka.replay import replay, unread
-from kafka_eos.connectors.kafka.rpc import KafkaRequests, TopicFacts
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
 from kafka_eos.connectors.kafka.sink import topic_name
 from kafka_eos.connectors.kafka.survey import END, LOG_END, LOG_START, Rule, Start, Survey
-from kafka_eos.errors import ConfigError, InputLost, Retryable
-from kafka_eos.ids import EpochId, JobIdentity, SplitId, Term
+from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.ids import EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Answer, Codec, Guarantee, JobContext, Json, Life, Positions, Reader, TaskContext
 from kafka_eos.records import Batch, RawRecord
 from kafka_eos.schemas import codec_for
@@ -42,10 +36,6 @@ T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
 
-_GO_ON = (
-    "The job does not jump by itself; to accept that, start it under another name, with start= on the source "
-    "(docs/operations.md, input that is gone)."
-)
 _SHOWN_WITHIN = 2.0
 """Seconds that an epoch may wait for its offsets to be shown: nothing rests on them, and the next one waits for it."""
 _READ: Mapping[str, Any] = {
@@ -244,41 +234,11 @@ class KafkaSource(Generic[T]):
         return [Rule(self._start)] if known is None else [LOG_START, LOG_END]
 
     def _discovered(self, survey: Survey, known: Positions | None) -> Positions:
-        facts = survey.facts(self.topic)
-        splits = [split_id(self.topic, p) for p in range(facts.partitions)]
+        topic_id = survey.facts(self.topic).topic_id
         if known is None:
-            offsets = survey.offsets(self.topic, Rule(self._start))
-            return {split: position(offsets[partition_of(split)], facts.topic_id) for split in splits}
-        check_splits(self.topic, known)
+            return positions(self.topic, topic_id, survey.offsets(self.topic, Rule(self._start)))
         lowest, highest = survey.offsets(self.topic, LOG_START), survey.offsets(self.topic, LOG_END)
-        for split, at in known.items():
-            self._verify(split, at, facts, lowest, highest)
-        new = {split: position(lowest[partition_of(split)], facts.topic_id) for split in splits if split not in known}
-        return {**known, **new}
-
-    def _verify(
-        self, split: SplitId, at: Mapping[str, Json], facts: TopicFacts, low: Mapping[int, int], high: Mapping[int, int]
-    ) -> None:
-        offset, partition, told = offset_of(at), partition_of(split), at.get("topic_id")
-        if told != facts.topic_id:
-            raise InputLost(
-                f"topic {self.topic} was deleted and created again since the checkpoint (topic id {told}, now "
-                f"{facts.topic_id}): offset {offset} of {split} means another record now. {_GO_ON}"
-            )
-        if partition not in low:
-            raise InputLost(f"partition {split} is gone; the job still needed it from offset {offset}. {_GO_ON}")
-        if offset < low[partition]:
-            raise InputLost(
-                f"retention removed records of {split} that the job still needed: it stopped at offset {offset}, the "
-                f"log now starts at {low[partition]} ({low[partition] - offset} offsets are gone). Set retention "
-                f"longer than the longest outage. {_GO_ON}"
-            )
-        if offset > high[partition]:
-            raise InputLost(
-                f"{split} was truncated: the job has read up to offset {offset}, the log now ends at "
-                f"{high[partition]} (an unclean leader election or a lost disk). Records already processed "
-                f"are gone. {_GO_ON}"
-            )
+        return continued(self.topic, topic_id, known, lowest, highest)
 
     def ends(self, ctx: JobContext) -> Positions:
         """Up to the last record that a read_committed reader can see now."""
@@ -290,9 +250,7 @@ class KafkaSource(Generic[T]):
             return [_answer(partial(source._ends, survey)) for source in asked]
 
     def _ends(self, survey: Survey) -> Positions:
-        topic_id = survey.facts(self.topic).topic_id
-        ends = survey.offsets(self.topic, END)
-        return {split_id(self.topic, p): position(end, topic_id) for p, end in ends.items()}
+        return positions(self.topic, survey.facts(self.topic).topic_id, survey.offsets(self.topic, END))
 
     def reader(self, ctx: TaskContext, positions: Positions) -> Reader[T]:
         check_splits(self.topic, positions)

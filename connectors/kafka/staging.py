@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -44,13 +45,12 @@ class Terms:
 
 @dataclass(eq=False)
 class EpochOutput:
-    """One epoch's transaction: open, then flushed, then prepared. ``records`` counts over all its writers."""
+    """One epoch's transaction: open, then flushed, then prepared. ``records`` counts by sink, or by topic."""
 
     warm: Warm
     topic: str
     terms: Terms
-    records: int = 0
-    sealed: int = 0
+    records: Counter[str] = field(default_factory=Counter)
     epoch: EpochId | None = None
     _flushed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -116,7 +116,7 @@ class EpochOutput:
             term=terms.term,
         )
         hit("sink.prepare.after")
-        return Committable(terms.scope, committable.payload(), self.records)
+        return Committable(terms.scope, committable.payload(), self.records.total(), dict(self.records))
 
 
 def _check_ongoing(requests: KafkaRequests, warm: Warm) -> int:

@@ -4,8 +4,7 @@ Pure. One producer instance carries one transaction, so a (producer id, epoch) n
 
     asked of               answer or state                               verdict
     EndTxn                 NONE                                          COMMITTED
-                           CONCURRENT_TRANSACTIONS, coordinator moving   RETRY
-                           any refusal                                   LOOK: only the facts below can tell
+                           any refusal                                   only the facts below can tell
     marker                 our uuid                                      COMMITTED, whatever else is said
     DescribeTransactions   Ongoing, our id and epoch                     PREPARED
                            Prepare- or CompleteCommit, our epoch*        COMMITTED
@@ -76,7 +75,6 @@ class Verdict(enum.Enum):
     LOST = "lost"
     UNKNOWN = "unknown"
     RETRY = "retry"
-    LOOK = "look"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,26 +92,8 @@ class Description:
         return f"{self.state} under producer {self.producer_id} epoch {self.producer_epoch}"
 
 
-RETRIABLE: Final = frozenset(
-    {
-        "CONCURRENT_TRANSACTIONS",
-        "COORDINATOR_LOAD_IN_PROGRESS",
-        "COORDINATOR_NOT_AVAILABLE",
-        "NOT_COORDINATOR",
-        "REQUEST_TIMED_OUT",
-        "NETWORK_EXCEPTION",
-        "UNSTABLE_OFFSET_COMMIT",
-    }
-)
 _DECIDED: Final = ("PrepareCommit", "CompleteCommit")
 _PENDING: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
-
-
-def answered(error: str) -> Verdict:
-    """What one EndTxn(commit) answer says by itself, in either version."""
-    if error == "NONE":
-        return Verdict.COMMITTED
-    return Verdict.RETRY if error in RETRIABLE else Verdict.LOOK
 
 
 def judged(ours: Transaction, seen: Description | None, marker: str | None, age: float) -> Verdict:

@@ -174,7 +174,7 @@ class StagedWriter(Generic[T]):
         if self._staged is None:
             self._staged = self._transactions.enter(self._turn, self._to.topic)
         staged = self._staged
-        staged.records += produce_all(
+        staged.records[self._operator] += produce_all(
             staged.warm.producer,
             self._to,
             columns,

@@ -24,6 +24,7 @@ from kafka_eos.audit.session import session
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic, cut, subject
 from kafka_eos.audit.verdict import Check, Evidence, NotPossible, Observations, Offender, Verdict, judge
 from kafka_eos.checkpoints.opening import find_storage
+from kafka_eos.checkpoints.paths import manifest_name
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.coordinator.requests import is_running
 from kafka_eos.ids import AppRef, EpochId, Term
@@ -43,10 +44,12 @@ _RECOMPUTE_CHECKS = (
     Check.LOST, Check.UNEXPECTED, Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.REORDERED
 )  # fmt: skip
 _MARKED_CHECKS = (
-    *_HISTORY_CHECKS, Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.REORDERED, Check.WRONG_COUNT,
-    Check.FOREIGN, Check.MISPLACED, Check.TORN,
+    *_HISTORY_CHECKS, Check.WRONG_EPOCH, Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.REORDERED,
+    Check.WRONG_COUNT, Check.FOREIGN, Check.MISPLACED, Check.TORN,
 )  # fmt: skip
 """Checks that need to know where each output comes from."""
+_BY_THE_LEDGER = (Check.WRONG_COUNT, Check.ALTERED_CHECKPOINT)
+"""Checks that look at no single output."""
 _POLL_SECONDS = 0.5
 
 
@@ -217,11 +220,24 @@ class _Audit:
             return ["the job is running: it committed another epoch while the audit began"]
         if now.unfinished is not None:
             return [f"epoch {now.unfinished} is decided but not committed; start the job once more to finish it"]
+        if anew := self._created_anew():
+            return anew
         return [
             f"input {source.topic}/{partition} was read from offset {start}, but now begins at {at.begin}"
             for source in self._subject.sources
             for partition, at in self._pinned.ranges[source.node].items()
             if (start := self._start(source, partition, at)) < at.begin
+        ]
+
+    def _created_anew(self) -> list[str]:
+        """Input topics that are not those which the job has read."""
+        told = self.ledger.topic_ids
+        ids = {topic: found for cluster, topics in self._clusters.values() for topic, found in cluster.ids(topics)}
+        return [
+            f"input {source.topic} was deleted and created again since the job read it (topic id {told[source.node]}, "
+            f"now {ids[source.topic]}): nothing that it holds says what the outputs should be"
+            for source in self._subject.sources
+            if told.get(source.node, ids[source.topic]) != ids[source.topic]
         ]
 
     def _start(self, source: Topic, partition: int, at: Range) -> int:
@@ -296,6 +312,7 @@ class _Audit:
             not_yet_processed=ahead,
             outputs=outputs,
             before=before,
+            undated=self._undated(visible),
             invisible=sum(count for count, _ in hidden.values()),
             expected=made.outputs,
             keys=made.keys,
@@ -354,20 +371,36 @@ class _Audit:
         if Check.WRONG_COUNT not in impossible:
             half_hidden -= self._complete(visible)
         half_hidden |= {epoch for epoch, into in self.ledger.carried.items() if into in half_hidden}
-        wanted = [check for check in Check if check not in impossible and check is not Check.WRONG_COUNT]
+        wanted = [check for check in Check if check not in impossible and check not in _BY_THE_LEDGER]
         found = scan.find(wanted, undecided, half_hidden, {*facts.not_recomputed, *facts.not_audited})
         evidence: dict[Check, Evidence | NotPossible] = {c: NotPossible(why) for c, why in impossible.items()}
         for check in wanted:
             evidence[check] = replace(found.get(check, Evidence(0)), looked_at=_looked_at(check, facts))
         if Check.WRONG_COUNT not in impossible:
             evidence[Check.WRONG_COUNT] = self._wrong_counts(visible)
+        if Check.ALTERED_CHECKPOINT not in impossible:
+            evidence[Check.ALTERED_CHECKPOINT] = self._altered()
         return evidence
+
+    def _altered(self) -> Evidence:
+        """Stored checkpoints that are not what the ledger says was committed."""
+        wrong = [Offender(manifest_name(epoch), -1, -1, text) for epoch, text in sorted(self.ledger.altered.items())]
+        return Evidence(len(self.ledger.written), len(wrong), tuple(wrong[:5]))
+
+    def _undated(self, visible: ByEpoch) -> int:
+        """Outputs of committed epochs of which the ledger does not tell what they processed."""
+        dated = {each.epoch for each in self.ledger.intervals}
+        return sum(n for epoch, (n, _) in visible.items() if epoch in self.ledger.committed and epoch not in dated)
 
     def _impossible(self) -> dict[Check, str]:
         """Checks that cannot be made, known before the scan."""
         why: dict[Check, str] = {}
         if not self.ledger.has_history:
             why |= dict.fromkeys(_HISTORY_CHECKS, "the job's history has no committed epochs")
+        if not self.ledger.written:
+            why[Check.ALTERED_CHECKPOINT] = "the job is older than the ledger of commits"
+        if not self.ledger.intervals:
+            why[Check.WRONG_EPOCH] = "nothing tells which input each epoch processed"
         if not self.ledger.records or self._subject.not_audited:
             why[Check.WRONG_COUNT] = "not every commit of every sink is recorded with its number of outputs"
         if unmarked := self._subject.unmarked:

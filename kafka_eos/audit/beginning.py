@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_eos.audit.ledger import Ledger, Offsets, joined, offsets, read_ledger
+from kafka_eos.audit.intervals import Offsets, offsets
+from kafka_eos.audit.ledger import Ledger, joined, read_ledger
 from kafka_eos.checkpoints import savepoints
 from kafka_eos.checkpoints.opening import find_storage
 from kafka_eos.errors import ConfigError

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from kafka_eos.errors import ConfigError
 
@@ -139,6 +140,13 @@ class ClusterAdmin:
             for topic, size in sizes.items()
         }
 
+    def ids(self, topics: Iterable[str]) -> list[tuple[str, str]]:
+        """Each topic with its id, which another topic of its name would not have."""
+        wanted = sorted(set(topics))
+        with _errors(f"look up topics {', '.join(wanted)}"):
+            found = self._get(self._admin.describeTopics(self._list(wanted)).allTopicNames())
+            return [(topic, _uuid(found.get(topic).topicId())) for topic in wanted]
+
     def open_transactions(self, topics: Iterable[str]) -> dict[str, list[str]]:
         """Names of the transactions that are open in ``topics``, with their state: in which of them each is."""
         wanted = set(topics)
@@ -210,6 +218,12 @@ class ClusterAdmin:
         for item in items:
             made.add(item)
         return made
+
+
+def _uuid(found: Any) -> str:
+    """The client writes ids in another way than the rest of the world."""
+    high, low = (bits % 2**64 for bits in (found.getMostSignificantBits(), found.getLeastSignificantBits()))
+    return str(UUID(int=high << 64 | low))
 
 
 @contextmanager

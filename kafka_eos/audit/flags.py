@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 AT = ("topic", "partition", "offset")
 _COLUMNS = frozenset({
     "copy", "id", "epoch", "term", "sink", "preview", "e_preview", "update", "e_update", "before", "grp_text", "home",
-    "written.id", "read.id", "x.preview", "y.e_preview", "time", "e_time", "file_epoch",
+    "written.id", "read.id", "x.preview", "y.e_preview", "time", "e_time", "file_epoch", "first", "end",
 })  # fmt: skip
 
 
@@ -51,6 +51,17 @@ def hidden(table: DataFrame, committed: Collection[EpochId]) -> DataFrame:
     """Outputs of committed epochs among those that are not visible."""
     detail = _text("epoch ", "epoch", " of term ", "term", " is committed, but this output of it is not: ", "id")
     return flagged(table, [flag(Check.COMMITTED_HIDDEN, _written_by(committed), detail)])
+
+
+def misdated(table: DataFrame, intervals: DataFrame) -> DataFrame:
+    """Visible outputs of a committed epoch that did not process their input record; ``jobs.Scan`` has the columns."""
+    told = table.join(F.broadcast(intervals), ["term", "epoch", "source", "s_partition"])
+    wrong = ~F.col("s_offset").between(F.col("first"), F.col("end") - 1)
+    detail = _text(
+        "it says that epoch ", "epoch", " of term ", "term", " wrote it, which processed offsets from ", "first",
+        " to before ", "end", ": ", "id",
+    )  # fmt: skip
+    return flagged(told, [flag(Check.WRONG_EPOCH, wrong, detail)])
 
 
 def pairs(table: DataFrame, cut: Cut, apart: Collection[str]) -> list[DataFrame]:

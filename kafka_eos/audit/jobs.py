@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import Row, Window
 from pyspark.sql import functions as F
 
@@ -114,6 +115,24 @@ class Scan:
         copies = Window.partitionBy("sink", "id").orderBy("before", "topic", "partition", "offset")
         table = self._output(self._marked, committed=True).withColumn("before", self._is_before())
         return self._hold(table.withColumn("copy", F.when(F.col("ours"), F.row_number().over(copies))))
+
+    def _intervals(self) -> DataFrame:
+        """Which offsets of which input partition each epoch processed, by the term and epoch that outputs name."""
+        ledger = self._scope.ledger
+        labels: dict[EpochId, list[EpochId]] = {}
+        for given_up, into in ledger.carried.items():
+            labels.setdefault(into, []).append(given_up)
+        rows = [
+            (said.term.n, said.epoch.n, each.source, each.partition, each.begin, each.end)
+            for each in ledger.intervals
+            for said in (each.epoch, *labels.get(each.epoch, ()))
+        ]
+        names = ("term", "epoch", "source", "s_partition", "first", "end")
+        kinds = (pa.int32(), pa.int64(), pa.string(), pa.int32(), pa.int64(), pa.int64())
+        schema = pa.schema(list(zip(names, kinds, strict=True)))
+        columns = zip(*rows, strict=True) if rows else [()] * len(names)
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+        return self._spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
 
     def _is_before(self) -> Column:
         beginning = self._scope.beginning
@@ -341,6 +360,8 @@ class Scan:
         ``looked_at`` is left to the caller.
         """
         tables = [flags.visible(self._at_home, undecided)] if self._marked else []
+        if Check.WRONG_EPOCH in checks:
+            tables.append(flags.misdated(self._firsts, self._intervals()))
         if hidden:
             # The task that won wrote what one that lost did; so did whoever took the place of a dead worker.
             there = self._visible.select("sink", "id")

@@ -1,7 +1,10 @@
 """What the job itself says: where it started, how far it got, which epochs it committed, what happened to it.
 
-Rule: receipts, term records and the history's ``committed`` lines are evidence of a commit; a published manifest
-alone is only a promise. Unknown events of the history are left alone.
+The epoch ledger tells of each commit what the job knew. A job that is older than the ledger has its stored manifests
+and its history instead, which know less.
+
+Rule: lines of the ledger, receipts, term records and the history's ``committed`` lines are evidence of a commit; a
+published manifest alone is only a promise. Unknown events of the history are left alone.
 """
 
 from __future__ import annotations
@@ -9,24 +12,25 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 from kafka_eos.audit.deaths import deaths
+from kafka_eos.audit.intervals import Interval, Offsets, intervals, offsets, starts
+from kafka_eos.checkpoints import ledger as epochs
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.ledger import Entry, entry_of
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.savepoints import Origin
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator import history
 from kafka_eos.coordinator.term import gather
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Json, Positions
+from kafka_eos.interfaces import Json
 from kafka_eos.protocol.lineage import lineage
 
 _NEVER = EpochId(Epoch(0), Term(0))
-Offsets = dict[str, dict[int, int]]
-"""Next offset by source operator and partition."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +48,37 @@ class Ledger:
     """Where the job's first start began; None if nothing tells any more."""
     committed: frozenset[EpochId]
     records: Mapping[EpochId, int]
-    """Outputs that each commit recorded, over all sinks; only epochs whose history line is there."""
+    """Outputs that each commit recorded, over all sinks; only epochs of which the ledger or the history tells."""
+    entries: Mapping[EpochId, Entry] = field(repr=False, default_factory=dict)
+    """What the job knew at each commit, in the order of epochs; of those before the ledger only what is stored."""
+    written: frozenset[EpochId] = frozenset()
+    """Epochs with a line in the ledger."""
+    altered: Mapping[EpochId, str] = field(default_factory=dict)
+    """Stored checkpoints that say something else than the ledger, in words."""
     origin: Origin | None = None
     """The savepoint that the job began with, if with one."""
     carried: Mapping[EpochId, EpochId] = field(default_factory=dict)
     """Epochs that were given up, and the committed ones that their output went into."""
     parallelism: int = 1
-    """The most that a stored epoch had."""
+    """The most that an epoch had."""
     events: Sequence[Mapping[str, Any]] = field(repr=False, default=())
 
     @property
     def has_history(self) -> bool:
-        return any(event.get("event") == "committed" for event in self.events)
+        return bool(self.written) or any(event.get("event") == "committed" for event in self.events)
+
+    @cached_property
+    def intervals(self) -> Sequence[Interval]:
+        """Which input each epoch has processed, as far as ``entries`` tell."""
+        return intervals(self.entries.values(), self.origin is not None)
+
+    @property
+    def topic_ids(self) -> Mapping[str, str]:
+        """The id of the topic that each source has read last, where that is known."""
+        newest = None if self.newest is None else self.entries.get(self.newest)
+        told = {} if newest is None else newest.sources
+        ids = {source: {at.get("topic_id") for at in splits.values()} for source, splits in told.items()}
+        return {source: str(*found) for source, found in ids.items() if len(found) == 1 and None not in found}
 
     def count(self, *words: str) -> int:
         """How many events have one of ``words`` in their name."""
@@ -74,26 +97,45 @@ class Ledger:
 
 def read_ledger(storage: JobStorage, job: str) -> Ledger:
     """Open the job's durable records. CorruptCheckpoint if one is damaged."""
-    facts = gather(storage, job)
-    events = history.read(storage)
+    facts, events = gather(storage, job), history.read(storage)
+    written = epochs.read(storage)
     told = {_epoch(event): event for event in events if event.get("event") == "committed" and _is_epoch(event)}
-    committed = frozenset({*facts.receipts, *told, *(base for base in facts.bases.values() if base is not None)})
+    bases = (base for base in facts.bases.values() if base is not None)
+    committed = frozenset({*written, *facts.receipts, *told, *bases})
     valid = lineage(facts.manifests, facts.bases)[::-1]
+    stored = {epoch: _manifest(storage, job, epoch) for epoch in valid}
     newest = next((epoch for epoch in valid if epoch in committed), None)
-    manifest = None if newest is None else _manifest(storage, job, newest)
+    # A manifest is evidence of what it says where no line of the ledger is there yet, or none any more.
+    entries = {epoch: entry_of(manifest) for epoch, manifest in stored.items() if epoch in committed} | written
+    entries, origin = dict(sorted(entries.items())), _origin(storage, job)
     return Ledger(
         job=job,
         newest=newest,
         unfinished=valid[0] if valid and valid[0] != newest else None,
-        positions={} if manifest is None else offsets(manifest.sources),
-        start=_start(storage, job, valid, events),
+        positions={} if newest is None else offsets(stored[newest].sources),
+        start=_start(entries, origin, events),
         committed=committed,
-        records={epoch: _total(event["records"]) for epoch, event in told.items() if "records" in event},
-        origin=_origin(storage, job),
+        records={epoch: _total(event["records"]) for epoch, event in told.items() if "records" in event}
+        | {epoch: sum(entry.outputs.values()) + entry.untold for epoch, entry in written.items()},
+        entries=entries,
+        written=frozenset(written),
+        altered={e: text for e, m in stored.items() if e in written and (text := _altered(written[e], entry_of(m)))},
+        origin=origin,
         carried=_carried(events, committed),
-        parallelism=max((_manifest(storage, job, epoch).parallelism for epoch in valid), default=1),
+        parallelism=max((entry.parallelism for entry in entries.values()), default=1),
         events=events,
     )
+
+
+def _altered(told: Entry, stored: Entry) -> str | None:
+    """What a stored checkpoint says otherwise than the ledger."""
+    if told == stored:
+        return None
+    if told.states != stored.states:
+        names = {*told.states, *stored.states}
+        wrong = sorted(name for name in names if told.states.get(name) != stored.states.get(name))
+        return f"the state of {', '.join(wrong)} is not the one that was committed"
+    return "its positions are not those that were committed" if told.sources != stored.sources else "it was altered"
 
 
 def joined(ledger: Ledger, earlier: Sequence[Ledger]) -> Ledger:
@@ -107,6 +149,9 @@ def joined(ledger: Ledger, earlier: Sequence[Ledger]) -> Ledger:
         start=None if first.start is None else reduce(operator.or_, (start or {} for start in starts)),
         committed=frozenset().union(*(life.committed for life in lives)),
         records=reduce(operator.or_, (dict(life.records) for life in lives)),
+        entries=dict(sorted(reduce(operator.or_, (dict(life.entries) for life in lives)).items())),
+        written=frozenset().union(*(life.written for life in lives)),
+        altered=reduce(operator.or_, (dict(life.altered) for life in lives)),
         origin=first.origin,
         carried=reduce(operator.or_, (dict(life.carried) for life in lives)),
         parallelism=max(life.parallelism for life in lives),
@@ -148,23 +193,13 @@ def _total(counts: Json) -> int:
 
 
 def _start(
-    storage: JobStorage, job: str, valid: Sequence[EpochId], events: Sequence[Mapping[str, Any]]
+    entries: Mapping[EpochId, Entry], origin: Origin | None, events: Sequence[Mapping[str, Any]]
 ) -> Offsets | None:
-    if valid and valid[-1].epoch.n == 0:
-        return offsets(_manifest(storage, job, valid[-1]).sources)
+    """Where the job began to read, by all that tells of it; the ledger knows best."""
     # A first start that was killed before it decided epoch 0 begins anew: the last word counts.
     began = [event["positions"] for event in events if event.get("event") == "began" and "positions" in event]
-    return offsets(began[-1]) if began else None
-
-
-def offsets(sources: Mapping[str, Positions]) -> Offsets:
-    """The next offsets in stored positions."""
-    return {
-        source: {int(split.rpartition("/")[2]): _offset(position) for split, position in splits.items()}
-        for source, splits in sources.items()
-    }
-
-
-def _offset(position: Mapping[str, Json]) -> int:
-    offset = position.get("offset")
-    return offset if isinstance(offset, int) else 0
+    said = offsets(began[-1]) if began else None
+    known = starts(entries.values(), origin is not None)
+    if said is None or known is None:
+        return known or said
+    return {source: {**said.get(source, {}), **known.get(source, {})} for source in {*said, *known}}

@@ -37,6 +37,8 @@ class Check(enum.Enum):
     ABORTED_VISIBLE = "aborted but visible"
     COMMITTED_HIDDEN = "committed but hidden"
     WRONG_COUNT = "wrong count"
+    WRONG_EPOCH = "wrong epoch"
+    ALTERED_CHECKPOINT = "altered checkpoint"
     FOREIGN = "foreign"
     MISPLACED = "misplaced"
     TORN = "torn"
@@ -57,6 +59,8 @@ _QUESTIONS: Mapping[Check, str] = {
     Check.ABORTED_VISIBLE: "Is any output of an epoch that was never committed visible?",
     Check.COMMITTED_HIDDEN: "Is any output of a committed epoch hidden from read_committed readers?",
     Check.WRONG_COUNT: "Does any epoch show another number of outputs than its commit recorded?",
+    Check.WRONG_EPOCH: "Does any output say that another epoch wrote it than the one that processed its input record?",
+    Check.ALTERED_CHECKPOINT: "Does any stored checkpoint say something else than the ledger of commits?",
     Check.FOREIGN: "Is any visible output not written by this pipeline?",
     Check.MISPLACED: "Are records of any key in more than one partition, or lines in the file of another epoch?",
     Check.TORN: "Is any line of a file not a whole output?",
@@ -152,6 +156,8 @@ class Observations:
     """What of the outputs of other sinks nothing tells."""
     refused: Mapping[str, int] = field(default_factory=dict)
     """Outputs by sink that are not there because the sink refused them; a dead letter answers for each."""
+    undated: int = 0
+    """Visible outputs of committed epochs of which nobody knows what input they processed."""
     before: int = 0
     """Visible records that are not judged: the job had written them before it began with a savepoint."""
     notes: Sequence[str] = ()
@@ -225,6 +231,8 @@ def _conclude(
         f"{count} output{'s' if count > 1 else ''} of sink {sink} refused by it, each with its dead letter"
         for sink, count in facts.refused.items()
     )
+    if facts.undated:
+        blind += (f"epochs of {facts.undated} outputs not compared: the ledger does not tell what they processed",)
     if facts.before:
         blind += (f"{facts.before} outputs of before the savepoint not judged",)
     blind += tuple(f"sink {sink} not audited: {why}" for sink, why in facts.not_audited.items())

@@ -61,9 +61,9 @@ class Manifest(Record, frozen=True, kw_only=True):
     """One decided epoch: what was read up to where, the state then, and the output that is promised."""
 
     FORMAT: ClassVar[str] = "manifest"
-    VERSION: ClassVar[int] = 4
-    """4: with the hash of key groups. 3: with the job's identity. 2: with rows under way. Older ones are
-    read as without."""
+    VERSION: ClassVar[int] = 5
+    """5: with outputs by sink. 4: with the hash of key groups. 3: with the job's identity. 2: with rows under way.
+    Older ones are read as without."""
 
     epoch: int
     term: int
@@ -249,6 +249,7 @@ class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scope: str
     payload: dict[str, Any]
     records: int
+    by_sink: dict[str, int] = {}
 
 
 class _InFlight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -274,7 +275,7 @@ class _Manifest(Manifest, frozen=True, kw_only=True):
         values = {field: getattr(self, field) for field in self.__struct_fields__}
         values["states"] = tuple(state.handle() for state in self.states)
         values["in_flight"] = tuple(part.rows() for part in self.in_flight)
-        values["committables"] = tuple(Committable(c.scope, c.payload, c.records) for c in self.committables)
+        values["committables"] = tuple(Committable(c.scope, c.payload, c.records, c.by_sink) for c in self.committables)
         return Manifest(**values)
 
 

@@ -10,9 +10,11 @@
     requests/<token>.json             what somebody asks the running job to do
     requests/<token>.done.json        what became of it
     history.jsonl                     what happened, for people; nothing depends on it
+    ledger.jsonl                      what the job knew at each commit, for the audit; see ``ledger``
     identity.json                     which life of its name the job is (of a streaming query: its name in Kafka)
     probe                             shows at every start that the store replaces nothing; see ``remote``
-    history/<started>-<writer>-<lines>.jsonl   the same where nothing can be appended to; see ``remote``
+    history/<started>-<writer>-<lines>.jsonl   the history where nothing can be appended to; see ``remote``
+    ledger/<started>-<writer>-<lines>.jsonl    so the ledger
 
 A savepoint is a directory of its own, anywhere; by default it is beside the job's, in ``<job>.savepoints/``:
 
@@ -26,6 +28,7 @@ CorruptCheckpoint: somebody else wrote into the job's directory.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -36,8 +39,10 @@ LOCK = "lock"
 JVM_LOCK = "lock.jvm"
 """Of a Structured Streaming query: held by its driver's Java process."""
 HISTORY = "history.jsonl"
+LEDGER = "ledger.jsonl"
+LOGS: Mapping[str, str] = {HISTORY: "history", LEDGER: "ledger"}
+"""What is appended to, and the directory that its segments are in where nothing can be appended to."""
 IDENTITY = "identity.json"
-SEGMENTS = "history"
 PROBE = "probe"
 ORIGIN = "origin.json"
 TERMS = "terms"
@@ -102,9 +107,9 @@ def parse_request_name(name: str) -> tuple[str, Literal["request", "answer"]]:
     return match[1], "answer" if match[2] else "request"
 
 
-def segment_name(segment: str, lines: int) -> str:
-    """One version of a segment of the history; ``segment`` is ``<milliseconds>-<16 hex digits>``."""
-    name = f"{SEGMENTS}/{segment}-{lines:06d}.jsonl"
+def segment_name(directory: str, segment: str, lines: int) -> str:
+    """One version of a segment of a log; ``segment`` is ``<milliseconds>-<16 hex digits>``."""
+    name = f"{directory}/{segment}-{lines:06d}.jsonl"
     parse_segment_name(name)
     return name
 
@@ -113,7 +118,7 @@ def parse_segment_name(name: str) -> tuple[str, int]:
     """The segment, and how many lines this version of it has."""
     directory, _, file = name.rpartition("/")
     match = _SEGMENT.fullmatch(file)
-    if directory != SEGMENTS or match is None:
+    if directory not in LOGS.values() or match is None:
         raise _stray(name)
     return match[1], int(match[2])
 
@@ -158,7 +163,7 @@ def inside(name: str) -> str:
     """Return ``name`` if it is a plain file of the job's directory or of one of its ``DIRECTORIES``."""
     directory, slash, file = name.rpartition("/")
     plain_file_name(file)
-    if slash and directory not in (*DIRECTORIES, SEGMENTS):
+    if slash and directory not in (*DIRECTORIES, *LOGS.values()):
         raise _stray(name)
     return name
 

@@ -60,7 +60,7 @@ class RemoteStorage:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._segment = _Segment(store)
+        self._logs = {name: _Segment(store, directory) for name, directory in paths.LOGS.items()}
 
     def tidy(self) -> None:
         """As ``JobStorage``. Proves that this store never replaces a name: some accept the demand and ignore it."""
@@ -130,9 +130,11 @@ class RemoteStorage:
         expect_size(ref, size)
 
     def append(self, name: str, line: str) -> None:
-        if name != paths.HISTORY:
-            raise CorruptCheckpoint(f"{name!r} is not a log")
-        self._segment.append(line)
+        self._log(name).append(line)
+
+    def settle(self, name: str) -> None:
+        """As ``JobStorage``: each line was durable when it was there."""
+        self._log(name)
 
     def lines(self, name: str) -> Sequence[str]:
         """Those of a log that was copied from a local directory, then those written here, by start of writer."""
@@ -140,7 +142,13 @@ class RemoteStorage:
             copied = complete_lines(self.read(name))
         except FileNotFoundError:
             copied = []
-        return [*copied, *self._segment.lines()]
+        return [*copied, *self._log(name).lines()]
+
+    def _log(self, name: str) -> _Segment:
+        try:
+            return self._logs[name]
+        except KeyError:
+            raise CorruptCheckpoint(f"{name!r} is not a log") from None
 
     def _stored(self, ref: FileRef) -> Iterator[bytes]:
         """The pieces of a stored file, no more than one past its length."""
@@ -162,8 +170,8 @@ class _Segment:
     neither loses nor doubles a line.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store, self._lock = store, threading.Lock()
+    def __init__(self, store: Store, directory: str) -> None:
+        self._store, self._directory, self._lock = store, directory, threading.Lock()
         self._begin()
 
     def _begin(self) -> None:
@@ -178,26 +186,29 @@ class _Segment:
             self._lines.append(line)
             before, self._written = self._written, self._write(len(self._lines))
             if before:
-                self._store.delete([paths.segment_name(self._segment, before)])
+                self._store.delete([self._name(self._segment, before)])
 
     def _write(self, count: int) -> int:
-        self._store.create(paths.segment_name(self._segment, count), "".join(f"{x}\n" for x in self._lines).encode())
+        self._store.create(self._name(self._segment, count), "".join(f"{x}\n" for x in self._lines).encode())
         return count
+
+    def _name(self, segment: str, count: int) -> str:
+        return paths.segment_name(self._directory, segment, count)
 
     def lines(self) -> list[str]:
         return [line for segment in sorted(self._longest()) for line in self._read(segment)]
 
     def _longest(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        for name in self._store.list(paths.SEGMENTS):
-            segment, count = paths.parse_segment_name(f"{paths.SEGMENTS}/{name}")
+        for name in self._store.list(self._directory):
+            segment, count = paths.parse_segment_name(f"{self._directory}/{name}")
             found[segment] = max(count, found.get(segment, 0))
         return found
 
     def _read(self, segment: str) -> list[str]:
         while count := self._longest().get(segment):
             try:
-                return complete_lines(b"".join(self._store.read(paths.segment_name(segment, count))))
+                return complete_lines(b"".join(self._store.read(self._name(segment, count))))
             except FileNotFoundError:
                 continue  # its writer has just replaced it by a longer one
         return []

@@ -21,6 +21,10 @@ BATCH: Final = 500
 """Names that are deleted at once, so files that are deleted after one look at who owns the job."""
 
 
+def unrecorded(manifests: Sequence[manifest.Manifest]) -> None:
+    """Nobody needs to know of them any more."""
+
+
 def gather(storage: CheckpointStorage, job: str, held: frozenset[str] = frozenset()) -> rules.Inventory:
     """Read the facts. CorruptCheckpoint names an object that is not what was written."""
     manifests = [paths.parse_manifest_name(name) for name in storage.list(paths.MANIFESTS)]
@@ -72,8 +76,12 @@ def retain(
     keep: int,
     ensure_owner: Callable[[], None],
     held: frozenset[str] = frozenset(),
+    record: Callable[[Sequence[manifest.Manifest]], None] = unrecorded,
 ) -> tuple[rules.Object, ...]:
     """Gather, plan, delete; returns what was deleted. ``ensure_owner`` raises if a newer term is claimed.
+
+    ``record`` gets the manifests of committed epochs before they are deleted: what must be known of them for ever is
+    durable when it returns.
 
     It is asked once the files are listed: what a newer term stores is then not among them.
 
@@ -86,5 +94,8 @@ def retain(
     facts = gather(storage, job, held)
     ensure_owner()
     plan = rules.plan(facts, keep)
+    if forgotten := rules.forgotten(facts, plan):
+        record([manifest.load(storage, manifest.Manifest, paths.manifest_name(epoch), job) for epoch in forgotten])
+        failpoints.hit("retention.recorded")
     apply(storage, plan, ensure_owner)
     return plan

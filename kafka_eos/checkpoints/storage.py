@@ -36,7 +36,10 @@ class JobStorage(CheckpointStorage, Protocol):
         """Delete many, in any order; absent is fine. Durable on return. After an OSError any of them may be left."""
 
     def append(self, name: str, line: str) -> None:
-        """Add a line to a log. Not synced. A line torn by a crash stays alone on its line."""
+        """Add a line to a log of ``paths.LOGS``. Not synced. A line torn by a crash stays alone on its line."""
+
+    def settle(self, name: str) -> None:
+        """Make durable what was appended to a log so far, by whatever process. OSError leaves open how much is."""
 
     def lines(self, name: str) -> Sequence[str]:
         """The lines of a log, without one that was cut off at the end; [] if there is no log yet."""
@@ -136,6 +139,13 @@ class LocalFiles:
             files.write_all(fd, (b"\n" if torn else b"") + line.encode() + b"\n")
         finally:
             os.close(fd)
+
+    def settle(self, name: str) -> None:
+        try:
+            files.sync(self._path(name))
+        except FileNotFoundError:
+            return
+        files.sync_directory(self.root)
 
     def lines(self, name: str) -> Sequence[str]:
         try:
@@ -290,6 +300,9 @@ class MemoryStorage:
 
     def append(self, name: str, line: str) -> None:
         self._logs[name] = self._logs.get(paths.inside(name), "") + line + "\n"
+
+    def settle(self, name: str) -> None:
+        """Nothing outlives a process here."""
 
     def lines(self, name: str) -> Sequence[str]:
         return complete_lines(self._logs.get(name, "").encode())

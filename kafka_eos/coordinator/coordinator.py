@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import retention
+from kafka_eos.checkpoints.ledger import EpochLedger
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator import origin
@@ -74,7 +75,8 @@ class Coordinator:
         committers = self._outputs.committers
         self._lives = Lives(plan, self._context, committers, patience, home)
         finisher = Finisher(storage, committers, patience)
-        self._epochs = Epochs(plan, storage, self._ownership, self._lives, finisher, history, refusals)
+        self._ledger = EpochLedger(storage, patience.notice)
+        self._epochs = Epochs(plan, storage, self._ownership, self._lives, finisher, history, self._ledger, refusals)
         self._stored = StoredState(storage, self._ownership.ensure)
 
     @property
@@ -227,7 +229,9 @@ class Coordinator:
     def drop_old(self) -> None:
         """Drop epochs, and their files, that are not retained. Only while no epoch stores files. Raises Fenced."""
         # Whoever took over may store files that this term has never heard of.
-        retention.retain(self._storage, self._plan.name, self._retained, self._ownership.check, self._held())
+        retention.retain(
+            self._storage, self._plan.name, self._retained, self._ownership.check, self._held(), self._ledger.keep
+        )
 
     # ------------------------------------------------------------ sources
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints.ledger import EpochLedger
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator import term as terms
@@ -37,10 +38,11 @@ class Epochs:
         lives: Lives,
         finisher: Finisher,
         history: History,
+        ledger: EpochLedger,
         refusals: Refusals | None,
     ) -> None:
         self._plan, self._storage, self._ownership, self._lives = plan, storage, ownership, lives
-        self._finisher, self._history, self._refusals = finisher, history, refusals
+        self._finisher, self._history, self._ledger, self._refusals = finisher, history, ledger, refusals
 
     def decide(self, epoch: EpochId, acked: Acked) -> Manifest:
         """Publish the manifest: after this the epoch has happened.
@@ -94,7 +96,8 @@ class Epochs:
         totals: Counter[str] = Counter()
         for committable in manifest.committables:
             totals[committable.scope] += committable.records
-        # Before the receipt, so that the audit has the line of every epoch with one. If it fails the receipt follows.
+        # Before the receipt, so that the audit has the lines of every epoch with one. If they fail the receipt follows.
+        self._ledger.committed(manifest)
         self._history.write(
             "committed",
             epoch=manifest.epoch,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from kafka_eos.ids import EpochId, JobIdentity, Term
@@ -20,12 +20,14 @@ class Committable:
     """A promise: output of one epoch that is durable, invisible, and can be made visible by anyone.
 
     ``scope`` names the committer (one a cluster, directory, database); ``payload`` is the committer's own
-    record, stored in the manifest; ``records`` is how many records it makes visible, for the books.
+    record, stored in the manifest; ``records`` is how many records it makes visible, for the books, and ``by_sink``
+    how many of them are of which sink, by the plan's names; empty if that is not known.
     """
 
     scope: str
     payload: Mapping[str, Json]
     records: int
+    by_sink: Mapping[str, int] = field(default_factory=dict)
 
 
 class Standing(enum.Enum):

@@ -82,6 +82,8 @@ class Attempt:
     triggered_at: float
     committed_at: float
     searched_at: float
+    under_way: bool
+    """Did the last decided epoch leave rows under way? A batch must take them up before a stop is granted."""
     phase: Phase = Phase.PREPARING
     preparing: frozenset[int] = frozenset()
     """Who is not ready."""
@@ -89,8 +91,6 @@ class Attempt:
     """When a subtask last said anything."""
     reached: frozenset[int] = frozenset()
     """Who has read all of a bounded input."""
-    under_way: bool = False
-    """Did the last decided epoch leave rows under way? A batch must take them up before a stop is granted."""
     stopping: bool = False
     """A clean end was asked for, and cannot be withdrawn."""
     asked: facts.Asked = field(default_factory=facts.Asked)
@@ -294,7 +294,7 @@ class Attempt:
         if self.settled != self.asked and self.phase is not Phase.CLOSING:
             return None
         stopping = self.stopping or self.asked.stop
-        return replace(self, asked=facts.Asked(), settled=None, stopping=stopping), (do.Answer(),)
+        return replace(self, asked=facts.Asked(), stopping=stopping), (do.Answer(),)
 
     def _end(self, now: float) -> Step | None:
         if self.phase is not Phase.CLOSING or self.housekeeping.sweeping:
@@ -326,9 +326,8 @@ class Attempt:
             flights=self.flights.trigger(epoch, self.policy.subtasks, now, kind),
             triggered_at=now,
             phase=Phase.ENDING if kind is Kind.LAST else self.phase,
-            settled=None,
             asked=facts.Asked() if kind.serves else self.asked,
-            stopping=self.stopping or (kind.serves and self.asked.stop),
+            stopping=self.stopping or self.asked.stop,
             in_vain=self.in_vain and kind is not Kind.CLOCK,
             found=None,
             standstill=replace(self.standstill, served=self.standstill.quiet),
@@ -342,7 +341,7 @@ class Attempt:
     def _discover(self, now: float) -> Step | None:
         if self.phase is not Phase.RUNNING or self.searching or now - self.searched_at < self.policy.search_every:
             return None
-        if self.policy.batches and (self.found or self._ends or self.flights.full or self.housekeeping.holds):
+        if self.policy.batches and (self._ends or self.flights.full or self.housekeeping.holds):
             return None
         search = do.Discover(at_once=self.asked.wants is not None)
         return replace(self, searching=search), (search,)
@@ -356,7 +355,7 @@ class Attempt:
     @property
     def _ends(self) -> bool:
         """Is no other epoch to begin but the last? A request to stop may still be withdrawn."""
-        caught_up = not self.policy.batches and self.reached == self.policy.subtasks
+        caught_up = self.reached == self.policy.subtasks
         # Rows under way, of an engine without batches, must not be left by the last epoch: they go first.
         granted = self.asked.stop and not (self.policy.batches and self.under_way)
         return self.stopping or caught_up or granted

@@ -113,9 +113,7 @@ class Books:
 def _counts(epoch: Tally) -> Iterator[tuple[str, Count]]:
     """Of each source of which something was read or refused."""
     for source in sorted(epoch.read.keys() | epoch.refused.keys()):
-        count = Count(epoch.read.get(source, 0), Counter(epoch.refused.get(source, {})))
-        if count != Count():
-            yield source, count
+        yield source, Count(epoch.read.get(source, 0), Counter(epoch.refused.get(source, {})))
 
 
 def described(counts: Mapping[str, Mapping[str, int]]) -> str:

@@ -98,6 +98,15 @@ def plan(facts: Inventory, keep: int) -> tuple[Object, ...]:
     )
 
 
+def forgotten(facts: Inventory, going: Sequence[Object]) -> list[EpochId]:
+    """Committed epochs of which nothing but the ledger tells once ``going`` is deleted, oldest first.
+
+    An epoch that counts and is older than one with a receipt is committed; one that does not count never happened.
+    """
+    dropped = {each.epoch for each in going if isinstance(each, Manifest)}
+    return [epoch for epoch in lineage(facts.manifests, facts.bases) if epoch in dropped]
+
+
 def _old_terms(facts: Inventory, first: Term, newest: Term) -> list[Object]:
     """Bases that no retained manifest needs to be found, and claims that fence nothing any more."""
     bases = [Base(term) for term in sorted(facts.bases) if term < first]

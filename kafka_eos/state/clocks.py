@@ -65,8 +65,8 @@ class ProcessingTime:
             # The clock was set right after a leap, or the time was wrong when it was stored.
             clock, self._ahead = at + self._ahead, 0
             self._now = believed("processing", self._now, clock)
-        elif at > self._now:
-            self._now = at
+        else:
+            self._now = max(self._now, at)
         return self._now
 
     def advance(self, timestamp: int) -> None:

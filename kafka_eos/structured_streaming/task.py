@@ -104,7 +104,8 @@ class _Output:
             if topic not in self._targets:
                 self._targets[topic] = self._outlet.target(topic)
             to = self._targets[topic]
-            self._staged.records += produce_all(self._staged.warm.producer, to, columns_of(rows), None, _refuse)
+            produced = produce_all(self._staged.warm.producer, to, columns_of(rows), None, _refuse)
+            self._staged.records[topic] += produced
         self._staged.check()
 
     def prepare(self) -> str:

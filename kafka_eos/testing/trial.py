@@ -190,11 +190,16 @@ def through_json(committables: Iterable[Committable]) -> list[Committable]:
 
 
 def to_json(committable: Committable) -> dict[str, Json]:
-    return {"scope": committable.scope, "payload": dict(committable.payload), "records": committable.records}
+    return {
+        "scope": committable.scope,
+        "payload": dict(committable.payload),
+        "records": committable.records,
+        "by_sink": dict(committable.by_sink),
+    }
 
 
 def from_json(data: Mapping[str, Any]) -> Committable:
-    return Committable(data["scope"], data["payload"], data["records"])
+    return Committable(data["scope"], data["payload"], data["records"], data["by_sink"])
 
 
 def _dumps(committable: Committable) -> str:

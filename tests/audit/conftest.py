@@ -85,7 +85,8 @@ class Totals:
     def trace(self, *, history: bool = True) -> None:
         epochs = (epoch(1, 0), epoch(1, 1), epoch(2, 2))
         counts = {epoch(1, 1): 8, epoch(2, 2): 8}
-        self.job.commits(*epochs, positions={"orders": self.ends}, counts=counts, history=history)
+        half = {epoch(1, 1): {"orders": dict.fromkeys(self.ends, 4)}}
+        self.job.commits(*epochs, positions={"orders": self.ends}, counts=counts, history=history, earlier=half)
 
 
 @pytest.fixture

@@ -348,6 +348,20 @@ def a_whole_undecided_epoch_beside_its_successor(outs: Outs) -> Outs:
     return [*outs[:8], *(replace(o, text=told(o, "1.2")) for o in outs[8:]), *outs[8:]]
 
 
+@corruption(wrong_epoch=2)
+def the_epochs_of_two_outputs_exchanged(outs: Outs) -> Outs:
+    a, b = nth(outs, "ann", 2), nth(outs, "bob", 3)
+    return changed(changed(outs, a, text=told(outs[a], "2.2")), b, text=told(outs[b], "1.1"))
+
+
+@corruption(reordered=1, wrong_epoch=2)
+def the_outputs_of_two_epochs_of_a_key_exchanged(outs: Outs) -> Outs:
+    """All but the epochs, which stay where they were."""
+    a, b = nth(outs, "dee", 2), nth(outs, "dee", 3)
+    first, second = replace(outs[b], text=told(outs[b], "1.1")), replace(outs[a], text=told(outs[a], "2.2"))
+    return changed(changed(outs, a, **vars(first)), b, **vars(second))
+
+
 def _hidden(name: str, finds: Mapping[Check, int], spoil: Callable[[Outs], Outs], hide: Callable[[Outs], Outs]) -> None:
     CORRUPTIONS.append(Corruption(name, finds, spoil, hide))
 

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from confluent_kafka import Producer
 
@@ -21,10 +22,12 @@ from kafka_eos import Pipeline
 from kafka_eos.app import load
 from kafka_eos.audit import Verdict, audit
 from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints.ledger import EpochLedger
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.history import History
 from kafka_eos.ids import AppRef, Epoch, EpochId, SplitId, Term
+from kafka_eos.interfaces import Committable
 from kafka_eos.provenance import HEADER, Provenance
 from kafka_eos.settings import Settings
 from tests.waiting import PATIENCE
@@ -33,6 +36,8 @@ FED_AT = int(time.time() * 1000)
 """When every input was made, ms since the epoch. Not long ago: retention goes by it."""
 Input = tuple[int, str | None, bytes]
 """Partition, key, value."""
+Ends = dict[str, dict[SplitId, int]]
+"""Next offset by source and split."""
 
 
 def placed(key: str) -> int:
@@ -155,36 +160,43 @@ class Job:
     def commits(
         self,
         *epochs: EpochId,
-        positions: dict[str, dict[SplitId, int]],
+        positions: Ends,
         counts: dict[EpochId, int],
         history: bool = True,
+        earlier: Mapping[EpochId, Ends] = MappingProxyType({}),
     ) -> None:
-        """The durable trace of committed epochs: terms, manifests, receipts and history; all end at ``positions``."""
+        """The durable trace of committed epochs: terms, manifests, receipts, and unless ``history`` is false the ledger
+        and the history. They end at ``positions``, but for those of ``earlier`` and for epoch 0, which ends at 0.
+        """
         storage = self.storage
+        ledger = EpochLedger(storage, print)
         previous: EpochId | None = None
         for epoch in epochs:
             if previous is None or previous.term != epoch.term:
                 records.publish(storage, Claim(job=self.name, term=epoch.term.n, host="test", pid=1, at=0))
                 base = None if previous is None else (previous.epoch.n, previous.term.n)
                 records.publish(storage, Base(job=self.name, term=epoch.term.n, resumed=base, reason="test", at=0))
-            records.publish(storage, self._manifest(epoch, positions if epoch.epoch.n else _zero(positions)))
+            ends = earlier.get(epoch, positions) if epoch.epoch.n else _zero(positions)
+            manifest = self._manifest(epoch, ends, counts.get(epoch, 0))
+            records.publish(storage, manifest)
             records.publish(
                 storage, Receipt(job=self.name, epoch=epoch.epoch.n, term=epoch.term.n, created_at=0, outcomes=())
             )
             if history:
+                ledger.committed(manifest)
                 History(storage, print).write(
                     "committed", epoch=epoch.epoch.n, term=epoch.term.n, records={"kafka": counts.get(epoch, 0)}
                 )
             previous = epoch
 
-    def decide(self, epoch: EpochId, positions: dict[str, dict[SplitId, int]]) -> None:
+    def decide(self, epoch: EpochId, positions: Ends) -> None:
         """Publish a manifest and nothing else."""
         records.publish(self.storage, self._manifest(epoch, positions))
 
-    def _manifest(self, epoch: EpochId, positions: dict[str, dict[SplitId, int]]) -> Manifest:
+    def _manifest(self, epoch: EpochId, positions: Ends, outputs: int = 0) -> Manifest:
         return Manifest(
             job=self.name, epoch=epoch.epoch.n, term=epoch.term.n, created_at=0, plan="", max_key_groups=128,
-            parallelism=1, states=(), committables=(),
+            parallelism=1, states=(), committables=(Committable("kafka", {}, outputs),),
             sources={s: {split: {"offset": at} for split, at in splits.items()} for s, splits in positions.items()},
         )  # fmt: skip
 
@@ -196,7 +208,7 @@ class Job:
         return audit(self.pipeline, self.settings, app=ref, spark=spark, **options)  # type: ignore[arg-type]
 
 
-def _zero(positions: dict[str, dict[SplitId, int]]) -> dict[str, dict[SplitId, int]]:
+def _zero(positions: Ends) -> Ends:
     return {source: dict.fromkeys(splits, 0) for source, splits in positions.items()}
 
 

@@ -124,7 +124,9 @@ class World:
         for sink in FILES:
             self._write_files(sink)
         splits = {SplitId(f"{self.input}/{p}"): end for p, end in enumerate(self.ends)}
-        self.job.commits(epoch(1, 0), epoch(1, 1), epoch(2, 2), positions={"orders": splits}, counts={})
+        half = {epoch(1, 1): {"orders": dict.fromkeys(splits, 4)}}
+        epochs = epoch(1, 0), epoch(1, 1), epoch(2, 2)
+        self.job.commits(*epochs, positions={"orders": splits}, counts={}, earlier=half)
 
     def _feed(self) -> Outs:
         """Write the input; the right outputs."""

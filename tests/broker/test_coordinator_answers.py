@@ -23,7 +23,7 @@ from confluent_kafka import KafkaException, Producer
 from kafka_eos.connectors.kafka.committer import FENCED_MS
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.connectors.kafka.transactions import Verdict, answered, judged
+from kafka_eos.connectors.kafka.transactions import Verdict, judged
 from kafka_eos.devbroker import Broker
 from tests.broker.transaction_kit import (
     Writer,
@@ -358,13 +358,6 @@ def _suffer(rpc: KafkaRequests, writer: Writer, version: int, fate: str) -> None
         settled(rpc, writer, "CompleteAbort")
     if fate.endswith("fenced"):
         rpc.fence(writer.transactional_id, FENCED_MS)
-
-
-@pytest.mark.parametrize(
-    "refusal", ["INVALID_TXN_STATE", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"]
-)
-def test_no_refusal_is_a_verdict(refusal: str) -> None:
-    assert answered(refusal) is Verdict.LOOK
 
 
 # ---------------------------------------------------------------- time, restarts, the client

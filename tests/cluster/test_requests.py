@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kafka_eos.connectors.kafka import KafkaSource
-from kafka_eos.connectors.kafka.reader import position, split_id
+from kafka_eos.connectors.kafka.positions import position, split_id
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.ids import Epoch, EpochId, Term

@@ -1,7 +1,7 @@
 """Which tests a file's mutants are run against: the fast ones of its area, without broker, Spark or whole jobs.
 
-Rule: a file that is not in the table has no mutants. What only a real broker can test is not in it: the committer and
-the reader of Kafka, whose decisions are in ``protocol/`` and in ``transactions``.
+Rule: a file that is not in the table has no mutants. Of the connector of Kafka, what writes is not in it: its tests
+need a broker that takes transactions. What ends them, and what reads, is tested against a broker of the tests' own.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 
 PROTOCOL = "tests/protocol"
 STATE = "tests/unit/state"
+FILES = "tests/contract/test_file_"
 
 AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "protocol": {
         "kafka_eos/protocol/actions.py": (f"{PROTOCOL}/test_flights.py", f"{PROTOCOL}/test_attempt.py"),
         "kafka_eos/protocol/alignment.py": (f"{PROTOCOL}/test_alignment.py",),
         "kafka_eos/protocol/assignment.py": ("tests/unit/exchange/test_routing.py",),
-        "kafka_eos/protocol/attempt.py": (f"{PROTOCOL}/test_attempt.py", f"{PROTOCOL}/test_batches.py"),
+        "kafka_eos/protocol/attempt.py": (f"{PROTOCOL}/test_attempt.py",),
         "kafka_eos/protocol/batches.py": (f"{PROTOCOL}/test_batches.py",),
         "kafka_eos/protocol/checkpoint.py": (f"{PROTOCOL}/test_checkpoint.py", f"{PROTOCOL}/test_flights.py"),
         "kafka_eos/protocol/commit.py": (f"{PROTOCOL}/test_commit.py", f"{PROTOCOL}/test_recovery.py"),
@@ -30,15 +31,21 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/protocol/retention.py": (f"{PROTOCOL}/test_retention.py",),
     },
     "committers": {
-        "connectors/files/committer.py": ("tests/contract/test_file_sink.py", "tests/contract/test_file_lives.py"),
+        "connectors/files/committer.py": tuple(f"{FILES}{part}.py" for part in ("lives", "sink_crashes", "sink")),
         "connectors/files/standings.py": ("tests/unit/test_file_standings.py",),
+        "connectors/kafka/committer.py": ("tests/unit/test_kafka_committer.py",),
+        "connectors/kafka/names.py": ("tests/unit/test_kafka_committer.py",),
+        "connectors/kafka/rpc/groups.py": ("tests/unit/test_kafka_committer.py", "tests/unit/test_kafka_source.py"),
+        "connectors/kafka/rpc/transactions.py": ("tests/unit/test_kafka_committer.py",),
         "connectors/kafka/transactions.py": ("tests/unit/test_kafka_transactions.py",),
     },
     "retention": {
         "kafka_eos/checkpoints/retention.py": ("tests/unit/checkpoints/test_retention.py",),
     },
     "rescaling": {
+        "kafka_eos/state/backends.py": (f"{STATE}/test_rescaling.py", f"{STATE}/test_grouping.py"),
         "kafka_eos/state/keygroups.py": (f"{STATE}/test_keygroups.py", f"{STATE}/test_grouping.py"),
+        "kafka_eos/state/local.py": (f"{STATE}/test_rescaling.py",),
         "kafka_eos/state/restoring.py": (f"{STATE}/test_restoring.py",),
     },
     "ttl": {
@@ -46,7 +53,9 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/state/ttl.py": (f"{STATE}/test_ttl.py", "tests/unit/operators/test_expiring.py"),
     },
     "positions": {
-        "connectors/kafka/survey.py": ("tests/unit/test_kafka_offsets.py",),
+        "connectors/kafka/reader.py": ("tests/unit/test_kafka_reader.py",),
+        "connectors/kafka/positions.py": ("tests/unit/test_kafka_source.py", "tests/unit/test_kafka_reader.py"),
+        "connectors/kafka/survey.py": ("tests/unit/test_kafka_source.py", "tests/unit/test_kafka_offsets.py"),
         "kafka_eos/testing/sources.py": ("tests/unit/testing/test_list_source.py",),
     },
 }

@@ -79,6 +79,20 @@ def test_a_stop_before_all_are_ready_ends_it_if_nothing_was_processed_in_this_ru
     assert later.on(facts.Ready(1)) == [do.Begin(), do.Trigger(epoch(5), Kind.LAST)]
 
 
+def test_who_may_leave_stays_until_that_is_asked() -> None:
+    run = Run(replace(STREAM, may_leave=True))
+
+    assert run.on(facts.Tick(), at=1.0) == []
+    assert run.on(facts.Ready(0), facts.Ready(1)) == [do.Begin()]
+
+
+def test_nothing_is_dropped_before_all_are_ready() -> None:
+    run = Run(STREAM, look_every=1.0)
+
+    assert run.on(facts.Littered(), facts.Tick(), at=100.0) == []
+    assert do.Sweep(thorough=True, fence=True) in run.on(facts.Ready(0), facts.Ready(1))
+
+
 # ---------------------------------------------------------------- one epoch after another
 
 
@@ -104,6 +118,30 @@ def test_the_pause_counts_from_the_commit() -> None:
     assert run.attempt.due_at == 21.0
     assert run.on(facts.Tick(), at=20.9) == []
     assert run.on(facts.Tick(), at=21.0) == [do.Trigger(epoch(6), Kind.CLOCK)]
+
+
+def test_who_waits_for_the_clock_is_told_until_when() -> None:
+    """And to wait for something else while no epoch may begin, not to look again and again."""
+    never, run = float("inf"), Run(STREAM)
+    assert run.attempt.due_at == never
+    run.on(facts.Ready(0), facts.Ready(1))
+    assert run.attempt.due_at == 10.0
+    run.on(facts.Tick(), at=10.0)
+    assert run.attempt.due_at == never, "one is on its way"
+    run.on(*acks(5), facts.Committed(epoch(5)))
+    assert run.attempt.due_at == never, "old ones are being dropped"
+    run.on(facts.Swept())
+    assert run.attempt.due_at == 20.0
+
+
+def test_while_the_last_epoch_is_given_up_and_tried_again_no_clock_is_waited_for() -> None:
+    run = running(replace(STREAM, limit=2))
+    run.on(facts.Stop())
+
+    assert run.attempt.phase is Phase.ENDING
+    assert run.attempt.due_at == float("inf")
+    run.attempt = replace(run.attempt, flights=run.attempt.flights.abort(epoch(5)))
+    assert run.attempt.due_at == float("inf")
 
 
 def test_several_may_be_on_their_way_and_are_decided_in_order_one_at_a_time() -> None:
@@ -140,6 +178,16 @@ def test_what_is_late_or_foreign_changes_nothing() -> None:
     assert run.attempt == before
 
 
+def test_a_commit_of_another_epoch_is_not_that_of_the_decided_one() -> None:
+    run = running(replace(STREAM, limit=2))
+    run.on(facts.Tick(), at=10.0)
+    run.on(*acks(5))
+    before = run.attempt
+
+    assert run.on(facts.Committed(epoch(4)), facts.Committed(EpochId(Epoch(5), Term(2)))) == []
+    assert run.attempt == before
+
+
 # ---------------------------------------------------------------- given up
 
 
@@ -165,6 +213,36 @@ def test_one_too_many_in_a_row_replaces_the_attempt() -> None:
     assert run.on(facts.Tick(), *acks(6), at=99.0) == []
 
 
+def test_after_the_end_nothing_follows() -> None:
+    run = running(replace(STREAM, limit=2))
+    run.attempt = replace(run.attempt, housekeeping=replace(run.attempt.housekeeping, look_every=50.0))
+
+    assert run.on(facts.Died(0, "killed"), at=100.0) == [do.Replace("killed", frozenset({0}))]
+    assert run.on(facts.Died(1, "killed"), facts.Tick(), facts.Stop(), at=200.0) == []
+
+
+def test_a_last_epoch_that_is_declined_is_a_failure_and_one_that_is_late_is_none() -> None:
+    strict = replace(STREAM, tolerated=0)
+    late, declined = running(strict), running(strict)
+    for run in (late, declined):
+        assert run.on(facts.Stop()) == [do.Trigger(epoch(5), Kind.LAST)]
+
+    aborted, _ = late.on(facts.Heard(0), facts.Heard(1), facts.Tick(), at=30.1)
+    (over,) = declined.on(facts.Declined(epoch(5), 1, "disk full"))
+
+    assert (type(aborted), type(over)) == (do.Abort, do.Replace)
+
+
+def test_who_declines_is_not_late() -> None:
+    run = running()
+    run.on(facts.Tick(), at=10.0)
+
+    (aborted,) = run.on(facts.Declined(epoch(5), 1, "disk full"))
+
+    assert aborted == do.Abort(epoch(5), Kind.CLOCK, aborted.why, late=False)  # type: ignore[union-attr]
+    assert "declined by subtask 1: disk full" in aborted.why  # type: ignore[union-attr]
+
+
 def test_a_decided_epoch_forgives_those_before_it() -> None:
     run = running()
     for n in (5, 7, 9):
@@ -180,6 +258,15 @@ def test_a_late_worker_that_says_nothing_is_suspected() -> None:
     (over,) = run.on(facts.Heard(1), facts.Tick(), at=40.1)
 
     assert over == do.Replace(over.why, frozenset({0}))  # type: ignore[union-attr]
+
+
+def test_a_late_worker_is_suspected_only_after_more_than_the_silence() -> None:
+    run = running()
+    run.on(facts.Tick(), at=10.0)
+    run.on(facts.Heard(0), at=36.0)
+    run.on(facts.Heard(1), at=40.0)
+
+    assert isinstance(run.on(facts.Tick(), at=41.0)[0], do.Abort), "5 s are not more than 5 s"
 
 
 def test_before_an_epoch_that_drains_silence_counts_from_its_trigger() -> None:
@@ -215,6 +302,58 @@ def test_after_an_asked_one_that_was_given_up_the_clock_goes_first_once() -> Non
 
     assert run.on(ASKED, at=10.0) == [do.Trigger(epoch(6), Kind.CLOCK)]
     assert committed(run, 6)[-1] == do.Trigger(epoch(7), Kind.ASKED)
+
+
+def given_up_in_vain(kind: Kind, policy: Policy = STREAM) -> Run:
+    """An epoch that somebody asked for was given up, at 1 s."""
+    run = running(policy)
+    assert run.on(facts.Asked(kind), at=1.0) == [do.Trigger(epoch(5), kind)]
+    assert isinstance(run.on(facts.Declined(epoch(5), 0, "disk full"))[0], do.Abort)
+    return run
+
+
+def test_who_asks_when_one_is_due_is_served_by_that_one() -> None:
+    assert running().on(ASKED, at=10.0) == [do.Trigger(epoch(5), Kind.ASKED)]
+
+
+def test_after_a_savepoint_that_was_given_up_the_clock_goes_first_too() -> None:
+    assert given_up_in_vain(Kind.SAVEPOINT).on(ASKED, at=11.0) == [do.Trigger(epoch(6), Kind.CLOCK)]
+
+
+def test_the_clock_goes_first_only_if_it_is_due() -> None:
+    assert given_up_in_vain(Kind.ASKED).on(ASKED, at=2.0) == [do.Trigger(epoch(6), Kind.ASKED)]
+
+
+def test_the_clock_goes_first_once_also_if_its_own_is_given_up() -> None:
+    run = given_up_in_vain(Kind.ASKED)
+    assert run.on(ASKED, at=11.0) == [do.Trigger(epoch(6), Kind.CLOCK)]
+
+    assert run.on(facts.Declined(epoch(6), 0, "disk full"), at=22.0)[-1] == do.Trigger(epoch(7), Kind.ASKED)
+
+
+def test_a_decided_one_is_not_in_vain_any_more() -> None:
+    run = given_up_in_vain(Kind.ASKED)
+    assert run.on(ASKED, at=2.0) == [do.Trigger(epoch(6), Kind.ASKED)]
+    committed(run, 6)
+
+    assert run.on(ASKED, at=12.0) == [do.Trigger(epoch(7), Kind.ASKED)]
+
+
+def test_one_that_is_asked_for_is_not_in_vain_while_it_is_on_its_way() -> None:
+    run = running(replace(STREAM, limit=3))
+    assert run.on(ASKED, at=1.0) == [do.Trigger(epoch(5), Kind.ASKED)]
+
+    assert run.on(ASKED, at=11.0) == [do.Trigger(epoch(6), Kind.ASKED)]
+
+
+def test_the_clock_goes_first_also_if_one_behind_the_asked_one_is_given_up() -> None:
+    run = running(replace(STREAM, limit=3, tolerated=9))
+    assert run.on(ASKED, at=9.0) == [do.Trigger(epoch(5), Kind.ASKED)]
+    assert run.on(facts.Tick(), at=19.0) == [do.Trigger(epoch(6), Kind.CLOCK)]
+    for n in (5, 6):
+        assert isinstance(run.on(facts.Declined(epoch(n), 0, "disk full"))[0], do.Abort)
+
+    assert run.on(ASKED, at=29.0)[0] == do.Trigger(epoch(7), Kind.CLOCK)
 
 
 def test_a_withdrawn_request_is_forgotten() -> None:
@@ -269,6 +408,91 @@ def test_an_end_without_a_last_epoch() -> None:
     assert running().on(facts.Asked(Kind.ASKED, end=True)) == [do.End(Ending.AS_IT_IS)]
 
 
+def test_an_end_without_a_last_epoch_waits_until_all_are_ready_and_does_not_break_off_a_drained_one() -> None:
+    early = Run(STREAM)
+    assert early.on(facts.Asked(Kind.ASKED, end=True), facts.Ready(0)) == []
+    assert early.on(facts.Ready(1)) == [do.Begin(), do.End(Ending.AS_IT_IS)]
+
+    ending = running()
+    ending.on(facts.Stop())
+    assert ending.on(facts.Asked(Kind.ASKED, end=True)) == [do.End(Ending.AS_IT_IS)]
+
+    closing = running()
+    closing.on(facts.Stop(), *acks(5), facts.Committed(epoch(5)))
+    assert closing.on(facts.Asked(Kind.ASKED, end=True)) == []
+    assert closing.on(facts.Swept())[-1] == do.End(Ending.DRAINED)
+
+
+def test_a_last_epoch_is_followed_by_none_while_it_is_committed() -> None:
+    run = running(replace(STREAM, limit=3))
+    run.attempt = replace(run.attempt, housekeeping=replace(run.attempt.housekeeping, every=8))
+    assert run.on(facts.Stop()) == [do.Trigger(epoch(5), Kind.LAST)]
+
+    assert [type(action) for action in run.on(*acks(5))] == [do.Decide, do.Commit]
+    assert run.on(facts.Tick(), at=100.0) == []
+
+
+def test_old_epochs_are_dropped_at_the_end_even_if_that_is_not_due() -> None:
+    run = running()
+    run.attempt = replace(run.attempt, housekeeping=replace(run.attempt.housekeeping, every=8))
+    run.on(facts.Tick(), at=10.0)
+    assert run.on(*acks(5), facts.Committed(epoch(5)))[-1] == do.Notify(epoch(5), 0.0), "eight are not decided yet"
+
+    run.on(facts.Stop())
+    assert run.on(*acks(6), facts.Committed(epoch(6)))[-1] == do.Sweep(thorough=False)
+    assert run.on(facts.Swept())[-1] == do.End(Ending.DRAINED)
+
+
+def test_rows_under_way_of_a_stream_are_no_reason_to_put_off_its_last_epoch() -> None:
+    run = Run(STREAM, under_way=True)
+    run.on(facts.Ready(0), facts.Ready(1))
+
+    assert run.on(facts.Asked(Kind.SAVEPOINT, stop=True)) == [do.Trigger(epoch(5), Kind.LAST)]
+
+
+# ---------------------------------------------------------------- splits
+
+
+def test_a_stream_looks_for_splits_from_time_to_time_one_look_at_a_time() -> None:
+    run = running(replace(STREAM, search_every=3.0))
+
+    assert run.on(facts.Tick(), at=2.9) == []
+    assert run.on(facts.Tick(), at=3.0) == [do.Discover(at_once=False)]
+    assert run.on(facts.Tick(), at=9.0) == []
+    assert run.on(facts.Found(), facts.Tick(), at=9.5) == []
+    assert run.on(facts.Tick(), at=10.0) == [do.Trigger(epoch(5), Kind.CLOCK)]
+    assert run.on(facts.Tick(), at=12.5) == [do.Discover(at_once=False)], "whatever is on its way"
+    run.on(facts.Found())
+    assert run.on(*acks(5), facts.Committed(epoch(5)))[-1] == do.Sweep(thorough=True)
+
+
+def test_a_stream_that_ends_looks_for_no_splits() -> None:
+    run = running(replace(STREAM, search_every=3.0))
+    run.on(facts.Stop())
+
+    assert run.on(facts.Tick(), at=5.0) == []
+
+
+def test_a_look_that_finds_no_splits_is_no_answer_to_who_asks_a_stream() -> None:
+    run = running(replace(STREAM, search_every=3.0))
+    run.on(ASKED, at=1.0)
+    run.on(ASKED, at=2.0)
+    assert run.on(facts.Tick(), at=3.0) == [do.Discover(at_once=True)]
+
+    assert run.on(facts.Found(), *acks(5), facts.Committed(epoch(5)), facts.Swept())[-1] == do.Trigger(
+        epoch(6), Kind.ASKED
+    )
+
+
+def test_a_look_that_finds_no_splits_is_no_reason_to_drop_old_epochs() -> None:
+    run = running(replace(STREAM, search_every=3.0))
+    run.attempt = replace(run.attempt, housekeeping=replace(run.attempt.housekeeping, every=8))
+    run.on(facts.Tick(), facts.Found(), at=3.0)
+    run.on(facts.Tick(), at=10.0)
+
+    assert run.on(facts.Found(), *acks(5), facts.Committed(epoch(5)))[-1] == do.Notify(epoch(5), 0.0)
+
+
 # ---------------------------------------------------------------- the job at a halt
 
 
@@ -287,6 +511,52 @@ def test_in_synchronous_mode_an_epoch_begins_when_nothing_is_under_way() -> None
     assert quiet(run) == [do.Trigger(epoch(5), Kind.CLOCK)]
     done = run.on(*acks(5), facts.Committed(epoch(5)))
     assert done[-2:] == [do.Sweep(thorough=True), do.GoOn()]
+
+
+def test_a_halted_job_goes_on_between_two_epochs_also_if_the_next_is_due() -> None:
+    run = running(replace(STREAM, halts=True))
+    run.on(facts.Tick(), at=10.0)
+    quiet(run)
+
+    assert run.on(*acks(5), facts.Committed(epoch(5)), at=25.0)[-2:] == [do.Sweep(thorough=True), do.GoOn()]
+    assert run.on(facts.Swept(), facts.Tick(), at=27.0) == [do.Halt(), do.Count(0)]
+
+
+def test_a_halted_job_goes_on_between_two_epochs_also_if_somebody_waits_for_the_next() -> None:
+    """Or rows would never move while one after the other asks."""
+    run = running(replace(STREAM, halts=True))
+    run.on(facts.Tick(), at=10.0)
+    quiet(run)
+    run.on(ASKED)
+
+    assert run.on(*acks(5), facts.Committed(epoch(5)))[-2:] == [do.Sweep(thorough=True), do.GoOn()]
+    assert run.on(facts.Swept()) == [do.Halt(), do.Count(0)]
+
+
+def test_a_halt_waits_for_the_epochs_on_their_way() -> None:
+    run = running(replace(STREAM, halts=True, limit=3))
+    run.on(facts.Tick(), at=10.0)
+    quiet(run)
+
+    assert run.on(facts.Tick(), at=20.0) == []
+
+
+def test_a_job_that_ends_at_a_halt_does_not_go_on() -> None:
+    run = running(replace(STREAM, halts=True))
+    assert run.on(facts.Stop()) == [do.Halt(), do.Count(0)]
+    assert quiet(run) == [do.Trigger(epoch(5), Kind.LAST)]
+
+    assert run.on(*acks(5), facts.Committed(epoch(5)))[-1] == do.Sweep(thorough=True)
+    assert run.on(facts.Swept()) == [do.Notify(epoch(5), 0.0), do.End(Ending.DRAINED)]
+
+
+def test_a_last_epoch_at_a_halt_that_is_given_up_is_tried_again_at_the_same_halt() -> None:
+    run = running(replace(STREAM, halts=True, tolerated=9))
+    run.on(facts.Stop())
+    quiet(run)
+
+    aborted, again = run.on(facts.Declined(epoch(5), 0, "disk full"))
+    assert (type(aborted), again) == (do.Abort, do.Trigger(epoch(6), Kind.LAST))
 
 
 def test_who_is_still_busy_is_asked_again() -> None:
@@ -312,6 +582,15 @@ def test_with_loops_the_last_epoch_of_bounded_input_finds_the_job_at_a_halt() ->
     committed(run, 5)
     assert run.on(facts.Reached(0), facts.Reached(1)) == [do.Halt(), do.Count(0)]
     assert quiet(run) == [do.Trigger(epoch(6), Kind.LAST)]
+
+
+def test_with_loops_no_other_epoch_does() -> None:
+    run = running(replace(STREAM, halts_at_end=True))
+    run.on(facts.Reached(0))
+    assert run.on(facts.Tick(), at=10.0) == [do.Trigger(epoch(5), Kind.CLOCK)]
+
+    stopped = running(replace(STREAM, halts_at_end=True))
+    assert stopped.on(facts.Stop()) == [do.Trigger(epoch(5), Kind.LAST)], "nobody has reached an end"
 
 
 # ---------------------------------------------------------------- batches
@@ -360,6 +639,58 @@ def test_who_asks_while_nothing_has_come_is_served_by_the_newest_epoch() -> None
     assert run.on(facts.Found(True)) == [do.Trigger(epoch(5), Kind.BATCH)]
 
 
+def test_a_search_that_began_before_somebody_asked_is_no_answer() -> None:
+    """What has come since it looked would be missing."""
+    run = batch_run()
+
+    assert run.on(ASKED, facts.Found(False)) == []
+    assert run.on(facts.Tick(), at=0.3) == [do.Discover(at_once=True)]
+    assert run.on(facts.Found(False)) == [do.Answer()]
+
+
+def searched_while_dropping() -> Run:
+    """Somebody asks while a batch is on its way; nothing has come after it, and old epochs are being dropped."""
+    run = batch_run()
+    run.on(facts.Found(True))
+    run.on(ASKED, at=1.0)
+    assert run.on(*acks(5, [0]))[-1] == do.Discover(at_once=True)
+    assert run.on(facts.Found(False)) == [], "its commit is on its way"
+    assert run.on(facts.Committed(epoch(5))) == [do.Notify(epoch(5), 0.9), do.Sweep(thorough=False)]
+    return run
+
+
+def test_who_asks_is_answered_when_all_is_committed_and_dropped() -> None:
+    assert searched_while_dropping().on(facts.Swept()) == [do.Answer()]
+
+
+def test_who_asks_the_same_again_is_answered_by_the_same_search() -> None:
+    assert searched_while_dropping().on(ASKED, facts.Swept()) == [do.Answer()]
+
+
+def test_who_asks_after_another_withdrew_is_answered_by_a_search_of_its_own() -> None:
+    run = searched_while_dropping()
+
+    assert run.on(facts.Asked(), ASKED, facts.Swept()) == []
+    assert run.on(facts.Tick(), at=1.1) == [do.Discover(at_once=True)]
+
+
+def test_old_epochs_of_batches_wait_until_there_is_nothing_to_read() -> None:
+    run = batch_run()
+    run.on(facts.Found(True))
+    assert run.on(*acks(5, [0]), at=1.0)[-1] == do.Discover(at_once=False)
+    assert run.on(facts.Committed(epoch(5))) == [do.Notify(epoch(5), 0.9)]
+
+    assert run.on(facts.Found(False)) == [do.Sweep(thorough=False)]
+
+
+def test_nothing_is_searched_for_twice_at_a_time_nor_while_a_batch_is_on_its_way() -> None:
+    run = batch_run()
+    assert run.on(facts.Tick(), at=5.0) == []
+    assert run.on(facts.Found(True)) == [do.Trigger(epoch(5), Kind.BATCH)]
+
+    assert run.on(facts.Tick(), at=9.0) == []
+
+
 def test_old_epochs_go_before_the_answer_which_may_be_the_last_thing() -> None:
     run = batch_run()
     run.on(facts.Found(True))
@@ -380,6 +711,26 @@ def test_a_stop_of_batches_needs_no_last_epoch() -> None:
     assert run.on(facts.Swept()) == [do.Answer(), do.End(Ending.DRAINED)]
 
 
+def test_a_stop_of_batches_is_not_withdrawn_by_a_search_and_begins_no_batch() -> None:
+    for found in (facts.Found(False), facts.Found(True)):
+        run = batch_run()
+        run.on(facts.Found(True))
+        assert run.on(*acks(5, [0]), at=1.0)[-1] == do.Discover(at_once=False)
+
+        assert run.on(facts.Stop(), found) == []
+        assert run.on(facts.Committed(epoch(5)))[-1] == do.Sweep(thorough=True)
+        assert run.on(facts.Swept()) == [do.End(Ending.DRAINED)]
+
+
+def test_who_asks_a_job_that_ends_is_answered_at_its_end() -> None:
+    run = batch_run()
+    run.on(facts.Found(True))
+    run.on(facts.Stop(), ASKED)
+
+    assert run.on(*acks(5, [0]), facts.Committed(epoch(5)))[-1] == do.Sweep(thorough=True)
+    assert run.on(facts.Swept()) == [do.Answer(), do.End(Ending.DRAINED)]
+
+
 def test_a_request_to_stop_may_be_withdrawn_until_it_is_served() -> None:
     run = batch_run()
     run.on(facts.Found(True))
@@ -396,6 +747,25 @@ def test_rows_under_way_of_another_engine_go_before_a_stop_is_granted() -> None:
     assert run.on(*acks(5, [0]))[-1] == do.Commit(epoch(5))
     assert run.on(facts.Committed(epoch(5)))[-1] == do.Sweep(thorough=True)
     assert run.on(facts.Swept()) == [do.End(Ending.DRAINED)]
+
+
+def test_a_stop_that_is_answered_ends_the_job() -> None:
+    """The next attempt would not know of it. Here nothing has come that could take up the rows under way."""
+    run = batch_run(under_way=True)
+    run.on(facts.Found(False))
+    assert run.on(facts.Asked(Kind.SAVEPOINT, stop=True), at=1.0) == [do.Discover(at_once=True)]
+
+    assert run.on(facts.Found(False)) == [do.Answer(), do.Sweep(thorough=True)]
+    assert run.on(facts.Swept()) == [do.End(Ending.DRAINED)]
+
+
+def test_rows_that_were_under_way_are_none_any_more_once_a_batch_has_taken_them_up() -> None:
+    run = batch_run(under_way=True)
+    run.on(facts.Found(True))
+    run.on(*acks(5, [0]), facts.Committed(epoch(5)))
+
+    assert run.on(facts.Asked(Kind.SAVEPOINT, stop=True), facts.Found(True)) == [do.Sweep(thorough=True)]
+    assert run.on(facts.Swept()) == [do.Answer(), do.End(Ending.DRAINED)]
 
 
 def test_bounded_batches_end_at_their_end() -> None:

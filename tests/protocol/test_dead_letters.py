@@ -48,6 +48,16 @@ def test_no_dead_letter_is_a_limit_too() -> None:
     assert Books().excess(epoch(1, 0), Limit.parse("0", 1000)) is None
 
 
+def test_what_was_read_before_this_run_is_not_counted_as_read() -> None:
+    """A row that was under way is refused in an epoch that has read nothing of its source."""
+    tally = Tally()
+    tally.refuses("in", Refusal("topic/0/0", "parse", "ValueError: bad"))
+
+    found = Books().excess(tally, Limit.parse("0", 1000))
+
+    assert found is not None and (found.refused, found.read) == (1, 0)
+
+
 def test_a_share_is_that_of_enough_records() -> None:
     limit = Limit.parse("50%", 1000)
 

@@ -21,6 +21,31 @@ def everything() -> Iterator[Listing]:
         yield Listing(staged, linked, final, one_file, aborted, committed)
 
 
+YES, NO, ANY = {True}, {False}, {True, False}
+THERE, WHATEVER = {Content.RIGHT, Content.OTHER}, set(Content)
+TABLE = [
+    # staged, final, one file, linked, aborted, committed, standing
+    (THERE, THERE, YES, ANY, ANY, ANY, Standing.COMMITTED),
+    (THERE, {Content.RIGHT}, NO, ANY, ANY, ANY, Standing.COMMITTED),
+    (THERE, {Content.OTHER}, NO, ANY, ANY, ANY, Standing.LOST),
+    (THERE, {Content.ABSENT}, NO, YES, ANY, ANY, Standing.UNKNOWN),
+    ({Content.RIGHT}, {Content.ABSENT}, NO, NO, ANY, ANY, Standing.PREPARED),
+    ({Content.OTHER}, {Content.ABSENT}, NO, NO, ANY, ANY, Standing.LOST),
+    ({Content.ABSENT}, WHATEVER, NO, NO, YES, ANY, Standing.LOST),
+    ({Content.ABSENT}, {Content.RIGHT}, NO, NO, NO, ANY, Standing.COMMITTED),
+    ({Content.ABSENT}, WHATEVER, NO, NO, NO, YES, Standing.COMMITTED),
+    ({Content.ABSENT}, {Content.ABSENT, Content.OTHER}, NO, NO, NO, NO, Standing.UNKNOWN),
+]
+
+
+def test_every_combination_has_the_standing_of_the_table() -> None:
+    for facts in everything():
+        found = (facts.staged, facts.final, facts.one_file, facts.linked, facts.aborted, facts.committed)
+        rows = [row for *wanted, row in TABLE if all(each in want for each, want in zip(found, wanted, strict=True))]
+
+        assert set(rows) == {judged(facts)}, facts
+
+
 def test_what_is_not_there_is_lost_only_if_an_abort_says_so() -> None:
     for facts in everything():
         if facts.staged is Content.ABSENT and judged(facts) is Standing.LOST:

@@ -2,23 +2,154 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
-from kafka_eos.connectors.kafka.transactions import MARKER_LIFE, Transaction, Verdict, judged
+from kafka_eos.connectors.kafka.transactions import (
+    MARKER_LIFE,
+    Description,
+    Transaction,
+    Verdict,
+    expires_in,
+    judged,
+    needs_marker,
+)
+from kafka_eos.errors import CorruptCheckpoint
 
 OURS = Transaction("job-1", 7, 3, 5, "uuid", "group", "topic", 0, prepared_at=0, timeout_ms=60_000, term=1)
+BY_V4 = msgspec.structs.replace(OURS, end_txn_version=4)
+STORED = {
+    "transactional_id": "job-1",
+    "producer_id": 7,
+    "producer_epoch": 3,
+    "end_txn_version": 5,
+    "uuid": "uuid",
+    "marker_group": "group",
+    "marker_topic": "topic",
+    "marker_partition": 0,
+    "prepared_at": 0,
+    "timeout_ms": 60_000,
+    "term": 1,
+    "version": 1,
+}
 DAY = 24 * 3600.0
+OPEN = Description("Ongoing", 7, 3, 60_000, 1_000)
+NEXT, AFTER_NEXT, BEFORE = (replace(OPEN, producer_epoch=epoch) for epoch in (4, 5, 2))
+REUSED = replace(OPEN, producer_id=8)
+ENDED_STATES = ("Empty", "CompleteAbort", "Dead")
+PENDING_STATES = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
-@pytest.mark.parametrize(("age", "verdict"), [(0.0, Verdict.LOST), (7 * DAY, Verdict.UNKNOWN)])
-def test_what_left_no_trace_is_lost_only_while_a_trace_would_be_there(age: float, verdict: Verdict) -> None:
-    assert judged(OURS, None, None, age) is verdict
+def verdict(seen: Description | None, marker: str | None = None, of: Transaction = OURS) -> Verdict:
+    return judged(of, seen, marker, 0.0)
+
+
+# ---------------------------------------------------------------- what is stored
+
+
+def test_a_committable_is_stored_as_it_is_read() -> None:
+    assert OURS.payload() == STORED
+    assert {OURS, Transaction.from_payload(STORED)} == {OURS}
+    assert Transaction.from_payload(STORED) == OURS
+    assert Transaction.from_payload({key: value for key, value in STORED.items() if key != "version"}) == OURS
+
+
+@pytest.mark.parametrize("changed", [{"producer_id": "7"}, {"more": 1}])
+def test_what_is_no_committable_is_a_corrupt_checkpoint(changed: dict[str, int | str]) -> None:
+    with pytest.raises(CorruptCheckpoint, match="cannot be read"):
+        Transaction.from_payload({**STORED, **changed})
+
+
+# ---------------------------------------------------------------- what the facts say
+
+
+@pytest.mark.parametrize("ours", [OURS, BY_V4])
+@pytest.mark.parametrize("age", [0.0, 7 * DAY])
+@pytest.mark.parametrize("seen", [None, OPEN, NEXT, REUSED, replace(OPEN, state="PrepareAbort")])
+def test_a_marker_of_ours_proves_the_commit_whatever_else_is_said(
+    ours: Transaction, seen: Description | None, age: float
+) -> None:
+    assert judged(ours, seen, "uuid", age) is Verdict.COMMITTED
+
+
+@pytest.mark.parametrize("marker", [None, "of another transaction"])
+@pytest.mark.parametrize("ours", [OURS, BY_V4])
+def test_what_is_open_under_our_id_and_epoch_is_prepared(ours: Transaction, marker: str | None) -> None:
+    assert verdict(OPEN, marker, ours) is Verdict.PREPARED
+
+
+@pytest.mark.parametrize("seen", [BEFORE, NEXT, REUSED])
+def test_what_another_producer_has_open_is_not_ours(seen: Description) -> None:
+    assert verdict(seen) is Verdict.LOST
+
+
+@pytest.mark.parametrize("state", ["PrepareCommit", "CompleteCommit"])
+def test_a_commit_under_our_epoch_is_ours_and_with_v5_under_the_next_one(state: str) -> None:
+    assert verdict(replace(OPEN, state=state)) is Verdict.COMMITTED
+    assert verdict(replace(OPEN, state=state), of=BY_V4) is Verdict.COMMITTED
+    assert verdict(replace(NEXT, state=state)) is Verdict.COMMITTED
+    newest = msgspec.structs.replace(OURS, end_txn_version=6)
+    assert verdict(replace(NEXT, state=state), of=newest) is Verdict.COMMITTED
+
+
+@pytest.mark.parametrize("seen", [BEFORE, AFTER_NEXT, REUSED, replace(REUSED, producer_epoch=4)])
+def test_a_commit_under_any_other_epoch_or_producer_proves_nothing(seen: Description) -> None:
+    assert verdict(replace(seen, state="CompleteCommit")) is Verdict.LOST
+    assert verdict(replace(seen, state="PrepareCommit")) is Verdict.RETRY
+
+
+def test_with_v4_a_commit_under_the_next_epoch_is_anothers() -> None:
+    assert verdict(replace(NEXT, state="CompleteCommit"), of=BY_V4) is Verdict.LOST
+    assert verdict(replace(NEXT, state="PrepareCommit"), of=BY_V4) is Verdict.RETRY
+
+
+@pytest.mark.parametrize("state", PENDING_STATES)
+def test_while_an_end_is_under_way_the_marker_may_still_come(state: str) -> None:
+    assert verdict(replace(REUSED, state=state)) is Verdict.RETRY
+    assert judged(OURS, replace(REUSED, state=state), None, 7 * DAY) is Verdict.RETRY
+
+
+@pytest.mark.parametrize("seen", [None, *(replace(OPEN, state=state) for state in ENDED_STATES)])
+def test_what_left_no_trace_is_lost_only_while_a_trace_would_be_there(seen: Description | None) -> None:
+    assert judged(OURS, seen, None, 0.0) is Verdict.LOST
+    assert judged(OURS, seen, "of another transaction", 6 * DAY - 1) is Verdict.LOST
+    assert judged(OURS, seen, None, 6 * DAY) is Verdict.UNKNOWN
 
 
 def test_the_limit_is_below_what_kafka_keeps_markers_for() -> None:
     assert MARKER_LIFE < 7 * DAY
 
 
-@pytest.mark.parametrize("age", [0.0, 7 * DAY])
-def test_a_marker_of_ours_proves_the_commit_however_old(age: float) -> None:
-    assert judged(OURS, None, "uuid", age) is Verdict.COMMITTED
+# ---------------------------------------------------------------- whether the marker is asked for
+
+
+def test_the_marker_is_needed_unless_v5_shows_our_transaction_open() -> None:
+    assert not needs_marker(OURS, OPEN)
+    assert not needs_marker(msgspec.structs.replace(OURS, end_txn_version=6), OPEN)
+    assert needs_marker(BY_V4, OPEN), "a zombie may have opened this one under our id and epoch"
+    assert needs_marker(OURS, None)
+    for seen in (BEFORE, NEXT, REUSED, *(replace(OPEN, state=s) for s in (*ENDED_STATES, *PENDING_STATES))):
+        assert needs_marker(OURS, seen)
+
+
+# ---------------------------------------------------------------- how long it stays open
+
+
+def test_a_prepared_transaction_expires_its_timeout_after_it_began() -> None:
+    assert expires_in(OPEN, 1_000) == 60.0
+    assert expires_in(OPEN, 60_999) == 0.001
+    assert expires_in(OPEN, 61_001) == 0.0
+    assert expires_in(replace(OPEN, started_at=0), 0) == 60.0
+
+
+def test_a_transaction_without_timeout_or_without_a_beginning_never_expires() -> None:
+    longest = 2**31 - 1
+    assert expires_in(replace(OPEN, timeout_ms=longest), 10**15) == float("inf")
+    assert expires_in(replace(OPEN, timeout_ms=longest - 1), 10**15) == 0.0
+    assert expires_in(replace(OPEN, started_at=-1), 10**15) == float("inf")
+
+
+def test_a_description_says_whose_transaction_it_is() -> None:
+    assert str(OPEN) == "Ongoing under producer 7 epoch 3"

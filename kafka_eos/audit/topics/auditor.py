@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 _A_TASK = 1_000_000
 """Records whose numbers fit into the memory of one task."""
-_JOB_ONLY = (Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.WRONG_COUNT, Check.TORN)
+_JOB_ONLY = (
+    Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.WRONG_COUNT, Check.WRONG_EPOCH,
+    Check.ALTERED_CHECKPOINT, Check.TORN,
+)  # fmt: skip
 
 
 def audit_topics(

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from checkpoint_samples import JOB, MANIFEST
 
+from kafka_eos import failpoints
 from kafka_eos.checkpoints import manifest, paths, retention, verify
 from kafka_eos.checkpoints.manifest import Base, Claim, Receipt
 from kafka_eos.checkpoints.storage import JobStorage, MemoryStorage
@@ -17,6 +18,7 @@ from kafka_eos.coordinator import term as terms
 from kafka_eos.errors import Fenced
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import FileRef, StateHandle
+from kafka_eos.protocol import retention as rules
 
 
 def e(epoch: int, term: int) -> EpochId:
@@ -46,6 +48,82 @@ def test_retain_leaves_the_newest_epochs_and_their_files(storage: JobStorage, tm
     assert list(storage.list("receipts")) == [paths.receipt_name(e(n, 1)) for n in (3, 4)]
     assert len(storage.list("shared")) == 3
     assert verify.verify_job(storage, JOB) == []
+
+
+class Counting(MemoryStorage):
+    """Notes what is deleted at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[list[str]] = []
+
+    def delete_all(self, names: Sequence[str]) -> None:
+        self.batches.append(list(names))
+        super().delete_all(names)
+
+
+def begun(storage: JobStorage, term: int, resumed: tuple[int, int]) -> None:
+    """A term that has claimed the job and says what it resumed from."""
+    manifest.publish(storage, Claim(job=JOB, term=term, host="h", pid=1, at=0))
+    manifest.publish(storage, Base(job=JOB, term=term, resumed=resumed, reason="settled", at=0))
+
+
+def test_the_facts_are_what_is_stored_each_for_what_it_is(tmp_path: Path) -> None:
+    """A claim is no base: a term that has only claimed the job has resumed nothing yet."""
+    storage = MemoryStorage()
+    job(storage, tmp_path, 2)
+    begun(storage, 2, (1, 1))
+    manifest.publish(storage, Claim(job=JOB, term=3, host="h", pid=1, at=0))
+    storage.delete(paths.claim_name(Term(1)))
+
+    facts = retention.gather(storage, JOB, frozenset({"held"}))
+
+    shared, first, second = (hashlib.sha256(c).hexdigest() for c in (b"shared by all", b"of epoch 0", b"of epoch 1"))
+    assert facts == rules.Inventory(
+        manifests={e(0, 1): frozenset({shared, first}), e(1, 1): frozenset({shared, second})},
+        receipts=frozenset({e(0, 1), e(1, 1)}),
+        bases={Term(1): None, Term(2): e(1, 1)},
+        claims=frozenset({Term(2), Term(3)}),
+        stored=frozenset({shared, first, second}),
+        held=frozenset({"held"}),
+    )
+
+
+def test_objects_of_every_kind_are_deleted_under_the_names_that_they_are_stored_by(tmp_path: Path) -> None:
+    storage = MemoryStorage()
+    job(storage, tmp_path, 1)
+    begun(storage, 2, (0, 1))
+    begun(storage, 3, (0, 1))
+    manifest.publish(storage, msgspec.structs.replace(MANIFEST, epoch=1, term=3, states=()))
+    manifest.publish(storage, Receipt(job=JOB, epoch=1, term=3, created_at=0, outcomes=()))
+
+    deleted = retention.retain(storage, JOB, 1, lambda: terms.check(storage, Term(3)))
+
+    assert {type(each) for each in deleted} == {rules.Manifest, rules.Receipt, rules.Base, rules.Claim, rules.File}
+    assert set(storage.objects) == {
+        paths.manifest_name(e(1, 3)),
+        paths.receipt_name(e(1, 3)),
+        paths.base_name(Term(3)),
+        paths.claim_name(Term(3)),
+    }
+
+
+@pytest.mark.parametrize("point", ["retention.before=error", *(f"retention.between=error@{n}" for n in (1, 2, 3))])
+def test_wherever_it_stops_all_that_is_named_is_whole_and_the_rest_goes_in_the_next_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    storage = Counting()
+    job(storage, tmp_path, 4)
+    with monkeypatch.context() as armed:
+        armed.setattr(failpoints, "_active", failpoints._Failpoints(failpoints.parse(point), str(tmp_path / "log")))
+        with pytest.raises(OSError, match="failpoint retention"):
+            retention.retain(storage, JOB, 1, lambda: None)
+
+    assert len(storage.batches) == int(point.partition("@")[2] or 0), "manifests, receipts, files"
+    assert verify.verify_job(storage, JOB) == []
+    retention.retain(storage, JOB, 1, lambda: None)
+    assert len(storage.list(paths.MANIFESTS)) == len(storage.list(paths.RECEIPTS)) == 1
+    assert len(storage.list(paths.SHARED)) == 2
 
 
 class TakenOver(MemoryStorage):
@@ -86,18 +164,6 @@ def test_a_driver_that_was_replaced_deletes_no_file_of_its_successor(
 
     assert storage.new is not None
     storage.check(storage.new)
-
-
-class Counting(MemoryStorage):
-    """Notes what is deleted at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.batches: list[list[str]] = []
-
-    def delete_all(self, names: Sequence[str]) -> None:
-        self.batches.append(list(names))
-        super().delete_all(names)
 
 
 def test_who_owns_the_job_is_asked_once_a_batch_of_files_and_not_once_a_file(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from time import CLOCK_BOOTTIME, clock_gettime_ns, time_ns
 from typing import Any
 
 import pytest
@@ -10,7 +11,16 @@ from state_world import World, snapshot
 from test_ttl import Clock, rows, value
 
 from kafka_eos.interfaces import StateDescriptor, StateHandle, Ttl
-from kafka_eos.state.clocks import DOWN_MS, LEAP_MS, EventTime, ProcessingTime
+from kafka_eos.state.clocks import (
+    DOWN_MS,
+    LEAP_MS,
+    UNKNOWN,
+    EventTime,
+    ProcessingTime,
+    believed,
+    passing,
+    wall_clock,
+)
 
 HOUR = 3_600_000
 YEAR = 365 * 24 * HOUR
@@ -34,6 +44,16 @@ class Hands:
 
 
 # ---------------------------------------------------------------- the machine's clock
+
+
+def test_the_machines_clocks_are_read_in_milliseconds() -> None:
+    for read, nanoseconds in ((wall_clock, time_ns), (passing, lambda: clock_gettime_ns(CLOCK_BOOTTIME))):
+        before = nanoseconds() // 10**6
+        assert before <= read() <= nanoseconds() // 10**6
+
+
+def test_a_clock_leaps_by_more_than_an_hour_and_a_job_is_down_for_a_year_at_most() -> None:
+    assert (LEAP_MS, DOWN_MS) == (HOUR, 366 * 24 * HOUR)
 
 
 def test_processing_time_goes_on_with_the_clock() -> None:
@@ -129,6 +149,26 @@ def test_a_record_of_the_future_does_not_move_event_time() -> None:
     now[0] += 10
     time.advance(NOW + LEAP_MS + 10)
     assert time.now() == NOW + LEAP_MS + 10
+
+
+def test_the_machines_clock_is_looked_at_only_for_a_record_beyond_what_it_allowed() -> None:
+    looks: list[int] = []
+
+    def clock() -> int:
+        looks.append(NOW)
+        return NOW
+
+    time = EventTime(clock, -1)
+    for timestamp in (NOW, NOW + 1, NOW + LEAP_MS, NOW - 1):
+        time.advance(timestamp)
+
+    assert len(looks) == 2, "at the beginning, and for the first record"
+
+
+def test_a_stored_time_of_the_future_says_nothing_to_records() -> None:
+    assert believed("event", NOW + LEAP_MS, NOW) == NOW + LEAP_MS
+    assert believed("event", NOW + LEAP_MS + 1, NOW) == UNKNOWN
+    assert believed("processing", NOW + LEAP_MS + 1, NOW) == NOW
 
 
 # ---------------------------------------------------------------- state

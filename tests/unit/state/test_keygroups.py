@@ -25,6 +25,11 @@ def test_the_group_of_a_key_is_pinned(key_hash: str, groups: list[int]) -> None:
     assert [grouping.group(key) for key in (b"", b"a", b"user-1", "é".encode())] == groups
 
 
+def test_a_grouping_is_known_by_its_hash_and_its_number_of_groups() -> None:
+    assert repr(GROUPING) == "Grouping(key_hash='crc32-16381', groups=128)"
+    assert len({GROUPING, Grouping(PRESENT, 128), Grouping(PRESENT, 64), Grouping(OLDEST, 128)}) == 3
+
+
 def test_a_hash_of_a_later_version_is_refused() -> None:
     with pytest.raises(ConfigError, match="'xxh3', which is not known here. Upgrade"):
         Grouping("xxh3")

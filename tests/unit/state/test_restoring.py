@@ -84,4 +84,6 @@ def test_a_file_is_told_piece_by_piece(storage: LocalStorage, tmp_path: Path) ->
 def test_it_is_shown_in_units_that_people_read() -> None:
     assert str(Restored("total", 12, 40, 3_200_000_000, 9_800_000_000, 0)) == "'total': 3.2 of 9.8 GB, 12 of 40 files"
     assert str(Restored("total", 1, 2, 0, 1500, 120_000)) == "'total': 0.0 of 1.5 KB, 1 of 2 files, 120,000 rows"
+    assert str(Restored("total", 1, 2, 2_500_000, 10**7, 0)) == "'total': 2.5 of 10.0 MB, 1 of 2 files"
+    assert str(Restored("total", 0, 1, 0, 10**6, 0)) == "'total': 0.0 of 1.0 MB, 0 of 1 files"
     assert str(Restored("total", 0, 1, 17, 900, 0)) == "'total': 17 of 900 bytes, 0 of 1 files"

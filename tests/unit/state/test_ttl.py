@@ -9,8 +9,10 @@ from state_codecs import KEY, JsonText
 from state_world import World, snapshot
 
 from kafka_eos.interfaces import StateBackend, StateDescriptor, Ttl
+from kafka_eos.state.clocks import UNKNOWN
 from kafka_eos.state.entries import NumberCodec
 from kafka_eos.state.options import StateOptions
+from kafka_eos.state.ttl import Timed, expired, stamped, unstamped
 
 NUMBER: Any = JsonText("number")
 
@@ -40,6 +42,42 @@ def clock() -> Clock:
     return Clock()
 
 
+# ---------------------------------------------------------------- how it is stored
+
+
+def test_a_value_is_stored_behind_eight_bytes_of_time() -> None:
+    """Changing this makes every stored state with a time to live unreadable."""
+    codec = Timed(NUMBER)
+
+    assert codec.encode((1_700_000_000_000, 7)) == bytes.fromhex("0000018bcfe56800") + b"7"
+    assert codec.encode((UNKNOWN, 7)) == b"\xff" * 8 + b"7"
+    for stamp in (1_700_000_000_000, UNKNOWN):
+        assert codec.decode(codec.encode((stamp, 7))) == (stamp, 7)
+        assert unstamped(stamped(stamp, b"")) == (stamp, b"")
+
+
+def test_what_is_too_short_for_a_time_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 8 bytes, got 7"):
+        unstamped(b"\0" * 7)
+
+
+def test_a_timed_value_is_described_as_its_own_codec() -> None:
+    assert (Timed(NUMBER).name, Timed(NUMBER).schema) == ("json-text", "number")
+
+
+@pytest.mark.parametrize("seconds", [0.5, 10])
+def test_a_value_is_gone_at_the_millisecond_and_never_without_a_time(seconds: float) -> None:
+    milliseconds = int(seconds * 1000)
+
+    assert expired(5, 5 + milliseconds, seconds)
+    assert not expired(5, 4 + milliseconds, seconds)
+    assert expired(0, milliseconds, seconds), "a time like any other"
+    assert not expired(UNKNOWN, 10**15, seconds)
+
+
+# ---------------------------------------------------------------- reads and writes
+
+
 def test_a_value_is_there_until_its_time_is_up(world: World, clock: Clock) -> None:
     state = world.open(clock=clock).value(value(Ttl(10)))
     state.put("k", 1)
@@ -66,6 +104,48 @@ def test_a_write_renews_and_a_read_does_only_if_it_counts(world: World, clock: C
     clock.now += 6_000
 
     assert [(s.get("written again"), s.get("read")) for s in (plain, refreshed)] == [(2, None), (2, 1)]
+
+
+@pytest.mark.parametrize("kind_of_read", ["get", "within"])
+def test_what_is_found_to_have_expired_goes_at_once(world: World, clock: Clock, kind_of_read: str) -> None:
+    """Without the clean-up, which has its own pace."""
+    backend = world.open(clock=clock)
+    state: Any = backend.value(StateDescriptor("state", KEY, NUMBER, "map", entry=KEY, ttl=Ttl(10)))
+    state.put(("k", "a"), 1)
+    state.flush()
+    clock.now += 10_000
+
+    assert (state.get(("k", "a")) if kind_of_read == "get" else list(state.within("k"))) in (None, [])
+    state.flush()
+    assert rows(backend) == 0
+
+
+@pytest.mark.parametrize("kind_of_read", ["get", "within"])
+def test_a_read_that_counts_writes_only_if_time_has_passed(world: World, clock: Clock, kind_of_read: str) -> None:
+    ttl = Ttl(10, refresh="read-write")
+    state: Any = world.open(clock=clock).value(StateDescriptor("state", KEY, NUMBER, "map", entry=KEY, ttl=ttl))
+    state.put(("k", "a"), 1)
+    state.flush()
+    for writes in (False, True):
+        found = state.get(("k", "a")) if kind_of_read == "get" else dict(state.within("k"))["k", "a"]
+        assert (found, state._inner.changed(("k", "a"))) == (1, writes)
+        clock.now += 1
+
+
+def test_what_is_deleted_is_gone_and_does_not_come_back(world: World, clock: Clock) -> None:
+    backend = world.open(clock=clock)
+    state = backend.value(value(Ttl(10)))
+    for key in "ab":
+        state.put(key, 1)
+    handle = snapshot(world, backend)
+    state.delete("a")
+
+    assert (state.get("a"), dict(state.items())) == (None, {"b": 1})
+
+    again = world.open([handle], clock=clock)
+    restored = again.value(value(Ttl(10)))
+    restored.delete("a")
+    assert dict(world.open([snapshot(world, again, 2)], clock=clock).value(value(Ttl(10))).items()) == {"b": 1}
 
 
 def test_time_that_has_passed_while_the_job_was_down_counts(world: World, clock: Clock) -> None:

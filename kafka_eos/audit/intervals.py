@@ -1,0 +1,101 @@
+"""Which input each epoch has processed, as the epoch ledger tells it.
+
+Pure. An epoch reads a partition from where the one before it stopped. What was under way between operators when that
+one ended, this one has processed. Rule: what the ledger does not tell is left out, not guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kafka_eos.checkpoints.ledger import Entry
+from kafka_eos.ids import EpochId
+from kafka_eos.interfaces import Json, Positions
+
+Offsets = dict[str, dict[int, int]]
+"""Next offset by source operator and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Offsets of one input partition, ``begin`` to ``end`` (exclusive), that outputs of an epoch may come from."""
+
+    epoch: EpochId
+    source: str
+    partition: int
+    begin: int
+    end: int
+
+
+def intervals(entries: Iterable[Entry], heir: bool) -> list[Interval]:
+    """Of every committed epoch of which it is known what was before it.
+
+    ``entries``: in the order of epochs. ``heir``: the job began with a savepoint, so that its partitions were read
+    before its first epoch.
+    """
+    found: list[Interval] = []
+    open_: dict[tuple[str, int], int] = {}
+    """By source and partition where what was under way at the end of the last epoch begins."""
+    before: Entry | None = None
+    for entry in entries:
+        known = _begun(entry, before, heir)
+        if before is not None:
+            for source, parts in offsets(before.sources).items():
+                known.setdefault(source, {}).update(parts)
+        under_way: dict[tuple[str, int], int] = {}
+        for source, parts in offsets(entry.sources).items():
+            for partition, end in parts.items():
+                if (start := known.get(source, {}).get(partition)) is not None:
+                    begin = under_way[source, partition] = open_.get((source, partition), start)
+                    found.append(Interval(entry.id, source, partition, begin, end))
+        before, open_ = entry, under_way if entry.in_flight else {}
+    return found
+
+
+def starts(entries: Iterable[Entry], heir: bool) -> Offsets | None:
+    """Where the job began to read each partition of which the ledger tells it; None if not of its first ones."""
+    found: Offsets = {}
+    before: Entry | None = None
+    for entry in entries:
+        if before is None and not _is_first(entry, heir):
+            return None
+        for source, parts in _begun(entry, before, heir).items():
+            for partition, start in parts.items():
+                found.setdefault(source, {}).setdefault(partition, start)
+        before = entry
+    return found or None
+
+
+def _begun(entry: Entry, before: Entry | None, heir: bool) -> Offsets:
+    """Where partitions begin that this epoch is the first to know of, as far as it tells."""
+    if before is None and _is_first(entry, heir):
+        return offsets(entry.sources)
+    known = {} if before is None else before.sources
+    return {
+        source: {partition_of(s): begin for s, at in splits.items() if s not in known.get(source, {})
+                 and isinstance(begin := at.get("begin"), int)}
+        for source, splits in entry.sources.items()
+    }  # fmt: skip
+
+
+def _is_first(entry: Entry, heir: bool) -> bool:
+    """Had nothing been read before this epoch, which is the first that is known? An heir's first reads nothing."""
+    return heir or entry.id.epoch.n == 0
+
+
+def offsets(sources: Mapping[str, Positions]) -> Offsets:
+    """The next offsets in stored positions."""
+    return {
+        source: {partition_of(split): offset_of(position) for split, position in splits.items()}
+        for source, splits in sources.items()
+    }
+
+
+def partition_of(split: str) -> int:
+    return int(split.rpartition("/")[2])
+
+
+def offset_of(position: Mapping[str, Json]) -> int:
+    offset = position.get("offset")
+    return offset if isinstance(offset, int) else 0

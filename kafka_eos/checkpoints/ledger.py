@@ -1,0 +1,256 @@
+"""The epoch ledger: for each commit a line that says what the job knew, kept for as long as the job's directory.
+
+A manifest says the same, and more, but retention drops it. The audit believes the ledger: from it follows which input
+an epoch processed, with how many workers, and how many outputs of each sink it committed.
+
+A line is written once its epoch is committed, unsynced; before a manifest is dropped its line is made durable. So a
+power cut takes no line but those whose manifests are still there. An epoch may have several lines, one of each term
+that has finished it; they say the same. Positions are written as what has changed since the line before of the same
+writer, whose lines are numbered: the first has everything, and so has the one after a line that could not be written.
+
+Rule: nothing that the job does depends on it. A line that is torn, or that follows one which is missing, is left out; a
+line that was altered is CorruptCheckpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.interfaces import Position, Positions, StateHandle
+
+_SUM = ',"sum":"'
+_DIGITS = 16
+"""Hex digits of a SHA-256 that are kept: enough for whoever does not choose both texts."""
+
+
+class Stored(msgspec.Struct, frozen=True, array_like=True):
+    """The state of one operator in some key groups: digests of its files, and of how its values are encoded."""
+
+    first: int
+    last: int
+    files: str
+    codecs: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a job knew when it committed an epoch."""
+
+    id: EpochId
+    at: int
+    """When the epoch was decided, in milliseconds since the Unix epoch."""
+    plan: str
+    """Fingerprint of the plan."""
+    parallelism: int
+    in_flight: bool
+    """Were rows under way between operators? A later epoch has processed them then."""
+    sources: Mapping[str, Positions]
+    """Where each split is read next, by source."""
+    outputs: Mapping[str, int]
+    """Committed outputs by sink."""
+    untold: int
+    """Committed outputs of which nobody knows the sink."""
+    states: Mapping[str, tuple[Stored, ...]]
+    """By operator."""
+
+
+def entry_of(manifest: Manifest) -> Entry:
+    """What the ledger says of a decided epoch, once it is committed."""
+    outputs: dict[str, int] = {}
+    for committable in manifest.committables:
+        for sink, records in committable.by_sink.items():
+            outputs[sink] = outputs.get(sink, 0) + records
+    states: dict[str, tuple[Stored, ...]] = {}
+    for handle in manifest.states:
+        states[handle.operator] = (*states.get(handle.operator, ()), _stored(handle))
+    return Entry(
+        id=manifest.id,
+        at=manifest.created_at,
+        plan=manifest.plan,
+        parallelism=manifest.parallelism,
+        in_flight=bool(manifest.in_flight),
+        sources=manifest.sources,
+        outputs=outputs,
+        untold=sum(committable.records for committable in manifest.committables) - sum(outputs.values()),
+        states=states,
+    )
+
+
+def _stored(handle: StateHandle) -> Stored:
+    files = "".join(f"{file.name} {file.sha256}\n" for file in sorted(handle.files, key=lambda file: file.name))
+    codecs = json.dumps(sorted(handle.states, key=lambda state: str(state.get("name"))), sort_keys=True)
+    return Stored(*handle.key_groups, _digest(files), _digest(codecs))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+# ---------------------------------------------------------------- writing
+
+
+class EpochLedger:
+    """The ledger as one coordinator writes it. ``notice`` hears, in words, that a line could not be written."""
+
+    def __init__(self, storage: JobStorage, notice: Callable[[str], None]) -> None:
+        self._storage, self._notice = storage, notice
+        self._writer, self._lines = secrets.token_hex(4), 0
+        self._before: Mapping[str, Positions] | None = None
+        """Positions of the last line, which the next one goes on from; None if that must be full."""
+        self._written: set[EpochId] = set()
+        """Epochs with a line of this writer that may not be durable yet."""
+
+    def committed(self, manifest: Manifest) -> None:
+        """Write the line of an epoch. Raises nothing if the storage cannot be written: ``keep`` writes it later."""
+        try:
+            self._write(entry_of(manifest))
+        except OSError as error:
+            self._notice(
+                f"{paths.LEDGER} cannot be written: {error}. The job goes on; the line of epoch {manifest.epoch} is "
+                "written before its manifest is dropped"
+            )
+
+    def keep(self, manifests: Collection[Manifest]) -> None:
+        """Make the lines of committed epochs durable, before their manifests are dropped. Raises OSError.
+
+        Those that another writer has written get another line: looking for theirs would mean to read the whole ledger.
+        """
+        for manifest in sorted(manifests, key=lambda manifest: manifest.id):
+            if manifest.id not in self._written:
+                self._write(entry_of(manifest))
+        self._storage.settle(paths.LEDGER)
+        self._written.difference_update(manifest.id for manifest in manifests)
+
+    def _write(self, entry: Entry) -> None:
+        before, self._before = self._before, None
+        self._lines += 1
+        self._storage.append(paths.LEDGER, _encoded(entry, self._writer, self._lines, before))
+        self._before = entry.sources
+        self._written.add(entry.id)
+
+
+def _encoded(entry: Entry, writer: str, number: int, before: Mapping[str, Positions] | None) -> str:
+    changed = None if before is None else _changed(before, entry.sources)
+    line = _Line(
+        epoch=entry.id.epoch.n,
+        term=entry.id.term.n,
+        writer=writer,
+        n=number,
+        full=changed is None,
+        at=entry.at,
+        plan=entry.plan if changed is None else None,
+        parallelism=entry.parallelism,
+        in_flight=entry.in_flight,
+        sources=entry.sources if changed is None else changed,
+        outputs=entry.outputs,
+        untold=entry.untold,
+        states=entry.states,
+    )
+    body = msgspec.json.encode(line).decode()
+    return f'{body[:-1]}{_SUM}{_digest(body)}"}}'
+
+
+def _changed(before: Mapping[str, Positions], now: Mapping[str, Positions]) -> dict[str, Positions] | None:
+    """What is other than it was; None if something is gone, which no change can say."""
+    if before.keys() != now.keys():
+        return None
+    changed: dict[str, Positions] = {}
+    for source, splits in now.items():
+        known = before[source]
+        if known.keys() - splits.keys() or any(known[split].keys() - splits[split].keys() for split in known):
+            return None
+        for split, at in splits.items():
+            was = known.get(split, {})
+            if news := {field: value for field, value in at.items() if field not in was or was[field] != value}:
+                changed.setdefault(source, {})[split] = news
+    return changed
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line without its checksum."""
+
+    epoch: int
+    term: int
+    writer: str
+    n: int
+    """Number of the line among those of its writer."""
+    full: bool = False
+    at: int
+    plan: str | None = None
+    """Of a ``full`` line; the same of those that follow."""
+    parallelism: int
+    in_flight: bool = False
+    sources: Any
+    """What has changed of the positions; of a ``full`` line all."""
+    outputs: Mapping[str, int] = {}
+    untold: int = 0
+    states: Mapping[str, tuple[Stored, ...]] = {}
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read(storage: JobStorage) -> dict[EpochId, Entry]:
+    """All entries, by epoch. CorruptCheckpoint, naming the line, if one was altered or contradicts another."""
+    entries: dict[EpochId, Entry] = {}
+    last: dict[str, tuple[int, Entry]] = {}
+    for number, line in _lines(storage.lines(paths.LEDGER)):
+        before = last.pop(line.writer, None)
+        if line.full:
+            entry = _entry(line, line.plan or "", _merged({}, line.sources))
+        elif before is not None and before[0] + 1 == line.n:
+            entry = _entry(line, before[1].plan, _merged(before[1].sources, line.sources))
+        else:
+            continue
+        last[line.writer] = line.n, entry
+        if entries.setdefault(entry.id, entry) != entry:
+            raise CorruptCheckpoint(f"{paths.LEDGER}: line {number} contradicts another one of epoch {entry.id}")
+    return dict(sorted(entries.items()))
+
+
+def _lines(texts: Sequence[str]) -> Iterator[tuple[int, _Line]]:
+    """What can be read, with the number of its line. CorruptCheckpoint if a whole line was altered."""
+    for number, text in enumerate(texts, start=1):
+        body, _, found = text.rpartition(_SUM)
+        if not body or not found.endswith('"}') or not body.startswith("{"):
+            continue  # torn by a crash
+        body += "}"
+        if found != f'{_digest(body)}"}}':
+            raise CorruptCheckpoint(f"{paths.LEDGER}: line {number} was altered: its checksum does not match")
+        yield number, msgspec.json.decode(body, type=_Line)
+
+
+def _merged(known: Mapping[str, Positions], changed: Mapping[str, Mapping[str, Position]]) -> dict[str, Positions]:
+    merged = {source: dict(splits) for source, splits in known.items()}
+    for source, splits in changed.items():
+        into = merged.setdefault(source, {})
+        for name, news in splits.items():
+            split = SplitId(name)
+            into[split] = {**into.get(split, {}), **news}
+    return merged
+
+
+def _entry(line: _Line, plan: str, sources: Mapping[str, Positions]) -> Entry:
+    return Entry(
+        id=EpochId(Epoch(line.epoch), Term(line.term)),
+        at=line.at,
+        plan=plan,
+        parallelism=line.parallelism,
+        in_flight=line.in_flight,
+        sources=sources,
+        outputs=line.outputs,
+        untold=line.untold,
+        states=line.states,
+    )

@@ -1,0 +1,220 @@
+"""The epoch ledger: what is written is read again, whatever tears a line, and no manifest goes before its line."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from checkpoint_samples import FILE, JOB, MANIFEST
+
+from kafka_eos.checkpoints import ledger, paths, retention
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints.ledger import Entry, EpochLedger, entry_of
+from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
+from kafka_eos.checkpoints.storage import JobStorage, LocalStorage, MemoryStorage
+from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.ids import EpochId, SplitId
+from kafka_eos.interfaces import Committable, StateHandle
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+def at(epoch: int, term: int = 1, **offsets: int) -> Manifest:
+    """A manifest that has read the splits named to these offsets."""
+    splits = {SplitId(f"in/{name[1:]}"): {"offset": offset, "topic_id": "x"} for name, offset in offsets.items()}
+    committables = (Committable("kafka", {}, 5, {"totals": 2, "big": 1}), Committable("file", {}, 4, {"totals": 4}))
+    return msgspec.structs.replace(
+        MANIFEST, epoch=epoch, term=term, sources={"orders": splits}, committables=committables
+    )
+
+
+def write(storage: JobStorage, *manifests: Manifest) -> EpochLedger:
+    written = EpochLedger(storage, pytest.fail)
+    for manifest in manifests:
+        written.committed(manifest)
+    return written
+
+
+def expected(*manifests: Manifest) -> dict[EpochId, Entry]:
+    return {manifest.id: entry_of(manifest) for manifest in manifests}
+
+
+def test_an_entry_says_what_the_manifest_did() -> None:
+    entry = entry_of(at(7, _0=12))
+
+    assert (entry.id, entry.at, entry.parallelism, entry.in_flight) == (at(7).id, MANIFEST.created_at, 1, False)
+    assert entry.sources == {"orders": {"in/0": {"offset": 12, "topic_id": "x"}}}
+    assert (entry.outputs, entry.untold) == ({"totals": 6, "big": 1}, 2)
+    assert [(part.first, part.last) for part in entry.states["total"]] == [(0, 127)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"files": (replace(FILE, sha256="cd" * 32),)},
+        {"states": ({"name": "sum", "key": {"name": "msgpack"}},)},
+        {"key_groups": (0, 63)},
+    ],
+)
+def test_another_state_has_another_digest(other: dict[str, Any]) -> None:
+    handle = StateHandle("total", "rocksdb", (0, 127), (FILE,), ({"name": "sum", "key": {"name": "json"}},))
+    altered = msgspec.structs.replace(MANIFEST, states=(replace(handle, **other),))
+
+    assert entry_of(altered).states != entry_of(MANIFEST).states
+
+
+def test_what_is_written_is_read_again_and_only_changes_are_written(storage: JobStorage) -> None:
+    manifests = [
+        at(0, _0=0, _1=0),
+        at(1, _0=10, _1=0),
+        at(2, _0=10, _1=0),
+        at(3, _0=11, _1=7, _2=1),  # a new split
+        at(4, _0=12, _2=1),  # one that is gone
+    ]
+    write(storage, *manifests)
+
+    assert ledger.read(storage) == expected(*manifests)
+    lines = storage.lines(paths.LEDGER)
+    assert ["in/1" in line for line in lines] == [True, False, False, True, False]
+    assert ["topic_id" in line for line in lines] == [True, False, False, True, True]
+
+
+def test_writers_do_not_disturb_each_other(storage: JobStorage) -> None:
+    one, two = EpochLedger(storage, pytest.fail), EpochLedger(storage, pytest.fail)
+    manifests = [at(0, 1, _0=0), at(1, 1, _0=5), at(1, 1, _0=5), at(2, 2, _0=9), at(3, 2, _0=9)]
+    for writer, manifest in zip((one, one, two, two, one), manifests, strict=True):
+        writer.committed(manifest)
+
+    assert ledger.read(storage) == expected(*manifests)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 40, -3, -1])
+def test_a_torn_line_takes_itself_and_what_rests_on_it(tmp_path: Path, kept: int) -> None:
+    storage = LocalStorage(tmp_path / "job")
+    first, torn, third = at(0, _0=0), at(1, _0=10), at(2, _0=20)
+    write(storage, first, torn, third)
+    lines = list(storage.lines(paths.LEDGER))
+    (storage.root / paths.LEDGER).write_text("\n".join([lines[0], lines[1][:kept], lines[2]]) + "\n")
+    later = at(3, 2, _0=30)
+    write(storage, later)
+
+    assert ledger.read(storage) == expected(first, later)
+
+
+def test_an_altered_line_is_named(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "job")
+    write(storage, at(0, _0=0), at(1, _0=10))
+    path = storage.root / paths.LEDGER
+    path.write_text(path.read_text().replace('"offset":10', '"offset":11'))
+
+    with pytest.raises(CorruptCheckpoint, match=r"ledger\.jsonl: line 2 was altered"):
+        ledger.read(storage)
+
+
+def test_lines_that_contradict_each_other_are_named(storage: JobStorage) -> None:
+    write(storage, at(0, _0=0), at(1, _0=10))
+    write(storage, at(1, _0=11))
+
+    with pytest.raises(CorruptCheckpoint, match="line 3 contradicts another one of epoch"):
+        ledger.read(storage)
+
+
+class Full(MemoryStorage):
+    """Its disk is full now and then; it notes what is settled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full = False
+        self.settled = 0
+
+    def append(self, name: str, line: str) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().append(name, line)
+
+    def settle(self, name: str) -> None:
+        assert name == paths.LEDGER
+        self.settled = len(self.lines(name))
+
+
+def test_a_line_that_cannot_be_written_is_told_and_written_before_its_manifest_goes() -> None:
+    storage, told = Full(), list[str]()
+    written = EpochLedger(storage, told.append)
+    manifests = [at(0, _0=0), at(1, _0=10), at(2, _0=20)]
+    written.committed(manifests[0])
+    storage.full = True
+    written.committed(manifests[1])
+    storage.full = False
+    written.committed(manifests[2])
+
+    assert len(told) == 1
+    assert "ledger.jsonl cannot be written" in told[0]
+    assert ledger.read(storage) == expected(manifests[0], manifests[2])
+    written.keep(manifests[:2])
+    assert ledger.read(storage) == expected(*manifests)
+    assert storage.settled == len(storage.lines(paths.LEDGER)) == 3
+
+
+def job(storage: JobStorage, epochs: int) -> list[Manifest]:
+    """Committed epochs of one term."""
+    records.publish(storage, Claim(job=JOB, term=1, host="h", pid=1, at=0))
+    records.publish(storage, Base(job=JOB, term=1, resumed=None, reason="fresh", at=0))
+    manifests = [msgspec.structs.replace(at(n, _0=n), states=()) for n in range(epochs)]
+    for manifest in manifests:
+        records.publish(storage, manifest)
+        records.publish(storage, Receipt(job=JOB, epoch=manifest.epoch, term=1, created_at=0, outcomes=()))
+    return manifests
+
+
+def test_retention_drops_a_manifest_once_its_line_is_durable() -> None:
+    storage = Full()
+    manifests = job(storage, 5)
+    written = write(storage, *manifests[:4])
+    written.committed(manifests[4])
+    retention.retain(storage, JOB, 2, _anybody, record=written.keep)
+
+    assert [paths.parse_manifest_name(name).epoch.n for name in storage.list("manifests")] == [3, 4]
+    assert storage.settled == 5
+    assert ledger.read(storage) == expected(*manifests)
+
+
+def test_a_successor_writes_the_lines_of_what_it_drops_again() -> None:
+    storage = Full()
+    manifests = job(storage, 4)
+    write(storage, *manifests[:2])
+    retention.retain(storage, JOB, 1, _anybody, record=EpochLedger(storage, pytest.fail).keep)
+
+    assert ledger.read(storage) == expected(*manifests[:3])
+
+
+@pytest.mark.parametrize("fails", ["append", "settle"])
+def test_no_manifest_goes_if_its_line_cannot_be_kept(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = Full()
+    job(storage, 4)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(storage, fails, full)
+    with pytest.raises(OSError, match="No space left"):
+        retention.retain(storage, JOB, 1, _anybody, record=EpochLedger(storage, pytest.fail).keep)
+
+    assert len(storage.list("manifests")) == 4
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("manifest-5/golden-*")), ids=lambda path: path.name)
+def test_the_ledger_of_an_earlier_version_is_read(path: Path) -> None:
+    storage, names = LocalStorage(path), sorted((path / paths.MANIFESTS).iterdir())
+    found = ledger.read(storage)
+
+    for name in names:
+        manifest = records.load(storage, Manifest, f"{paths.MANIFESTS}/{name.name}", path.name)
+        assert found[manifest.id] == entry_of(manifest)
+
+
+def _anybody() -> None:
+    """Nobody else claims the job."""

@@ -1,0 +1,64 @@
+"""Which input an epoch has processed, as the ledger tells it."""
+
+from __future__ import annotations
+
+from kafka_eos.audit.intervals import Interval, intervals, starts
+from kafka_eos.checkpoints.ledger import Entry
+from kafka_eos.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.interfaces import Position
+
+
+def epoch(number: int, term: int = 1) -> EpochId:
+    return EpochId(Epoch(number), Term(term))
+
+
+def entry(number: int, *, in_flight: bool = False, **splits: int | tuple[int, int]) -> Entry:
+    """``_0=5``: partition 0 of orders is read next at 5; ``_0=(5, 2)``: and was first read at 2."""
+    sources = {"orders": {SplitId(f"in/{name[1:]}"): _position(at) for name, at in splits.items()}}
+    return Entry(epoch(number), 0, "", 1, in_flight, sources, {}, 0, {})
+
+
+def _position(at: int | tuple[int, int]) -> Position:
+    return {"offset": at} if isinstance(at, int) else {"offset": at[0], "begin": at[1]}
+
+
+def found(*entries: Entry, heir: bool = False) -> list[tuple[int, int, int, int]]:
+    """Epoch, partition, begin and end."""
+    every: list[Interval] = intervals(entries, heir)
+    return [(each.epoch.epoch.n, each.partition, each.begin, each.end) for each in every]
+
+
+def test_an_epoch_reads_from_where_the_one_before_it_stopped() -> None:
+    assert found(entry(0, _0=3, _1=0), entry(1, _0=5, _1=0), entry(2, _0=5, _1=4)) == [
+        (0, 0, 3, 3), (0, 1, 0, 0), (1, 0, 3, 5), (1, 1, 0, 0), (2, 0, 5, 5), (2, 1, 0, 4),
+    ]  # fmt: skip
+
+
+def test_of_an_epoch_whose_predecessor_is_unknown_nothing_is_told() -> None:
+    assert found(entry(7, _0=5), entry(8, _0=9)) == [(8, 0, 5, 9)]
+
+
+def test_an_heir_of_a_savepoint_begins_where_that_ended() -> None:
+    assert found(entry(7, _0=(5, 1)), entry(8, _0=(9, 1)), heir=True) == [(7, 0, 5, 5), (8, 0, 5, 9)]
+    assert starts([entry(7, _0=(5, 1)), entry(8, _0=(9, 1))], heir=True) == {"orders": {0: 5}}
+
+
+def test_a_split_that_came_later_tells_itself_where_it_began() -> None:
+    entries = entry(0, _0=3), entry(1, _0=5, _1=(8, 2), _2=6)
+    assert found(*entries) == [(0, 0, 3, 3), (1, 0, 3, 5), (1, 1, 2, 8)]
+    assert starts(entries, heir=False) == {"orders": {0: 3, 1: 2}}
+
+
+def test_what_was_under_way_is_processed_later() -> None:
+    entries = [
+        entry(0, _0=0),
+        entry(1, _0=5, in_flight=True),
+        entry(2, _0=7, in_flight=True),
+        entry(3, _0=9),
+        entry(4, _0=11),
+    ]
+    assert found(*entries) == [(0, 0, 0, 0), (1, 0, 0, 5), (2, 0, 0, 7), (3, 0, 0, 9), (4, 0, 9, 11)]
+
+
+def test_where_a_job_began_is_unknown_if_its_first_epochs_are() -> None:
+    assert starts([entry(7, _0=5), entry(8, _0=9, _1=(3, 2))], heir=False) is None

@@ -1,0 +1,605 @@
+"""The committer against a coordinator at the wire: what it asks, in which order, and what it makes of each answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import msgspec
+import pytest
+from kio.schema.errors import ErrorCode
+
+from kafka_eos.connectors.kafka.committer import KafkaCommitter
+from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.connectors.kafka.transactions import NEVER, Transaction
+from kafka_eos.errors import CommittableLost, Fenced, Retryable
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Life, LifeState, Outcome, Standing
+from tests.kafka_coordinator import (
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    LIST_TRANSACTIONS,
+    OFFSET_FETCH,
+    Coordinator,
+    Held,
+)
+from tests.scripted import ScriptedBroker
+from tests.waiting import eventually
+
+OWN, OTHER = JobIdentity("00000000000a"), JobIdentity("00000000000b")
+NAME = f"job.{OWN}.1.0.0"
+DAY_MS = 24 * 3600 * 1000
+FENCED_MS, HELD_MS = 1_009, 1_010
+"""Numbers that are on clusters: marks and fences of every version so far."""
+PERMIT = CommitPermit(EpochId(Epoch(4), Term(1)))
+EMPTY = Held("Empty", 7, 4, 60_000, -1)
+FENCED = replace(EMPTY, timeout_ms=FENCED_MS)
+COMMITTED = Held("CompleteCommit", 7, 4, 60_000, -1)
+ABORTING = Held("PrepareAbort", 7, 4, 60_000, 1_000)
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def prepared(**changed: int | str) -> Transaction:
+    """What a writer of term 1 has prepared just now."""
+    ours = Transaction(NAME, 7, 3, 5, "uuid", "job.group", "out", 2, now_ms(), 60_000, 1)
+    return msgspec.structs.replace(ours, **changed)
+
+
+def stored(ours: Transaction) -> Committable:
+    return Committable("kafka://there", ours.payload(), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A committer of one term of the life ``OWN``, the broker that it asks, and what that one's coordinator holds."""
+
+    committer: KafkaCommitter
+    ctx: JobContext
+    broker: ScriptedBroker
+    at: Coordinator
+
+    def commit(self, ours: Transaction) -> Outcome:
+        return self.committer.commit(PERMIT, stored(ours))
+
+    def show_marker(self, marker: str = "uuid") -> None:
+        self.at.markers["job.group", "out", 2] = marker
+
+    def asked(self, *keys: int) -> list[int]:
+        """Which of these requests were sent, in order."""
+        return [request.__api_key__ for request in self.broker.seen if request.__api_key__ in keys]
+
+    def fenced(self) -> list[str]:
+        return [each.transactional_id for each in self.broker.seen if each.__api_key__ == INIT_PRODUCER_ID]
+
+
+Made = Callable[..., Side]
+
+
+@pytest.fixture
+def made() -> Iterator[Made]:
+    """``made(term)``: committers of one cluster."""
+    at = Coordinator()
+    with ScriptedBroker(at.answers) as broker:
+        committers: list[KafkaCommitter] = []
+
+        def make(term: int = 1, identity: JobIdentity | None = OWN, *, owns_nameless: bool = False) -> Side:
+            ctx = JobContext("job", Term(term), {}, identity, owns_nameless)
+            committers.append(KafkaCommitter(Cluster(broker.address), ctx, patience=0.3))
+            return Side(committers[-1], ctx, broker, at)
+
+        yield make
+        for committer in committers:
+            committer.close()
+
+
+@pytest.fixture
+def side(made: Made) -> Side:
+    return made()
+
+
+# ---------------------------------------------------------------- what is known about a committable
+
+
+def test_what_is_open_is_prepared_until_its_timeout(side: Side) -> None:
+    side.at.ids[NAME] = Held(timeout_ms=3_600_000, started_at=now_ms())
+
+    probe = side.committer.probe(stored(prepared()))
+
+    assert probe.standing is Standing.PREPARED
+    assert 3_000 < probe.expires_in <= 3_600
+    assert probe.detail == f"transaction {NAME} (producer 7, epoch 3): Ongoing under producer 7 epoch 3"
+
+
+def test_what_is_open_without_a_timeout_stays_so(side: Side) -> None:
+    side.at.ids[NAME] = Held(timeout_ms=NEVER)
+
+    assert side.committer.probe(stored(prepared())).expires_in == float("inf")
+
+
+@pytest.mark.parametrize("held", [None, COMMITTED, EMPTY])
+def test_its_marker_shows_that_it_was_committed_whoever_has_its_id_now(side: Side, held: Held | None) -> None:
+    side.at.ids.update({NAME: held} if held else {})
+    side.show_marker()
+
+    assert side.committer.probe(stored(prepared())).standing is Standing.COMMITTED
+
+
+def test_the_marker_is_read_after_the_state(side: Side) -> None:
+    """Read before it, it could have come in between, and the output would pass for lost."""
+    side.at.ids[NAME] = EMPTY
+
+    side.committer.probe(stored(prepared()))
+
+    assert side.asked(DESCRIBE_TRANSACTIONS, OFFSET_FETCH) == [DESCRIBE_TRANSACTIONS, OFFSET_FETCH]
+
+
+def test_nobody_asks_for_the_marker_of_what_is_open(side: Side) -> None:
+    side.at.ids[NAME] = Held()
+
+    side.committer.probe(stored(prepared()))
+
+    assert side.asked(OFFSET_FETCH) == []
+
+
+def test_with_v4_what_is_open_may_be_a_zombies_under_the_same_id_and_epoch(side: Side) -> None:
+    side.at.ids[NAME] = Held()
+    side.show_marker()
+
+    assert side.committer.probe(stored(prepared(end_txn_version=4))).standing is Standing.COMMITTED
+
+
+def test_what_left_no_trace_is_lost(side: Side) -> None:
+    probe = side.committer.probe(stored(prepared()))
+
+    assert probe.standing is Standing.LOST
+    assert "unknown to the coordinator; its marker never became visible" in probe.detail
+
+
+def test_what_left_no_trace_and_is_old_is_unknown(side: Side) -> None:
+    old = prepared(prepared_at=now_ms() - 6 * DAY_MS - 1_000)
+
+    assert side.committer.probe(stored(old)).standing is Standing.UNKNOWN
+    assert "may have forgotten" in side.committer.probe(stored(old)).detail
+    younger = prepared(prepared_at=now_ms() - 5 * DAY_MS)
+    assert side.committer.probe(stored(younger)).standing is Standing.LOST
+
+
+def test_what_the_coordinator_is_still_ending_is_asked_again(side: Side) -> None:
+    side.at.ids[NAME] = ABORTING
+
+    with pytest.raises(Retryable, match="still finishing it"):
+        side.committer.probe(stored(prepared()))
+
+
+# ---------------------------------------------------------------- commits
+
+
+def test_what_is_prepared_is_committed_by_its_own_id_and_epoch(side: Side) -> None:
+    side.at.ids[NAME] = Held()
+
+    assert side.commit(prepared()) is Outcome.COMMITTED
+
+    (request,) = [each for each in side.broker.seen if each.__api_key__ == END_TXN]
+    assert (request.transactional_id, request.producer_id, request.producer_epoch) == (NAME, 7, 3)
+    assert request.committed
+    assert side.at.ids[NAME] == COMMITTED
+
+
+def test_a_repeated_commit_ends_nothing(side: Side) -> None:
+    side.at.ids[NAME] = Held()
+    side.commit(prepared())
+
+    assert side.commit(prepared()) is Outcome.ALREADY
+
+    assert side.asked(END_TXN) == [END_TXN]
+
+
+def test_a_commit_whose_marker_is_there_is_not_repeated_on_what_a_zombie_has_opened(side: Side) -> None:
+    """With v4 the zombie's transaction has the very id and epoch of ours."""
+    side.at.ids[NAME] = Held()
+    side.show_marker()
+
+    assert side.commit(prepared(end_txn_version=4)) is Outcome.ALREADY
+
+    assert side.asked(END_TXN) == []
+    assert side.at.ids[NAME] == Held()
+
+
+@pytest.mark.parametrize(
+    ("held", "age_ms", "error", "said"),
+    [
+        (EMPTY, 0, CommittableLost, "EndTxn: not asked; now Empty under producer 7 epoch 4"),
+        (None, 0, CommittableLost, "now unknown"),
+        (None, 6 * DAY_MS + 1_000, CommittableLost, "may have forgotten"),
+        (ABORTING, 0, Retryable, "still finishing it"),
+    ],
+)
+def test_what_is_not_prepared_and_not_committed_is_not_ended(
+    side: Side, held: Held | None, age_ms: int, error: type[Exception], said: str
+) -> None:
+    side.at.ids.update({NAME: held} if held else {})
+
+    with pytest.raises(error, match=said):
+        side.commit(prepared(prepared_at=now_ms() - age_ms))
+
+    assert side.asked(END_TXN, INIT_PRODUCER_ID) == []
+
+
+def refusing(
+    side: Side,
+    error: ErrorCode = ErrorCode.invalid_producer_epoch,
+    *,
+    then: Held | None = None,
+    marker: str | None = None,
+) -> None:
+    """EndTxn is refused, because meanwhile this came of the id."""
+
+    def refuse(request: object) -> object:
+        if then is not None:
+            side.at.ids[NAME] = then
+        if marker is not None:
+            side.show_marker(marker)
+        return side.at.ended(request, error)
+
+    side.broker.script(END_TXN, refuse)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        ErrorCode.invalid_txn_state,
+        ErrorCode.producer_fenced,
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.invalid_producer_id_mapping,
+    ],
+)
+def test_no_refusal_is_a_verdict(side: Side, refusal: ErrorCode) -> None:
+    side.at.ids[NAME] = Held()
+    refusing(side, refusal, then=EMPTY, marker="uuid")
+
+    assert side.commit(prepared()) is Outcome.ALREADY
+
+
+def test_a_refused_commit_whose_output_is_gone_is_a_loss(side: Side) -> None:
+    side.at.ids[NAME] = Held()
+    refusing(side, then=EMPTY)
+
+    with pytest.raises(CommittableLost, match="EndTxn: INVALID_PRODUCER_EPOCH; now Empty") as raised:
+        side.commit(prepared())
+    assert "epoch 4" in str(raised.value)
+    assert "60000 ms" in str(raised.value)
+
+
+def test_a_refusal_that_the_coordinator_contradicts_is_asked_again(side: Side) -> None:
+    side.at.ids[NAME] = Held()
+    refusing(side)
+
+    with pytest.raises(Retryable, match="EndTxn says INVALID_PRODUCER_EPOCH, yet the coordinator shows Ongoing"):
+        side.commit(prepared())
+
+
+def test_an_end_that_is_under_way_is_asked_again(side: Side) -> None:
+    side.at.ids[NAME] = Held()
+    side.broker.script(END_TXN, lambda request: side.at.ended(request, ErrorCode.concurrent_transactions))
+
+    with pytest.raises(Retryable, match="CONCURRENT_TRANSACTIONS"):
+        side.commit(prepared())
+
+
+# ---------------------------------------------------------------- a commit and a fence
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_with_v4_who_commits_for_another_term_fences_it_after_the_commit(made: Made, repeated: bool) -> None:
+    side = made(term=2)
+    side.at.ids[NAME] = Held()
+    if repeated:
+        side.show_marker()
+
+    side.commit(prepared(end_txn_version=4))
+
+    assert side.asked(END_TXN, INIT_PRODUCER_ID) == [*([] if repeated else [END_TXN]), INIT_PRODUCER_ID]
+    assert side.at.ids[NAME] == FENCED
+
+
+@pytest.mark.parametrize(("term", "version"), [(1, 4), (2, 5)])
+def test_nobody_else_fences(made: Made, term: int, version: int) -> None:
+    side = made(term)
+    side.at.ids[NAME] = Held()
+
+    assert side.commit(prepared(end_txn_version=version)) is Outcome.COMMITTED
+
+    assert side.fenced() == []
+
+
+def test_what_is_lost_is_not_fenced(made: Made) -> None:
+    side = made(term=2)
+    side.at.ids[NAME] = EMPTY
+
+    with pytest.raises(CommittableLost):
+        side.commit(prepared(end_txn_version=4))
+
+    assert side.fenced() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "said"),
+    [
+        (ErrorCode.producer_fenced, Fenced, "was taken over"),
+        (ErrorCode.invalid_transaction_timeout, Retryable, "could not be fenced: INVALID_TRANSACTION_TIMEOUT"),
+    ],
+)
+def test_a_fence_that_fails_is_no_fence(side: Side, answer: ErrorCode, error: type[Exception], said: str) -> None:
+    side.broker.script(INIT_PRODUCER_ID, lambda request: side.at.fenced(answer))
+
+    with pytest.raises(error, match=said):
+        side.committer.abort([NAME])
+
+
+def test_who_is_told_to_abort_fences_every_id(side: Side) -> None:
+    names = [NAME, f"job.{OWN}.2.0.0"]
+    side.committer.abort(names)
+
+    assert side.fenced() == names
+
+
+# ---------------------------------------------------------------- what is open
+
+
+def of_term(term: int, identity: JobIdentity | None = OWN, slot: int = 0) -> str:
+    return f"job.{identity}.{term}.0.{slot}" if identity else f"job.{term}.0.{slot}"
+
+
+@pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"])
+def test_what_has_not_ended_is_staged_whoever_wrote_it(side: Side, state: str) -> None:
+    begun = Held(state, started_at=now_ms() - 100_000)
+    side.at.ids |= {of_term(1): begun, of_term(9, OTHER): begun, of_term(2, None): begun, "job2.1.0.0": begun}
+    side.at.ids |= {of_term(3): EMPTY, of_term(4): replace(begun, started_at=-1)}
+
+    staged = side.committer.staged(side.ctx)
+
+    assert [(each.term.n, each.identity, each.name) for each in staged] == [
+        (1, OWN, of_term(1)),
+        (9, OTHER, of_term(9, OTHER)),
+        (2, None, of_term(2, None)),
+    ]
+    assert {each.detail for each in staged} == {f"{state} under producer 7 epoch 3"}
+    assert all(100 <= each.age < 1_000 for each in staged)
+
+
+def test_what_begins_after_it_was_listed_has_no_age(side: Side) -> None:
+    side.at.ids[NAME] = Held(started_at=now_ms() + DAY_MS)
+
+    assert [each.age for each in side.committer.staged(side.ctx)] == [0.0]
+
+
+def test_what_has_begun_at_zero_is_open(side: Side) -> None:
+    side.at.ids[NAME] = Held(started_at=0)
+
+    assert [each.name for each in side.committer.staged(side.ctx)] == [NAME]
+
+
+def test_a_listing_that_is_older_than_what_is_then_said_is_not_believed(side: Side) -> None:
+    side.at.ids[NAME] = Held()
+    listed = side.at.answers[LIST_TRANSACTIONS]
+
+    def then_ended(request: object) -> object:
+        answer = listed(request)
+        side.at.ids[NAME] = replace(COMMITTED, started_at=1_000)
+        return answer
+
+    side.broker.script(LIST_TRANSACTIONS, then_ended)
+
+    assert side.committer.staged(side.ctx) == []
+
+
+# ---------------------------------------------------------------- orphans
+
+
+def test_orphans_are_what_earlier_terms_of_this_life_could_still_write(made: Made) -> None:
+    side = made(term=3)
+    for term in (1, 2, 3, 4):
+        side.at.ids[of_term(term)] = Held()
+    side.at.ids |= {of_term(1, OTHER): Held(), of_term(1, None): Held(), of_term(1, slot=1): COMMITTED}
+
+    aborted = side.committer.abort_orphans(side.ctx)
+
+    assert aborted == [
+        f"{of_term(1)} (Ongoing)",
+        f"{of_term(1, slot=1)} (CompleteCommit)",
+        f"{of_term(2)} (Ongoing)",
+    ]
+    assert side.fenced() == [of_term(1), of_term(1, slot=1), of_term(2)]
+
+
+def test_what_somebody_may_still_commit_is_kept(made: Made) -> None:
+    side = made(term=3)
+    side.at.ids |= {of_term(1): Held(), of_term(2): Held()}
+
+    side.committer.abort_orphans(side.ctx, [of_term(1)])
+
+    assert side.fenced() == [of_term(2)]
+
+
+def test_what_is_fenced_is_not_fenced_again(made: Made) -> None:
+    side = made(term=3)
+    side.at.ids |= {of_term(1): EMPTY, of_term(2): FENCED}
+    side.at.ids[of_term(2, slot=1)] = Held(timeout_ms=FENCED_MS)
+
+    assert side.committer.abort_orphans(side.ctx) == [f"{of_term(1)} (Empty)", f"{of_term(2, slot=1)} (Ongoing)"]
+    assert side.committer.abort_orphans(side.ctx) == []
+
+
+@pytest.mark.parametrize(
+    ("identity", "owns_nameless", "own"),
+    [
+        (OWN, False, [of_term(1)]),
+        (OWN, True, [of_term(1, None), of_term(1)]),
+        (None, False, [of_term(1, None)]),
+        (None, True, [of_term(1, None)]),
+    ],
+)
+def test_output_without_an_identity_is_its_own_if_its_directory_is_as_old(
+    made: Made, identity: JobIdentity | None, owns_nameless: bool, own: list[str]
+) -> None:
+    side = made(3, identity, owns_nameless=owns_nameless)
+    side.at.ids |= {of_term(1): Held(), of_term(1, OTHER): Held(), of_term(1, None): Held()}
+
+    side.committer.abort_orphans(side.ctx)
+
+    assert sorted(side.fenced()) == sorted(own)
+
+
+def test_who_is_closed_holds_no_connection(side: Side) -> None:
+    side.committer.hold(side.ctx)
+
+    side.committer.close()
+
+    assert side.broker.links
+    eventually(lambda: all(link.fileno() < 0 for link in side.broker.links), "the broker has seen their end")
+
+
+# ---------------------------------------------------------------- lives of one name
+
+
+def lives(side: Side) -> dict[JobIdentity | None, Life]:
+    return {life.identity: life for life in side.committer.lives(side.ctx)}
+
+
+def mark(identity: JobIdentity) -> str:
+    return f"job.{identity}"
+
+
+def test_a_life_is_known_by_its_ids_and_by_its_mark(side: Side) -> None:
+    side.at.ids |= {mark(OWN): Held("Empty", timeout_ms=HELD_MS, started_at=-1)}
+    ended = replace(COMMITTED, started_at=1_000)
+    side.at.ids |= {of_term(2, OTHER): EMPTY, of_term(5, OTHER): ended, of_term(1, None): EMPTY}
+
+    found = lives(side)
+
+    assert found.keys() == {OWN, OTHER, None}
+    assert (found[OWN].detail, found[OWN].term, found[OWN].state) == ("its mark", None, LifeState.ENDED)
+    assert (found[OTHER].term, found[OTHER].state) == (Term(5), LifeState.ENDED)
+    assert found[OTHER].detail == "2 transactional ids, 0 of them with an open transaction"
+    assert {life.place for life in found.values()} == {f"kafka://{side.broker.address}"}
+    assert {life.age for life in found.values()} == {None}
+
+
+def test_a_life_with_something_open_is_open_since_the_newest_of_it(side: Side) -> None:
+    side.at.ids |= {of_term(1): Held(started_at=now_ms() - 500_000), of_term(2): EMPTY}
+    side.at.ids |= {of_term(1, slot=1): Held(started_at=now_ms() - 100_000), mark(OWN): FENCED}
+
+    (life,) = side.committer.lives(side.ctx)
+
+    assert life.state is LifeState.OPEN
+    assert life.age is not None and 100 <= life.age < 400
+    assert life.detail == "3 transactional ids, 2 of them with an open transaction"
+
+
+def test_a_life_whose_mark_was_taken_away_is_over(side: Side) -> None:
+    side.at.ids |= {mark(OWN): FENCED, of_term(1): EMPTY, mark(OTHER): Held("Empty", timeout_ms=HELD_MS, started_at=-1)}
+
+    found = lives(side)
+
+    assert (found[OWN].state, found[OTHER].state) == (LifeState.OVER, LifeState.ENDED)
+
+
+def test_what_begins_while_it_is_looked_at_has_no_age(side: Side) -> None:
+    side.at.ids[NAME] = Held(started_at=now_ms() + DAY_MS)
+
+    assert lives(side)[OWN].age == 0.0
+
+
+def test_other_names_are_no_lives(side: Side) -> None:
+    side.at.ids |= {"job": EMPTY, "job.x": EMPTY, "other.1.0.0": EMPTY, f"job.{OWN}.1.0": EMPTY}
+
+    assert lives(side) == {}
+
+
+# ---------------------------------------------------------------- marks
+
+
+def test_who_holds_leaves_a_mark_once(side: Side) -> None:
+    side.committer.hold(side.ctx)
+    side.committer.hold(side.ctx)
+
+    assert side.at.ids[mark(OWN)].timeout_ms == HELD_MS
+    assert side.fenced() == [mark(OWN)]
+
+
+def test_a_mark_that_was_taken_away_ends_the_life(side: Side) -> None:
+    side.at.ids[mark(OWN)] = FENCED
+
+    with pytest.raises(Fenced, match="another life of job 'job' took over"):
+        side.committer.hold(side.ctx)
+    assert side.fenced() == []
+
+
+def test_a_life_without_identity_has_no_mark(made: Made) -> None:
+    side = made(1, None)
+
+    side.committer.hold(side.ctx)
+
+    assert side.broker.seen == []
+
+
+# ---------------------------------------------------------------- ending another life
+
+
+def test_who_succeeds_takes_the_mark_first_and_fences_until_nothing_can_write(side: Side) -> None:
+    """Who looks for its mark from then on finds it gone, and begins nothing that a later look would miss."""
+    side.at.ids |= {mark(OTHER): Held("Empty", timeout_ms=HELD_MS, started_at=-1), of_term(1, OTHER): Held()}
+    side.at.ids |= {of_term(2, OTHER): EMPTY, of_term(1): Held(), of_term(1, None): Held()}
+
+    assert side.committer.succeed(side.ctx, OTHER) == [f"{of_term(1, OTHER)} (Ongoing)", f"{of_term(2, OTHER)} (Empty)"]
+
+    assert side.fenced() == [mark(OTHER), of_term(1, OTHER), of_term(2, OTHER)]
+    assert side.at.ids[mark(OTHER)].timeout_ms == FENCED_MS
+    assert side.at.ids[of_term(1)] == side.at.ids[of_term(1, None)] == Held()
+
+
+def test_output_without_an_identity_is_ended_without_a_mark(side: Side) -> None:
+    side.at.ids |= {of_term(1, None): Held(), of_term(1): Held()}
+
+    assert side.committer.succeed(side.ctx, None) == [f"{of_term(1, None)} (Ongoing)"]
+
+    assert side.fenced() == [of_term(1, None)]
+
+
+def test_a_producer_that_starts_meanwhile_is_in_the_next_look(side: Side) -> None:
+    side.at.ids[of_term(1, OTHER)] = Held()
+    listed, later = side.at.answers[LIST_TRANSACTIONS], [of_term(2, OTHER)]
+
+    def then_another(request: object) -> object:
+        answer = listed(request)
+        side.at.ids.update({later.pop(): Held()} if later else {})
+        return answer
+
+    side.broker.script(LIST_TRANSACTIONS, then_another)
+
+    assert side.committer.succeed(side.ctx, OTHER) == [
+        f"{of_term(1, OTHER)} (Ongoing)",
+        f"{of_term(2, OTHER)} (Ongoing)",
+    ]
+
+
+def test_a_life_that_goes_on_all_the_same_is_said_so(side: Side) -> None:
+    listed = side.at.answers[LIST_TRANSACTIONS]
+    looks = 0
+
+    def always_another(request: object) -> object:
+        nonlocal looks
+        looks += 1
+        side.at.ids[of_term(1, OTHER, looks)] = Held()
+        return listed(request)
+
+    side.broker.script(LIST_TRANSACTIONS, always_another)
+
+    with pytest.raises(Retryable, match=f"life {OTHER} of job 'job' still runs"):
+        side.committer.succeed(side.ctx, OTHER)
+    assert looks == 20

@@ -1,0 +1,301 @@
+"""Where a source begins, and whether what it still needs is there: against a log at the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from kafka_eos.connectors.kafka import KafkaSource, survey
+from kafka_eos.connectors.kafka.positions import partition_of, position, split_id
+from kafka_eos.connectors.kafka.source import _READ_ALWAYS
+from kafka_eos.errors import ConfigError, InputLost, Retryable
+from kafka_eos.ids import SplitId, Term
+from kafka_eos.interfaces import JobContext, Positions
+from tests.kafka_log import LIST_OFFSETS, VERSIONS, Log
+from tests.scripted import SILENCE, ScriptedBroker
+from tests.wire import METADATA
+
+
+@pytest.fixture
+def log() -> Log:
+    """Of two partitions: offsets 2 to 4 and 0 to 2 of them are there, of which the last is of an open transaction."""
+    log = Log(2)
+    log.append(0, b"0", b"1", b"2", b"3", timestamp=1_000)
+    log.append(1, b"10", timestamp=5_000)
+    log.append(1, b"11", timestamp=9_000)
+    log.parts[0].start = 2
+    log.parts[0].stable, log.parts[1].stable = 3, 2
+    return log
+
+
+@pytest.fixture
+def broker(log: Log) -> Iterator[ScriptedBroker]:
+    with ScriptedBroker(log.answers, VERSIONS) as broker:
+        log.port = broker.port
+        yield broker
+
+
+@pytest.fixture
+def ctx(broker: ScriptedBroker) -> JobContext:
+    return JobContext("job", Term(1), {"bootstrap_servers": broker.address})
+
+
+def offsets(positions: Positions) -> dict[int, Any]:
+    return {partition_of(split): at["offset"] for split, at in positions.items()}
+
+
+def asked(broker: ScriptedBroker, key: int) -> int:
+    return [request.__api_key__ for request in broker.seen].count(key)
+
+
+@pytest.fixture
+def known(ctx: JobContext) -> dict[SplitId, Any]:
+    """Where the job is: at the beginning of both."""
+    return dict(KafkaSource("in").discover(ctx, None))
+
+
+def at(offset: int, known: Positions, partition: int = 0) -> dict[SplitId, Any]:
+    """The same, with another offset in one partition."""
+    return {**known, split_id("in", partition): {**known[split_id("in", partition)], "offset": offset}}
+
+
+def test_a_reader_is_forced_to_what_the_guarantee_rests_on() -> None:
+    """Whatever the user's config says: committed records, whole ones, from the checkpoint's positions and no others."""
+    assert _READ_ALWAYS == {
+        "isolation.level": "read_committed",
+        "check.crcs": True,
+        "auto.offset.reset": "error",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+    }
+
+
+@pytest.mark.parametrize("start", ["newest", 5])
+def test_a_rule_that_is_none_is_refused(start: Any) -> None:
+    with pytest.raises(ConfigError, match=f'start={start!r}: use "earliest", "latest" or a datetime'):
+        KafkaSource("in", start=start)
+
+
+# ---------------------------------------------------------------- the first start
+
+
+@pytest.mark.parametrize(
+    ("start", "begins"),
+    [
+        ("earliest", {0: 2, 1: 0}),
+        ("latest", {0: 3, 1: 2}),
+        (datetime.fromtimestamp(5, UTC), {0: 3, 1: 0}),
+        (datetime.fromtimestamp(5.001, UTC), {0: 3, 1: 1}),
+    ],
+)
+def test_a_job_begins_where_its_rule_says(ctx: JobContext, start: Any, begins: dict[int, int]) -> None:
+    """The latest record is the last that a reader of committed ones sees; a time after it is the end."""
+    assert offsets(KafkaSource("in", start=start).discover(ctx, None)) == begins
+
+
+def test_a_position_tells_the_topic_that_it_is_of(ctx: JobContext, log: Log) -> None:
+    known = KafkaSource("in").discover(ctx, None)
+    log.topic_id = UUID(int=8)
+    later = KafkaSource("in").discover(ctx, None)
+
+    assert known.keys() == later.keys() == {"in/0", "in/1"}
+    assert len({str(where["topic_id"]) for where in (*known.values(), *later.values())}) == 2
+
+
+def test_what_has_nothing_yet_begins_at_its_beginning(ctx: JobContext, log: Log) -> None:
+    log.parts[1].records.clear()
+    log.parts[1].end, log.parts[1].stable = 0, None
+
+    for start in ("earliest", "latest"):
+        assert offsets(KafkaSource("in", start=start).discover(ctx, None))[1] == 0  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- later
+
+
+def test_known_positions_are_kept_and_new_partitions_are_read_from_their_beginning(
+    ctx: JobContext, log: Log, known: dict[SplitId, Any]
+) -> None:
+    """However the first start began: what is in a new partition came after it."""
+    first = {split_id("in", 0): known[split_id("in", 0)]}
+    log.parts[1].start = 1
+
+    found = KafkaSource("in", start="latest").discover(ctx, first)
+
+    assert offsets(found) == {0: 2, 1: 1}
+    assert {at["topic_id"] for at in found.values()} == {known[split_id("in", 0)]["topic_id"]}
+
+
+@pytest.mark.parametrize("offset", [2, 3, 4])
+def test_a_position_within_the_log_can_be_read_on_also_behind_what_is_committed(
+    ctx: JobContext, known: dict[SplitId, Any], offset: int
+) -> None:
+    """A reader passes control records; after an unclean shutdown of the broker they are stable again only later."""
+    there = at(offset, known)
+
+    assert KafkaSource("in").discover(ctx, there) == there
+
+
+@pytest.mark.parametrize(
+    ("offset", "why"),
+    [
+        (
+            1,
+            r"retention removed records of in/0 .* stopped at offset 1, the log now starts at 2 \(1 offsets are gone\)",
+        ),
+        (5, r"in/0 was truncated: the job has read up to offset 5, the log now ends at 4"),
+    ],
+)
+def test_a_position_outside_of_the_log_is_lost_input(
+    ctx: JobContext, known: dict[SplitId, Any], offset: int, why: str
+) -> None:
+    with pytest.raises(InputLost, match=why):
+        KafkaSource("in").discover(ctx, at(offset, known))
+
+
+def test_a_partition_that_is_gone_is_lost_input(ctx: JobContext, known: dict[SplitId, Any]) -> None:
+    gone = {**known, split_id("in", 2): position(7, known[split_id("in", 0)]["topic_id"])}
+
+    with pytest.raises(InputLost, match="partition in/2 is gone; the job still needed it from offset 7"):
+        KafkaSource("in").discover(ctx, gone)
+
+
+def test_the_same_offset_of_a_topic_that_was_created_again_is_lost_input(
+    ctx: JobContext, log: Log, known: dict[SplitId, Any]
+) -> None:
+    log.topic_id = UUID(int=8)
+
+    with pytest.raises(InputLost, match="was deleted and created again"):
+        KafkaSource("in").discover(ctx, known)
+
+
+def test_positions_of_another_topic_are_refused(ctx: JobContext, known: dict[SplitId, Any]) -> None:
+    foreign = {split_id("other", partition_of(split)): at for split, at in known.items()}
+
+    with pytest.raises(ConfigError, match="positions of other/0, other/1, but the source now reads 'in'"):
+        KafkaSource("in").discover(ctx, foreign)
+
+
+def test_the_end_is_that_of_what_is_committed(ctx: JobContext, known: dict[SplitId, Any]) -> None:
+    ends = KafkaSource("in").ends(ctx)
+
+    assert offsets(ends) == {0: 3, 1: 2}
+    assert {str(where["topic_id"]) for where in ends.values()} == {str(at["topic_id"]) for at in known.values()}
+
+
+# ---------------------------------------------------------------- what cannot be told
+
+
+def test_a_topic_that_is_not_there_is_named(ctx: JobContext) -> None:
+    with pytest.raises(ConfigError, match="other"):
+        KafkaSource("other").discover(ctx, None)
+
+
+def test_a_partition_without_a_leader_is_waited_for(ctx: JobContext, log: Log, known: dict[SplitId, Any]) -> None:
+    log.parts[1].leader = -1
+
+    for before in (None, known):
+        with pytest.raises(Retryable, match="topic in has no leader now for partition 1"):
+            KafkaSource("in").discover(ctx, before)
+    with pytest.raises(Retryable, match="no leader"):
+        KafkaSource("in").ends(ctx)
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_beginning_that_the_broker_does_not_know_is_asked_again(ctx: JobContext, log: Log, start: Any) -> None:
+    """Taken for the end, it would pass over all that is between them."""
+    log.parts[1].start = log.parts[1].end = log.parts[1].stable = -1  # type: ignore[assignment]
+    log.parts[1].records.clear()
+
+    with pytest.raises(Retryable, match=rf"the {start} offsets of in are not known now, in partitions \[1\]"):
+        KafkaSource("in", start=start).discover(ctx, None)
+
+
+def test_offsets_that_a_broker_cannot_tell_are_asked_again_by_another_client(
+    ctx: JobContext, log: Log, known: dict[SplitId, Any]
+) -> None:
+    """The old client may not know a new leader for minutes."""
+    source: KafkaSource[bytes] = KafkaSource("in")
+    assert source.discover(ctx, known) == known
+    first = source._admin
+    assert source.discover(ctx, known) == known
+    assert source._admin is first, "as long as it tells"
+    for number in (0, 1):
+        log.parts[number].refused = ErrorCode.unknown_server_error
+        with pytest.raises(Retryable, match=f"the offsets of in could not be read: partition {number}"):
+            source.discover(ctx, known)
+        log.parts[number].refused = ErrorCode.none
+
+    assert source.discover(ctx, known) == known
+    assert source._admin is not first
+
+
+def test_offsets_that_a_broker_refuses_are_a_matter_of_settings(
+    ctx: JobContext, log: Log, known: dict[SplitId, Any]
+) -> None:
+    log.parts[1].refused = ErrorCode.topic_authorization_failed
+
+    with pytest.raises(ConfigError, match="partition 1"):
+        KafkaSource("in").discover(ctx, known)
+
+
+def test_an_answer_that_never_comes_is_not_waited_for(
+    ctx: JobContext, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "_ADMIN_TIMEOUT", 0.2)
+    broker.script(LIST_OFFSETS, lambda request: SILENCE)
+
+    with pytest.raises(Retryable, match="the offsets of in could not be read"):
+        KafkaSource("in").discover(ctx, None)
+
+
+# ---------------------------------------------------------------- many at a time
+
+
+def test_many_sources_are_asked_with_one_request_a_rule(
+    ctx: JobContext, broker: ScriptedBroker, known: dict[SplitId, Any]
+) -> None:
+    source: KafkaSource[bytes] = KafkaSource("in", start="latest")
+    source.discover(ctx, None)
+    before = asked(broker, LIST_OFFSETS)
+
+    first, *others = source.discover_all(ctx, [(source, None), (source, known), (source, known)])
+
+    assert not isinstance(first, Retryable) and offsets(first) == {0: 3, 1: 2}
+    assert others == [known, known]
+    assert asked(broker, LIST_OFFSETS) - before == 3, "the rule of the start, and both ends of the log"
+
+
+def test_who_cannot_be_told_for_now_is_so_by_itself(ctx: JobContext, log: Log, broker: ScriptedBroker) -> None:
+    described = log.answers[METADATA]
+    twin = Log(1, "twin")
+    twin.parts[0].leader = -1
+
+    def both(request: Any) -> Any:
+        """A second topic beside the first."""
+        twin.port = log.port
+        answer = described(request)
+        others = [topic for topic in twin.answers[METADATA](request).topics if topic.name == "twin"]
+        known = [topic for topic in answer.topics if topic.name == "in"]
+        return type(answer)(
+            throttle_time=answer.throttle_time,
+            brokers=answer.brokers,
+            controller_id=answer.controller_id,
+            topics=(*known, *others),
+        )
+
+    broker.script(METADATA, both)
+    source, other = KafkaSource("in"), KafkaSource("twin")
+
+    found, trouble = source.discover_all(ctx, [(source, None), (other, None)])
+    end, no_end = source.ends_all(ctx, [source, other])
+
+    assert not isinstance(found, Retryable) and offsets(found) == {0: 2, 1: 0}
+    assert not isinstance(end, Retryable) and offsets(end) == {0: 3, 1: 2}
+    assert isinstance(trouble, Retryable) and isinstance(no_end, Retryable)
