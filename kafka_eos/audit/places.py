@@ -90,15 +90,23 @@ def _counts(visible: DataFrame, topics: Mapping[str, Spread]) -> dict[str, froze
     if not untold:
         return counts
     astray = visible.where(_ours() & _home(untold).isNotNull()).select("sink").distinct().collect()
-    return counts | {row["sink"]: numbers(_first(visible, row["sink"]), topics[row["sink"]].now) for row in astray}
+    first = _first(visible, [row["sink"] for row in astray])
+    return counts | {sink: numbers(found, topics[sink].now) for sink, found in first.items()}
 
 
-def _first(visible: DataFrame, sink: str) -> list[tuple[int, int]]:
-    """``place`` and partition of records of the first epoch that has any."""
-    written = visible.where((F.col("sink") == sink) & _ours() & F.col("place").isNotNull())
-    first = written.agg(F.min(F.struct("epoch", "term")).alias("first")).select("first.*")
-    rows = written.join(F.broadcast(first), ["epoch", "term"]).select("place", "partition").distinct()
-    return [(row["place"], row["partition"]) for row in rows.limit(_ENOUGH).collect()]
+def _first(visible: DataFrame, sinks: Collection[str]) -> dict[str, list[tuple[int, int]]]:
+    """By sink: ``place`` and partition of records of the first epoch that has any."""
+    if not sinks:
+        return {}
+    epoch, of_sink = F.struct("epoch", "term"), Window.partitionBy("sink")
+    written = visible.where(F.col("sink").isin([*sinks]) & _ours() & F.col("place").isNotNull())
+    first = written.withColumn("first", F.min(epoch).over(of_sink)).where(F.col("first") == epoch)
+    some = first.select("sink", "place", "partition").distinct()
+    number = F.row_number().over(of_sink.orderBy("place", "partition"))
+    found: dict[str, list[tuple[int, int]]] = {sink: [] for sink in sinks}
+    for row in some.withColumn("n", number).where(F.col("n") <= _ENOUGH).collect():
+        found[row["sink"]].append((row["place"], row["partition"]))
+    return found
 
 
 def is_at_home(number: Column, partition: Column, counts: Collection[int]) -> Column:
