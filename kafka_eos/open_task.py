@@ -34,8 +34,9 @@ from kafka_eos.operators.chain import Chain, Output
 from kafka_eos.plan import Node, Plan, Sink, Source, kafka_share
 from kafka_eos.records import Batch, Tally
 from kafka_eos.settings import Settings
-from kafka_eos.state.backends import grouping_of, open_backend, open_scratch
+from kafka_eos.state.backends import open_backend, open_scratch
 from kafka_eos.state.keygroups import key_group_range
+from kafka_eos.state.merging import grouping_of
 from kafka_eos.state.options import StateOptions
 from kafka_eos.state.restoring import Restoration, Told, nobody
 from kafka_eos.state.scratch import Scratch

@@ -28,10 +28,11 @@ from kafka_eos.interfaces import (
 from kafka_eos.state import memory, rocksdb
 from kafka_eos.state.clocks import UNKNOWN, time_of, wall_clock
 from kafka_eos.state.entries import NEXT, CachedEntryState, CachedListState
-from kafka_eos.state.evolution import CURSOR, MARKS, Evolution, carried, describe, split
-from kafka_eos.state.keygroups import GROUPING, Grouping, group_prefix, key_group_range
+from kafka_eos.state.evolution import CURSOR, MARKS, Evolution, carried, describe
+from kafka_eos.state.keygroups import GROUPING, Grouping, group_prefix
 from kafka_eos.state.layout import Layout, regrouped
-from kafka_eos.state.local import LOCAL, check_new, is_local, of_same_subtask
+from kafka_eos.state.local import LOCAL, check_new, is_local
+from kafka_eos.state.merging import Marks, as_it_is, bounds, cursors, described, taken
 from kafka_eos.state.options import StateOptions
 from kafka_eos.state.restoring import Restoration, Told, nobody
 from kafka_eos.state.rows import Rows, Store
@@ -44,7 +45,6 @@ T = TypeVar("T")
 _READERS = {memory.KIND: memory.read_rows, rocksdb.KIND: rocksdb.read_rows}
 
 _State: TypeAlias = CachedValueState[Any] | ExpiringState[Any]
-_Marks: TypeAlias = dict[str, int]
 
 
 class KeyedStateBackend:
@@ -54,7 +54,7 @@ class KeyedStateBackend:
         self,
         operator: str,
         store: Store,
-        restored: Mapping[str, tuple[dict[str, Json], _Marks]],
+        restored: Mapping[str, tuple[dict[str, Json], Marks]],
         key_groups: range,
         cache_entries: int,
         grouping: Grouping,
@@ -69,7 +69,7 @@ class KeyedStateBackend:
         self._stored = {name: stored for name, (stored, _) in restored.items()}
         """How the rows of each state are written, by name."""
         self._marks = {name: marks for name, (_, marks) in restored.items()}
-        self._bounds = _bounds(key_groups)
+        self._bounds = bounds(key_groups)
         self._groups = range(grouping.groups) if local else key_groups
         self._cache_entries, self._grouping = cache_entries, grouping
         self._clock, self._clean_rows = clock, clean_rows
@@ -98,14 +98,14 @@ class KeyedStateBackend:
         self._stored.pop(name, None)
         self._marks.pop(name, None)
 
-    def _state(self, descriptor: StateDescriptor[Any], rows: Rows, marks: _Marks) -> _State:
+    def _state(self, descriptor: StateDescriptor[Any], rows: Rows, marks: Marks) -> _State:
         if (ttl := descriptor.ttl) is None:
             return self._cached(descriptor, rows, marks)
         inner = self._cached(replace(descriptor, value=Timed(descriptor.value)), rows, marks)
         time = time_of(ttl.clock, self._clock, marks.get(TIME, UNKNOWN))
         return ExpiringState(inner, rows, self._groups, ttl, time, self._cursors.get(descriptor.name, b""))
 
-    def _cached(self, descriptor: StateDescriptor[Any], rows: Rows, marks: _Marks) -> CachedValueState[Any]:
+    def _cached(self, descriptor: StateDescriptor[Any], rows: Rows, marks: Marks) -> CachedValueState[Any]:
         given = (self._operator, descriptor, rows, self._groups, self._grouping, self._cache_entries)
         if descriptor.kind == "list":
             first = marks[NEXT] if NEXT in marks else _next(rows, Layout(descriptor, self._grouping))
@@ -175,59 +175,30 @@ def open_backend(
     local state is wanted as nobody can divide it.
     """
     token(operator, "operator name")
-    _check_cover(operator, key_groups, handles)
     scattered = any(map(is_local, handles))
-    if local:
-        handles = of_same_subtask(operator, key_groups, handles, grouping.groups)
-    elif not scattered and all(handle.key_hash == grouping.key_hash for handle in handles):
-        handles = [h for h in handles if h.key_groups[0] < key_groups.stop and h.key_groups[1] >= key_groups.start]
+    handles = taken(operator, key_groups, handles, grouping, local=local)
     if directory.exists():
         shutil.rmtree(directory)
     directory.mkdir(mode=0o700, parents=True)
-    fits = [h for h in handles if _is_database(h, kind) and h.key_hash == grouping.key_hash]
-    whole = fits[0] if len(handles) == 1 and [h.key_groups for h in fits] == [_bounds(key_groups)] else None
+    whole = as_it_is(kind, key_groups, handles, grouping)
     options, groups = options or StateOptions(), range(grouping.groups) if local else key_groups
     restoration = Restoration(operator, storage, [file for handle in handles for file in handle.files], told)
     store = _opened(kind, directory, whole, restoration, options)
     for number, handle in enumerate(handles if not whole else ()):
         _import(store, handle, groups, grouping, restoration, directory / f"restore-{number}", scattered)
-    restored = _restored(operator, handles)
-    rows, cursors = options.ttl_cleanup_rows, _cursors(handles, grouping)
     return KeyedStateBackend(
         operator,
         store,
-        restored,
+        described(operator, handles),
         key_groups,
         cache_entries,
         grouping,
         clock,
-        rows,
+        options.ttl_cleanup_rows,
         local,
-        cursors,
+        cursors(handles, grouping),
         restoration.converted,
     )
-
-
-def grouping_of(kind: Literal["memory", "rocksdb"], handles: Sequence[StateHandle], parallelism: int) -> Grouping:
-    """How a session groups its keys that continues ``handles``, those of all its operators.
-
-    By the present hash, but by the one that the rows have if all of them can be taken as they are. So an older hash
-    goes on in place, and ends when the rows are gone through anyway: with another number of subtasks or another
-    backend, and from a savepoint.
-    Rule: whoever routes or stores keys of a session asks here, with the same handles, and all get the same answer.
-    """
-    shares = {_bounds(key_group_range(subtask, parallelism)) for subtask in range(parallelism)}
-    as_they_are = all(handle.key_groups in shares and _is_database(handle, kind) for handle in handles)
-    hashes = {handle.key_hash for handle in handles}
-    return Grouping(hashes.pop()) if as_they_are and len(hashes) == 1 else GROUPING
-
-
-def _is_database(handle: StateHandle, kind: str) -> bool:
-    return kind == rocksdb.KIND == handle.backend
-
-
-def _bounds(groups: range) -> tuple[int, int]:
-    return groups.start, groups.stop - 1
 
 
 def open_scratch(
@@ -275,35 +246,9 @@ def _import(
     shutil.rmtree(scratch)
 
 
-def _check_cover(operator: str, groups: range, handles: Sequence[StateHandle]) -> None:
-    covered = [group for h in handles for group in range(h.key_groups[0], h.key_groups[1] + 1) if group in groups]
-    foreign = {h.operator for h in handles} - {operator}
-    if foreign or (handles and sorted(covered) != list(groups)):
-        raise Bug(f"operator {operator!r} needs each of key groups {groups} once, and was handed {list(handles)}")
-
-
-def _restored(operator: str, handles: Sequence[StateHandle]) -> dict[str, tuple[dict[str, Json], _Marks]]:
-    """What is stored of each state, and its marks: the highest of all subtasks."""
-    restored: dict[str, tuple[dict[str, Json], _Marks]] = {}
-    for described in (described for handle in handles for described in handle.states):
-        state, marks = split(described)
-        name = str(state["name"])
-        known, highest = restored.setdefault(name, (state, {}))
-        if known != state:
-            raise Bug(f"operator {operator!r}: subtasks of one epoch wrote state {name!r} with different codecs")
-        highest.update({mark: max(value, highest.get(mark, value)) for mark, value in marks.items()})
-    return restored
-
-
 def _plain(handle: StateHandle) -> dict[str, bool]:
     """By state: are its places keys? See ``layout``."""
     return {str(state["name"]): "namespace" not in state and "entry" not in state for state in handle.states}
-
-
-def _cursors(handles: Sequence[StateHandle], grouping: Grouping) -> dict[str, bytes]:
-    """Where the clean-up of each state had come to; of several subtasks together, or regrouped, it begins anew."""
-    states = handles[0].states if len(handles) == 1 and handles[0].key_hash == grouping.key_hash else ()
-    return {str(state["name"]): bytes.fromhex(str(state[CURSOR])) for state in states if CURSOR in state}
 
 
 def _next(rows: Rows, layout: Layout) -> int:

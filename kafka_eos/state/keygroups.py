@@ -2,7 +2,7 @@
 
 Rule: both are part of the durable format. A key's group depends on its encoded bytes and on its ``Grouping`` alone,
 never on Python's ``hash``; stored rows begin with the group, and each handle names the hash that its rows were
-grouped by. Within a session all keys are grouped by one hash; ``backends.grouping_of`` says by which.
+grouped by. Within a session all keys are grouped by one hash; ``merging.grouping_of`` says by which.
 """
 
 from __future__ import annotations

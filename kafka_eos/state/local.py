@@ -49,7 +49,7 @@ def of_same_subtask(
 def check_new(rows: Rows, imported: Sequence[Row], operator: str, state: str) -> None:
     """ConfigError if a row of ``imported`` is there already: its key was in two subtasks."""
     keys = [key for key, _ in imported]
-    for key, found in zip(keys, rows.get(keys) if keys else (), strict=True):
+    for key, found in zip(keys, rows.get(keys), strict=True):
         if found is not None:
             raise ConfigError(
                 f"state {state!r} of operator {operator!r} has one key in two workers (stored as {key!r}): with "

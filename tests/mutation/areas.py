@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 PROTOCOL = "tests/protocol"
 STATE = "tests/unit/state"
-FILES = "tests/contract/test_file_"
 
 AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "protocol": {
@@ -31,21 +30,27 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/protocol/retention.py": (f"{PROTOCOL}/test_retention.py",),
     },
     "committers": {
-        "connectors/files/committer.py": tuple(f"{FILES}{part}.py" for part in ("lives", "sink_crashes", "sink")),
+        "connectors/files/committer.py": (
+            "tests/unit/test_file_committer.py",
+            *(f"tests/contract/test_file_{part}.py" for part in ("lives", "sink_crashes", "sink")),
+        ),
+        "connectors/files/disk.py": ("tests/unit/test_file_committer.py", "tests/contract/test_file_sink_crashes.py"),
         "connectors/files/standings.py": ("tests/unit/test_file_standings.py",),
         "connectors/kafka/committer.py": ("tests/unit/test_kafka_committer.py",),
         "connectors/kafka/names.py": ("tests/unit/test_kafka_committer.py",),
         "connectors/kafka/rpc/groups.py": ("tests/unit/test_kafka_committer.py", "tests/unit/test_kafka_source.py"),
         "connectors/kafka/rpc/transactions.py": ("tests/unit/test_kafka_committer.py",),
         "connectors/kafka/transactions.py": ("tests/unit/test_kafka_transactions.py",),
+        "kafka_eos/coordinator/commits.py": ("tests/unit/coordinator/test_commits.py",),
     },
     "retention": {
         "kafka_eos/checkpoints/retention.py": ("tests/unit/checkpoints/test_retention.py",),
     },
     "rescaling": {
-        "kafka_eos/state/backends.py": (f"{STATE}/test_rescaling.py", f"{STATE}/test_grouping.py"),
+        "kafka_eos/exchange/in_flight.py": ("tests/unit/exchange/test_in_flight.py",),
         "kafka_eos/state/keygroups.py": (f"{STATE}/test_keygroups.py", f"{STATE}/test_grouping.py"),
         "kafka_eos/state/local.py": (f"{STATE}/test_rescaling.py",),
+        "kafka_eos/state/merging.py": (f"{STATE}/test_rescaling.py", f"{STATE}/test_grouping.py"),
         "kafka_eos/state/restoring.py": (f"{STATE}/test_restoring.py",),
     },
     "ttl": {

@@ -13,7 +13,19 @@ from kafka_eos.errors import Bug
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.protocol import recovery
 from kafka_eos.protocol.lineage import lineage
-from kafka_eos.protocol.retention import Base, Batch, Claim, File, Inventory, Manifest, Object, Receipt, batches, plan
+from kafka_eos.protocol.retention import (
+    Base,
+    Batch,
+    Claim,
+    File,
+    Inventory,
+    Manifest,
+    Object,
+    Receipt,
+    batches,
+    forgotten,
+    plan,
+)
 
 
 def e(epoch: int, term: int) -> EpochId:
@@ -52,6 +64,17 @@ def test_the_epoch_before_stays_until_the_receipt() -> None:
         Receipt(e(1, 1)),
         File(sha(1)),
     )
+
+
+def test_what_is_forgotten_is_what_counted_and_goes_oldest_first() -> None:
+    """Term 2 went on from epoch 2, so epoch 3 of term 1 never happened."""
+    counted, never = [e(1, 1), e(2, 1), e(3, 2), e(4, 2)], e(3, 1)
+    found = facts({m: {m.epoch.n} for m in [*counted, never]}, set(counted), {1: None, 2: e(2, 1)})
+    going = plan(found, keep=1)
+
+    assert Manifest(never) in going
+    assert forgotten(found, going) == counted[:3]
+    assert forgotten(found, [each for each in going if isinstance(each, Receipt)]) == []
 
 
 def test_nothing_goes_before_the_first_receipt() -> None:

@@ -277,6 +277,13 @@ def test_the_lag_is_what_is_left_up_to_the_end_that_was_told(log: Log, opened: O
     assert reader.lag() == 0
 
 
+def test_who_reads_an_empty_partition_is_not_behind(log: Log, opened: Opened) -> None:
+    reader = opened({0: 0})
+    fetched_all(log)
+
+    assert reader.lag() == 0
+
+
 def test_nobody_knows_the_lag_of_what_was_never_fetched(log: Log, opened: Opened) -> None:
     log.parts[1].leader = -1
     log.append(0, b"0")

@@ -236,6 +236,36 @@ def test_offsets_that_a_broker_cannot_tell_are_asked_again_by_another_client(
     assert source._admin is not first
 
 
+def test_one_rule_that_a_broker_cannot_tell_is_enough_for_another_client(
+    ctx: JobContext, log: Log, broker: ScriptedBroker, known: dict[SplitId, Any]
+) -> None:
+    source: KafkaSource[bytes] = KafkaSource("in")
+    source.discover(ctx, known)
+    first, told = source._admin, log.answers[LIST_OFFSETS]
+
+    def no_end(request: Any) -> Any:
+        latest = request.topics[0].partitions[0].timestamp == -1
+        log.parts[0].refused = ErrorCode.unknown_server_error if latest else ErrorCode.none
+        return told(request)
+
+    broker.script(LIST_OFFSETS, no_end)
+    with pytest.raises(Retryable):
+        source.discover(ctx, known)
+    broker.script(LIST_OFFSETS, told)
+    log.parts[0].refused = ErrorCode.none
+
+    assert source.discover(ctx, known) == known
+    assert source._admin is not first
+
+
+def test_only_topics_that_are_missing_are_named(ctx: JobContext) -> None:
+    source, other = KafkaSource("in"), KafkaSource("other")
+
+    with pytest.raises(ConfigError, match="topic 'other' does not exist") as raised:
+        source.discover_all(ctx, [(source, None), (other, None)])
+    assert "'in'" not in str(raised.value)
+
+
 def test_offsets_that_a_broker_refuses_are_a_matter_of_settings(
     ctx: JobContext, log: Log, known: dict[SplitId, Any]
 ) -> None:

@@ -7,10 +7,14 @@ from collections.abc import Sequence
 
 import pytest
 
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.manifest import Manifest, Receipt
 from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.coordinator import commits
 from kafka_eos.coordinator.commits import Finisher
 from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import Fatal, RestartFromCheckpoint, Retryable
+from kafka_eos.errors import ConfigError, Fatal, RestartFromCheckpoint, Retryable
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Probe, TaskContext
 from kafka_eos.protocol.commit import Commit
@@ -138,3 +142,82 @@ def test_if_the_most_urgent_is_lost_nothing_else_is_committed() -> None:
         finisher(sink, MemoryCommitter(sink), 3).commit(committables, decided(range(3)))
 
     assert sink.committed == []
+
+
+def test_two_that_are_left_are_committed_together() -> None:
+    sink = MemorySink()
+    committables = prepared(sink, 3)
+
+    finisher(sink, Meeting(sink, together=2), 2).commit(committables, decided(range(3)))
+
+    assert sorted(sink.committed) == [0, 1, 2]
+
+
+class Threads(MemoryCommitter):
+    """Notes the thread of each commit."""
+
+    def __init__(self, sink: MemorySink) -> None:
+        super().__init__(sink)
+        self.seen: list[threading.Thread] = []
+
+    def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
+        self.seen.append(threading.current_thread())
+        return super().commit(permit, committable)
+
+
+@pytest.mark.parametrize(("count", "at_once"), [(1, 16), (2, 16), (4, 1)])
+def test_one_at_a_time_needs_no_other_thread(count: int, at_once: int) -> None:
+    """Most epochs have one or two committables: a thread for each would cost more than it brings."""
+    sink = MemorySink()
+    committer = Threads(sink)
+
+    outcomes = finisher(sink, committer, at_once).commit(prepared(sink, count), decided(range(count)))
+
+    assert outcomes == [Outcome.COMMITTED] * count
+    assert set(committer.seen) == {threading.current_thread()}
+    assert sink.committed == list(range(count))
+
+
+def manifest_of(committables: Sequence[Committable]) -> Manifest:
+    return Manifest(
+        job="orders", epoch=3, term=1, created_at=0, plan="", max_key_groups=128, parallelism=1, sources={}, states=(),
+        committables=tuple(committables),
+    )  # fmt: skip
+
+
+def test_an_epoch_without_output_is_committed_as_it_is() -> None:
+    sink = MemorySink()
+    nothing = finisher(sink, MemoryCommitter(sink), 16)
+
+    assert (nothing.probe([]), nothing.commit([], decided([]))) == ([], [])
+
+
+def test_a_receipt_says_of_which_epoch_and_what_became_of_its_output() -> None:
+    sink = MemorySink()
+    finished = finisher(sink, MemoryCommitter(sink), 1)
+
+    finished.write_receipt(manifest_of([]), [Outcome.COMMITTED, Outcome.ALREADY])
+
+    found = records.load(finished.storage, Receipt, paths.receipt_name(EPOCH), "orders")
+    assert (found.id, found.outcomes) == (EPOCH, (Outcome.COMMITTED, Outcome.ALREADY))
+
+
+def test_each_step_passes_a_point_where_a_test_may_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[str] = []
+    monkeypatch.setattr(commits, "hit", passed.append)
+    sink = MemorySink()
+    committables, one_by_one = prepared(sink, 3), finisher(sink, MemoryCommitter(sink), 1)
+    one_by_one.probe(committables)
+    outcomes = one_by_one.commit(committables, decided(range(3)))
+    one_by_one.write_receipt(manifest_of(committables), outcomes)
+
+    between = ["commit.before", "commit.between", "commit.between", "commit.after"]
+    assert passed == ["commit.probe", *between, "receipt.before", "receipt.after"]
+
+
+def test_output_of_a_sink_that_is_no_longer_there_is_named() -> None:
+    sink = MemorySink()
+    committables = prepared(sink, 1)
+
+    with pytest.raises(ConfigError, match="has uncommitted output in .*Run the previous version"):
+        Finisher(MemoryStorage(), {}, Patience(threading.Event(), print)).probe(committables)

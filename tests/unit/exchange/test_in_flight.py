@@ -55,6 +55,58 @@ def test_frames_come_back_in_order_with_their_exchange(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "scratch files are left"
 
 
+def test_a_log_is_stored_as_a_line_and_frames_behind_their_lengths(tmp_path: Path) -> None:
+    """Changing this makes rows under way of every checkpoint unreadable."""
+    storage = MemoryStorage()
+    stored = store(storage, tmp_path / "frames", "first", [b"abc", b""])
+    (file,) = stored.files
+    storage.fetch(file, tmp_path / "fetched")
+
+    assert (tmp_path / "fetched").read_bytes() == b"kafka-eos frames 1\n\0\0\0\3abc\0\0\0\0"
+
+
+def test_what_a_killed_attempt_has_left_is_no_part_of_a_log(tmp_path: Path) -> None:
+    (tmp_path / "frames").write_bytes(b"of another life")
+    storage = MemoryStorage()
+    stored = store(storage, tmp_path / "frames", "first", [b"a"])
+
+    assert list(in_flight.load(storage, tmp_path / "fetched", [stored])) == [("first", b"a")]
+
+
+def test_a_log_goes_to_the_disk_a_megabyte_at_a_time(tmp_path: Path) -> None:
+    path, rest = tmp_path / "frames", (1 << 20) - len(b"kafka-eos frames 1\n") - 2 * 4
+    log = in_flight.Log(path)
+    log.add(b"x")
+    assert not path.exists()
+    log.add(b"x" * (rest - 1))
+
+    assert path.stat().st_size == 1 << 20
+
+
+def test_a_log_of_which_a_part_is_missing_is_never_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full after the first megabyte, and has room again before the log is to be stored."""
+    storage, log = LocalStorage(tmp_path / "job"), in_flight.Log(tmp_path / "frames")
+    log.add(b"a" * (1 << 20))
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(28, "no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", full)
+        log.add(b"b" * (1 << 20))
+    log.add(b"c" * (1 << 20))
+
+    with pytest.raises(OSError, match="no space left"):
+        log.store(storage, "first", CODEC, overtaken=False)
+
+
+def test_a_stored_log_is_private(tmp_path: Path) -> None:
+    log = in_flight.Log(tmp_path / "frames")
+    log.store(MemoryStorage(), "first", CODEC, overtaken=False)
+
+    assert (tmp_path / "frames").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_long_log_is_on_the_disk_while_it_grows(tmp_path: Path) -> None:
     storage, log = MemoryStorage(), in_flight.Log(tmp_path / "frames-0")
     frames = [bytes([n]) * 300_000 for n in range(20)]

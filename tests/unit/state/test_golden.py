@@ -28,8 +28,9 @@ from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Codec, StateDescriptor
 from kafka_eos.plan import Plan
 from kafka_eos.schemas import Counted, KeyCodec, MsgpackCodec, state_codec
-from kafka_eos.state.backends import grouping_of, open_backend
+from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import OLDEST, PRESENT, Grouping, key_group_range, subtask_of
+from kafka_eos.state.merging import grouping_of
 from kafka_eos.state.reader import Snapshot
 from kafka_eos.state.snapshot import descriptor_of
 from kafka_eos.testing import ListSource, MemorySink

@@ -20,9 +20,9 @@ from kafka_eos.plan import KeyBy
 from kafka_eos.records import Batch
 from kafka_eos.schemas import KeyCodec, MsgpackCodec
 from kafka_eos.state import savepoints
-from kafka_eos.state.backends import grouping_of
 from kafka_eos.state.entries import NumberCodec
 from kafka_eos.state.keygroups import OLDEST, PRESENT, Grouping, key_group_range
+from kafka_eos.state.merging import grouping_of
 from kafka_eos.state.reader import SavepointBuilder, Snapshot
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.sources import ListOrigin

@@ -155,6 +155,22 @@ def test_keys_of_another_hash_go_to_their_present_owners(world: World) -> None:
     assert [alone.get((name, "w")) for name in NAMES] == list(range(len(NAMES)))
 
 
+def test_keys_are_found_if_only_some_handles_are_of_another_hash(world: World) -> None:
+    """Their groups say nothing of where their rows belong now."""
+    handles, stored = [], set()
+    for groups, grouping in zip(shares(2), (Grouping(OLDEST), GROUPING), strict=True):
+        backend = world.open(groups=groups, grouping=grouping)
+        state = backend.value(TOTAL)
+        for name in NAMES:
+            if grouping.group(KEY.encode(name)) in groups:
+                state.put(name, 1)
+                stored.add(name)
+        handles.append(snapshot(world, backend))
+
+    for subtask, part in enumerate(opened(world, handles, 2)):
+        assert dict(part.value(TOTAL).items()) == {name: 1 for name in stored if owner(name, 2) == subtask}
+
+
 # ---------------------------------------------------------------- handles that are no whole
 
 

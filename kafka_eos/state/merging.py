@@ -1,0 +1,89 @@
+"""What the handles of several subtasks make together for the share of one: which it needs, and marks of all.
+
+Pure. Rule: what is handed over covers each key group of the share once; which rows of it belong to the share, their
+groups say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from kafka_eos.errors import Bug
+from kafka_eos.interfaces import Json, StateHandle
+from kafka_eos.state import rocksdb
+from kafka_eos.state.evolution import CURSOR, split
+from kafka_eos.state.keygroups import GROUPING, Grouping, key_group_range
+from kafka_eos.state.local import is_local, of_same_subtask
+
+Marks: TypeAlias = dict[str, int]
+
+
+def bounds(groups: range) -> tuple[int, int]:
+    """As a handle says it: the first and the last."""
+    return groups.start, groups.stop - 1
+
+
+def taken(
+    operator: str, key_groups: range, handles: Sequence[StateHandle], grouping: Grouping, *, local: bool
+) -> list[StateHandle]:
+    """Those of all subtasks that may hold something of a share. ConfigError if local state is not to be divided."""
+    _check_cover(operator, key_groups, handles)
+    if local:
+        return of_same_subtask(operator, key_groups, handles, grouping.groups)
+    if any(map(is_local, handles)) or any(handle.key_hash != grouping.key_hash for handle in handles):
+        return list(handles)
+    return [h for h in handles if h.key_groups[0] < key_groups.stop and h.key_groups[1] >= key_groups.start]
+
+
+def _check_cover(operator: str, groups: range, handles: Sequence[StateHandle]) -> None:
+    covered = [group for h in handles for group in range(h.key_groups[0], h.key_groups[1] + 1) if group in groups]
+    foreign = {h.operator for h in handles} - {operator}
+    if foreign or (handles and sorted(covered) != list(groups)):
+        raise Bug(f"operator {operator!r} needs each of key groups {groups} once, and was handed {list(handles)}")
+
+
+def as_it_is(kind: str, key_groups: range, handles: Sequence[StateHandle], grouping: Grouping) -> StateHandle | None:
+    """The only handle of a share if it can be opened in place; None if rows must be taken out of handles."""
+    if len(handles) != 1:
+        return None
+    (handle,) = handles
+    fits = handle.key_groups == bounds(key_groups) and handle.key_hash == grouping.key_hash
+    return handle if fits and _is_database(handle, kind) else None
+
+
+def grouping_of(kind: str, handles: Sequence[StateHandle], parallelism: int) -> Grouping:
+    """How a session groups its keys that continues ``handles``, those of all its operators.
+
+    By the present hash, but by the one that the rows have if all of them can be taken as they are. So an older hash
+    goes on in place, and ends when the rows are gone through anyway: with another number of subtasks or another
+    backend, and from a savepoint.
+    Rule: whoever routes or stores keys of a session asks here, with the same handles, and all get the same answer.
+    """
+    shares = {bounds(key_group_range(subtask, parallelism)) for subtask in range(parallelism)}
+    as_they_are = all(handle.key_groups in shares and _is_database(handle, kind) for handle in handles)
+    hashes = {handle.key_hash for handle in handles}
+    return Grouping(hashes.pop()) if as_they_are and len(hashes) == 1 else GROUPING
+
+
+def _is_database(handle: StateHandle, kind: str) -> bool:
+    return kind == rocksdb.KIND == handle.backend
+
+
+def described(operator: str, handles: Sequence[StateHandle]) -> dict[str, tuple[dict[str, Json], Marks]]:
+    """What is stored of each state, and its marks: the highest of all subtasks."""
+    found: dict[str, tuple[dict[str, Json], Marks]] = {}
+    for each in (each for handle in handles for each in handle.states):
+        state, marks = split(each)
+        name = str(state["name"])
+        known, highest = found.setdefault(name, (state, {}))
+        if known != state:
+            raise Bug(f"operator {operator!r}: subtasks of one epoch wrote state {name!r} with different codecs")
+        highest.update({mark: max(value, highest.get(mark, value)) for mark, value in marks.items()})
+    return found
+
+
+def cursors(handles: Sequence[StateHandle], grouping: Grouping) -> dict[str, bytes]:
+    """Where the clean-up of each state had come to; of several subtasks together, or regrouped, it begins anew."""
+    states = handles[0].states if len(handles) == 1 and handles[0].key_hash == grouping.key_hash else ()
+    return {str(state["name"]): bytes.fromhex(str(state[CURSOR])) for state in states if CURSOR in state}

@@ -1,0 +1,484 @@
+"""The committer of a directory: what others may do between two of its steps, what it leaves, and what it says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_eos.connectors.files import FileSink, committer, disk
+from kafka_eos.errors import CommittableLost, Retryable
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.interfaces import CommitPermit, Committable, JobContext, LifeState, Outcome, Standing, TaskContext
+from kafka_eos.records import Batch
+from kafka_eos.testing.sources import ListOrigin
+from tests.power_cuts import recorded
+
+FIRST = EpochId(Epoch(1), Term(1))
+PERMIT = CommitPermit(FIRST)
+A, B = JobIdentity("a" * 12), JobIdentity("b" * 12)
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> FileSink:
+    return FileSink(tmp_path / "out")
+
+
+def job(term: int = 1, identity: JobIdentity | None = None, *, name: str = "orders") -> JobContext:
+    return JobContext(name, Term(term), {}, identity)
+
+
+def prepared(sink: FileSink, ctx: JobContext | None = None, operator: str = "out") -> Committable:
+    ctx = ctx or job()
+    writer = sink.writer(TaskContext(ctx, 0, 1, operator))
+    writer.write(Batch(["x"], range(1), ListOrigin("in", "list", 0, 0, ["x"])))
+    (committable,) = writer.seal(EpochId(Epoch(1), ctx.term))()
+    return committable
+
+
+def of_version_1(committable: Committable) -> Committable:
+    payload = {key: value for key, value in committable.payload.items() if key != "version"}
+    return Committable(committable.scope, payload, committable.records)
+
+
+def staged(sink: FileSink, committable: Committable) -> Path:
+    return sink.directory / str(committable.payload["staged"])
+
+
+def final(sink: FileSink, committable: Committable) -> Path:
+    return sink.directory / str(committable.payload["final"])
+
+
+def names(sink: FileSink) -> list[str]:
+    return sorted(path.name for path in sink.directory.iterdir())
+
+
+def meanwhile(
+    monkeypatch: pytest.MonkeyPatch, module: Any, step: str, act: Callable[[], object], *, after: bool
+) -> None:
+    """Before or after the next call of this step somebody else acts."""
+    real = getattr(module, step)
+
+    def once(*args: Any) -> Any:
+        monkeypatch.setattr(module, step, real)
+        result = real(*args) if after else None
+        act()
+        return result if after else real(*args)
+
+    monkeypatch.setattr(module, step, once)
+
+
+# ---------------------------------------------------------------- commits
+
+
+def test_a_commit_leaves_the_part_its_trace_and_nothing_in_memory(sink: FileSink) -> None:
+    committable, ours = prepared(sink), sink.committer(job())
+    assert ours.probe(committable).standing is Standing.PREPARED
+
+    assert ours.commit(PERMIT, committable) is Outcome.COMMITTED
+
+    assert names(sink) == [".committed.orders.1.1.0.out", final(sink, committable).name]
+    assert ours._checked == {}  # type: ignore[attr-defined]
+
+
+def test_a_commit_of_the_first_version_that_died_half_way_leaves_one_name(sink: FileSink) -> None:
+    committable = of_version_1(prepared(sink))
+    os.link(staged(sink, committable), final(sink, committable))
+
+    assert sink.committer(job()).commit(PERMIT, committable) is Outcome.ALREADY
+
+    assert names(sink) == [final(sink, committable).name]
+
+
+def test_an_abort_of_the_first_version_that_died_half_way_leaves_one_name(sink: FileSink) -> None:
+    """It is committed: what is undone is the other name, not the part."""
+    committable = of_version_1(prepared(sink))
+    os.link(staged(sink, committable), final(sink, committable))
+
+    assert sink.committer(job(2)).abort_orphans(job(2)) == []
+
+    assert names(sink) == [final(sink, committable).name]
+    assert final(sink, committable).read_text() == '"x"\n'
+
+
+def test_a_part_that_another_commit_published_and_a_reader_took_is_asked_again(
+    sink: FileSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trace is the other's: it proves that the output was not undone."""
+    committable = prepared(sink)
+
+    def committed_and_taken() -> None:
+        sink.committer(job()).commit(PERMIT, committable)
+        final(sink, committable).unlink()
+
+    meanwhile(monkeypatch, disk, "create_empty", committed_and_taken, after=False)
+    ours = sink.committer(job())
+    with pytest.raises(Retryable, match="was committed by another process"):
+        ours.commit(PERMIT, committable)
+
+    assert ours.commit(PERMIT, committable) is Outcome.ALREADY
+
+
+def test_what_was_undone_while_it_was_committed_is_lost(sink: FileSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    committable = prepared(sink)
+    meanwhile(monkeypatch, disk, "create_empty", lambda: sink.committer(job(2)).abort_orphans(job(2)), after=True)
+
+    with pytest.raises(CommittableLost, match="was ended by another process"):
+        sink.committer(job()).commit(PERMIT, committable)
+
+
+def test_another_file_under_the_final_name_is_not_replaced(sink: FileSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    committable = prepared(sink)
+    meanwhile(monkeypatch, disk, "create_empty", lambda: final(sink, committable).write_text("theirs"), after=True)
+    ours = sink.committer(job())
+
+    with pytest.raises(Retryable, match="appeared while it was being committed"):
+        ours.commit(PERMIT, committable)
+    with pytest.raises(CommittableLost, match="is not what .* promised"):
+        ours.commit(PERMIT, committable)
+    assert final(sink, committable).read_text() == "theirs"
+
+
+# ---------------------------------------------------------------- what is staged
+
+
+def test_what_is_staged_has_the_age_of_its_last_byte(sink: FileSink) -> None:
+    paths = [staged(sink, prepared(sink, operator=operator)) for operator in ("a", "b")]
+    for path, age in zip(paths, (100, -3600), strict=True):
+        os.utime(path, (0, time.time() - age))
+    one, other = sink.committer(job()).staged(job())
+
+    assert (one.term, one.name, one.detail, one.identity) == (
+        Term(1),
+        paths[0].name,
+        f"4 bytes in {sink.directory}",
+        None,
+    )
+    assert 100 <= one.age < 1000
+    assert other.age == 0.0, "a clock was ahead"
+
+
+def test_what_ends_while_it_is_listed_is_not_staged(sink: FileSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = staged(sink, prepared(sink))
+    meanwhile(monkeypatch, committer, "hidden", path.unlink, after=True)
+
+    assert sink.committer(job()).staged(job()) == []
+
+
+def test_a_directory_that_is_not_there_holds_nothing_and_is_not_made(sink: FileSink) -> None:
+    shutil.rmtree(sink.directory, ignore_errors=True)
+    ours = sink.committer(job(2))
+
+    assert (ours.staged(job(2)), ours.abort_orphans(job(2)), ours.lives(job(2))) == ([], [], [])
+    assert not sink.directory.exists()
+
+
+# ---------------------------------------------------------------- aborts
+
+
+def opened(sink: FileSink, ctx: JobContext | None = None) -> Path:
+    """The file of a writer that has not sealed it."""
+    ctx = ctx or job()
+    writer = sink.writer(TaskContext(ctx, 0, 1, "open"))
+    writer.write(Batch(["x"], range(1), ListOrigin("in", "list", 0, 0, ["x"])))
+    (path,) = sink.directory.glob(f".open.*.{ctx.term}.1.0.open")
+    return path
+
+
+def test_an_abort_ends_what_is_open_and_undoes_what_is_staged_of_older_terms(sink: FileSink) -> None:
+    path, old, young = opened(sink), prepared(sink), prepared(sink, job(2), "young")
+
+    assert sink.committer(job(2)).abort_orphans(job(2)) == [path.name, staged(sink, old).name]
+
+    assert names(sink) == [".aborted.orders.1.1.0.out", staged(sink, young).name]
+    assert (sink.directory / ".aborted.orders.1.1.0.out").read_bytes() == b"", "its content goes at once"
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_what_leads_to_a_file_of_others_is_undone_and_that_file_is_left_as_it_is(
+    sink: FileSink, tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    committable = prepared(sink)
+    (tmp_path / "theirs").write_text("theirs")
+    staged(sink, committable).unlink()
+    link(tmp_path / "theirs", staged(sink, committable))
+
+    assert sink.committer(job(2)).abort_orphans(job(2)) == [staged(sink, committable).name]
+    assert (tmp_path / "theirs").read_text() == "theirs"
+
+
+@pytest.mark.parametrize("what", ["open", "staged"])
+def test_what_an_abort_removes_is_durable_when_it_returns(sink: FileSink, what: str, tmp_path: Path) -> None:
+    prepared(sink) if what == "staged" else opened(sink)
+    with recorded(tmp_path) as recording:
+        assert len(sink.committer(job(2)).abort_orphans(job(2))) == 1
+
+    assert len(recording.syncs) == 1
+
+
+@pytest.mark.parametrize("kind", ["open", "staged"])
+def test_what_its_writer_ends_while_it_is_listed_is_not_aborted(
+    sink: FileSink, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    path = opened(sink) if kind == "open" else staged(sink, prepared(sink))
+    meanwhile(monkeypatch, committer, "hidden", path.unlink, after=True)
+
+    assert sink.committer(job(2)).abort_orphans(job(2)) == ([path.name] if kind == "open" else [])
+    assert names(sink) == []
+
+
+def test_what_is_committed_while_it_is_listed_is_not_aborted(sink: FileSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    committable = prepared(sink)
+    meanwhile(monkeypatch, committer, "hidden", lambda: sink.committer(job()).commit(PERMIT, committable), after=True)
+
+    assert sink.committer(job(2)).abort_orphans(job(2)) == []
+
+    assert sink.committer(job(2)).probe(committable).standing is Standing.COMMITTED
+
+
+# ---------------------------------------------------------------- traces
+
+
+def traces(sink: FileSink) -> list[str]:
+    return [name for name in names(sink) if name.startswith((".committed.", ".aborted."))]
+
+
+def test_a_trace_of_an_abort_goes_with_a_later_epoch(sink: FileSink) -> None:
+    """Within a term it is the receipt of the next one that proves that nobody asks; then the first of a new term."""
+    ours = sink.committer(job(2))
+    prepared(sink)
+    ours.abort_orphans(job(2))
+    assert traces(sink) == [".aborted.orders.1.1.0.out"]
+
+    ours.commit(CommitPermit(EpochId(Epoch(1), Term(1))), prepared(sink, operator="b"))
+    assert ".aborted.orders.1.1.0.out" in traces(sink), "the very epoch may still be asked for"
+    ours.commit(CommitPermit(EpochId(Epoch(2), Term(2))), prepared(sink, job(2), "c"))
+    assert traces(sink) == [".committed.orders.2.1.0.c"]
+
+
+def test_a_trace_of_an_abort_in_the_middle_of_a_term_goes_with_a_later_epoch(sink: FileSink) -> None:
+    """A zombie of an older term has staged something after the traces of its term were removed."""
+    ours = sink.committer(job(2))
+    ours.commit(CommitPermit(EpochId(Epoch(1), Term(2))), prepared(sink, job(2), "a"))
+    prepared(sink)
+    assert len(ours.abort_orphans(job(2))) == 1
+
+    ours.commit(CommitPermit(EpochId(Epoch(1), Term(2))), prepared(sink, job(2), "b"))
+    assert ".aborted.orders.1.1.0.out" in traces(sink), "epoch 1 may still be asked for"
+    ours.commit(CommitPermit(EpochId(Epoch(2), Term(2))), prepared(sink, job(2), "c"))
+    assert traces(sink) == [".committed.orders.2.1.0.c"]
+
+
+def test_traces_of_older_terms_go_once_a_term_and_those_of_its_own_stay(sink: FileSink) -> None:
+    for term in (1, 2):
+        sink.committer(job(term)).commit(
+            CommitPermit(EpochId(Epoch(1), Term(term))), prepared(sink, job(term), f"of{term}")
+        )
+    assert traces(sink) == [".committed.orders.2.1.0.of2"]
+
+    ours = sink.committer(job(2))
+    ours.commit(CommitPermit(EpochId(Epoch(1), Term(2))), prepared(sink, job(2), "more"))
+    (sink.directory / ".committed.orders.1.1.0.late").touch()
+    ours.commit(CommitPermit(EpochId(Epoch(1), Term(2))), prepared(sink, job(2), "again"))
+
+    assert traces(sink) == [
+        ".committed.orders.1.1.0.late",
+        *(f".committed.orders.2.1.0.{operator}" for operator in ("again", "more", "of2")),
+    ], "one that stays by accident goes in a later term"
+    sink.committer(job(3)).commit(CommitPermit(EpochId(Epoch(1), Term(3))), prepared(sink, job(3), "new"))
+    assert traces(sink) == [".committed.orders.3.1.0.new"]
+
+
+def test_a_trace_that_somebody_removed_is_not_missed(sink: FileSink) -> None:
+    ours = sink.committer(job())
+    ours.commit(PERMIT, prepared(sink))
+    for name in traces(sink):
+        (sink.directory / name).unlink()
+
+    assert ours.commit(CommitPermit(EpochId(Epoch(2), Term(1))), prepared(sink, operator="b")) is Outcome.COMMITTED
+
+
+# ---------------------------------------------------------------- what is said about a promise
+
+
+def said(sink: FileSink, committable: Committable) -> str:
+    return sink.committer(job()).probe(committable).detail
+
+
+def test_a_person_is_told_what_became_of_a_promise(sink: FileSink) -> None:
+    committable = prepared(sink)
+    promised, published = staged(sink, committable), final(sink, committable)
+    assert said(sink, committable) == f"{promised} is there"
+    sink.committer(job()).commit(PERMIT, committable)
+    assert said(sink, committable) == f"{published} is there"
+    published.unlink()
+    assert said(sink, committable) == f"{published} was there and has been taken"
+
+
+def test_a_person_is_told_why_a_promise_cannot_be_kept(sink: FileSink) -> None:
+    aborted = prepared(sink, operator="a")
+    sink.committer(job(2)).abort_orphans(job(2))
+    damaged, hidden = prepared(sink, operator="b"), prepared(sink, operator="c")
+    staged(sink, damaged).write_text("broken")
+    final(sink, hidden).write_text("theirs")
+
+    assert said(sink, aborted) == f"{staged(sink, aborted)} was aborted"
+    assert said(sink, damaged).startswith(f"{staged(sink, damaged)} is damaged: ")
+    assert said(sink, hidden).startswith(
+        f"{final(sink, hidden)} exists and is not what {staged(sink, hidden).name} promised"
+    )
+
+
+@pytest.mark.parametrize("final_file", ["absent", "other"])
+def test_a_person_is_told_how_to_say_what_became_of_a_promise(sink: FileSink, final_file: str) -> None:
+    committable = prepared(sink)
+    staged(sink, committable).unlink()
+    if final_file == "other":
+        final(sink, committable).write_text("theirs")
+    told = said(sink, committable)
+
+    found = "is not what was promised" if final_file == "other" else "is not there"
+    assert told.startswith(f"{final(sink, committable)} {found}, {staged(sink, committable).name} is not there either")
+    assert f"touch {sink.directory / '.committed.orders.1.1.0.out'}" in told
+    assert f"touch {sink.directory / '.aborted.orders.1.1.0.out'}" in told
+
+
+def test_what_has_another_name_is_to_be_moved(sink: FileSink) -> None:
+    committable = of_version_1(prepared(sink))
+    os.link(staged(sink, committable), sink.directory / "elsewhere")
+    told = said(sink, committable)
+
+    assert f"{staged(sink, committable).name} has another name somewhere" in told
+    assert f"mv {staged(sink, committable)} {sink.directory / '.committed.orders.1.1.0.out'}" in told
+
+
+# ---------------------------------------------------------------- content
+
+
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Every file whose checksum is taken from now on."""
+    found: list[Path] = []
+    real = disk.sha256
+
+    def noted(path: Path) -> str:
+        found.append(path)
+        return real(path)
+
+    monkeypatch.setattr(disk, "sha256", noted)
+    return found
+
+
+def test_a_staged_file_is_read_once_unless_it_changes(sink: FileSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    committable, ours, read = prepared(sink), sink.committer(job()), reads(monkeypatch)
+    for _ in range(2):
+        assert ours.probe(committable).standing is Standing.PREPARED
+    assert read == [staged(sink, committable)]
+
+    staged(sink, committable).write_text('"y"\n')
+    assert ours.probe(committable).standing is Standing.LOST
+    assert read == [staged(sink, committable)] * 2
+
+
+def test_a_final_file_is_read_at_each_look(sink: FileSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its readers may change it, and nobody tells us."""
+    committable, ours = prepared(sink), sink.committer(job())
+    ours.commit(PERMIT, committable)
+    read = reads(monkeypatch)
+    for _ in range(2):
+        ours.probe(committable)
+
+    assert read == [final(sink, committable)] * 2
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_a_file_of_another_length_is_not_read(sink: FileSink, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    committable, read = prepared(sink), reads(monkeypatch)
+    staged(sink, committable).write_bytes(b"x" * size)
+
+    assert sink.committer(job()).probe(committable).standing is Standing.LOST
+    assert read == []
+
+
+def test_what_is_no_file_is_not_the_promised_one(sink: FileSink) -> None:
+    committable = prepared(sink)
+    shutil.move(staged(sink, committable), sink.directory / "else")
+    os.symlink("else", staged(sink, committable))  # as long as what was promised, and leads to it
+
+    assert sink.committer(job()).probe(committable).standing is Standing.LOST
+
+
+# ---------------------------------------------------------------- lives
+
+
+def of(sink: FileSink, name: str = "orders") -> dict[JobIdentity | None, Any]:
+    return {life.identity: life for life in sink.committer(job(name=name)).lives(job(name=name))}
+
+
+def test_a_life_is_as_old_as_the_newest_of_what_it_has_open(sink: FileSink) -> None:
+    for term in (1, 3, 2):
+        path = staged(sink, prepared(sink, job(term, A), f"of{term}"))
+        os.utime(path, (0, time.time() - 1000 * term))
+    (life,) = of(sink).values()
+
+    assert (life.identity, life.term, life.state) == (A, Term(3), LifeState.OPEN)
+    assert life.detail == staged(sink, prepared(sink, job(3, A), "of3")).name
+    assert life.place == f"file:{sink.directory}"
+
+
+def test_a_life_without_anything_open_is_known_by_its_mark_or_its_parts(sink: FileSink) -> None:
+    ours = sink.committer(job(1, A))
+    ours.hold(job(1, A))
+    ours.commit(PERMIT, prepared(sink, job(1, B)))
+    ours.commit(PERMIT, prepared(sink, job(1, name="another")))
+    sink.committer(job(1, B, name="another")).hold(job(1, B, name="another"))
+
+    assert {identity: (life.state, life.detail, life.term) for identity, life in of(sink).items()} == {
+        A: (LifeState.ENDED, "files of it", None),
+        B: (LifeState.ENDED, "files of it", None),
+    }
+    assert of(sink, "another").keys() == {B, None}
+
+
+def test_who_takes_a_mark_leaves_its_own_in_the_place(sink: FileSink) -> None:
+    sink.committer(job(1, A)).hold(job(1, A))
+    theirs = prepared(sink, job(1, A))
+
+    assert sink.committer(job(1, B)).succeed(job(1, B), A) == [staged(sink, theirs).name]
+
+    assert names(sink) == [f".aborted.orders.{A}.1.1.0.out", f".over.orders.{A}"]
+    assert {identity: life.state for identity, life in of(sink).items()} == {A: LifeState.OVER}
+
+
+def test_a_mark_that_is_not_there_is_taken_all_the_same(sink: FileSink) -> None:
+    """Before that life has come so far as to leave one; then it finds that it may not."""
+    shutil.rmtree(sink.directory, ignore_errors=True)
+
+    assert sink.committer(job(1, B)).succeed(job(1, B), A) == []
+    assert names(sink) == [f".over.orders.{A}"]
+
+
+def test_output_without_an_identity_is_ended_without_a_mark(sink: FileSink) -> None:
+    nameless, named = prepared(sink), prepared(sink, job(1, A))
+
+    assert sink.committer(job(1, B)).succeed(job(1, B), None) == [staged(sink, nameless).name]
+    assert names(sink) == [".aborted.orders.1.1.0.out", staged(sink, named).name]
+
+
+def test_a_mark_is_durable_when_it_is_left_or_taken(sink: FileSink, tmp_path: Path) -> None:
+    sink.directory.mkdir(exist_ok=True)
+    ours = sink.committer(job(1, B))
+    for act, syncs in ((ours.hold, 1), (ours.hold, 0), (lambda ctx: ours.succeed(ctx, A), 1)):
+        with recorded(tmp_path) as recording:
+            act(job(1, B))
+        assert len(recording.syncs) == syncs
+
+
+def test_who_has_no_identity_leaves_no_mark(sink: FileSink) -> None:
+    sink.committer(job()).hold(job())
+
+    assert not sink.directory.exists() or names(sink) == []
