@@ -62,7 +62,7 @@ _QUESTIONS: Mapping[Check, str] = {
     Check.WRONG_EPOCH: "Does any output say that another epoch wrote it than the one that processed its input record?",
     Check.ALTERED_CHECKPOINT: "Does any stored checkpoint say something else than the ledger of commits?",
     Check.FOREIGN: "Is any visible output not written by this pipeline?",
-    Check.MISPLACED: "Are records of any key in more than one partition, or lines in the file of another epoch?",
+    Check.MISPLACED: "Is any record in a partition, or any line in the file of an epoch, that it does not belong to?",
     Check.TORN: "Is any line of a file not a whole output?",
 }
 
