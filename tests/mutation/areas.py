@@ -44,6 +44,7 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/coordinator/commits.py": ("tests/unit/coordinator/test_commits.py",),
     },
     "retention": {
+        "kafka_eos/checkpoints/ledger.py": ("tests/unit/checkpoints/test_ledger.py",),
         "kafka_eos/checkpoints/retention.py": ("tests/unit/checkpoints/test_retention.py",),
     },
     "rescaling": {
