@@ -46,6 +46,9 @@ class Coordinator:
     def __init__(self) -> None:
         self.ids: dict[str, Held] = {}
         self.markers: dict[tuple[str, str, int], str] = {}
+        self.marked_at = 0
+        """The offset with a marker as its metadata."""
+        self.group_error = self.partition_error = ErrorCode.none
 
     @property
     def answers(self) -> Mapping[int, Answer]:
@@ -124,14 +127,15 @@ class Coordinator:
             seen = tuple(
                 parts(
                     partition_index=number,
-                    committed_offset=-1 if marker is None else 1,
+                    committed_offset=-1 if marker is None else self.marked_at,
                     metadata=marker,
-                    error_code=ErrorCode.none,
+                    error_code=self.partition_error,
                 )
                 for number, marker in markers.items()
             )
             topics.append(topic(name=asked.name, partitions=seen))
-        return _any(fetched.OffsetFetchResponseGroup)(group_id=group.group_id, topics=tuple(topics))
+        answer = _any(fetched.OffsetFetchResponseGroup)
+        return answer(group_id=group.group_id, topics=tuple(topics), error_code=self.group_error)
 
 
 def _any(made: type) -> Any:

@@ -37,7 +37,7 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "connectors/files/disk.py": ("tests/unit/test_file_committer.py", "tests/contract/test_file_sink_crashes.py"),
         "connectors/files/standings.py": ("tests/unit/test_file_standings.py",),
         "connectors/kafka/committer.py": ("tests/unit/test_kafka_committer.py",),
-        "connectors/kafka/names.py": ("tests/unit/test_kafka_committer.py",),
+        "connectors/kafka/names.py": ("tests/unit/test_kafka_names.py", "tests/unit/test_kafka_committer.py"),
         "connectors/kafka/rpc/groups.py": ("tests/unit/test_kafka_committer.py", "tests/unit/test_kafka_source.py"),
         "connectors/kafka/rpc/transactions.py": ("tests/unit/test_kafka_committer.py",),
         "connectors/kafka/transactions.py": ("tests/unit/test_kafka_transactions.py",),
@@ -55,7 +55,11 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "ttl": {
         "kafka_eos/state/clocks.py": (f"{STATE}/test_clocks.py",),
-        "kafka_eos/state/ttl.py": (f"{STATE}/test_ttl.py", "tests/unit/operators/test_expiring.py"),
+        "kafka_eos/state/ttl.py": (
+            f"{STATE}/test_ttl.py",
+            f"{STATE}/test_rescaling.py",
+            "tests/unit/operators/test_expiring.py",
+        ),
     },
     "positions": {
         "connectors/kafka/reader.py": ("tests/unit/test_kafka_reader.py",),

@@ -294,6 +294,26 @@ def test_traces_of_older_terms_go_once_a_term_and_those_of_its_own_stay(sink: Fi
     assert traces(sink) == [".committed.orders.3.1.0.new"]
 
 
+def test_a_committer_that_lives_longer_than_a_term_looks_again_in_the_next(sink: FileSink) -> None:
+    ours = sink.committer(job())
+    ours.commit(PERMIT, prepared(sink))
+    (sink.directory / ".committed.orders.1.1.0.late").touch()
+
+    ours.commit(CommitPermit(EpochId(Epoch(1), Term(2))), prepared(sink, job(2), "next"))
+
+    assert traces(sink) == [".committed.orders.2.1.0.next"]
+
+
+def test_who_removes_old_traces_leaves_what_is_staged_alone(sink: FileSink) -> None:
+    """Somebody may still have to commit it: an older epoch that was given up belongs to this one."""
+    old, open_ = prepared(sink, operator="old"), opened(sink)
+
+    sink.committer(job(2)).commit(CommitPermit(EpochId(Epoch(1), Term(2))), prepared(sink, job(2)))
+
+    assert staged(sink, old).exists()
+    assert open_.exists()
+
+
 def test_a_trace_that_somebody_removed_is_not_missed(sink: FileSink) -> None:
     ours = sink.committer(job())
     ours.commit(PERMIT, prepared(sink))

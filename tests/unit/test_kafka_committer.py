@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.transactions import NEVER, Transaction
-from kafka_eos.errors import CommittableLost, Fenced, Retryable
+from kafka_eos.errors import CommittableLost, Fenced, Retryable, UserError
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Life, LifeState, Outcome, Standing
 from tests.kafka_coordinator import (
@@ -151,6 +151,30 @@ def test_with_v4_what_is_open_may_be_a_zombies_under_the_same_id_and_epoch(side:
     side.show_marker()
 
     assert side.committer.probe(stored(prepared(end_txn_version=4))).standing is Standing.COMMITTED
+
+
+@pytest.mark.parametrize("missing", [ErrorCode.group_id_not_found, ErrorCode.unknown_topic_id])
+def test_a_group_or_a_topic_that_is_not_there_has_no_marker(side: Side, missing: ErrorCode) -> None:
+    side.at.group_error = missing
+
+    assert side.committer.probe(stored(prepared())).standing is Standing.LOST
+
+
+@pytest.mark.parametrize("part", ["group_error", "partition_error"])
+def test_a_marker_that_cannot_be_read_is_not_taken_for_one_that_is_not_there(side: Side, part: str) -> None:
+    """Or output that is committed would pass for lost."""
+    side.show_marker()
+    setattr(side.at, part, ErrorCode.unknown_server_error)
+
+    with pytest.raises(UserError, match="OffsetFetch of group job.group was refused"):
+        side.committer.probe(stored(prepared()))
+
+
+def test_an_offset_that_is_not_committed_is_no_marker(side: Side) -> None:
+    side.show_marker()
+    side.at.marked_at = -1
+
+    assert side.committer.probe(stored(prepared())).standing is Standing.LOST
 
 
 def test_what_left_no_trace_is_lost(side: Side) -> None:

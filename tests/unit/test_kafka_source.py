@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from kafka_eos.connectors.kafka import KafkaSource, survey
 from kafka_eos.connectors.kafka.positions import partition_of, position, split_id
+from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.source import _READ_ALWAYS
 from kafka_eos.errors import ConfigError, InputLost, Retryable
 from kafka_eos.ids import SplitId, Term
@@ -197,14 +198,18 @@ def test_a_topic_that_is_not_there_is_named(ctx: JobContext) -> None:
         KafkaSource("other").discover(ctx, None)
 
 
-def test_a_partition_without_a_leader_is_waited_for(ctx: JobContext, log: Log, known: dict[SplitId, Any]) -> None:
+def test_a_partition_without_a_leader_is_waited_for(
+    ctx: JobContext, log: Log, broker: ScriptedBroker, known: dict[SplitId, Any]
+) -> None:
     log.parts[1].leader = -1
+    asked_before = asked(broker, LIST_OFFSETS)
 
     for before in (None, known):
         with pytest.raises(Retryable, match="topic in has no leader now for partition 1"):
             KafkaSource("in").discover(ctx, before)
     with pytest.raises(Retryable, match="no leader"):
         KafkaSource("in").ends(ctx)
+    assert asked(broker, LIST_OFFSETS) == asked_before, "nobody is there who could tell"
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
@@ -256,6 +261,21 @@ def test_one_rule_that_a_broker_cannot_tell_is_enough_for_another_client(
 
     assert source.discover(ctx, known) == known
     assert source._admin is not first
+
+
+def test_a_look_says_itself_what_nobody_can_tell(log: Log, broker: ScriptedBroker) -> None:
+    def no_client() -> Any:
+        raise Retryable("there is no client")
+
+    look = survey.Survey(Cluster(broker.address), ["in", "other"], no_client)
+    with pytest.raises(Retryable, match="the offsets of in could not be read: there is no client"):
+        look.offsets("in", survey.END)
+    assert look.in_trouble
+    with pytest.raises(ConfigError, match="'other' does not exist"):
+        look.offsets("other", survey.END)
+    log.parts[0].leader = -1
+    with pytest.raises(Retryable, match="no leader"):
+        survey.Survey(Cluster(broker.address), ["in"], no_client).offsets("in", survey.END)
 
 
 def test_only_topics_that_are_missing_are_named(ctx: JobContext) -> None:
