@@ -86,6 +86,15 @@ def test_a_commit_leaves_the_part_its_trace_and_nothing_in_memory(sink: FileSink
     assert ours._checked == {}  # type: ignore[attr-defined]
 
 
+def test_a_directory_may_be_named_from_where_the_process_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sink = FileSink(Path("out"))
+    committable = prepared(sink)
+
+    assert sink.committer(job()).commit(PERMIT, committable) is Outcome.COMMITTED
+    assert (tmp_path / "out" / final(sink, committable).name).read_text() == '"x"\n'
+
+
 def test_a_commit_of_the_first_version_that_died_half_way_leaves_one_name(sink: FileSink) -> None:
     committable = of_version_1(prepared(sink))
     os.link(staged(sink, committable), final(sink, committable))
