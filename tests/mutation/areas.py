@@ -34,7 +34,7 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "tests/unit/test_file_committer.py",
             *(f"tests/contract/test_file_{part}.py" for part in ("lives", "sink_crashes", "sink")),
         ),
-        "connectors/files/disk.py": ("tests/unit/test_file_committer.py", "tests/contract/test_file_sink_crashes.py"),
+        "connectors/files/disk.py": ("tests/unit/test_file_disk.py", "tests/unit/test_file_committer.py"),
         "connectors/files/standings.py": ("tests/unit/test_file_standings.py",),
         "connectors/kafka/committer.py": ("tests/unit/test_kafka_committer.py",),
         "connectors/kafka/names.py": ("tests/unit/test_kafka_names.py", "tests/unit/test_kafka_committer.py"),
@@ -57,6 +57,7 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/state/clocks.py": (f"{STATE}/test_clocks.py",),
         "kafka_eos/state/ttl.py": (
             f"{STATE}/test_ttl.py",
+            f"{STATE}/test_clocks.py",
             f"{STATE}/test_rescaling.py",
             "tests/unit/operators/test_expiring.py",
         ),

@@ -357,6 +357,8 @@ def test_a_person_is_told_why_a_promise_cannot_be_kept(sink: FileSink) -> None:
     final(sink, hidden).write_text("theirs")
 
     assert said(sink, aborted) == f"{staged(sink, aborted)} was aborted"
+    final(sink, aborted).write_text("theirs")
+    assert said(sink, aborted) == f"{staged(sink, aborted)} was aborted", "whatever else has its name"
     assert said(sink, damaged).startswith(f"{staged(sink, damaged)} is damaged: ")
     assert said(sink, hidden).startswith(
         f"{final(sink, hidden)} exists and is not what {staged(sink, hidden).name} promised"
