@@ -44,7 +44,9 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/coordinator/commits.py": ("tests/unit/coordinator/test_commits.py",),
     },
     "retention": {
-        "kafka_eos/checkpoints/retention.py": ("tests/unit/checkpoints/test_retention.py",),
+        "kafka_eos/checkpoints/retention.py": tuple(
+            f"tests/unit/checkpoints/test_{part}.py" for part in ("retention", "ledger")
+        ),
     },
     "rescaling": {
         "kafka_eos/exchange/in_flight.py": ("tests/unit/exchange/test_in_flight.py",),

@@ -462,7 +462,7 @@ def test_a_list_that_is_refused_is_not_taken_for_an_empty_one(side: Side) -> Non
 
 def test_an_id_that_cannot_be_told_for_now_is_asked_again(side: Side) -> None:
     side.at.ids |= {NAME: Held(), of_term(2): Held()}
-    side.at.described[NAME] = ErrorCode.not_coordinator
+    side.at.described |= {NAME: ErrorCode.not_coordinator, of_term(2): ErrorCode.transactional_id_not_found}
     describe = side.at.answers[DESCRIBE_TRANSACTIONS]
 
     def loaded_the_second_time(request: object) -> object:
