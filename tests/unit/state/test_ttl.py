@@ -401,6 +401,9 @@ def test_the_clean_up_leaves_everything_as_it_is_while_no_time_is_known(world: W
     state.advance(5)
     state.clean(10)
     assert state._inner.changed("k"), "now it is given a time"
+    state.flush()
+    state.clean(10)
+    assert not state._inner.changed("k"), "and it has one"
 
 
 def test_the_clean_up_gives_no_old_value_a_time_in_place_of_a_new_one(world: World) -> None:
