@@ -20,7 +20,7 @@ from kafka_eos.audit.intervals import Interval, Offsets, intervals, offsets, sta
 from kafka_eos.checkpoints import ledger as epochs
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.ledger import Entry, entry_of
+from kafka_eos.checkpoints.ledger import Entry, difference, entry_of
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.savepoints import Origin
 from kafka_eos.checkpoints.storage import JobStorage
@@ -119,23 +119,12 @@ def read_ledger(storage: JobStorage, job: str) -> Ledger:
         | {epoch: sum(entry.outputs.values()) + entry.untold for epoch, entry in written.items()},
         entries=entries,
         written=frozenset(written),
-        altered={e: text for e, m in stored.items() if e in written and (text := _altered(written[e], entry_of(m)))},
+        altered={e: text for e, m in stored.items() if e in written and (text := difference(written[e], entry_of(m)))},
         origin=origin,
         carried=_carried(events, committed),
         parallelism=max((entry.parallelism for entry in entries.values()), default=1),
         events=events,
     )
-
-
-def _altered(told: Entry, stored: Entry) -> str | None:
-    """What a stored checkpoint says otherwise than the ledger."""
-    if told == stored:
-        return None
-    if told.states != stored.states:
-        names = {*told.states, *stored.states}
-        wrong = sorted(name for name in names if told.states.get(name) != stored.states.get(name))
-        return f"the state of {', '.join(wrong)} is not the one that was committed"
-    return "its positions are not those that were committed" if told.sources != stored.sources else "it was altered"
 
 
 def joined(ledger: Ledger, earlier: Sequence[Ledger]) -> Ledger:

@@ -88,6 +88,17 @@ def entry_of(manifest: Manifest) -> Entry:
     )
 
 
+def difference(told: Entry, stored: Entry) -> str | None:
+    """What a stored checkpoint says otherwise than the ledger of it, in words; None if nothing."""
+    if told == stored:
+        return None
+    if told.states != stored.states:
+        names = {*told.states, *stored.states}
+        wrong = sorted(name for name in names if told.states.get(name) != stored.states.get(name))
+        return f"the state of {', '.join(wrong)} is not the one that was committed"
+    return "its positions are not those that were committed" if told.sources != stored.sources else "it was altered"
+
+
 def _stored(handle: StateHandle) -> Stored:
     files = "".join(f"{file.name} {file.sha256}\n" for file in sorted(handle.files, key=lambda file: file.name))
     codecs = json.dumps(sorted(handle.states, key=lambda state: str(state.get("name"))), sort_keys=True)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from kafka_eos.checkpoints import manifest, paths
+from kafka_eos.checkpoints import ledger, manifest, paths
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, R, Receipt, Record
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
@@ -64,7 +64,22 @@ def verify_job(storage: JobStorage, job: str) -> list[Problem]:
     for name in storage.list(paths.TERMS):
         kind: type[Record] = Claim if name.endswith(".claim.json") else Base
         problems += _only_problem(_record(storage, kind, name, job))
-    return list(dict.fromkeys(problems))
+    return list(dict.fromkeys([*problems, *_against_ledger(storage, job)]))
+
+
+def _against_ledger(storage: JobStorage, job: str) -> list[Problem]:
+    """What is wrong with the ledger, or else manifests that say something else than it does."""
+    try:
+        entries = ledger.read(storage)
+    except CorruptCheckpoint as error:
+        return [Problem(paths.LEDGER, str(error))]
+    stored = (_record(storage, Manifest, name, job) for name in storage.list(paths.MANIFESTS))
+    told = [(found, entries[found.id]) for found in stored if isinstance(found, Manifest) and found.id in entries]
+    return [
+        Problem(found.name, f"{found.name}: {wrong}")
+        for found, entry in told
+        if (wrong := ledger.difference(entry, ledger.entry_of(found)))
+    ]
 
 
 def _record(storage: JobStorage, kind: type[R], name: str, job: str) -> R | Problem:

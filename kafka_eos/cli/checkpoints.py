@@ -88,7 +88,8 @@ def show(
 
 @app.command("verify")
 def verify_(job: Job, checkpoint_dir: CheckpointDir = None) -> None:
-    """Check every stored object against its checksum. Exit code 1 if one is damaged.
+    """Check every stored object against its checksum, and every checkpoint against the ledger. Exit code 1 if one is
+    damaged, or not the one that was committed.
 
     Example: `kafka-eos checkpoints verify order-totals`
     """

@@ -44,6 +44,7 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/coordinator/commits.py": ("tests/unit/coordinator/test_commits.py",),
     },
     "retention": {
+        "kafka_eos/checkpoints/ledger.py": ("tests/unit/checkpoints/test_ledger.py",),
         "kafka_eos/checkpoints/retention.py": tuple(
             f"tests/unit/checkpoints/test_{part}.py" for part in ("retention", "ledger")
         ),

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from checkpoint_samples import FILE, JOB, MANIFEST
 
-from kafka_eos.checkpoints import ledger, paths, retention
+from kafka_eos.checkpoints import ledger, paths, retention, verify
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints.ledger import Entry, EpochLedger, entry_of
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
@@ -204,6 +204,22 @@ def test_no_manifest_goes_if_its_line_cannot_be_kept(fails: str, monkeypatch: py
         retention.retain(storage, JOB, 1, _anybody, record=EpochLedger(storage, pytest.fail).keep)
 
     assert len(storage.list("manifests")) == 4
+
+
+def test_verify_names_a_checkpoint_that_is_not_the_one_that_was_committed_and_a_damaged_ledger(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "job")
+    manifests = job(storage, 3)
+    write(storage, *manifests)
+    assert verify.verify_job(storage, JOB) == []
+    storage.delete(manifests[2].name)
+    records.publish(storage, msgspec.structs.replace(manifests[2], sources=manifests[1].sources))
+
+    assert verify.verify_job(storage, JOB) == [
+        verify.Problem(manifests[2].name, f"{manifests[2].name}: its positions are not those that were committed")
+    ]
+    path = storage.root / paths.LEDGER
+    path.write_text(path.read_text().replace('"term":1', '"term":2', 1))
+    assert [problem.object for problem in verify.verify_job(storage, JOB)] == [paths.LEDGER]
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("manifest-5/golden-*")), ids=lambda path: path.name)
