@@ -156,10 +156,11 @@ def test_keys_of_another_hash_go_to_their_present_owners(world: World) -> None:
     assert [alone.get((name, "w")) for name in NAMES] == list(range(len(NAMES)))
 
 
-def test_keys_are_found_if_only_some_handles_are_of_another_hash(world: World) -> None:
+@pytest.mark.parametrize("hashes", [(OLDEST, PRESENT), (PRESENT, OLDEST)])
+def test_keys_are_found_if_only_some_handles_are_of_another_hash(world: World, hashes: tuple[str, str]) -> None:
     """Their groups say nothing of where their rows belong now."""
     handles, stored = [], set()
-    for groups, grouping in zip(shares(2), (Grouping(OLDEST), GROUPING), strict=True):
+    for groups, grouping in zip(shares(2), map(Grouping, hashes), strict=True):
         backend = world.open(groups=groups, grouping=grouping)
         state = backend.value(TOTAL)
         for name in NAMES:
