@@ -84,8 +84,8 @@ class Part:
 
 
 def files_of(job: str, operator: str) -> str:
-    """A pattern that the final names of one operator match in full, of any life; group 1 is the subtask."""
-    return rf"part-\d+-(\d+)-{re.escape(job)}(?:\.[0-9a-f]{{12}})?\.{re.escape(operator)}\.jsonl"
+    """A pattern that the final names of one operator match in full, of any life; its groups: epoch and subtask."""
+    return rf"part-(\d+)-(\d+)-{re.escape(job)}(?:\.[0-9a-f]{{12}})?\.{re.escape(operator)}\.jsonl"
 
 
 def published(name: str) -> tuple[str, JobIdentity | None] | None:

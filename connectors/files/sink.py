@@ -94,7 +94,7 @@ class FileSink:
         return FileCommitter(self.directory)
 
     def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str]:
-        """For the audit: the directory, and what the names of this sink's files match (group 1: the subtask)."""
+        """For the audit: the directory, and what the names of this sink's files match (groups: epoch and subtask)."""
         return str(self.directory), files_of(ctx.job, operator)
 
     @property
@@ -104,10 +104,10 @@ class FileSink:
 
     def audit_rows(
         self, batch: Batch[Any], operator: str, reject: RejectRow
-    ) -> tuple[Batch[Any], Sequence[tuple[bytes | None, bytes | None, Headers]]]:
-        """For the audit: the rows that the writer writes; key, value and headers of each, the value alone is set."""
+    ) -> tuple[Batch[Any], Sequence[tuple[bytes | None, bytes | None, Headers, int]]]:
+        """For the audit: the rows that the writer writes, as a Kafka sink tells them; the value alone is set."""
         kept, written = self.written(batch, operator, reject)
-        return kept, [(None, line.value, ()) for line in written]
+        return kept, [(None, line.value, (), -1) for line in written]
 
     def written(self, batch: Batch[Any], operator: str, reject: RejectRow) -> tuple[Batch[Any], list[RawRecord]]:
         """For tests: the rows that the writer writes, and their lines as the values of records."""

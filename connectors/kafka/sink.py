@@ -167,6 +167,11 @@ class KafkaSink(Generic[T]):
         where = self._cluster(ctx)
         return self.topic, where.bootstrap, where.config
 
+    def audit_partitioner(self, ctx: JobContext) -> str | None:
+        """For the audit: how the client chooses a partition by the key; None if only the client knows."""
+        given = self._cluster(ctx).config
+        return None if "default.topic.config" in given else str(given.get("partitioner", _DEFAULTS["partitioner"]))
+
     @property
     def audit_marked(self) -> bool:
         """For the audit: do records say where they come from?"""
@@ -174,10 +179,10 @@ class KafkaSink(Generic[T]):
 
     def audit_rows(
         self, batch: Batch[T], operator: str, reject: RejectRow
-    ) -> tuple[Batch[T], Sequence[tuple[bytes | None, bytes | None, Headers]]]:
-        """For the audit: the rows that the writer sends, and key, value and the user's headers of each."""
+    ) -> tuple[Batch[T], Sequence[tuple[bytes | None, bytes | None, Headers, int]]]:
+        """For the audit: the rows that the writer sends; key, value, the user's headers and the timestamp of each."""
         kept, written = self.written(batch, operator, reject)
-        return kept, [(record.key, record.value, record.headers) for record in written]
+        return kept, [(record.key, record.value, record.headers, record.timestamp) for record in written]
 
     def written(self, batch: Batch[T], operator: str, reject: RejectRow) -> tuple[Batch[T], list[RawRecord]]:
         """For tests: the rows that the writer sends, and the records that it makes of them, without provenance.

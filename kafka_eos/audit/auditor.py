@@ -18,7 +18,7 @@ from kafka_eos.audit.beginning import Beginning, beginning, whole_history
 from kafka_eos.audit.cluster import ClusterAdmin, Range, Ranges, in_flight, java_config, unsettled
 from kafka_eos.audit.ending import Ending
 from kafka_eos.audit.ledger import Ledger, read_ledger
-from kafka_eos.audit.notes import notes
+from kafka_eos.audit.notes import notes, uncompared
 from kafka_eos.audit.report import Context
 from kafka_eos.audit.session import session
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic, cut, subject
@@ -297,12 +297,14 @@ class _Audit:
             self._progress(f"recomputing the outputs of {inputs} records")
             made = scan.expected()
         unsure = dict(scan.not_recomputed)
-        if len(unsure) == len(self._subject.sinks):
-            impossible |= dict.fromkeys((Check.LOST, Check.UNEXPECTED), next(iter(unsure.values())))
-        doubtful = (self._cut.unsteady if made.loose else frozenset()) | self._cut.copied
-        if doubtful and Check.LOST not in impossible:
-            open_, untold = self._doubts(scan, doubtful - unsure.keys(), visible, impossible)
-            unsure, impossible = {**unsure, **open_}, impossible | untold
+        blind = dict(unsure)
+        if Check.LOST not in impossible:
+            doubtful = (self._cut.unsteady if scan.free else self._cut.unlasting) | self._cut.copied
+            doubts = self._doubts(scan, doubtful - unsure.keys(), visible, impossible)
+            blind |= {s: why for s, why in doubts.items() if Check.WRONG_COUNT in impossible}
+            unsure |= doubts
+        if len(blind) == len(self._subject.sinks):
+            impossible |= dict.fromkeys((Check.LOST, Check.UNEXPECTED), next(iter(blind.values())))
         facts = replace(
             base,
             refused={} if Check.LOST in impossible else scan.refused(),
@@ -316,7 +318,8 @@ class _Audit:
             keys=made.keys,
             not_audited={**base.not_audited, **{s: why for s, why in unsure.items() if s in self._subject.unmarked}},
             not_recomputed={s: why for s, why in unsure.items() if s not in self._subject.unmarked},
-            notes=notes(self._subject, self._cut, self.ledger, made.loose, unsure, before),
+            uncompared=uncompared(self._subject, self._cut, made.loose, made.untimed, unsure),
+            notes=notes(self._subject, self._cut, self.ledger, sum(made.loose.values()), unsure, before),
         )
         self._progress(f"comparing {facts.outputs} outputs with {made.outputs} expected")
         return replace(facts, evidence=self._evidence(scan, impossible, visible, hidden, facts))
@@ -340,26 +343,24 @@ class _Audit:
 
     def _doubts(
         self, scan: Scan, sinks: frozenset[str], visible: ByEpoch, impossible: Mapping[Check, str]
-    ) -> tuple[dict[str, str], dict[Check, str]]:
-        """Sinks, and checks, about which the recompute can say nothing: it had another order, or number of workers.
+    ) -> dict[str, str]:
+        """Sinks about which the recompute can say nothing, and why: it had another order, or number of workers.
 
-        That outputs are others is no finding while every epoch shows as many as it committed, and none twice.
+        That outputs are others is no finding while every epoch shows as many as it committed, and none twice; where
+        nobody counted, nothing tells.
         """
-        blind = sinks.intersection(self._subject.unmarked)
-        differing = dict.fromkeys(blind, 0) | scan.differing(sinks)
-        if not differing:
-            return {}, {}
+        differing = scan.differing(sinks) if sinks else {}
+        counted = Check.WRONG_COUNT not in impossible
+        if not differing or (counted and (self._wrong_counts(visible).count or scan.doubled())):
+            return {}
         reason = f"which outputs there are may depend on {self._chance(differing.keys())}"
-        if blind or Check.WRONG_COUNT in impossible:
-            return {}, dict.fromkeys((Check.LOST, Check.UNEXPECTED), reason)
-        if self._wrong_counts(visible).count or scan.doubled():
-            return {}, {}
-        return {sink: f"{reason}; {n} are others than the recompute's" for sink, n in differing.items()}, {}
+        others = "others than the recompute's" + ("" if counted else ", and nothing tells how many there should be")
+        return {sink: f"{reason}; {n} are {others}" for sink, n in differing.items()}
 
     def _chance(self, differing: Collection[str]) -> str:
         if self._cut.copied.intersection(differing):
             return "the number of workers"
-        return "when state expired" if self._cut.expiring.intersection(differing) else "the order of records"
+        return "when state expired" if self._cut.unlasting.intersection(differing) else "the order of records"
 
     def _evidence(
         self, scan: Scan, impossible: Mapping[Check, str], visible: ByEpoch, hidden: ByEpoch, facts: Observations
@@ -371,7 +372,7 @@ class _Audit:
             half_hidden -= self._complete(visible)
         half_hidden |= {epoch for epoch, into in self.ledger.carried.items() if into in half_hidden}
         wanted = [check for check in Check if check not in impossible and check not in _BY_THE_LEDGER]
-        found = scan.find(wanted, undecided, half_hidden, facts.not_recomputed)
+        found = scan.find(wanted, undecided, half_hidden, {*facts.not_recomputed, *facts.not_audited})
         evidence: dict[Check, Evidence | NotPossible] = {c: NotPossible(why) for c, why in impossible.items()}
         for check in wanted:
             evidence[check] = replace(found.get(check, Evidence(0)), looked_at=_looked_at(check, facts))

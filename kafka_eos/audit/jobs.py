@@ -8,17 +8,18 @@ Rule: each check looks at the records themselves; nothing is derived from offset
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import Window
+from pyspark.sql import Row, Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit import flags, letters, reads, unmarked
 from kafka_eos.audit.beginning import Beginning
 from kafka_eos.audit.ledger import Ledger
+from kafka_eos.audit.places import Spread, with_homes
 from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.recompute import Recompute
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic
@@ -55,6 +56,8 @@ class Scope:
     """By sink: the names of its files."""
     beginning: Beginning | None = None
     """The savepoint that the recompute begins with."""
+    partitions: Mapping[str, Collection[int]] = field(default_factory=dict)
+    """By sink: how many partitions its topic had while the job wrote to it. Of others nobody has noted it."""
 
     @property
     def streams(self) -> int:
@@ -64,11 +67,14 @@ class Scope:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the recompute makes: outputs, those whose values cannot be compared (see ``recompute``), and keys."""
+    """What the recompute makes: outputs and keys. By sink: outputs whose values cannot be compared (see
+    ``recompute``), and those whose timestamps cannot.
+    """
 
     outputs: int = 0
-    loose: int = 0
     keys: int = 0
+    loose: Mapping[str, int] = field(default_factory=dict)
+    untimed: Mapping[str, int] = field(default_factory=dict)
 
 
 class Scan:
@@ -103,14 +109,11 @@ class Scan:
 
     @cached_property
     def _visible(self) -> DataFrame:
-        """Marked outputs that read_committed readers see; ``copy`` counts those with the same provenance.
-
-        ``home`` is the partition that has most records of a key; ``before`` are those of before the savepoint.
+        """Marked outputs that read_committed readers see; ``copy`` counts those with the same provenance, ``before``
+        are those of before the savepoint.
         """
         copies = Window.partitionBy("sink", "id").orderBy("before", "topic", "partition", "offset")
-        home = F.mode("partition").over(Window.partitionBy("sink", "key_hash"))
-        table = self._output(self._marked, committed=True).withColumn("home", F.when(F.col("has_key"), home))
-        table = table.withColumn("before", self._is_before())
+        table = self._output(self._marked, committed=True).withColumn("before", self._is_before())
         return self._hold(table.withColumn("copy", F.when(F.col("ours"), F.row_number().over(copies))))
 
     def _intervals(self) -> DataFrame:
@@ -136,6 +139,17 @@ class Scan:
         return F.lit(False) if beginning is None else F.coalesce(F.col("term") <= beginning.term.n, F.lit(False))
 
     @property
+    def _at_home(self) -> DataFrame:
+        """``_visible`` with ``home``, see ``places``."""
+        scope = self._scope
+        topics = {
+            sink.node: Spread(sink.partitioner, len(scope.outputs[sink.node]), scope.partitions.get(sink.node))
+            for sink in self._marked
+            if isinstance(sink, Topic)
+        }
+        return with_homes(self._visible, topics)
+
+    @property
     def _firsts(self) -> DataFrame:
         """Each visible output that is judged, once."""
         return self._visible.where("copy = 1 and not before")
@@ -145,7 +159,7 @@ class Scan:
 
     def _comparable(self, table: DataFrame) -> DataFrame:
         """Without those of which nobody can tell whether they should be there."""
-        unknown = _refuser().isin([*self._scope.cut.refusers()])
+        unknown = flags.refuser_of("id").isin([*self._scope.cut.refusers()])
         return table.where(~F.col("sink").isin([*self.not_recomputed]) & ~(self._is_letter() & unknown))
 
     @cached_property
@@ -166,7 +180,7 @@ class Scan:
         cut = self._scope.cut
         whom = [str(refuser(name)) for name in cut.summed]
         unseen = not {*cut.letters} <= {sink.node for sink in self._marked}
-        return unseen or not self._visible.where(self._is_letter() & _refuser().isin(whom)).isEmpty()
+        return unseen or not self._visible.where(self._is_letter() & flags.refuser_of("id").isin(whom)).isEmpty()
 
     @cached_property
     def _plain(self) -> DataFrame:
@@ -180,17 +194,30 @@ class Scan:
         every = self._output(self._marked, committed=False)
         return self._hold(every.join(seen, ["topic", "partition", "offset"], "left_anti"))
 
-    @cached_property
+    @property
+    def free(self) -> bool:
+        """Are there keys with an order that nothing tells?"""
+        return self._recomputed[1]
+
+    @property
     def _made(self) -> DataFrame:
         """What the recompute makes for audited sinks."""
+        return self._recomputed[0]
+
+    @cached_property
+    def _recomputed(self) -> tuple[DataFrame, bool]:
         sinks = frozenset(sink.node for sink in self._scope.subject.sinks)
         savepoint = None if self._scope.beginning is None else str(self._scope.beginning.path)
-        recompute = Recompute(self._scope.app, self._scope.cut, sinks, self._scope.streams, savepoint, self._hold)
+        recompute = Recompute(
+            self._scope.app, self._scope.cut, sinks, self._scope.streams, savepoint, self._scope.subject.unmarked,
+            self._hold,
+        )  # fmt: skip
         seen = self._firsts if self._marked else self._plain
-        made = recompute.expected(self._input(self._scope.inputs), seen).where(F.col("sink").isin(*sinks))
+        every, free = recompute.expected(self._input(self._scope.inputs), seen)
         expiring = F.col("sink").isin([*self._scope.cut.expiring])
-        made = self._comparable(made).withColumn("loose", F.col("loose") | expiring)
-        return self._hold(made) if self._unmarked else made
+        made = self._comparable(every.where(F.col("sink").isin(*sinks)))
+        made = made.withColumn("loose", F.col("loose") | expiring)
+        return self._hold(made) if self._unmarked else made, free
 
     @cached_property
     def _pairs(self) -> DataFrame:
@@ -217,6 +244,21 @@ class Scan:
             return pairs.withColumn("answered", F.lit(False))
         joined = pairs.join(found.withColumn("answered", F.lit(True)), ["sink", "id"], "left")
         return self._hold(joined.withColumn("answered", F.coalesce("answered", F.lit(False))))
+
+    def _doubted(self, sinks: Collection[str]) -> DataFrame:
+        """``_pairs`` with ``doubted``: what is alone there in one of ``sinks``, and may be so by right."""
+        cut = self._scope.cut
+        pairs = self._pairs.withColumn("doubted", flags.doubtful(sinks, cut) if sinks else F.lit(False))
+        if not sinks or not cut.steady:
+            return pairs
+        # Every record makes its output or a dead letter: with another order it is the other one of both.
+        place = {f"at_{b}": F.coalesce(F.col(a), F.col(b)) for a, b in (*_PLACES[:3], ("s_offset", "e_offset"))}
+        both = F.max(F.col("there").isNull()) & F.max(F.col("should").isNull())
+        pairs = pairs.withColumns(place)
+        swapped = pairs.where("doubted").groupBy(*place).agg(both.alias("swapped"))
+        joined = pairs.join(F.broadcast(swapped), [*place], "left").drop(*place)
+        kept = F.col("doubted") & (F.col("sink").isin([*cut.copied]) | F.coalesce("swapped", F.lit(False)))
+        return joined.withColumn("doubted", kept).drop("swapped")
 
     # ------------------------------------------------------------ totals
 
@@ -249,10 +291,22 @@ class Scan:
         return bool(self._marked) and not self._visible.where("copy > 1").isEmpty()
 
     def differing(self, sinks: Collection[str]) -> dict[str, int]:
-        """How many outputs of these sinks are there and should not be, or the other way round."""
-        alone = (F.col("there").isNull() | F.col("should").isNull()) & ~F.col("answered")
-        wrong = self._pairs.where(F.col("sink").isin([*sinks]) & alone)
-        return {row["sink"]: row["count"] for row in wrong.groupBy("sink").count().collect()}
+        """How many outputs of these sinks are there and should not be, or the other way round, as far as the order of
+        records, expired state or the number of workers may be why.
+        """
+        found: dict[str, int] = {}
+        if blind := [sink.node for sink in self._unmarked if sink.node in sinks]:
+            there = self._plain.groupBy("sink").agg(F.count("*").alias("n"))
+            made = self._made.groupBy("sink").agg((-F.count("*")).alias("n"))
+            counted = there.unionByName(made).groupBy("sink").agg(F.abs(F.sum("n")).alias("n"))
+            found |= {row["sink"]: row["n"] for row in counted.where("n != 0").collect() if row["sink"] in blind}
+        if self._marked:
+            wrong = self._doubted(sinks).where("doubted")
+            found |= {row["sink"]: row["count"] for row in wrong.groupBy("sink").count().collect()}
+        if self._scope.cut.steady and found.keys().isdisjoint(self._scope.cut.letters):
+            # What is not there was not refused either.
+            return {sink: n for sink, n in found.items() if sink in self._scope.cut.copied}
+        return found
 
     def refused(self) -> dict[str, int]:
         """How many outputs of each sink are not there because the sink refused them: their dead letters are."""
@@ -263,16 +317,31 @@ class Scan:
 
     def expected(self) -> Expected:
         """Run the recompute and count what it makes."""
-        totals = [self._totals(self._pairs.where("should"))] if self._marked else []
+        rows: list[Row] = []
+        if self._marked:
+            rows += self._totals(self._pairs.where("should"), F.col("there") & F.col("time").isNull())
         if self._unmarked:
-            totals.append(self._totals(self._made.where(F.col("sink").isin([s.node for s in self._unmarked]))))
-        return Expected(*map(sum, zip(*totals, strict=True)))
+            made = self._made.where(F.col("sink").isin([s.node for s in self._unmarked]))
+            blind = self._plain.select("sink", "time").unionByName(made.selectExpr("sink", "e_time AS time"))
+            untimed = {row["sink"] for row in blind.where("time is null").select("sink").distinct().collect()}
+            # Of a multiset one value that is not known makes all of them unknown.
+            counted = self._totals(made, F.col("sink").isin([*untimed]))
+            rows += [Row(**{**row.asDict(), "loose": row["n"] if row["loose"] else 0}) for row in counted]
+        each = [row for row in rows if row["sink"] not in self._scope.cut.totals]
+        return Expected(
+            sum(row["n"] for row in each),
+            sum(row["keys"] for row in rows),
+            {row["sink"]: row["loose"] for row in each if row["loose"]},
+            {row["sink"]: row["untimed"] for row in each if row["untimed"]},
+        )
 
-    def _totals(self, made: DataFrame) -> tuple[int, int, int]:
-        keys = F.count_distinct(F.when(F.col("e_update").isNotNull(), F.struct("sink", "grp")))
-        alone = ~F.col("sink").isin([*self._scope.cut.totals])
-        row = made.agg(F.count(F.when(alone, 1)), F.count(F.when(alone & F.col("loose"), 1)), keys).first()
-        return (row[0], row[1], row[2]) if row is not None else (0, 0, 0)
+    def _totals(self, made: DataFrame, untimed: Column) -> list[Row]:
+        return made.groupBy("sink").agg(
+            F.count("*").alias("n"),
+            F.count(F.when(F.col("loose"), 1)).alias("loose"),
+            F.count(F.when(F.col("e_time").isNotNull() & untimed, 1)).alias("untimed"),
+            F.count_distinct(F.when(F.col("e_update").isNotNull(), F.col("grp"))).alias("keys"),
+        ).collect()  # fmt: skip
 
     # ------------------------------------------------------------ findings
 
@@ -286,10 +355,11 @@ class Scan:
         """Every record that breaks one of ``checks``: how many, and the first of them. One Spark action.
 
         ``undecided`` are epochs with visible outputs that were never committed, ``hidden`` committed ones with
-        outputs that are not visible. Nothing is lost or unexpected in sinks that stand ``apart``.
+        outputs that are not visible. In sinks that stand ``apart`` nothing is lost or unexpected that the order of
+        records, or the number of workers, may explain.
         ``looked_at`` is left to the caller.
         """
-        tables = [flags.visible(self._visible, undecided)] if self._marked else []
+        tables = [flags.visible(self._at_home, undecided)] if self._marked else []
         if Check.WRONG_EPOCH in checks:
             tables.append(flags.misdated(self._firsts, self._intervals()))
         if hidden:
@@ -297,11 +367,13 @@ class Scan:
             there = self._visible.select("sink", "id")
             tables.append(flags.hidden(self._hidden.join(there, ["sink", "id"], "left_anti"), hidden))
         if Check.LOST in checks and self._marked:
-            tables += flags.pairs(self._pairs, self._scope.cut)
-        if Check.LOST in checks and self._unmarked:
-            tables.append(unmarked.flagged(self._comparable(self._plain), self._made, [s.node for s in self._unmarked]))
-        existing = F.col("check").isin(Check.LOST.name, Check.UNEXPECTED.name) & F.col("sink").isin([*apart])
-        every = _union(tables).where(F.col("check").isin([check.name for check in checks]) & ~existing)
+            tables += flags.pairs(self._doubted(apart), self._scope.cut, apart)
+        if Check.LOST in checks and (plain := [s.node for s in self._unmarked if s.node not in apart]):
+            there = self._comparable(self._plain).where(F.col("sink").isin(plain))
+            tables.append(unmarked.flagged(there, self._made, plain))
+        if not tables:
+            return {}
+        every = _union(tables).where(F.col("check").isin([check.name for check in checks]))
         order = Window.partitionBy("check", "sink").orderBy("topic", "partition", "offset", "detail")
         count = F.count("*").over(Window.partitionBy("check", "sink"))
         kept = every.withColumn("n", count).withColumn("rank", F.row_number().over(order))
@@ -316,11 +388,6 @@ class Scan:
 
 
 _PLACES = (("source", "e_source"), ("s_topic", "e_topic"), ("s_partition", "e_partition"), ("lane", "e_lane"))
-
-
-def _refuser() -> Column:
-    """Who refused the record of a dead letter; see ``Chain``."""
-    return F.regexp_extract("id", r"-(\d+)-\d+$", 1)
 
 
 def _by_epoch(table: DataFrame) -> ByEpoch:

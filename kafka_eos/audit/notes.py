@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.subject import Cut, Subject
+from kafka_eos.audit.verdict import Uncompared
 
 
 def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mapping[str, str], before: int) -> list[str]:
@@ -24,7 +25,7 @@ def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mappin
         )
     said += [
         f"Sink {sink} is not audited by provenance, its outputs have none: they were compared as a multiset of "
-        "keys, values and headers; order and epochs were not."
+        "keys, values, headers and timestamps; order and epochs were not."
         for sink in subject.unmarked
         if sink not in unsure
     ]
@@ -45,6 +46,35 @@ def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mappin
     if ledger.start is None:
         said.append("Nothing tells any more where the job began to read; the audit assumes offset 0.")
     return said
+
+
+def uncompared(
+    subject: Subject, cut: Cut, loose: Mapping[str, int], untimed: Mapping[str, int], unsure: Mapping[str, str]
+) -> list[Uncompared]:
+    """For the headline: what nothing tells of the outputs of sinks that were compared otherwise. By sink: ``loose``
+    outputs whose values are not known, ``untimed`` ones whose timestamps are not.
+    """
+    left_out: list[Uncompared] = []
+    for sink in (sink for sink in subject.sinks if sink.node not in unsure):
+        name = sink.node
+        if n := loose.get(name):
+            why = "nothing tells in which order the input of their keys was read"
+            expiring = "they depend on when state with a time to live had expired"
+            what = "values and order" if cut.nested else "values"
+            left_out.append(Uncompared(name, what, expiring if name in cut.expiring else why, n))
+        if n := untimed.get(name):
+            broker = "the broker writes those of its topic (message.timestamp.type=LogAppendTime)"
+            either = "the broker writes those of its topic, or some are the time of sending"
+            left_out.append(Uncompared(name, "timestamps", broker if sink.marked else either, n))
+        if name in cut.totals:
+            why = "they depend on where epochs of a fold with merge= ended"
+            left_out.append(Uncompared(name, "values but the last of each key", why))
+        if name in cut.letters and cut.summed:
+            why = "they depend on where its epochs ended"
+            left_out.append(Uncompared(name, "letters from behind a fold with merge=", why))
+        if not sink.marked:
+            left_out.append(Uncompared(name, "order and epochs", "its outputs carry no provenance"))
+    return left_out
 
 
 def _shape(subject: Subject, cut: Cut, unsure: set[str]) -> list[str]:

@@ -13,6 +13,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit.cluster import PATIENCE_MS, java_config
+from kafka_eos.audit.places import key_hash
 from kafka_eos.audit.subject import Directory, Topic
 from kafka_eos.provenance import HEADER
 
@@ -22,9 +23,13 @@ if TYPE_CHECKING:
 Bounds = Mapping[int, tuple[int, int]]
 """First offset and end (exclusive) to read, by partition."""
 
-PROVENANCE = r"^\d+\.\d+/[^/]+/[^/]+/\d+/\d+/\d+\.\d+(-\d+)*(/\d+)?$"
+_INT, _LONG = r"(?:0|[1-9]\d{0,8})", r"(?:0|[1-9]\d{0,17})"
+PROVENANCE = rf"^{_INT}\.{_LONG}/[^/]+/[^/]+/{_INT}/{_LONG}/{_INT}\.{_LONG}(?:-{_LONG})*(?:/{_LONG})?\z"
+"""As a sink writes it: numbers that their types hold, and nothing behind it. (``$`` would let a line end follow.)"""
 _ERRORS = ("dead_letter.operator", "dead_letter.error", "dead_letter.message")
-ENVELOPE = r'^\{"provenance":"([^"]*)","value":(.*)\}$'
+_CREATE_TIME = 0
+"""The type of a timestamp that the producer gave; the other one is the broker's."""
+ENVELOPE = r'(?s)^\{"provenance":"([^"]*)","value":(.*)\}\z'
 PREVIEW = 60
 """How many bytes of a value are carried along, to show in findings."""
 
@@ -85,7 +90,10 @@ def records(spark: SparkSession, topics: Iterable[tuple[Topic, Bounds]], *, comm
             "offset",
             "key",
             "value",
-            headers_hash().alias("headers_hash"),
+            headers_hash(_given(some), _of(some, "letters"), ~_of(some, "marked")).alias("headers_hash"),
+            F.when(F.col("timestampType") == _CREATE_TIME, F.unix_millis("timestamp")).alias("time"),
+            F.lit(None).cast("long").alias("file_epoch"),
+            _places([topic for topic, _ in some]).alias("place"),
             F.expr(f"cast({header} as string)").alias("text"),
             F.lit(False).alias("torn"),
         )
@@ -98,11 +106,33 @@ def _named(nodes: Mapping[str, str]) -> Column:
     return F.create_map(*(F.lit(word) for pair in nodes.items() for word in pair))[F.col("topic")]
 
 
+def _of(topics: Sequence[tuple[Topic, Bounds]], what: str) -> Column:
+    """Is the record of a topic that has this attribute?"""
+    return F.col("topic").isin([topic.topic for topic, _ in topics if getattr(topic, what)])
+
+
+def _given(topics: Sequence[tuple[Topic, Bounds]]) -> Column:
+    """The headers that the sink was given: its writer adds the provenance to them, as the last."""
+    headers = F.col("headers")
+    stamped = _of(topics, "marked") & (F.try_element_at(headers, F.lit(-1))["key"] == HEADER)
+    return F.when(stamped, F.slice(headers, 1, F.size(headers) - 1)).otherwise(headers)
+
+
+def _places(topics: Sequence[Topic]) -> Column:
+    """See ``places.key_hash``."""
+    by_partitioner: dict[str | None, list[str]] = {}
+    for topic in topics:
+        by_partitioner.setdefault(topic.partitioner, []).append(topic.topic)
+    return F.coalesce(
+        *(F.when(F.col("topic").isin(names), key_hash(p, F.col("key"))) for p, names in by_partitioner.items())
+    )
+
+
 def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]]) -> list[DataFrame]:
     """Lines of the named files of sinks, for ``parsed``: one table, or none if there are no files.
 
-    ``topic`` is the file's name, ``partition`` the subtask, ``offset`` the line. With an envelope the value is what is
-    inside it, and a line that is no whole envelope is ``torn``.
+    ``topic`` is the file's name, ``partition`` the subtask and ``file_epoch`` the epoch in it, ``offset`` the line.
+    With an envelope the value is what is inside it, and a line that is no whole envelope is ``torn``.
     """
     found = [(directory, names) for directory, names in files if names]
     if not found:
@@ -112,7 +142,8 @@ def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]])
     raw = spark.read.text(paths, lineSep="\n").select(
         "value", file.alias("name"), block.alias("block"), F.monotonically_increasing_id().alias("n")
     )
-    of = {directory.node: F.regexp_extract("name", f"^{directory.names}$", 1) for directory, _ in found}
+    of = {directory.node: F.regexp_extract("name", f"^{directory.names}$", 2) for directory, _ in found}
+    of_epoch = [F.regexp_extract("name", f"^{directory.names}$", 1) for directory, _ in found]
     # In brackets, since a parser is content with the first value of several.
     marked = F.col("sink").isin([directory.node for directory, _ in found if directory.marked])
     inside = F.regexp_extract("value", ENVELOPE, 2)
@@ -127,6 +158,9 @@ def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]])
             F.lit(None).cast("binary").alias("key"),
             F.when(marked, inside).otherwise(F.col("value")).cast("binary").alias("value"),
             F.lit(None).cast("long").alias("headers_hash"),
+            F.lit(None).cast("long").alias("time"),
+            F.coalesce(*(F.nullif(epoch, F.lit("")) for epoch in of_epoch)).cast("long").alias("file_epoch"),
+            F.lit(None).cast("long").alias("place"),
             F.when(marked, F.regexp_extract("value", ENVELOPE, 1)).alias("text"),
             (marked & ((inside == "") | F.try_parse_json(F.concat(F.lit("["), inside, F.lit("]"))).isNull())).alias(
                 "torn"
@@ -164,14 +198,31 @@ def parsed(table: DataFrame) -> DataFrame:
         F.col("key").isNotNull().alias("has_key"),
         F.xxhash64("value").alias("value_hash"),
         "headers_hash",
+        "time",
+        "file_epoch",
+        "place",
         preview("value").alias("preview"),
     )
 
 
-def headers_hash() -> Column:
-    """Of all headers that the user gave; the texts of errors are left out, they may differ from run to run."""
-    others = F.expr(f"filter(headers, h -> not h.key in ({', '.join(map(repr, (HEADER, *_ERRORS)))}))")
-    return F.when(F.size(others) > 0, F.xxhash64(others))
+def headers_hash(headers: Column, letters: Column, unmarked: Column) -> Column:
+    """Of the headers that a sink was given, null if there are none.
+
+    Of dead ``letters`` the texts of errors are left out, they may differ from run to run. Of ``unmarked`` records
+    provenance is: they may be of a time when their sink wrote it.
+    """
+    kept = F.filter(headers, lambda h: ~(unmarked & (h["key"] == HEADER)))
+
+    def told(header: Column) -> Column:
+        text = F.when(~(letters & header["key"].isin([*_ERRORS])), header["value"])
+        return F.struct(header["key"].alias("key"), *(c.alias(f"v{i}") for i, c in enumerate(hashed(text))))
+
+    return F.when(F.size(kept) > 0, F.xxhash64(F.transform(kept, told)))
+
+
+def hashed(*columns: Column) -> list[Column]:
+    """What to hash in place of ``columns``: a hash leaves nulls out, so that without this (a, null) is (null, a)."""
+    return [said for column in columns for said in (column.isNull(), column)]
 
 
 def preview(column: str) -> Column:

@@ -36,38 +36,46 @@ class Recompute:
     """How many input partitions hold records."""
     savepoint: str | None
     """Where the state is that it begins with; None for none."""
+    unmarked: tuple[str, ...]
+    """Those of them whose outputs carry no provenance."""
     hold: Callable[[DataFrame], DataFrame]
     """Keeps a table that is used more than once."""
 
-    def expected(self, records: DataFrame, visible: DataFrame) -> DataFrame:
-        """One row an output that should exist: ``sink``, ``id``, place, update, hashes, ``grp`` (key), ``loose``.
+    def expected(self, records: DataFrame, visible: DataFrame) -> tuple[DataFrame, bool]:
+        """One row an output that should exist: ``sink``, ``id``, place, update, hashes, ``grp`` (key), ``loose``; and
+        whether there are keys with an order that nothing tells, of which ``loose`` outputs are all that is known.
 
         ``records`` are ``tasks.INPUT``; ``visible`` the first copies of outputs.
         """
-        cut, parts = self.cut, []
+        cut, free = self.cut, False
+        parts: list[DataFrame] = []
         if cut.serial:
             ordered = records.repartition(1).sortWithinPartitions("source", "partition", "offset")
             several = self.streams > 1 or (cut.parallelism > 1 and bool(cut.parted))
             serial = partial(tasks.serial_outputs, self.app, cut.parallelism, self.savepoint, several)
             parts.append(ordered.mapInArrow(serial, tasks.EXPECTED))
+            free = several or bool(cut.below & cut.shuffled)
         else:
             if cut.head_sinks & self.sinks:
                 parts.append(
                     records.mapInArrow(partial(tasks.head_outputs, self.app, self.cut.parallelism), tasks.EXPECTED)
                 )
             if cut.stages:
-                parts.append(self._keyed(records, visible))
-        return _identified(reduce(lambda a, b: a.unionByName(b), parts), cut)
+                keyed, free = self._keyed(records, visible)
+                parts.append(keyed)
+        return _identified(reduce(lambda a, b: a.unionByName(b), parts), cut, self.unmarked), free
 
-    def _keyed(self, records: DataFrame, visible: DataFrame) -> DataFrame:
+    def _keyed(self, records: DataFrame, visible: DataFrame) -> tuple[DataFrame, bool]:
         rows = records.mapInArrow(partial(tasks.captures, self.app, self.cut.parallelism), tasks.CAPTURED)
-        rows = self._in_their_order(rows.repartition("stage", "grp"), visible)
+        rows, free = self._in_their_order(rows.repartition("stage", "grp"), visible)
         ordered = rows.sortWithinPartitions("stage", "turn", "source", "s_partition", "s_offset", "lane", *_NUMBER)
         tail = partial(tasks.tail_outputs, self.app, self.cut.parallelism, self.savepoint)
-        return ordered.drop("turn").mapInArrow(tail, tasks.EXPECTED)
+        return ordered.drop("turn").mapInArrow(tail, tasks.EXPECTED), free
 
-    def _in_their_order(self, rows: DataFrame, visible: DataFrame) -> DataFrame:
-        """Adds ``turn``, the order among the rows of a key where offsets do not give one, and ``loose``."""
+    def _in_their_order(self, rows: DataFrame, visible: DataFrame) -> tuple[DataFrame, bool]:
+        """Adds ``turn``, the order among the rows of a key where offsets do not give one, and ``loose``. Also: are
+        there such keys?
+        """
         key = Window.partitionBy("stage", "grp")
         stream = F.concat_ws("/", "source", "s_topic", "s_partition", "lane")
         several = F.min(stream).over(key) != F.max(stream).over(key)
@@ -76,7 +84,7 @@ class Recompute:
         rows = self.hold(rows.withColumn("several", several))
         mixed = rows.agg(F.max("several")).first()
         if mixed is None or not mixed[0]:
-            return rows.withColumn("loose", F.lit(False)).withColumn("turn", F.lit(0)).drop("several")
+            return rows.withColumn("loose", F.lit(False)).withColumn("turn", F.lit(0)).drop("several"), False
         if self.cut.one_to_one:
             place = ["source", "s_topic", "s_partition", "s_offset", "lane", "path"]
             turns = visible.where("update is not null").groupBy(*place).agg(F.min("update").alias("turn"))
@@ -85,11 +93,12 @@ class Recompute:
             rows = rows.withColumn("turn", F.lit(None).cast("long"))
         unknown = F.count(F.when(F.col("turn").isNull(), 1)).over(key) > 0
         # Within one stream the offsets are the order, whatever the output claims.
-        return rows.select(
+        told = rows.select(
             *[c for c in rows.columns if c not in ("turn", "several")],
             F.when(F.col("several"), F.col("turn")).alias("turn"),
             (F.col("several") & unknown).alias("loose"),
         )
+        return told, True
 
     def _path(self) -> Column:
         """What the only output of a captured row calls itself: with an exchange its branch tells all rows apart."""
@@ -100,7 +109,7 @@ class Recompute:
 _NUMBER = ("branch", "ordinal")
 
 
-def _identified(made: DataFrame, cut: Cut) -> DataFrame:
+def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...]) -> DataFrame:
     """Adds what each output calls itself, and hashes of what it says."""
     number, letter = F.col("sub"), F.col("sink").isin([*cut.letters])
     # The first phase of a fold is the one that refuses records.
@@ -113,6 +122,7 @@ def _identified(made: DataFrame, cut: Cut) -> DataFrame:
         counted = F.row_number().over(one_record.orderBy("ordinal", "sub")) - 1
         number = counted if cut.fans_out else F.when(letter, counted).otherwise(number)
     path = F.concat_ws(".", "lane", F.concat("branch", number.cast("string")))
+    headers = reads.headers_hash(F.col("headers"), letter, F.col("sink").isin([*unmarked]))
     return made.select(
         "sink",
         F.concat_ws("/", "source", "s_topic", "s_partition", "s_offset", path).alias("id"),
@@ -124,7 +134,8 @@ def _identified(made: DataFrame, cut: Cut) -> DataFrame:
         F.col("update").alias("e_update"),
         F.xxhash64("key").alias("e_key_hash"),
         F.xxhash64("value").alias("e_value_hash"),
-        reads.headers_hash().alias("e_headers_hash"),
+        headers.alias("e_headers_hash"),
+        F.col("time").alias("e_time"),
         reads.preview("value").alias("e_preview"),
         F.when(F.col("grp").isNotNull(), F.xxhash64("grp")).alias("grp"),
         # An encoded key starts with a byte that tells its type; people want the rest.

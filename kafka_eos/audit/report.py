@@ -76,6 +76,8 @@ def as_json(verdict: Verdict, context: Context) -> dict[str, Any]:
         "refused": dict(facts.refused),
         "checks": [_check(check, verdict) for check in Check],
         "not_audited": dict(facts.not_audited),
+        "not_recomputed": dict(facts.not_recomputed),
+        "not_compared": [asdict(left_out) for left_out in facts.uncompared],
         "notes": list(facts.notes),
         "read": [dict(entry) for entry in context.reads],
         "versions": _versions(context),

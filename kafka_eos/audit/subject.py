@@ -50,8 +50,8 @@ class AuditableSource(Protocol):
         """The same decoding as the reader's, of records of one topic; rows that ``reject`` took are left out."""
 
 
-Written = tuple[bytes | None, bytes | None, Headers]
-"""Key, value and the user's headers of an output."""
+Written = tuple[bytes | None, bytes | None, Headers, int]
+"""Key, value, the user's headers and the timestamp of an output; -1 is the time at which it is sent."""
 
 
 class AuditableSink(Protocol):
@@ -75,11 +75,15 @@ class Topic:
     config: Mapping[str, Any]
     marked: bool = True
     """Its records carry their provenance."""
+    letters: bool = False
+    """Its records are dead letters."""
+    partitioner: str | None = None
+    """How its sink's client chooses partitions, as librdkafka names it; None if nobody knows."""
 
 
 @dataclass(frozen=True)
 class Directory:
-    """Files that one sink writes. ``names`` is what theirs match; its first group is the subtask."""
+    """Files that one sink writes. ``names`` is what theirs match; its groups are the epoch and the subtask."""
 
     node: str
     path: str
@@ -119,7 +123,7 @@ def subject(plan: Plan, ctx: JobContext) -> Subject:
     """Collect what can be audited. Raises what connectors raise for settings that are missing."""
     sources = [Topic(n.name, *n.source.audit_log(ctx)) for n in plan.sources if _source(n.source)]
     blind = tuple(node.name for node in plan.sources if not _source(node.source))
-    sinks = {node.name: _sink(node.name, node.sink, ctx) for node in plan.sinks}
+    sinks = {node.name: _sink(node, ctx) for node in plan.sinks}
     not_audited = {
         node.name: f"{type(node.sink).__name__} offers no audit" for node in plan.sinks if sinks[node.name] is None
     }
@@ -135,14 +139,16 @@ def _source(connector: object) -> TypeGuard[AuditableSource]:
     return hasattr(connector, "audit_log") and hasattr(connector, "decode")
 
 
-def _sink(name: str, connector: Any, ctx: JobContext) -> Topic | Directory | None:
+def _sink(node: Sink, ctx: JobContext) -> Topic | Directory | None:
+    connector: Any = node.sink
     if not hasattr(connector, "audit_rows"):
         return None
     if hasattr(connector, "audit_files"):
-        path, names = connector.audit_files(ctx, name)
-        return Directory(name, path, names, connector.audit_marked)
+        path, names = connector.audit_files(ctx, node.name)
+        return Directory(node.name, path, names, connector.audit_marked)
     topic, bootstrap, config = connector.audit_log(ctx)
-    return Topic(name, topic, bootstrap, config, connector.audit_marked)
+    partitioner = connector.audit_partitioner(ctx) if hasattr(connector, "audit_partitioner") else None
+    return Topic(node.name, topic, bootstrap, config, connector.audit_marked, node.dead_letters, partitioner)
 
 
 # ---------------------------------------------------------------- cutting the plan
@@ -245,16 +251,35 @@ class Cut:
 
     @property
     def unsteady(self) -> frozenset[str]:
-        """Sinks whose outputs may come to be or not with another order of records."""
-        letters = self.letters if self.shuffled.intersection(self.stages) else ()
-        return frozenset({*self.below, *letters} - {*self.summed}) if not self.steady else frozenset()
+        """Sinks whose outputs may come to be or not with another order of records.
+
+        Where records may be refused, each of them may be: a step, or a codec, that gets a state may refuse it.
+        """
+        if self.steady and not self.letters:
+            return frozenset()
+        return frozenset({*self.below, *self.letters} - {*self.summed})
+
+    @cached_property
+    def nested(self) -> bool:
+        """A key may depend on state, so that its rows cannot be told where the order of that state's input is not."""
+        return bool(self.below.intersection(self.stages))
 
     # ------------------------------------------------------------ state that expires
 
     @cached_property
     def expiring(self) -> frozenset[str]:
         """Nodes whose rows depend on what had expired when a record came: on when, and beside what, it was read."""
-        return descendants(self.plan, [node.name for node in self.plan.nodes if expires(node)])
+        return descendants(self.plan, self._expire)
+
+    @cached_property
+    def unlasting(self) -> frozenset[str]:
+        """Those of ``unsteady`` that are so because of it, whatever the order of records."""
+        letters = self.letters if self._expire else ()
+        return self.unsteady.intersection({*self.expiring, *letters})
+
+    @cached_property
+    def _expire(self) -> tuple[str, ...]:
+        return tuple(node.name for node in self.plan.nodes if expires(node))
 
     # ------------------------------------------------------------ folds in two phases
 
@@ -285,6 +310,11 @@ class Cut:
         assert isinstance(key_by, KeyBy)  # the first phase
         above = [other.name for other in self.plan.nodes if other.stateful and other.name != node.name]
         return not (key_by.local or node.name in self.copied or node.name in descendants(self.plan, above))
+
+    @property
+    def moody(self) -> tuple[str, ...]:
+        """Operators that may refuse another record with another order of records, as branches name them."""
+        return tuple(str(refuser(name)) for name in sorted(self.below))
 
     def refusers(self) -> tuple[str, ...]:
         """Operators whose dead letters nobody can foretell, as branches name them."""

@@ -41,8 +41,9 @@ _PLACE = "source string, s_topic string, s_partition int, s_offset long, lane in
 INPUT = f"source string, topic string, partition int, offset long, {_RAW}"
 CAPTURED = f"stage string, {_PLACE}, grp binary, {_RAW}"
 """A row that reached a stage: where it came from, its encoded key, and the raw record to start again from."""
-EXPECTED = f"sink string, {_PLACE}, sub int, update long, key binary, value binary, {_HEADERS_DDL}, {_KEY}"
-"""An output that should exist. ``ordinal`` is that of the row at the stage, ``sub`` counts its outputs."""
+EXPECTED = f"sink string, {_PLACE}, sub int, update long, key binary, value binary, {_HEADERS_DDL}, time long, {_KEY}"
+"""An output that should exist. ``ordinal`` is that of the row at the stage, ``sub`` counts its outputs; ``time`` is
+its timestamp, null for the time at which it was sent."""
 
 _PLACE_FIELDS = [
     ("source", pa.string()), ("s_topic", pa.string()), ("s_partition", pa.int32()), ("s_offset", pa.int64()),
@@ -55,7 +56,8 @@ _CAPTURED = pa.schema([
 ])  # fmt: skip
 _EXPECTED = pa.schema([
     ("sink", pa.string()), *_PLACE_FIELDS, ("sub", pa.int32()), ("update", pa.int64()),
-    ("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS), ("grp", pa.binary()), ("loose", pa.bool_()),
+    ("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS), ("time", pa.int64()), ("grp", pa.binary()),
+    ("loose", pa.bool_()),
 ])  # fmt: skip
 
 Rows = list[tuple[Any, ...]]
@@ -234,12 +236,14 @@ class _Collector:
         origin, updates, branches, lane = kept.origin, kept.updates, _branches(kept), kept.lane
         topic, partitions, offsets = origin.topic, origin.partitions, origin.offsets
         keys = _groups(kept)
-        for i, (row, sub, (key, value, headers)) in enumerate(zip(kept.rows, ordinals(kept), written, strict=True)):
+        for i, (row, sub, said) in enumerate(zip(kept.rows, ordinals(kept), written, strict=True)):
+            key, value, headers, time = said
             at_stage = self.at_stage
             ordinal, group, loose = (self._ordinal, keys[i], self._loose) if at_stage is None else at_stage[row]
             self._made.rows.append((
                 self._name, origin.source, topic, partitions[row], offsets[row], lane, branches[i],
-                ordinal, sub, None if updates is None else updates[i], key, value, _listed(headers), group, loose,
+                ordinal, sub, None if updates is None else updates[i], key, value,
+                _listed(headers), _sent_with(time), group, loose,
             ))  # fmt: skip
 
 
@@ -250,6 +254,11 @@ def _groups(batch: Batch[Any]) -> Sequence[bytes | None]:
 
 def _listed(headers: Headers) -> list[dict[str, Any]]:
     return [{"key": k, "value": _binary(v)} for k, v in headers]
+
+
+def _sent_with(time: object) -> int | None:
+    """A timestamp that a producer takes as it is. It refuses what is no whole number, and takes 0 for now."""
+    return time if isinstance(time, int) and 0 < time < 1 << 63 else None
 
 
 def _binary(value: object) -> object:

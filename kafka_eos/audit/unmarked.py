@@ -1,4 +1,4 @@
-"""The checks of outputs that do not say where they come from: as multisets of key, value and headers.
+"""The checks of outputs that do not say where they come from: as multisets of key, value, headers and timestamp.
 
 Rule: what was made n times must be there n times. A value that depends on an order nobody knows is only counted.
 """
@@ -20,17 +20,18 @@ _SAID = ("key_hash", "value_hash", "headers_hash")
 
 def flagged(there: DataFrame, made: DataFrame, sinks: Collection[str]) -> DataFrame:
     """Offenders: ``check``, ``sink``, place and ``detail``, one row for each output too few or too many."""
-    loose = made.where(F.col("sink").isin([*sinks])).groupBy("sink").agg(F.max("loose").alias("any_loose"))
-    is_there = there.select("sink", *_SAID, "topic", "partition", "offset", "preview", F.lit(1).alias("n"))
+    shown = ("time", "topic", "partition", "offset", "preview")
+    is_there = there.select("sink", *_SAID, *shown, F.lit(False).alias("loose"), F.lit(1).alias("n"))
     should = made.where(F.col("sink").isin([*sinks])).select(
-        "sink",
-        *(F.col(f"e_{c}").alias(c) for c in _SAID),
-        *(F.col(f"e_{c}").alias(c) for c in ("topic", "partition", "offset", "preview")),
-        F.lit(-1).alias("n"),
+        "sink", *(F.col(f"e_{c}").alias(c) for c in (*_SAID, *shown)), "loose", F.lit(-1).alias("n")
     )
-    both = is_there.unionByName(should).join(F.broadcast(loose), "sink", "left")
-    # Where some values cannot be known, all outputs of the sink count as equal.
-    said = F.when(~F.coalesce("any_loose", F.lit(False)), F.struct(*_SAID))
+    every = is_there.unionByName(should)
+    blind = every.groupBy("sink").agg(
+        F.max("loose").alias("any_loose"), F.max(F.col("time").isNull()).alias("any_untimed")
+    )
+    both = every.join(F.broadcast(blind), "sink")
+    # Where some values cannot be known, all outputs of the sink count as equal; some timestamps, those of all.
+    said = F.when(~F.col("any_loose"), F.struct(*_SAID, F.when(~F.col("any_untimed"), F.col("time")).alias("time")))
     spot = F.struct("topic", "partition", "offset", "preview")
     grouped = both.groupBy("sink", said.alias("said")).agg(
         F.sum("n").alias("more"),

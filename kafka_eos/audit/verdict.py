@@ -62,7 +62,7 @@ _QUESTIONS: Mapping[Check, str] = {
     Check.WRONG_EPOCH: "Does any output say that another epoch wrote it than the one that processed its input record?",
     Check.ALTERED_CHECKPOINT: "Does any stored checkpoint say something else than the ledger of commits?",
     Check.FOREIGN: "Is any visible output not written by this pipeline?",
-    Check.MISPLACED: "Are records of any key in more than one partition?",
+    Check.MISPLACED: "Is any record in a partition, or any line in the file of an epoch, that it does not belong to?",
     Check.TORN: "Is any line of a file not a whole output?",
 }
 
@@ -111,6 +111,21 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Uncompared:
+    """What a PASS does not say of a sink, and why."""
+
+    sink: str
+    what: str
+    why: str
+    outputs: int | None = None
+    """Of how many outputs; None: of all, whatever their number."""
+
+    def __str__(self) -> str:
+        of = "" if self.outputs is None else f"{self.outputs} output{'s' if self.outputs > 1 else ''} of "
+        return f"{self.what} of {of}sink {self.sink} not compared: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class Observations:
     """What was observed. Counts are records."""
 
@@ -137,6 +152,8 @@ class Observations:
     """Sinks that no check covers, and why."""
     not_recomputed: Mapping[str, str] = field(default_factory=dict)
     """Sinks for which only the job's own counts tell whether an output is missing, and why."""
+    uncompared: Sequence[Uncompared] = ()
+    """What of the outputs of other sinks nothing tells."""
     refused: Mapping[str, int] = field(default_factory=dict)
     """Outputs by sink that are not there because the sink refused them; a dead letter answers for each."""
     undated: int = 0
@@ -220,7 +237,18 @@ def _conclude(
         blind += (f"{facts.before} outputs of before the savepoint not judged",)
     blind += tuple(f"sink {sink} not audited: {why}" for sink, why in facts.not_audited.items())
     blind += tuple(f"sink {sink} not recomputed: {why}" for sink, why in facts.not_recomputed.items())
-    return Conclusion.PASS, (clean, *blind)
+    blind += tuple(map(str, facts.uncompared))
+    return Conclusion.PASS, (clean, *blind, *_unchecked(facts, not_possible))
+
+
+def _unchecked(facts: Observations, not_possible: Mapping[Check, str]) -> tuple[str, ...]:
+    """The checks of a job that could not be made; of topics they are those that nobody asked for."""
+    if facts.committed_epochs is None:
+        return ()
+    by_reason: dict[str, list[str]] = {}
+    for check, why in not_possible.items():
+        by_reason.setdefault(why, []).append(check.value)
+    return tuple(f"{', '.join(checks)} not checked: {why}" for why, checks in by_reason.items())
 
 
 def _missing_ground(facts: Observations, not_possible: Mapping[Check, str], vital: Sequence[Check]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from kafka_eos.ids import SplitId
-from tests.audit.job import Job, Out, epoch, out
+from tests.audit.job import Job, Out, epoch, out, placed
 from tests.audit.pair import ORDERS, Pair
 
 TOTALS = """
@@ -34,7 +34,8 @@ pipeline = Pipeline("{name}")
     .key_by(lambda order: order.user)
     .fold(name="total", init=lambda: 0, step=lambda total, order: total + order.amount,
           emit=lambda user, total: Total(user=user, total=total))
-    .sink(KafkaSink("{output}", value=Total, key=lambda total: total.user), name="totals")
+    .sink(KafkaSink("{output}", value=Total, key=lambda total: total.user,
+                    config={{"partitioner": "consistent_random"}}), name="totals")
 )
 """
 
@@ -106,7 +107,7 @@ def totals(new_job: Callable[..., Job], topic: Callable[..., str]) -> Totals:
             value = json.dumps({"user": user, "total": sums[user]}, separators=(",", ":")).encode()
             written_by = (1, 1) if i < 8 else (2, 2)
             outs.append(out((partition, offsets[partition]), user, value, update=updates[user], topic=source,
-                            epoch=written_by, target=partition))  # fmt: skip
+                            epoch=written_by, target=placed(user)))  # fmt: skip
         offsets[partition] += 1
     job.feed(source, inputs)
     ends = {SplitId(f"{source}/{p}"): end for p, end in enumerate(offsets)}

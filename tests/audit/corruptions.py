@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from kafka_eos.audit import Check
+from kafka_eos.provenance import HEADER
 from tests.audit.job import Out
 
 Outs = list[Out]
@@ -216,6 +217,47 @@ def a_header_missing(outs: Outs) -> Outs:
     return changed(outs, nth(outs, "bob", 2), headers=())
 
 
+@corruption(wrong_value=1)
+def a_header_turned_into_two(outs: Outs) -> Outs:
+    """Its value is the name of the second: strung together they read the same."""
+    return changed(outs, nth(outs, "bob", 2), headers=(("user", None), ("bob", None)))
+
+
+@corruption(wrong_value=1)
+def the_provenance_of_another_before_its_own(outs: Outs) -> Outs:
+    i = nth(outs, "bob", 2)
+    return changed(outs, i, headers=((HEADER, (outs[i - 1].text or "").encode()), *outs[i].headers))
+
+
+@corruption(wrong_value=1)
+def its_own_provenance_twice(outs: Outs) -> Outs:
+    i = nth(outs, "bob", 2)
+    return changed(outs, i, headers=(*outs[i].headers, (HEADER, (outs[i].text or "").encode())))
+
+
+@corruption(wrong_value=1)
+def the_provenance_before_the_headers(outs: Outs) -> Outs:
+    i = nth(outs, "bob", 2)
+    return changed(outs, i, text=None, headers=((HEADER, (outs[i].text or "").encode()), *outs[i].headers))
+
+
+@corruption(wrong_value=1)
+def the_header_of_a_dead_letter_on_an_output(outs: Outs) -> Outs:
+    i = nth(outs, "bob", 2)
+    return changed(outs, i, headers=(*outs[i].headers, ("dead_letter.error", b"ValueError")))
+
+
+@corruption(wrong_value=1)
+def a_timestamp_altered(outs: Outs) -> Outs:
+    i = nth(outs, "bob", 2)
+    return changed(outs, i, timestamp=outs[i].timestamp + 1)
+
+
+@corruption(wrong_value=16)
+def the_time_of_writing_for_that_of_the_input(outs: Outs) -> Outs:
+    return [replace(o, timestamp=0) for o in outs]
+
+
 @corruption(wrong_value=1, update_gap=1)
 def an_update_number_skipped(outs: Outs) -> Outs:
     i = nth(outs, "ann", 4)
@@ -234,6 +276,23 @@ def a_record_in_the_wrong_partition(outs: Outs) -> Outs:
     return changed(outs, i, partition=1 - outs[i].partition)
 
 
+@corruption(misplaced=4)
+def all_of_a_key_in_the_wrong_partition(outs: Outs) -> Outs:
+    return [replace(o, partition=1 - o.partition) if o.key == "ann" else o for o in outs]
+
+
+@corruption()
+def keys_anywhere(outs: Outs) -> Outs:
+    """Of a sink whose partitioner is random."""
+    return [replace(o, partition=i // 3 % 2) for i, o in enumerate(outs)]
+
+
+@corruption()
+def before_partitions_were_added(outs: Outs) -> Outs:
+    """There was one when the first epoch was written."""
+    return [*(replace(o, partition=0) for o in outs[:8]), *outs[8:]]
+
+
 # ---------------------------------------------------------------- another origin
 
 
@@ -247,9 +306,32 @@ def the_provenance_garbled(outs: Outs) -> Outs:
     return changed(outs, nth(outs, "bob", 2), text="2.2/orders/somewhere")
 
 
+@corruption(foreign=1, lost=1, update_gap=1)
+def a_line_end_behind_the_provenance(outs: Outs) -> Outs:
+    i = nth(outs, "bob", 2)
+    return changed(outs, i, text=f"{outs[i].text}\n")
+
+
+@corruption(foreign=1, lost=1, update_gap=1)
+def an_update_number_in_another_spelling(outs: Outs) -> Outs:
+    return changed(outs, nth(outs, "bob", 2), text=(outs[nth(outs, "bob", 2)].text or "").replace("/0.0/2", "/0.0/02"))
+
+
+@corruption(foreign=1, lost=1, update_gap=1)
+def a_number_that_no_type_holds(outs: Outs) -> Outs:
+    i = nth(outs, "bob", 2)
+    return changed(outs, i, text=told(outs[i], "99999999999999999999.2"))
+
+
 @corruption(foreign=1)
 def a_record_of_somebody_else(outs: Outs) -> Outs:
     return [*outs, Out("ann", b"{}", None)]
+
+
+@corruption(foreign=9)
+def many_records_of_somebody_else(outs: Outs) -> Outs:
+    """They are no majority that tells where a key of the job belongs."""
+    return [*outs, *[Out("ann", b"{}", None, 1 - outs[0].partition)] * 9]
 
 
 # ---------------------------------------------------------------- another fate

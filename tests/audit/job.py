@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,11 @@ Ends = dict[str, dict[SplitId, int]]
 """Next offset by source and split."""
 
 
+def placed(key: str) -> int:
+    """Where a record of this key belongs in a topic of two partitions, by the partitioner ``consistent_random``."""
+    return zlib.crc32(key.encode()) % 2
+
+
 @dataclass(frozen=True)
 class Out:
     """One output record to write. ``text`` is the provenance header; None writes none."""
@@ -47,9 +53,9 @@ class Out:
     value: bytes | None
     text: str | None
     partition: int = 0
-    headers: tuple[tuple[str, bytes], ...] = ()
-    timestamp: int = 0
-    """Milliseconds since the Unix epoch; 0 is now."""
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp: int = FED_AT
+    """Milliseconds since the Unix epoch, by default those of the input; 0 is now."""
 
 
 def out(
@@ -73,7 +79,8 @@ def out(
 
 def refused_at(topic: str, offset: int, partition: int = 0) -> tuple[tuple[str, bytes], ...]:
     """The headers of a dead letter of an input record."""
-    told = {"topic": topic, "partition": partition, "offset": offset, "timestamp": FED_AT, "message": "whatever"}
+    place = {"topic": topic, "partition": partition, "offset": offset, "timestamp": FED_AT}
+    told = {**place, **dict.fromkeys(("operator", "error", "message"), "whatever")}
     return tuple((f"dead_letter.{name}", str(value).encode()) for name, value in told.items())
 
 

@@ -20,7 +20,7 @@ from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.ids import SplitId
 from kafka_eos.operators.chain import refuser
 from tests.audit.corruptions import CORRUPTIONS, Outs, nth, without
-from tests.audit.job import Job, Out, epoch, out, refused_at
+from tests.audit.job import Job, Out, epoch, out, placed, refused_at
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(600)
@@ -56,7 +56,8 @@ totals = (
           emit=lambda user, total: Total(user=user, total=total))
 )
 for sink, topic in {topics}.items():
-    totals.sink(KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user), name=sink)
+    config = {{"partitioner": "random" if sink == "keys-anywhere" else "consistent_random"}}
+    totals.sink(KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user, config=config), name=sink)
 for sink, topic in {plain}.items():
     totals.sink(KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user, provenance=False), name=sink)
 for sink, directory in {files}.items():
@@ -65,6 +66,8 @@ totals.sink(KafkaSink("{picky}", value=Total, key=picky), name="picky")
 """
 TWO_PARTITIONS = {
     "doubled-in-another-partition", "a-record-in-the-wrong-partition", "the-end-of-a-partition-cut-off", "orders",
+    "all-of-a-key-in-the-wrong-partition", "many-records-of-somebody-else", "keys-anywhere",
+    "before-partitions-were-added",
 }  # fmt: skip
 """The other topics have one: each partition costs a task in every scan."""
 USERS = ("ann", "bob", "cid", "dee")
@@ -78,6 +81,8 @@ FILES: dict[str, dict[Check, int]] = {
     "lines-joined": {Check.TORN: 1, Check.LOST: 2, Check.UPDATE_GAP: 2},
     "lines-altered": {Check.WRONG_VALUE: 1},
     "lines-swapped": {Check.REORDERED: 1},
+    "lines-moved": {Check.MISPLACED: 1},
+    "lines-exchanged": {Check.MISPLACED: 2, Check.REORDERED: 1},
     "a-file-lost": {Check.LOST: 8, Check.WRONG_TOTAL: 4},
     "plain-lines-clean": {},
     "plain-lines-lost": {Check.LOST: 1},
@@ -89,6 +94,9 @@ PLAIN: dict[str, dict[Check, int]] = {
     "plain-doubled": {Check.DUPLICATE: 1},
     "plain-cancelling": {Check.LOST: 1, Check.DUPLICATE: 1},
     "plain-header-altered": {Check.LOST: 1, Check.UNEXPECTED: 1},
+    "plain-header-of-a-letter": {Check.LOST: 1, Check.UNEXPECTED: 1},
+    "plain-timestamp-altered": {Check.LOST: 1, Check.UNEXPECTED: 1},
+    "plain-of-the-time-with-provenance": {},
 }
 LETTERS = {Check.LOST: 1, Check.DUPLICATE: 1, Check.WRONG_VALUE: 1}
 
@@ -132,7 +140,7 @@ class World:
                 updates[user] += 1
                 written_by = (1, 1) if i < 8 else (2, 2)
                 made = out((partition, i // 2), user, _total(user, sums[user]), update=updates[user],
-                           topic=self.input, epoch=written_by, target=partition)  # fmt: skip
+                           topic=self.input, epoch=written_by, target=placed(user))  # fmt: skip
                 outs.append(replace(made, headers=(("user", user.encode()),)))
         bad: list[tuple[int, str | None, bytes]] = [(0, None, b"bad %d" % i) for i in range(3)]
         self.job.feed(self.input, [*inputs, *bad])
@@ -163,13 +171,9 @@ class World:
     def _write_files(self, sink: str) -> None:
         directory = Path(self.files[sink])
         directory.mkdir()
-        plain = sink.startswith("plain")
-        for number, outs in ((1, self.outs[:8]), (2, self.outs[8:])):
-            lines = [o.value if plain else b'{"provenance":"%b","value":%b}' % ((o.text or "").encode(), o.value or b"")
-                     for o in outs]  # fmt: skip
-            data = b"".join((line or b"") + b"\n" for line in lines)
-            if number == 2:
-                data = _spoilt(sink, data)
+        form = b"%.0b%b\n" if sink.startswith("plain") else b'{"provenance":"%b","value":%b}\n'
+        lines = [form % ((o.text or "").encode(), o.value or b"") for o in self.outs]
+        for number, data in enumerate(_spoilt(sink, lines), 1):
             if data:
                 (directory / f"part-{number:012d}-0000-{self.job.name}.{sink}.jsonl").write_bytes(data)
 
@@ -190,6 +194,12 @@ def _plain(sink: str, outs: Outs) -> Outs:
         spoilt = [*spoilt, outs[nth(outs, "bob", 2)]]
     if sink == "plain-header-altered":
         spoilt = [*without(outs, 5), replace(outs[5], headers=(("user", b"eve"),))]
+    if sink == "plain-header-of-a-letter":
+        spoilt = [*without(outs, 5), replace(outs[5], headers=(*outs[5].headers, ("dead_letter.message", b"")))]
+    if sink == "plain-timestamp-altered":
+        spoilt = [*without(outs, 5), replace(outs[5], timestamp=outs[5].timestamp + 1)]
+    if sink == "plain-of-the-time-with-provenance":
+        return [replace(o, partition=0) for o in spoilt]
     return [replace(o, text=None, partition=0) for o in spoilt]
 
 
@@ -197,9 +207,13 @@ def _placed(sink: str, outs: Outs) -> Outs:
     return outs if sink in TWO_PARTITIONS else [replace(o, partition=0) for o in outs]
 
 
-def _spoilt(sink: str, data: bytes) -> bytes:
-    """What is left of the second file: two lines a user, ann, bob, cid, dee, ann …"""
-    lines = data.splitlines(keepends=True)
+def _spoilt(sink: str, every: list[bytes]) -> tuple[bytes, bytes]:
+    """What is left of two files, each with two lines a user, ann, bob, cid, dee, ann …"""
+    before, lines = every[:8], every[8:]
+    if sink == "lines-moved":
+        before, lines = every[:7], every[7:]
+    if sink == "lines-exchanged":
+        before[7], lines[3] = lines[3], before[7]
     spoilt = {
         "doubled": [*lines, lines[3]],
         "lost": lines[1:],
@@ -208,7 +222,8 @@ def _spoilt(sink: str, data: bytes) -> bytes:
         "altered": [lines[0].replace(b'"total":15', b'"total":51').replace(b'"total":27', b'"total":72'), *lines[1:]],
         "swapped": [lines[4], *lines[1:4], lines[0], *lines[5:]],
     }
-    return b"".join([] if sink == "a-file-lost" else spoilt.get(sink.rpartition("-")[2], lines))
+    left = [] if sink == "a-file-lost" else spoilt.get(sink.rpartition("-")[2], lines)
+    return b"".join(before), b"".join(left)
 
 
 @pytest.fixture(scope="module")

@@ -65,6 +65,7 @@ def test_without_history_the_epoch_checks_are_named_as_not_made(totals: Totals, 
     assert Conclusion.PASS is verdict.conclusion, verdict.headline
     history = {Check.ABORTED_VISIBLE, Check.COMMITTED_HIDDEN, Check.WRONG_COUNT}
     assert history | {Check.ALTERED_CHECKPOINT} == set(verdict.not_possible)
+    assert "aborted but visible, committed but hidden not checked: the job's history" in verdict.headline
 
 
 # ---------------------------------------------------------------- no ground for a verdict

@@ -91,6 +91,11 @@ sink(items.key_by(lambda order: order.user, values=Order).fold(name="total", ini
 ORDERS = 60
 
 
+def fed_at(partition: int, offset: int) -> int:
+    """The timestamp of an input: each has its own, of the last minute."""
+    return FED_AT - 60_000 + 1000 * (3 * offset + partition)
+
+
 @dataclass
 class Ran:
     """A finished job. ``spoil`` audits it with other records in its output than it wrote."""
@@ -110,7 +115,9 @@ class Ran:
         rows = [(m.partition(), m.key(), m.value(), m.headers()) for m in read(self.job.bootstrap, self.output)]
         producer = Producer({"bootstrap.servers": self.job.bootstrap})
         for partition, key, value, headers in spoil(rows):
-            producer.produce(copy, value, key, partition, headers=headers)
+            origin = parse(dict(headers)["kafka_eos"].decode())
+            time = fed_at(origin.partition, origin.offset)
+            producer.produce(copy, value, key, partition, headers=headers, timestamp=time)
         assert producer.flush(PATIENCE) == 0
         app = self.job.app.with_name(f"spoilt_{uuid4().hex[:8]}.py")
         app.write_text(self.template.replace("{output}", copy))
@@ -131,7 +138,7 @@ def ran(bootstrap: str, tmp_path: Path, topic: Callable[..., str]) -> Callable[[
         producer = Producer({"bootstrap.servers": bootstrap})
         for i in range(ORDERS):
             order = b"bad" if i == 20 else b'{"user":"u%d","n":%d}' % (i % 4, i % 11)
-            producer.produce(source, order, partition=i % 3, timestamp=FED_AT)
+            producer.produce(source, order, partition=i % 3, timestamp=fed_at(i % 3, i // 3))
         assert producer.flush(PATIENCE) == 0
         job.run(workers=workers)
         return Ran(job, source, output, topic, text)

@@ -228,6 +228,20 @@ def test_a_query_names_altered_lost_and_doubled_values_even_if_counts_agree(pair
     assert verdict.facts.inputs == verdict.facts.outputs
 
 
+def test_a_query_tells_a_key_without_a_value_from_a_value_without_a_key(pair: Pair, spark: Any) -> None:
+    """Strung together, key and value read the same."""
+    pair.job.write(pair.output, [Out("7", None, None)])
+    right = "SELECT '7' AS key, cast(null AS string) AS value FROM input WHERE partition = 0 AND offset = 0"
+    wrong = "SELECT cast(null AS string) AS key, '7' AS value FROM input WHERE partition = 0 AND offset = 0"
+
+    same = audit_topics(pair.question(sql=right), spark=spark)
+    swapped = audit_topics(pair.question(sql=wrong), spark=spark)
+
+    assert (Conclusion.PASS, {}) == (same.conclusion, found(same)), same.headline
+    assert {Check.LOST: 1, Check.UNEXPECTED: 1} == found(swapped), swapped.findings
+    assert "null = 7" in first(swapped, Check.LOST)
+
+
 def test_files_are_an_output_too(pair: Pair, spark: Any, tmp_path: Path) -> None:
     directory = tmp_path / "out"
     directory.mkdir()

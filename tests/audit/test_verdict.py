@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_eos.audit.verdict import Check, Conclusion, Evidence, NotPossible, Observations, Offender, judge
+from kafka_eos.audit.verdict import Check, Conclusion, Evidence, NotPossible, Observations, Offender, Uncompared, judge
 
 CLEAN = Observations(
     inputs=10,
@@ -71,6 +71,28 @@ def test_what_a_sink_refused_is_in_the_headline() -> None:
 
     assert Conclusion.PASS is verdict.conclusion
     assert "2 outputs of sink words refused by it, each with its dead letter" in verdict.headline
+
+
+def test_what_was_not_compared_or_checked_is_in_the_headline() -> None:
+    left_out = (Uncompared("totals", "values", "no order", 1), Uncompared("plain", "order and epochs", "no provenance"))
+    evidence = {
+        **CLEAN.evidence,
+        **dict.fromkeys((Check.WRONG_COUNT, Check.ABORTED_VISIBLE), NotPossible("no history")),
+    }
+
+    verdict = judge(replace(CLEAN, uncompared=left_out, evidence=evidence))
+
+    assert verdict.reasons[1:] == (
+        "values of 1 output of sink totals not compared: no order",
+        "order and epochs of sink plain not compared: no provenance",
+        "aborted but visible, wrong count not checked: no history",
+    )
+
+
+def test_of_topics_a_check_that_nobody_asked_for_is_not_in_the_headline() -> None:
+    evidence = {**CLEAN.evidence, Check.WRONG_COUNT: NotPossible("not asked")}
+
+    assert 1 == len(judge(replace(CLEAN, committed_epochs=None, evidence=evidence)).reasons)
 
 
 def test_a_sink_that_is_not_audited_is_in_the_headline() -> None:

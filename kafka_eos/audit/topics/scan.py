@@ -15,6 +15,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
+from kafka_eos.audit import reads
 from kafka_eos.audit.topics import tables
 from kafka_eos.audit.topics.question import Question, expression
 from kafka_eos.audit.topics.tables import Places, Window
@@ -405,9 +406,9 @@ def _suspect(row: Any) -> Suspect:
 
 
 def _said(table: DataFrame, with_key: bool, value: Column, n: int) -> DataFrame:
-    key = [_text(table, "key")] if with_key else []
-    text = F.substring(F.concat_ws(" = ", *key, F.coalesce(value.cast("string"), F.lit("null"))), 1, 120)
-    return table.select(F.xxhash64(*key, value.cast("string")).alias("said"), F.lit(n).alias("n"), text.alias("text"))
+    said = [*([_text(table, "key")] if with_key else []), value.cast("string")]
+    text = F.substring(F.concat_ws(" = ", *(F.coalesce(word, F.lit("null")) for word in said)), 1, 120)
+    return table.select(F.xxhash64(*reads.hashed(*said)).alias("said"), F.lit(n).alias("n"), text.alias("text"))
 
 
 def _text(table: DataFrame, name: str) -> Column:

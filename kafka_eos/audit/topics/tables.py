@@ -139,7 +139,7 @@ def inputs(table: DataFrame, question: Question, places: Places, window: Window)
         name.alias("origin"),
         name.alias("id"),
         F.lit(None).cast("long").alias("key"),
-        F.xxhash64("raw_key", "raw_value").alias("content"),
+        _content().alias("content"),
         _judged(window, question.inputs).alias("judged"),
         F.lit(None).cast("string").alias("attempt"),
         F.lit(None).cast("long").alias("stream"),
@@ -175,13 +175,17 @@ def outputs(table: DataFrame, question: Question, places: Places, window: Window
         origin.alias("origin"),
         name.alias("id"),
         _hash(key).alias("key"),
-        F.xxhash64("raw_key", "raw_value").alias("content"),
+        _content().alias("content"),
         _judged(window, question.outputs).alias("judged"),
         attempt.alias("attempt"),
         stream.alias("stream"),
         turn.alias("turn"),
         "file",
     )
+
+
+def _content() -> Column:
+    return F.xxhash64(*reads.hashed(F.col("raw_key"), F.col("raw_value")))
 
 
 def _hash(column: Column) -> Column:

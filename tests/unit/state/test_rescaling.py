@@ -17,7 +17,8 @@ from kafka_eos.errors import Bug, ConfigError
 from kafka_eos.interfaces import StateBackend, StateDescriptor, StateHandle, Ttl
 from kafka_eos.schemas import KeyCodec, MsgpackCodec
 from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import GROUPING, OLDEST, Grouping, key_group_range
+from kafka_eos.state.keygroups import GROUPING, OLDEST, PRESENT, Grouping, key_group_range
+from kafka_eos.state.merging import grouping_of
 from kafka_eos.state.options import StateOptions
 from kafka_eos.state.restoring import Restored
 
@@ -169,6 +170,16 @@ def test_keys_are_found_if_only_some_handles_are_of_another_hash(world: World) -
 
     for subtask, part in enumerate(opened(world, handles, 2)):
         assert dict(part.value(TOTAL).items()) == {name: 1 for name in stored if owner(name, 2) == subtask}
+
+
+def test_an_older_hash_goes_on_only_if_every_share_stays_as_it_is() -> None:
+    old = [StateHandle("total", "rocksdb", bounds, (), (), OLDEST) for bounds in ((0, 63), (64, 127), (64, 99))]
+
+    assert grouping_of("rocksdb", old[:2], 2) == Grouping(OLDEST)
+    assert grouping_of("rocksdb", [old[0], old[2]], 2) == GROUPING
+    assert grouping_of("rocksdb", [old[0], replace(old[1], backend="memory")], 2) == GROUPING
+    assert grouping_of("rocksdb", [old[0], replace(old[1], key_hash=PRESENT)], 2) == GROUPING
+    assert grouping_of("memory", old[:2], 2) == grouping_of("rocksdb", old[:2], 1) == GROUPING
 
 
 # ---------------------------------------------------------------- handles that are no whole
