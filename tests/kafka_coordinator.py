@@ -46,6 +46,13 @@ class Coordinator:
     def __init__(self) -> None:
         self.ids: dict[str, Held] = {}
         self.markers: dict[tuple[str, str, int], str] = {}
+        self.marked_at = 0
+        """The offset with a marker as its metadata."""
+        self.group_error = self.partition_error = self.listing_error = ErrorCode.none
+        self.described: dict[str, ErrorCode] = {}
+        """Ids of which nothing but this error is told."""
+        self.goes_by_patterns = True
+        """Brokers before 4.1 list all ids, whatever they are asked for."""
 
     @property
     def answers(self) -> Mapping[int, Answer]:
@@ -90,10 +97,10 @@ class Coordinator:
         return answer(throttle_time=NOW, transaction_states=tuple(map(self._described, request.transactional_ids)))
 
     def _described(self, name: str) -> Any:
-        held, state = self.ids.get(name), _any(described.TransactionState)
+        held, state = self.ids.get(name) if name not in self.described else None, _any(described.TransactionState)
         seen = held or Held("Dead", -1, -1, 0, -1)
         return state(
-            error_code=ErrorCode.none if held else ErrorCode.transactional_id_not_found,
+            error_code=ErrorCode.none if held else self.described.get(name, ErrorCode.transactional_id_not_found),
             transactional_id=name,
             transaction_state=seen.state,
             transaction_timeout=seen.timeout_ms * _MILLISECOND,
@@ -108,10 +115,10 @@ class Coordinator:
         states = tuple(
             state(transactional_id=name, producer_id=held.producer_id, transaction_state=held.state)
             for name, held in self.ids.items()
-            if re.match(request.transactional_id_pattern, name)
+            if (re.match(request.transactional_id_pattern, name) or not self.goes_by_patterns)
             and (not request.state_filters or held.state in request.state_filters)
         )
-        return answer(throttle_time=NOW, error_code=ErrorCode.none, transaction_states=states)
+        return answer(throttle_time=NOW, error_code=self.listing_error, transaction_states=states)
 
     def _offsets(self, request: Any) -> Any:
         return _any(fetched.OffsetFetchResponse)(throttle_time=NOW, groups=tuple(map(self._group, request.groups)))
@@ -124,14 +131,15 @@ class Coordinator:
             seen = tuple(
                 parts(
                     partition_index=number,
-                    committed_offset=-1 if marker is None else 1,
+                    committed_offset=-1 if marker is None else self.marked_at,
                     metadata=marker,
-                    error_code=ErrorCode.none,
+                    error_code=self.partition_error,
                 )
                 for number, marker in markers.items()
             )
             topics.append(topic(name=asked.name, partitions=seen))
-        return _any(fetched.OffsetFetchResponseGroup)(group_id=group.group_id, topics=tuple(topics))
+        answer = _any(fetched.OffsetFetchResponseGroup)
+        return answer(group_id=group.group_id, topics=tuple(topics), error_code=self.group_error)
 
 
 def _any(made: type) -> Any:

@@ -249,7 +249,7 @@ class _Traces:
             for name in settled:
                 del self._noted[name]
             sweep = self._swept is None or self._swept < permit.term
-            self._swept = permit.term if sweep else self._swept
+            self._swept = permit.term
         if sweep:
             old = [each for each in hidden(self._directory, of.job) if each[2].identity == of.identity]
             traces = (Kind.COMMITTED, Kind.ABORTED)

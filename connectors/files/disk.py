@@ -22,8 +22,7 @@ def create_directory(directory: Path) -> None:
     """Create with its parents, each entry durable: a committed file must not vanish with its directory."""
     if directory.is_dir():
         return
-    if not directory.parent.is_dir():
-        create_directory(directory.parent)
+    create_directory(directory.parent)
     directory.mkdir(mode=0o755, exist_ok=True)
     sync_directory(directory.parent)
 

@@ -99,7 +99,7 @@ def _offsets(
     deadline = time.monotonic() + _ADMIN_TIMEOUT
     try:
         with kafka_errors("offsets"):
-            asked = admin().list_offsets(wanted, isolation_level=rule.isolation) if wanted else {}
+            asked = admin().list_offsets(wanted, isolation_level=rule.isolation)
     except (Retryable, RestartFromCheckpoint) as error:
         return dict.fromkeys(topics, _unknown(", ".join(topics), error))
     for at, future in asked.items():

@@ -161,7 +161,7 @@ def _encoded(entry: Entry, writer: str, number: int, before: Mapping[str, Positi
         n=number,
         full=changed is None,
         at=entry.at,
-        plan=entry.plan if changed is None else None,
+        plan=entry.plan if changed is None else "",
         parallelism=entry.parallelism,
         in_flight=entry.in_flight,
         sources=entry.sources if changed is None else changed,
@@ -199,7 +199,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Number of the line among those of its writer."""
     full: bool = False
     at: int
-    plan: str | None = None
+    plan: str = ""
     """Of a ``full`` line; the same of those that follow."""
     parallelism: int
     in_flight: bool = False
@@ -220,7 +220,7 @@ def read(storage: JobStorage) -> dict[EpochId, Entry]:
     for number, line in _lines(storage.lines(paths.LEDGER)):
         before = last.pop(line.writer, None)
         if line.full:
-            entry = _entry(line, line.plan or "", _merged({}, line.sources))
+            entry = _entry(line, line.plan, _merged({}, line.sources))
         elif before is not None and before[0] + 1 == line.n:
             entry = _entry(line, before[1].plan, _merged(before[1].sources, line.sources))
         else:
@@ -235,7 +235,7 @@ def _lines(texts: Sequence[str]) -> Iterator[tuple[int, _Line]]:
     """What can be read, with the number of its line. CorruptCheckpoint if a whole line was altered."""
     for number, text in enumerate(texts, start=1):
         body, _, found = text.rpartition(_SUM)
-        if not body or not found.endswith('"}') or not body.startswith("{"):
+        if not body or not found.endswith('"}'):
             continue  # torn by a crash
         body += "}"
         if found != f'{_digest(body)}"}}':

@@ -93,7 +93,7 @@ def restored(
     Each frame comes with its number and the name of its exchange; ``mine`` says by number which are wanted. ConfigError
     with both schemas if the plan's type cannot read them, PlanError if their exchange is gone: before the first one.
     """
-    places = {node.name: place for place, node in enumerate(plan.exchanges) if node.wire is not None}
+    places = {node.name: place for place, node in enumerate(plan.exchanges)}
     for part in kept:
         if part.exchange not in places:
             raise PlanError(
@@ -127,7 +127,7 @@ def _decoded(part: InFlight, frame: bytes, codec: ListCodec[Any], node: Node) ->
 
 
 def _refusal(part: InFlight, node: Node, reason: BaseException) -> ConfigError:
-    assert node.wire is not None  # ``restored`` has looked
+    assert node.wire is not None  # an exchange has one
     if isinstance(node, Feedback):
         hint = (
             "Every savepoint holds what goes round in a loop. Let the new type read the old one (a default for each "

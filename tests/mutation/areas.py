@@ -34,10 +34,10 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "tests/unit/test_file_committer.py",
             *(f"tests/contract/test_file_{part}.py" for part in ("lives", "sink_crashes", "sink")),
         ),
-        "connectors/files/disk.py": ("tests/unit/test_file_committer.py", "tests/contract/test_file_sink_crashes.py"),
+        "connectors/files/disk.py": ("tests/unit/test_file_disk.py", "tests/unit/test_file_committer.py"),
         "connectors/files/standings.py": ("tests/unit/test_file_standings.py",),
         "connectors/kafka/committer.py": ("tests/unit/test_kafka_committer.py",),
-        "connectors/kafka/names.py": ("tests/unit/test_kafka_committer.py",),
+        "connectors/kafka/names.py": ("tests/unit/test_kafka_names.py", "tests/unit/test_kafka_committer.py"),
         "connectors/kafka/rpc/groups.py": ("tests/unit/test_kafka_committer.py", "tests/unit/test_kafka_source.py"),
         "connectors/kafka/rpc/transactions.py": ("tests/unit/test_kafka_committer.py",),
         "connectors/kafka/transactions.py": ("tests/unit/test_kafka_transactions.py",),
@@ -45,7 +45,9 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "retention": {
         "kafka_eos/checkpoints/ledger.py": ("tests/unit/checkpoints/test_ledger.py",),
-        "kafka_eos/checkpoints/retention.py": ("tests/unit/checkpoints/test_retention.py",),
+        "kafka_eos/checkpoints/retention.py": tuple(
+            f"tests/unit/checkpoints/test_{part}.py" for part in ("retention", "ledger")
+        ),
     },
     "rescaling": {
         "kafka_eos/exchange/in_flight.py": ("tests/unit/exchange/test_in_flight.py",),
@@ -56,7 +58,12 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "ttl": {
         "kafka_eos/state/clocks.py": (f"{STATE}/test_clocks.py",),
-        "kafka_eos/state/ttl.py": (f"{STATE}/test_ttl.py", "tests/unit/operators/test_expiring.py"),
+        "kafka_eos/state/ttl.py": (
+            f"{STATE}/test_ttl.py",
+            f"{STATE}/test_clocks.py",
+            f"{STATE}/test_rescaling.py",
+            "tests/unit/operators/test_expiring.py",
+        ),
     },
     "positions": {
         "connectors/kafka/reader.py": ("tests/unit/test_kafka_reader.py",),

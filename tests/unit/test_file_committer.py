@@ -86,6 +86,15 @@ def test_a_commit_leaves_the_part_its_trace_and_nothing_in_memory(sink: FileSink
     assert ours._checked == {}  # type: ignore[attr-defined]
 
 
+def test_a_directory_may_be_named_from_where_the_process_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sink = FileSink(Path("out"))
+    committable = prepared(sink)
+
+    assert sink.committer(job()).commit(PERMIT, committable) is Outcome.COMMITTED
+    assert (tmp_path / "out" / final(sink, committable).name).read_text() == '"x"\n'
+
+
 def test_a_commit_of_the_first_version_that_died_half_way_leaves_one_name(sink: FileSink) -> None:
     committable = of_version_1(prepared(sink))
     os.link(staged(sink, committable), final(sink, committable))
@@ -294,6 +303,26 @@ def test_traces_of_older_terms_go_once_a_term_and_those_of_its_own_stay(sink: Fi
     assert traces(sink) == [".committed.orders.3.1.0.new"]
 
 
+def test_a_committer_that_lives_longer_than_a_term_looks_again_in_the_next(sink: FileSink) -> None:
+    ours = sink.committer(job())
+    ours.commit(PERMIT, prepared(sink))
+    (sink.directory / ".committed.orders.1.1.0.late").touch()
+
+    ours.commit(CommitPermit(EpochId(Epoch(1), Term(2))), prepared(sink, job(2), "next"))
+
+    assert traces(sink) == [".committed.orders.2.1.0.next"]
+
+
+def test_who_removes_old_traces_leaves_what_is_staged_alone(sink: FileSink) -> None:
+    """Somebody may still have to commit it: an older epoch that was given up belongs to this one."""
+    old, open_ = prepared(sink, operator="old"), opened(sink)
+
+    sink.committer(job(2)).commit(CommitPermit(EpochId(Epoch(1), Term(2))), prepared(sink, job(2)))
+
+    assert staged(sink, old).exists()
+    assert open_.exists()
+
+
 def test_a_trace_that_somebody_removed_is_not_missed(sink: FileSink) -> None:
     ours = sink.committer(job())
     ours.commit(PERMIT, prepared(sink))
@@ -328,6 +357,8 @@ def test_a_person_is_told_why_a_promise_cannot_be_kept(sink: FileSink) -> None:
     final(sink, hidden).write_text("theirs")
 
     assert said(sink, aborted) == f"{staged(sink, aborted)} was aborted"
+    final(sink, aborted).write_text("theirs")
+    assert said(sink, aborted) == f"{staged(sink, aborted)} was aborted", "whatever else has its name"
     assert said(sink, damaged).startswith(f"{staged(sink, damaged)} is damaged: ")
     assert said(sink, hidden).startswith(
         f"{final(sink, hidden)} exists and is not what {staged(sink, hidden).name} promised"

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.transactions import NEVER, Transaction
-from kafka_eos.errors import CommittableLost, Fenced, Retryable
+from kafka_eos.errors import CommittableLost, Fenced, Retryable, UserError
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Life, LifeState, Outcome, Standing
 from tests.kafka_coordinator import (
@@ -153,6 +153,30 @@ def test_with_v4_what_is_open_may_be_a_zombies_under_the_same_id_and_epoch(side:
     assert side.committer.probe(stored(prepared(end_txn_version=4))).standing is Standing.COMMITTED
 
 
+@pytest.mark.parametrize("missing", [ErrorCode.group_id_not_found, ErrorCode.unknown_topic_id])
+def test_a_group_or_a_topic_that_is_not_there_has_no_marker(side: Side, missing: ErrorCode) -> None:
+    side.at.group_error = missing
+
+    assert side.committer.probe(stored(prepared())).standing is Standing.LOST
+
+
+@pytest.mark.parametrize("part", ["group_error", "partition_error"])
+def test_a_marker_that_cannot_be_read_is_not_taken_for_one_that_is_not_there(side: Side, part: str) -> None:
+    """Or output that is committed would pass for lost."""
+    side.show_marker()
+    setattr(side.at, part, ErrorCode.unknown_server_error)
+
+    with pytest.raises(UserError, match="OffsetFetch of group job.group was refused"):
+        side.committer.probe(stored(prepared()))
+
+
+def test_an_offset_that_is_not_committed_is_no_marker(side: Side) -> None:
+    side.show_marker()
+    side.at.marked_at = -1
+
+    assert side.committer.probe(stored(prepared())).standing is Standing.LOST
+
+
 def test_what_left_no_trace_is_lost(side: Side) -> None:
     probe = side.committer.probe(stored(prepared()))
 
@@ -176,6 +200,13 @@ def test_what_the_coordinator_is_still_ending_is_asked_again(side: Side) -> None
         side.committer.probe(stored(prepared()))
 
 
+def test_a_state_that_cannot_be_read_is_not_taken_for_one_that_is_forgotten(side: Side) -> None:
+    side.at.described[NAME] = ErrorCode.unknown_server_error
+
+    with pytest.raises(UserError, match=f"DescribeTransactions of {NAME} was refused"):
+        side.committer.probe(stored(prepared()))
+
+
 # ---------------------------------------------------------------- commits
 
 
@@ -188,6 +219,8 @@ def test_what_is_prepared_is_committed_by_its_own_id_and_epoch(side: Side) -> No
     assert (request.transactional_id, request.producer_id, request.producer_epoch) == (NAME, 7, 3)
     assert request.committed
     assert side.at.ids[NAME] == COMMITTED
+    coordinators = {(each.key_type, *each.coordinator_keys) for each in side.broker.seen if each.__api_key__ == 10}
+    assert coordinators == {(1, NAME)}, "the coordinator of that transaction is asked"
 
 
 def test_a_repeated_commit_ends_nothing(side: Side) -> None:
@@ -396,6 +429,58 @@ def test_a_listing_that_is_older_than_what_is_then_said_is_not_believed(side: Si
     side.broker.script(LIST_TRANSACTIONS, then_ended)
 
     assert side.committer.staged(side.ctx) == []
+
+
+def test_what_is_forgotten_after_it_was_listed_is_not_staged(side: Side) -> None:
+    side.at.ids |= {NAME: Held(), of_term(2): Held()}
+    side.at.described[NAME] = ErrorCode.transactional_id_not_found
+
+    assert [each.name for each in side.committer.staged(side.ctx)] == [of_term(2)]
+
+
+def test_a_broker_that_lists_everything_is_asked_about_ids_of_the_job_only(side: Side) -> None:
+    side.at.goes_by_patterns = False
+    side.at.ids |= {NAME: Held(), "job2.1.0.0": Held(), f"x{NAME}": Held(), f"{NAME}.1": Held()}
+
+    assert [each.name for each in side.committer.staged(side.ctx)] == [NAME]
+
+    (request,) = [each for each in side.broker.seen if each.__api_key__ == DESCRIBE_TRANSACTIONS]
+    assert request.transactional_ids == (NAME,)
+
+
+def test_nobody_is_asked_about_no_ids(side: Side) -> None:
+    assert side.committer.staged(side.ctx) == []
+    assert side.asked(DESCRIBE_TRANSACTIONS) == []
+
+
+def test_a_list_that_is_refused_is_not_taken_for_an_empty_one(side: Side) -> None:
+    side.at.listing_error = ErrorCode.unknown_server_error
+
+    with pytest.raises(UserError, match="ListTransactions was refused"):
+        side.committer.staged(side.ctx)
+
+
+def test_an_id_that_cannot_be_told_for_now_is_asked_again(side: Side) -> None:
+    side.at.ids |= {NAME: Held(), of_term(2): Held()}
+    side.at.described |= {NAME: ErrorCode.not_coordinator, of_term(2): ErrorCode.transactional_id_not_found}
+    describe = side.at.answers[DESCRIBE_TRANSACTIONS]
+
+    def loaded_the_second_time(request: object) -> object:
+        answer = describe(request)
+        side.at.described.clear()
+        return answer
+
+    side.broker.script(DESCRIBE_TRANSACTIONS, loaded_the_second_time)
+
+    assert [each.name for each in side.committer.staged(side.ctx)] == [NAME, of_term(2)]
+
+
+def test_one_id_that_nobody_may_see_is_not_left_out(side: Side) -> None:
+    side.at.ids |= {NAME: Held(), of_term(2): Held()}
+    side.at.described[of_term(2)] = ErrorCode.unknown_server_error
+
+    with pytest.raises(UserError, match="DescribeTransactions"):
+        side.committer.staged(side.ctx)
 
 
 # ---------------------------------------------------------------- orphans

@@ -9,16 +9,25 @@ from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
+from kio.schema.offset_commit.v9.response import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 
 from kafka_eos.connectors.kafka import KafkaSource, survey
 from kafka_eos.connectors.kafka.positions import partition_of, position, split_id
+from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.source import _READ_ALWAYS
-from kafka_eos.errors import ConfigError, InputLost, Retryable
-from kafka_eos.ids import SplitId, Term
+from kafka_eos.errors import ConfigError, InputLost, Retryable, UserError
+from kafka_eos.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.interfaces import JobContext, Positions
 from tests.kafka_log import LIST_OFFSETS, VERSIONS, Log
-from tests.scripted import SILENCE, ScriptedBroker
+from tests.scripted import NOW, SILENCE, ScriptedBroker
 from tests.wire import METADATA
+
+EPOCH = EpochId(Epoch(4), Term(3))
+OFFSET_COMMIT = 8
 
 
 @pytest.fixture
@@ -197,14 +206,18 @@ def test_a_topic_that_is_not_there_is_named(ctx: JobContext) -> None:
         KafkaSource("other").discover(ctx, None)
 
 
-def test_a_partition_without_a_leader_is_waited_for(ctx: JobContext, log: Log, known: dict[SplitId, Any]) -> None:
+def test_a_partition_without_a_leader_is_waited_for(
+    ctx: JobContext, log: Log, broker: ScriptedBroker, known: dict[SplitId, Any]
+) -> None:
     log.parts[1].leader = -1
+    asked_before = asked(broker, LIST_OFFSETS)
 
     for before in (None, known):
         with pytest.raises(Retryable, match="topic in has no leader now for partition 1"):
             KafkaSource("in").discover(ctx, before)
     with pytest.raises(Retryable, match="no leader"):
         KafkaSource("in").ends(ctx)
+    assert asked(broker, LIST_OFFSETS) == asked_before, "nobody is there who could tell"
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
@@ -258,6 +271,21 @@ def test_one_rule_that_a_broker_cannot_tell_is_enough_for_another_client(
     assert source._admin is not first
 
 
+def test_a_look_says_itself_what_nobody_can_tell(log: Log, broker: ScriptedBroker) -> None:
+    def no_client() -> Any:
+        raise Retryable("there is no client")
+
+    look = survey.Survey(Cluster(broker.address), ["in", "other"], no_client)
+    with pytest.raises(Retryable, match="the offsets of in could not be read: there is no client"):
+        look.offsets("in", survey.END)
+    assert look.in_trouble
+    with pytest.raises(ConfigError, match="'other' does not exist"):
+        look.offsets("other", survey.END)
+    log.parts[0].leader = -1
+    with pytest.raises(Retryable, match="no leader"):
+        survey.Survey(Cluster(broker.address), ["in"], no_client).offsets("in", survey.END)
+
+
 def test_only_topics_that_are_missing_are_named(ctx: JobContext) -> None:
     source, other = KafkaSource("in"), KafkaSource("other")
 
@@ -283,6 +311,59 @@ def test_an_answer_that_never_comes_is_not_waited_for(
 
     with pytest.raises(Retryable, match="the offsets of in could not be read"):
         KafkaSource("in").discover(ctx, None)
+
+
+# ---------------------------------------------------------------- what lag tools are shown
+
+
+@pytest.mark.parametrize("group", [None, "of-others"])
+def test_a_group_is_shown_where_the_job_is_and_who_says_so(group: str | None) -> None:
+    shown: list[Any] = []
+
+    def commit(request: Any) -> Any:
+        shown.append(request)
+        return committed(request, ErrorCode.none)
+
+    with ScriptedBroker({OFFSET_COMMIT: commit}) as broker:
+        ctx = JobContext("job", Term(3), {"bootstrap_servers": broker.address})
+        source: KafkaSource[bytes] = KafkaSource("in", group_id=group)
+        source.completed(ctx, EPOCH, {split_id("in", 0): position(5, "x"), split_id("in", 1): position(7, "x")})
+        source.completed(ctx, EPOCH, {})
+
+    (request,) = shown
+    (topic,) = request.topics
+    assert (request.group_id, topic.name) == (group or "job", "in")
+    assert {(part.partition_index, part.committed_offset) for part in topic.partitions} == {(0, 5), (1, 7)}
+    assert {part.committed_metadata for part in topic.partitions} == {"kafka_eos job - 4/3"}
+
+
+def test_a_partition_of_which_the_group_is_refused_is_no_success() -> None:
+    def refuse(request: Any) -> Any:
+        return committed(request, ErrorCode.none, ErrorCode.unknown_server_error)
+
+    with ScriptedBroker({OFFSET_COMMIT: refuse}) as broker:
+        ctx = JobContext("job", Term(3), {"bootstrap_servers": broker.address})
+        known = {split_id("in", partition): position(5, "x") for partition in (0, 1)}
+        with pytest.raises(UserError, match="OffsetCommit of group job was refused"):
+            KafkaSource("in").completed(ctx, EPOCH, known)
+
+
+def committed(request: Any, *errors: ErrorCode) -> Any:
+    """An answer with these errors of the first partitions; the last one is that of all others."""
+    (asked_of,) = request.topics
+    of = [*errors, *[errors[-1]] * len(asked_of.partitions)]
+    part, topic, answer = (
+        _any(kind) for kind in (OffsetCommitResponsePartition, OffsetCommitResponseTopic, OffsetCommitResponse)
+    )
+    parts = [
+        part(partition_index=each.partition_index, error_code=error)
+        for each, error in zip(asked_of.partitions, of, strict=False)
+    ]
+    return answer(throttle_time=NOW, topics=(topic(name=asked_of.name, partitions=tuple(parts)),))
+
+
+def _any(made: type) -> Any:
+    return made
 
 
 # ---------------------------------------------------------------- many at a time

@@ -13,7 +13,7 @@ from checkpoint_samples import FILE, JOB, MANIFEST
 
 from kafka_eos.checkpoints import ledger, paths, retention, verify
 from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints.ledger import Entry, EpochLedger, entry_of
+from kafka_eos.checkpoints.ledger import Entry, EpochLedger, Stored, difference, entry_of
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
 from kafka_eos.checkpoints.storage import JobStorage, LocalStorage, MemoryStorage
 from kafka_eos.errors import CorruptCheckpoint
@@ -92,17 +92,53 @@ def test_writers_do_not_disturb_each_other(storage: JobStorage) -> None:
     assert ledger.read(storage) == expected(*manifests)
 
 
-@pytest.mark.parametrize("kept", [0, 1, 40, -3, -1])
-def test_a_torn_line_takes_itself_and_what_rests_on_it(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize("cut", [0, 1, 40, -3, -1, '{"epoch":"}'])
+@pytest.mark.parametrize("torn", [0, 1])
+def test_a_torn_line_takes_itself_and_what_rests_on_it(tmp_path: Path, torn: int, cut: int | str) -> None:
     storage = LocalStorage(tmp_path / "job")
-    first, torn, third = at(0, _0=0), at(1, _0=10), at(2, _0=20)
-    write(storage, first, torn, third)
+    manifests = at(0, _0=0), at(1, _0=10), at(2, _0=20)
+    write(storage, *manifests)
     lines = list(storage.lines(paths.LEDGER))
-    (storage.root / paths.LEDGER).write_text("\n".join([lines[0], lines[1][:kept], lines[2]]) + "\n")
+    lines[torn] = cut if isinstance(cut, str) else lines[torn][:cut]
+    (storage.root / paths.LEDGER).write_text("\n".join(lines) + "\n")
     later = at(3, 2, _0=30)
     write(storage, later)
 
-    assert ledger.read(storage) == expected(first, later)
+    assert ledger.read(storage) == expected(*manifests[:torn], later)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        {"orders": {"in/0": {"offset": 1}, "in/1": {"offset": 2, "begin": 0}}},  # of one split a field is gone
+        {"orders": {"in/1": {"offset": 1, "begin": 0}}},
+        {},
+        {"orders": {}, "more": {"in/0": {"offset": 1}}},
+    ],
+)
+def test_what_no_change_can_say_is_written_whole(storage: JobStorage, after: dict[str, Any]) -> None:
+    both = {"in/0": {"offset": 1, "begin": 0}, "in/1": {"offset": 1, "begin": 0}}
+    before = msgspec.structs.replace(at(0), sources={"orders": both, "more": {"in/0": {"offset": 1}}})
+    sources = {"more": {"in/0": {"offset": 1}}, **after} if after and "more" not in after else after
+    now = msgspec.structs.replace(at(1), sources=sources)
+    write(storage, before, now)
+
+    assert ledger.read(storage) == expected(before, now)
+
+
+@pytest.mark.parametrize(
+    ("altered", "said"),
+    [
+        ({}, None),
+        ({"states": {"total": (), "big": ()}}, "the state of total is not the one that was committed"),
+        ({"sources": {}}, "its positions are not those that were committed"),
+        ({"parallelism": 7}, "it was altered"),
+    ],
+)
+def test_a_difference_is_told_in_words(altered: dict[str, Any], said: str | None) -> None:
+    told = replace(entry_of(at(1, _0=1)), states={"total": (Stored(0, 127, "a", "b"),), "big": ()})
+
+    assert difference(told, replace(told, **altered)) == said
 
 
 def test_an_altered_line_is_named(tmp_path: Path) -> None:

@@ -108,7 +108,10 @@ def test_objects_of_every_kind_are_deleted_under_the_names_that_they_are_stored_
     }
 
 
-@pytest.mark.parametrize("point", ["retention.before=error", *(f"retention.between=error@{n}" for n in (1, 2, 3))])
+@pytest.mark.parametrize(
+    "point",
+    ["retention.before=error", "retention.recorded=error", *(f"retention.between=error@{n}" for n in (1, 2, 3))],
+)
 def test_wherever_it_stops_all_that_is_named_is_whole_and_the_rest_goes_in_the_next_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

@@ -152,6 +152,17 @@ def test_a_file_that_was_altered_is_named(tmp_path: Path) -> None:
         list(in_flight.load(storage, tmp_path / "fetched", [kept]))
 
 
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "job")
+    stored = store(storage, tmp_path / "frames", "first", [b"a"])
+    for path in (tmp_path / "job").rglob("*"):
+        if path.is_file():
+            path.unlink()
+
+    with pytest.raises(CorruptCheckpoint):
+        list(in_flight.load(storage, tmp_path / "fetched", [stored]))
+
+
 def test_a_file_of_a_newer_version_asks_for_an_upgrade(tmp_path: Path) -> None:
     storage = MemoryStorage()
     newer = tmp_path / "frames-0"

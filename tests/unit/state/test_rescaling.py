@@ -17,7 +17,8 @@ from kafka_eos.errors import Bug, ConfigError
 from kafka_eos.interfaces import StateBackend, StateDescriptor, StateHandle, Ttl
 from kafka_eos.schemas import KeyCodec, MsgpackCodec
 from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import GROUPING, OLDEST, Grouping, key_group_range
+from kafka_eos.state.keygroups import GROUPING, OLDEST, PRESENT, Grouping, key_group_range
+from kafka_eos.state.merging import grouping_of
 from kafka_eos.state.options import StateOptions
 from kafka_eos.state.restoring import Restored
 
@@ -155,10 +156,11 @@ def test_keys_of_another_hash_go_to_their_present_owners(world: World) -> None:
     assert [alone.get((name, "w")) for name in NAMES] == list(range(len(NAMES)))
 
 
-def test_keys_are_found_if_only_some_handles_are_of_another_hash(world: World) -> None:
+@pytest.mark.parametrize("hashes", [(OLDEST, PRESENT), (PRESENT, OLDEST)])
+def test_keys_are_found_if_only_some_handles_are_of_another_hash(world: World, hashes: tuple[str, str]) -> None:
     """Their groups say nothing of where their rows belong now."""
     handles, stored = [], set()
-    for groups, grouping in zip(shares(2), (Grouping(OLDEST), GROUPING), strict=True):
+    for groups, grouping in zip(shares(2), map(Grouping, hashes), strict=True):
         backend = world.open(groups=groups, grouping=grouping)
         state = backend.value(TOTAL)
         for name in NAMES:
@@ -169,6 +171,16 @@ def test_keys_are_found_if_only_some_handles_are_of_another_hash(world: World) -
 
     for subtask, part in enumerate(opened(world, handles, 2)):
         assert dict(part.value(TOTAL).items()) == {name: 1 for name in stored if owner(name, 2) == subtask}
+
+
+def test_an_older_hash_goes_on_only_if_every_share_stays_as_it_is() -> None:
+    old = [StateHandle("total", "rocksdb", bounds, (), (), OLDEST) for bounds in ((0, 63), (64, 127), (64, 99))]
+
+    assert grouping_of("rocksdb", old[:2], 2) == Grouping(OLDEST)
+    assert grouping_of("rocksdb", [old[0], old[2]], 2) == GROUPING
+    assert grouping_of("rocksdb", [old[0], replace(old[1], backend="memory")], 2) == GROUPING
+    assert grouping_of("rocksdb", [old[0], replace(old[1], key_hash=PRESENT)], 2) == GROUPING
+    assert grouping_of("memory", old[:2], 2) == grouping_of("rocksdb", old[:2], 1) == GROUPING
 
 
 # ---------------------------------------------------------------- handles that are no whole

@@ -275,6 +275,7 @@ def test_a_view_hides_what_has_expired_and_stamps_what_is_written(world: World, 
     view["third"] = 3
 
     assert {key: view[key] for key in view} == {"new": 2, "third": 3}
+    assert list(state.written(["third", "new"])) == [3, 2]
     assert (len(view), view.get("old")) == (2, None)
 
     del view["new"]
@@ -387,6 +388,22 @@ def test_the_clean_up_spares_what_was_just_written_though_the_cache_is_full(
     assert dict(state.items()) == fresh
     assert dict(world.open([handle], clock=clock).value(EVERY_KIND[kind_of_state]).items()) == fresh
     assert rows(backend) == 4
+
+
+def test_the_clean_up_leaves_everything_as_it_is_while_no_time_is_known(world: World) -> None:
+    """Or every checkpoint would store all rows again."""
+    state: Any = world.open().value(value(Ttl(10, clock="event")))
+    state.put("k", 1)
+    state.flush()
+    state.clean(10)
+    assert not state._inner.changed("k")
+
+    state.advance(5)
+    state.clean(10)
+    assert state._inner.changed("k"), "now it is given a time"
+    state.flush()
+    state.clean(10)
+    assert not state._inner.changed("k"), "and it has one"
 
 
 def test_the_clean_up_gives_no_old_value_a_time_in_place_of_a_new_one(world: World) -> None:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from kafka_eos.errors import InputLost
 from kafka_eos.ids import SplitId, Term
-from kafka_eos.interfaces import JobContext, Positions, Reader, TaskContext
+from kafka_eos.interfaces import Guarantee, JobContext, Positions, Reader, TaskContext
 from kafka_eos.testing import ListSource
+from kafka_eos.testing.sources import ListOrigin
 
 JOB = JobContext("job", Term(1), {})
 TASK = TaskContext(JOB, 0, 1, "in")
@@ -44,6 +45,38 @@ def test_a_second_reader_continues_where_the_first_one_was(
 
     assert second.lag() == len(values) - len(read)
     assert sorted(read + _drain(second, size)) == sorted(values)
+
+
+def test_an_end_is_reached_by_all_splits_of_a_reader_and_it_has_no_others() -> None:
+    source = ListSource(range(6), splits=3)
+    start, ends = source.discover(JOB, None), source.ends(JOB)
+    reader = source.reader(TASK, {split: at for split, at in start.items() if split != "list/2"})
+
+    assert not reader.reached(ends)
+    reader.poll(2, 0.0)
+    assert not reader.reached(ends), "one of two"
+    reader.poll(2, 0.0)
+    assert reader.reached(ends), "the third is somebody else's"
+
+
+def test_a_list_is_described_by_its_size() -> None:
+    source = ListSource(range(5), splits=2, name="numbers")
+
+    assert source.describe() == {"list": "numbers", "splits": 2, "values": 5}
+    assert source.guarantee is Guarantee.EXACTLY_ONCE
+
+
+def test_a_list_has_one_split_at_least() -> None:
+    with pytest.raises(ValueError, match="splits must be at least 1, not 0"):
+        ListSource([], splits=0)
+
+
+def test_rows_have_no_time_unless_it_is_given() -> None:
+    plain, timed = ListOrigin("in", "list", 0, 7, "ab"), ListOrigin("in", "list", 0, 7, "ab", [5, 6])
+
+    assert (plain.timestamps(), timed.timestamps()) == ([-1, -1], [5, 6])
+    assert (plain.raw(1).timestamp, timed.raw(1).timestamp) == (-1, 6)
+    assert plain.headers() == [(), ()]
 
 
 def test_rows_know_their_origin() -> None:

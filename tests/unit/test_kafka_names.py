@@ -1,0 +1,66 @@
+"""Names that a job has on a cluster: what is there was written by older versions too, so none may change."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_eos.connectors.kafka import names
+from kafka_eos.connectors.kafka.names import Committed, TransactionalId
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.interfaces import JobContext
+
+LIFE = JobIdentity("00000000000a")
+IDS = {
+    f"orders.{LIFE}.3.1.2": TransactionalId("orders", LIFE, Term(3), 1, 2),
+    "orders.3.1.2": TransactionalId("orders", None, Term(3), 1, 2),
+}
+
+
+def of(identity: JobIdentity | None) -> JobContext:
+    return JobContext("orders", Term(3), {}, identity)
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_a_transactional_id_is_written_as_it_is_read(name: str) -> None:
+    assert str(IDS[name]) == name
+    assert TransactionalId.parse(name) == IDS[name]
+
+
+@pytest.mark.parametrize("name", ["orders", f"orders.{LIFE}", "orders.3.1", f"x.orders.{LIFE}.3.1.2", "orders.3.1.x"])
+def test_other_names_are_no_transactional_ids(name: str) -> None:
+    assert TransactionalId.parse(name) is None
+
+
+def test_a_mark_is_known_by_its_life() -> None:
+    assert names.mark("orders", LIFE) == f"orders.{LIFE}"
+    assert names.marked(f"orders.{LIFE}") == LIFE
+    assert [names.marked(name) for name in ("orders", "orders.3.1.2", f"orders.{LIFE}.3.1.2")] == [None] * 3
+
+
+def test_marker_groups_of_a_subtask_begin_alike() -> None:
+    assert names.marker_groups(of(LIFE), 5) == f"orders.{LIFE}.5"
+    assert names.marker_groups(of(None), 5) == "orders.5"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "by"),
+    [
+        (f"kafka_eos orders {LIFE} 7/3", Committed("orders", LIFE, Term(3))),
+        ("kafka_eos orders - 7/3", Committed("orders", None, Term(3))),
+        ("kafka_eos 7/3", Committed(None, None, Term(3))),
+        ("kafka_eos 7/3\0", Committed(None, None, Term(3))),
+        ("", None),
+        (None, None),
+        ("of another program", None),
+    ],
+)
+def test_the_metadata_of_an_offset_tells_who_committed_it(metadata: str | None, by: Committed | None) -> None:
+    assert Committed.parse(metadata) == by
+
+
+@pytest.mark.parametrize("identity", [LIFE, None])
+def test_metadata_is_written_as_it_is_read(identity: JobIdentity | None) -> None:
+    told = names.offset_metadata(of(identity), EpochId(Epoch(7), Term(3)))
+
+    assert told == f"kafka_eos orders {identity or '-'} 7/3"
+    assert Committed.parse(told) == Committed("orders", identity, Term(3))
