@@ -9,11 +9,12 @@ keep an order between them. Whoever needs that first (the pre-commit or the next
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from kafka_eos.connectors.kafka.client import (
@@ -23,13 +24,15 @@ from kafka_eos.connectors.kafka.client import (
     until_done,
 )
 from kafka_eos.connectors.kafka.markers import MarkerGroup
+from kafka_eos.connectors.kafka.places import Places
 from kafka_eos.connectors.kafka.pool import Warm, WarmPool
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.transactions import Transaction
-from kafka_eos.errors import Bug, RestartFromCheckpoint, Retryable
+from kafka_eos.errors import Bug, ConfigError, RestartFromCheckpoint, Retryable
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Committable
+from kafka_eos.interfaces import Committable, FileRef, Unstored
+from kafka_eos.origins import Recording, encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +48,16 @@ class Terms:
 
 @dataclass(eq=False)
 class EpochOutput:
-    """One epoch's transaction: open, then flushed, then prepared. ``records`` counts by sink, or by topic."""
+    """One epoch's transaction: open, then flushed, then prepared. ``records`` counts by sink, or by topic.
+
+    ``recordings``: by topic, where its records came from, of topics whose records do not say it themselves.
+    """
 
     warm: Warm
     topic: str
     terms: Terms
     records: Counter[str] = field(default_factory=Counter)
+    recordings: dict[str, Recording] = field(default_factory=dict)
     epoch: EpochId | None = None
     _flushed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -116,7 +123,17 @@ class EpochOutput:
             term=terms.term,
         )
         hit("sink.prepare.after")
-        return Committable(terms.scope, committable.payload(), self.records.total(), dict(self.records))
+        told = terms.scope, committable.payload(), self.records.total(), dict(self.records)
+        return self._with_provenance(Committable(*told))
+
+    def _with_provenance(self, prepared: Committable) -> Committable:
+        if not self.recordings or self.epoch is None:
+            return prepared
+        warm, epoch = self.warm, self.epoch
+        content = encode(epoch.term, epoch.epoch, warm.producer_id, warm.producer_epoch, self.recordings)
+        name = f"{warm.producer_id}-{warm.producer_epoch}"
+        ref = FileRef(name, hashlib.sha256(content).hexdigest(), len(content))
+        return Unstored(prepared.scope, prepared.payload, prepared.records, prepared.by_sink, ref, content)
 
 
 def _check_ongoing(requests: KafkaRequests, warm: Warm) -> int:
@@ -151,16 +168,25 @@ class SharedTransactions:
         self._pool, self._terms, self._requests, self._group = pool, terms, requests, group
         self._keep = keep
         self._writers = 0
+        self._places: dict[str, Places | None] = {}
         self._started = self._closed = False
         self._open: dict[int, EpochOutput] = {}
         self._seals: dict[int, int] = {}
         self._prepared: list[EpochOutput] = []
 
-    def join(self) -> None:
-        """One more writer will take part in every epoch."""
+    def join(self, topic: str, places: Places | None = None) -> Places | None:
+        """One more writer will take part in every epoch. ``places``: of a writer that records where output comes from.
+
+        Returns those that all writers of the topic share. ConfigError if another writer of the topic does not: brokers number what both write together.
+        """
         if self._started:
             raise Bug("a Kafka writer was opened after the first barrier of the session")
+        if (self._places.setdefault(topic, places) is None) is not (places is None):
+            raise ConfigError(
+                f'some sinks that write to {topic} have provenance="ledger" and some have not: give all of them the same'
+            )
         self._writers += 1
+        return self._places[topic]
 
     def enter(self, turn: int, topic: str) -> EpochOutput:
         """The transaction of a writer's ``turn``-th epoch, for its first row in it. Keeps the order of rows."""
@@ -197,7 +223,20 @@ class SharedTransactions:
     def _prepare(self, staged: EpochOutput) -> Sequence[Committable]:
         committable = staged.prepare(self._requests, self._group(staged.warm.slot))
         self._pool.rest(staged.warm)
+        self._look_at_partitions(staged.recordings.keys())
         return (committable,)
+
+    def _look_at_partitions(self, topics: Collection[str]) -> None:
+        """A topic may have grown: its keys move with it."""
+        if not topics:
+            return
+        try:
+            found = self._requests.topics(topics)
+        except Retryable as error:
+            raise RestartFromCheckpoint(f"the partitions of {', '.join(topics)} are not known: {error}") from error
+        for topic, facts in found.items():
+            if facts is not None and (places := self._places.get(topic)) is not None:
+                places.learn(facts.partitions)
 
     def committed(self, epoch: EpochId) -> None:
         """Transactions up to ``epoch`` are finished for good: their producers go, their slots serve again."""

@@ -28,7 +28,7 @@ from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import Position, Positions, StateHandle
+from kafka_eos.interfaces import FileRef, Position, Positions, StateHandle
 
 _SUM = ',"sum":"'
 _DIGITS = 16
@@ -42,6 +42,18 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
     last: int
     files: str
     codecs: str
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True):
+    """A file of provenance: its writer's name for it, its digest, its bytes."""
+
+    name: str
+    sha256: str
+    size: int
+
+    @property
+    def ref(self) -> FileRef:
+        return FileRef(self.name, self.sha256, self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +76,8 @@ class Entry:
     """Committed outputs of which nobody knows the sink."""
     states: Mapping[str, tuple[Stored, ...]]
     """By operator."""
+    provenance: tuple[Kept, ...] = ()
+    """Files that say where outputs came from which do not say it themselves."""
 
 
 def entry_of(manifest: Manifest) -> Entry:
@@ -85,7 +99,9 @@ def entry_of(manifest: Manifest) -> Entry:
         outputs=outputs,
         untold=sum(committable.records for committable in manifest.committables) - sum(outputs.values()),
         states=states,
-    )
+        provenance=tuple(Kept(c.provenance.name, c.provenance.sha256, c.provenance.size)
+                         for c in manifest.committables if c.provenance is not None),
+    )  # fmt: skip
 
 
 def difference(told: Entry, stored: Entry) -> str | None:
@@ -168,6 +184,7 @@ def _encoded(entry: Entry, writer: str, number: int, before: Mapping[str, Positi
         outputs=entry.outputs,
         untold=entry.untold,
         states=entry.states,
+        provenance=entry.provenance,
     )
     body = msgspec.json.encode(line).decode()
     return f'{body[:-1]}{_SUM}{_digest(body)}"}}'
@@ -208,6 +225,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outputs: Mapping[str, int] = {}
     untold: int = 0
     states: Mapping[str, tuple[Stored, ...]] = {}
+    provenance: tuple[Kept, ...] = ()
 
 
 # ---------------------------------------------------------------- reading
@@ -264,4 +282,5 @@ def _entry(line: _Line, plan: str, sources: Mapping[str, Positions]) -> Entry:
         outputs=line.outputs,
         untold=line.untold,
         states=line.states,
+        provenance=line.provenance,
     )

@@ -61,8 +61,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     """One decided epoch: what was read up to where, the state then, and the output that is promised."""
 
     FORMAT: ClassVar[str] = "manifest"
-    VERSION: ClassVar[int] = 5
-    """5: with outputs by sink. 4: with the hash of key groups. 3: with the job's identity. 2: with rows under way.
+    VERSION: ClassVar[int] = 6
+    """6: with files of provenance. 5: with outputs by sink. 4: with the hash of key groups. 3: with the job's identity. 2: with rows under way.
     Older ones are read as without."""
 
     epoch: int
@@ -250,6 +250,13 @@ class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     payload: dict[str, Any]
     records: int
     by_sink: dict[str, int] = {}
+    provenance: FileRef | None = None
+
+    def committable(self) -> Committable:
+        if self.provenance is not None:
+            paths.plain_file_name(self.provenance.name)
+            paths.provenance_name(self.provenance.sha256)
+        return Committable(self.scope, self.payload, self.records, self.by_sink, self.provenance)
 
 
 class _InFlight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -275,7 +282,7 @@ class _Manifest(Manifest, frozen=True, kw_only=True):
         values = {field: getattr(self, field) for field in self.__struct_fields__}
         values["states"] = tuple(state.handle() for state in self.states)
         values["in_flight"] = tuple(part.rows() for part in self.in_flight)
-        values["committables"] = tuple(Committable(c.scope, c.payload, c.records, c.by_sink) for c in self.committables)
+        values["committables"] = tuple(each.committable() for each in self.committables)
         return Manifest(**values)
 
 

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -21,6 +21,7 @@ from kafka_eos.interfaces import (
     CommitPermit,
     Committable,
     Committer,
+    FileRef,
     JobContext,
     Json,
     Outcome,
@@ -195,11 +196,15 @@ def to_json(committable: Committable) -> dict[str, Json]:
         "payload": dict(committable.payload),
         "records": committable.records,
         "by_sink": dict(committable.by_sink),
+        "provenance": None if committable.provenance is None else asdict(committable.provenance),
     }
 
 
 def from_json(data: Mapping[str, Any]) -> Committable:
-    return Committable(data["scope"], data["payload"], data["records"], data["by_sink"])
+    kept = data["provenance"]
+    return Committable(
+        data["scope"], data["payload"], data["records"], data["by_sink"], None if kept is None else FileRef(**kept)
+    )
 
 
 def _dumps(committable: Committable) -> str:

@@ -59,7 +59,7 @@ for sink, topic in {topics}.items():
     config = {{"partitioner": "random" if sink == "keys-anywhere" else "consistent_random"}}
     totals.sink(KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user, config=config), name=sink)
 for sink, topic in {plain}.items():
-    totals.sink(KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user, provenance=False), name=sink)
+    totals.sink(KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user, provenance=None), name=sink)
 for sink, directory in {files}.items():
     totals.sink(FileSink(directory, value=Total, envelope=not sink.startswith("plain")), name=sink)
 totals.sink(KafkaSink("{picky}", value=Total, key=picky), name="picky")

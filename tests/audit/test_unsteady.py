@@ -67,7 +67,7 @@ class Once(ProcessFunction):
             self.seen.put(True)
             yield word
 
-sink(words.key_by(lambda word: word).process(Once, name="once"), str, provenance=False)
+sink(words.key_by(lambda word: word).process(Once, name="once"), str, provenance=None)
 words.sink(KafkaSink("{copies}", value=str), name="copies")
 """
 Words = Mapping[int, Sequence[str]]
