@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 import zlib
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import sub
@@ -109,13 +109,15 @@ class Recording:
         self._spans: list[Span] = []
         self._columns = _Columns()
 
-    def add(self, sink: str, batch: Batch[Any], places: Iterable[int]) -> None:
+    def add(self, sink: str, batch: Batch[Any], places: Sequence[int]) -> None:
         """Outputs that were handed to the client, in this order, each for the partition that ``places`` says."""
         columns, origin, rows, count = self._columns, batch.origin, batch.rows, len(batch)
         whole = isinstance(rows, range) and rows == range(len(origin.offsets))
+        partitions = origin.partitions if whole else list(map(origin.partitions.__getitem__, rows))
+        offsets = origin.offsets if whole else list(map(origin.offsets.__getitem__, rows))
         columns.places.extend(places)
-        columns.partitions.extend(origin.partitions if whole else list(map(origin.partitions.__getitem__, rows)))
-        columns.offsets.extend(origin.offsets if whole else list(map(origin.offsets.__getitem__, rows)))
+        _extend(columns.partitions, partitions, count)
+        _extend(columns.offsets, offsets, count)
         single = batch.branch is None and not fans_out(batch)
         _extend(columns.numbers, None if single else ordinals(batch), count)
         _extend(columns.branches, None if batch.branch is None else list(map(self._name, batch.branch)), count)
@@ -170,8 +172,10 @@ class _Columns:
 def _extend(column: array[int], values: Sequence[int] | None, count: int) -> None:
     if values is None:
         column.frombytes(bytes(_PLANES * count))
-    else:
+    elif isinstance(values, list) or getattr(values, "typecode", "q") == "q":
         column.extend(values)
+    else:
+        column.extend(list(values))  # one array takes in another of its own kind only
 
 
 class Recorded(Protocol):
@@ -205,6 +209,12 @@ def opened(block: bytes) -> Block:
     )
     offsets = array("q", accumulate(steps))
     return Block(found.names, found.spans, places, partitions, offsets, numbers, branches, updates)
+
+
+def places_of(block: bytes) -> array[int]:
+    """The partitions of a block alone."""
+    found = msgspec.msgpack.decode(block, type=_Packed)
+    return _unpacked(found.places, sum(span.count for span in found.spans))
 
 
 # ---------------------------------------------------------------- columns

@@ -108,8 +108,9 @@ def audit(
 
 def _is_long(settings: Settings, job: str) -> bool:
     """Has the job written so much that a session for minutes of work pays for itself?"""
-    storage = find_storage(settings.checkpoints_of(job))
-    return storage is not None and sum(read_ledger(storage, job).records.values()) > _MANY
+    place = settings.checkpoints_of(job)
+    storage = find_storage(place)
+    return storage is not None and sum(read_ledger(storage, job, place).records.values()) > _MANY
 
 
 def _running(job: str, app: Path) -> str:
@@ -140,7 +141,8 @@ class _Audit:
         self._spark, self._app, self._progress = spark, app, progress
         self._place = settings.checkpoints_of(plan.name)
         self._storage = find_storage(self._place) or MemoryStorage()
-        self.ledger: Ledger = whole_history(settings, plan.name, read_ledger(self._storage, plan.name), earlier)
+        own = read_ledger(self._storage, plan.name, self._place)
+        self.ledger: Ledger = whole_history(settings, plan.name, own, earlier)
         self._beginning: Beginning | None = None
         context = JobContext(plan.name, Term(0), settings.for_connectors())
         self._subject: Subject = subject(plan, context)
@@ -225,7 +227,7 @@ class _Audit:
 
     def _ground(self) -> list[str]:
         """Why the pinned topics are no sound base, if so."""
-        now = read_ledger(self._storage, self._subject.plan.name)
+        now = read_ledger(self._storage, self._subject.plan.name, self._place)
         if now.newest != self.ledger.newest:
             return ["the job is running: it committed another epoch while the audit began"]
         if now.unfinished is not None:
@@ -262,6 +264,7 @@ class _Audit:
     # ------------------------------------------------------------ scan
 
     def _scan(self, base: Observations) -> Observations:
+        from kafka_eos.audit.beside import files
         from kafka_eos.audit.jobs import Scan, Scope
 
         ranges = self._pinned.ranges
@@ -285,6 +288,7 @@ class _Audit:
                      for sink in self._subject.topics},
             files=self._pinned.files,
             beginning=self._beginning,
+            provenance=files(self.ledger.provenance),
         )  # fmt: skip
         with closing(Scan(self._spark, scope)) as scan:
             return self._examine(scan, base)

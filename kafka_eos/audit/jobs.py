@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit import flags, letters, reads, unmarked
 from kafka_eos.audit.beginning import Beginning
+from kafka_eos.audit.beside import Files
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.places import Spread, with_homes
 from kafka_eos.audit.reads import Bounds
@@ -58,6 +59,8 @@ class Scope:
     """The savepoint that the recompute begins with."""
     partitions: Mapping[str, Collection[int]] = field(default_factory=dict)
     """By sink: how many partitions its topic had while the job wrote to it. Of others nobody has noted it."""
+    provenance: Files = field(default_factory=dict)
+    """Of outputs that do not say themselves where they come from."""
 
     @property
     def streams(self) -> int:
@@ -107,7 +110,8 @@ class Scan:
         """Uncommitted files are hidden and no part of it."""
         topics = [(sink, self._scope.outputs[sink.node]) for sink in sinks if isinstance(sink, Topic)]
         files = [(sink, self._scope.files[sink.node]) for sink in sinks if isinstance(sink, Directory)]
-        return reads.records(self._spark, topics, committed=committed) + reads.lines(self._spark, files)
+        kept = self._scope.provenance
+        return reads.records(self._spark, topics, kept, committed=committed) + reads.lines(self._spark, files)
 
     @cached_property
     def _seen(self) -> DataFrame:

@@ -13,6 +13,7 @@ import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
+from pathlib import Path
 from typing import Any
 
 from kafka_eos.audit.deaths import deaths
@@ -20,7 +21,7 @@ from kafka_eos.audit.intervals import Interval, Offsets, intervals, offsets, sta
 from kafka_eos.checkpoints import ledger as epochs
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.ledger import Entry, difference, entry_of
+from kafka_eos.checkpoints.ledger import Entry, Kept, difference, entry_of
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.savepoints import Origin
 from kafka_eos.checkpoints.storage import JobStorage
@@ -62,6 +63,8 @@ class Ledger:
     parallelism: int = 1
     """The most that an epoch had."""
     events: Sequence[Mapping[str, Any]] = field(repr=False, default=())
+    provenance: Mapping[str, Sequence[Kept]] = field(repr=False, default_factory=dict)
+    """Files that say where outputs came from, by the address of the checkpoints that they belong to."""
 
     @property
     def has_history(self) -> bool:
@@ -95,8 +98,8 @@ class Ledger:
         return max(0, self.count("recovered") - 1)
 
 
-def read_ledger(storage: JobStorage, job: str) -> Ledger:
-    """Open the job's durable records. CorruptCheckpoint if one is damaged."""
+def read_ledger(storage: JobStorage, job: str, place: Path | str) -> Ledger:
+    """Open the job's durable records, which are at ``place``. CorruptCheckpoint if one is damaged."""
     facts, events = gather(storage, job), history.read(storage)
     written = epochs.read(storage)
     told = {_epoch(event): event for event in events if event.get("event") == "committed" and _is_epoch(event)}
@@ -108,6 +111,10 @@ def read_ledger(storage: JobStorage, job: str) -> Ledger:
     # A manifest is evidence of what it says where no line of the ledger is there yet, or none any more.
     entries = {epoch: entry_of(manifest) for epoch, manifest in stored.items() if epoch in committed} | written
     entries, origin = dict(sorted(entries.items())), _origin(storage, job)
+    # Also of epochs that do not count: an output of one that is visible all the same has to be named.
+    others = (entry_of(_manifest(storage, job, epoch)) for epoch in facts.manifests - entries.keys())
+    kept = {file for entry in (*entries.values(), *others) for file in entry.provenance}
+    address = str(place.absolute()) if isinstance(place, Path) else place
     return Ledger(
         job=job,
         newest=newest,
@@ -124,6 +131,7 @@ def read_ledger(storage: JobStorage, job: str) -> Ledger:
         carried=_carried(events, committed),
         parallelism=max((entry.parallelism for entry in entries.values()), default=1),
         events=events,
+        provenance={address: sorted(kept, key=lambda file: file.name)} if kept else {},
     )
 
 
@@ -145,6 +153,7 @@ def joined(ledger: Ledger, earlier: Sequence[Ledger]) -> Ledger:
         carried=reduce(operator.or_, (dict(life.carried) for life in lives)),
         parallelism=max(life.parallelism for life in lives),
         events=[event for life in lives for event in life.events],
+        provenance=reduce(operator.or_, (dict(life.provenance) for life in lives)),
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -27,13 +26,13 @@ from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.history import History
 from kafka_eos.ids import AppRef, Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import Committable
+from kafka_eos.interfaces import Committable, FileRef
 from kafka_eos.provenance import HEADER, Provenance
 from kafka_eos.settings import Settings
+from tests.audit.beside import rounds, write_beside
+from tests.audit.outs import FED_AT, Out
 from tests.waiting import PATIENCE
 
-FED_AT = int(time.time() * 1000)
-"""When every input was made, ms since the epoch. Not long ago: retention goes by it."""
 Input = tuple[int, str | None, bytes]
 """Partition, key, value."""
 Ends = dict[str, dict[SplitId, int]]
@@ -43,19 +42,6 @@ Ends = dict[str, dict[SplitId, int]]
 def placed(key: str) -> int:
     """Where a record of this key belongs in a topic of two partitions, by the partitioner ``consistent_random``."""
     return zlib.crc32(key.encode()) % 2
-
-
-@dataclass(frozen=True)
-class Out:
-    """One output record to write. ``text`` is the provenance header; None writes none."""
-
-    key: str | None
-    value: bytes | None
-    text: str | None
-    partition: int = 0
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    timestamp: int = FED_AT
-    """Milliseconds since the Unix epoch, by default those of the input; 0 is now."""
 
 
 def out(
@@ -94,6 +80,8 @@ class Job:
     name: str
     topics: dict[str, str] = field(default_factory=dict)
     pipeline: Pipeline | None = None
+    kept: dict[EpochId, list[FileRef]] = field(default_factory=dict)
+    """Files of provenance, by the epoch that wrote what they tell of."""
 
     @property
     def settings(self) -> Settings:
@@ -146,6 +134,13 @@ class Job:
         self.begin(producer, outs)
         producer.commit_transaction(30) if commit else producer.abort_transaction(30)
 
+    def write_beside(self, visible: Mapping[str, Iterable[Out]], sinks: Mapping[str, str], *, commit: bool) -> None:
+        """As ``write_all``, with provenance in files beside the data, by the sink of each topic; see ``beside``."""
+        for attempt, told in rounds(visible):
+            ref = write_beside(self.bootstrap, self.storage, attempt, told, sinks, commit=commit)
+            if ref is not None and attempt is not None:
+                self.kept.setdefault(attempt, []).append(ref)
+
     def begin(self, producer: Producer, outs: Mapping[str, Iterable[Out]]) -> None:
         """Write outputs in a transaction that stays open."""
         producer.begin_transaction()
@@ -196,7 +191,9 @@ class Job:
     def _manifest(self, epoch: EpochId, positions: Ends, outputs: int = 0) -> Manifest:
         return Manifest(
             job=self.name, epoch=epoch.epoch.n, term=epoch.term.n, created_at=0, plan="", max_key_groups=128,
-            parallelism=1, states=(), committables=(Committable("kafka", {}, outputs),),
+            parallelism=1, states=(),
+            committables=(Committable("kafka", {}, outputs),
+                          *(Committable("kafka", {}, 0, {}, ref) for ref in self.kept.get(epoch, ()))),
             sources={s: {split: {"offset": at} for split, at in splits.items()} for s, splits in positions.items()},
         )  # fmt: skip
 
