@@ -48,7 +48,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "state": "errors ids interfaces calls failpoints schemas checkpoints",  # schemas: the offline reader decodes
     "operators": "errors ids interfaces records attribution calls provenance schemas plan state",
     "exchange": "errors ids interfaces records attribution plan protocol state",
-    "connectors": "errors ids interfaces records attribution calls failpoints provenance origins schemas secrets protocol",
+    "connectors": "errors ids interfaces records attribution calls failpoints provenance origins schemas secrets "
+    "protocol",
     # What runs a plan
     "open_task": "ids interfaces records failpoints settings plan state operators exchange",
     "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state",

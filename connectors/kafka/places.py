@@ -66,13 +66,14 @@ class Places:
 
     def __init__(self, partitioner: str | None, partitions: int, first: int) -> None:
         """``first``: which batch without keys this is. ConfigError for a partitioner that only the client knows."""
-        if partitioner != _RANDOM and partitioner not in _HASHES:
+        if partitioner is None or not (partitioner == _RANDOM or partitioner in _HASHES):
             raise ConfigError(
                 'provenance="ledger" has to know how partitions are chosen: give the sink config={"partitioner": …} '
                 f'with one of {", ".join([*_HASHES, _RANDOM])}, or provenance="header"'
             )
-        self._partitioner, self._partitions, self._turn = partitioner, partitions, first
-        self._known = self._unknown()
+        self._random, self._partitions, self._turn = partitioner == _RANDOM, partitions, first
+        self._hashed, self._free = _HASHES.get(partitioner, zlib.crc32), _FREE.get(partitioner, ())
+        self._known = _Known(self._hashed, partitions)
 
     def learn(self, partitions: int) -> None:
         """The topic has so many now; counts from the next batch."""
@@ -83,22 +84,19 @@ class Places:
         self._turn += 1
         known = self._known
         if known.partitions != self._partitions or len(known) > _MOST_KEYS:
-            known = self._known = self._unknown()
+            known = self._known = _Known(self._hashed, self._partitions)
         turn = self._turn % known.partitions
-        if self._partitioner == _RANDOM:
+        if self._random:
             return [turn] * count
-        for free in _FREE.get(self._partitioner, ()):
+        for free in self._free:
             known[free] = turn
         if isinstance(keys, repeat):
             return [known[next(keys)]] * count
         try:
             return list(map(known.__getitem__, islice(keys, count)))
         except TypeError:
-            return [known[key] if isinstance(key, str | bytes | None) else turn for key in keys]
-
-    def _unknown(self) -> _Known:
-        hashed = _HASHES.get(self._partitioner or "", zlib.crc32)
-        return _Known(hashed, self._partitions)
+            given: Iterable[object] = keys
+            return [known[key] if key is None or isinstance(key, str | bytes) else turn for key in given]
 
 
 class _Known(dict[Key, int]):

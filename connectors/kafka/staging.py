@@ -175,15 +175,16 @@ class SharedTransactions:
         self._prepared: list[EpochOutput] = []
 
     def join(self, topic: str, places: Places | None = None) -> Places | None:
-        """One more writer will take part in every epoch. ``places``: of a writer that records where output comes from.
+        """One more writer will take part in every epoch. ``places``: of one that records where its output comes from.
 
-        Returns those that all writers of the topic share. ConfigError if another writer of the topic does not: brokers number what both write together.
+        Returns those that all writers of the topic share. ConfigError if some record it and some do not: brokers number
+        what all of them write together.
         """
         if self._started:
             raise Bug("a Kafka writer was opened after the first barrier of the session")
         if (self._places.setdefault(topic, places) is None) is not (places is None):
             raise ConfigError(
-                f'some sinks that write to {topic} have provenance="ledger" and some have not: give all of them the same'
+                f'of the sinks that write to {topic} some have provenance="ledger" and some not: give all the same'
             )
         self._writers += 1
         return self._places[topic]

@@ -97,8 +97,9 @@ def produce_all(
     stamps: Stamps | None,
     refuse: Callable[[int, Exception], None],
 ) -> Collection[int]:
-    """Hand every row to librdkafka; returns the indices of those that it did not take. A full queue waits for deliveries.
+    """Hand every row to librdkafka; returns the indices of those that it did not take.
 
+    A full queue waits for deliveries.
     ``refuse`` gets the index of a row that can never be sent: too large for the topic or the producer, or of a wrong
     type. Raises RestartFromCheckpoint if librdkafka refuses for another reason.
     """

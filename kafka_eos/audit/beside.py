@@ -4,8 +4,8 @@ A stored batch tells which producer wrote it and how that one had numbered its r
 transaction tells where each of them came from. The Java client shows no batches, so the tasks read their headers
 themselves (``rpc.logs``).
 
-Rule: brokers say who wrote a record, and the job's ledger which file that is. A file that is named and not there, or not
-what was stored, breaks the audit off; a producer of which the ledger knows nothing has told nothing.
+Rule: brokers say who wrote a record, and the job's ledger which file that is. A file that is named and not there, or
+not what was stored, breaks the audit off; a producer of which the ledger knows nothing has told nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.functions import arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 
 from kafka_eos.checkpoints import provenance
 from kafka_eos.checkpoints.ledger import Kept
@@ -64,7 +65,8 @@ class Beside:
                 for columns in batches:
                     yield lookup.texts(*columns)
 
-        found: Column = arrow_udf(told, "string")(topic, partition, offset)
+        make: Any = arrow_udf  # its stub knows no function with hints
+        found: Column = make(told, "string")(topic, partition, offset)
         return found
 
 
@@ -201,7 +203,7 @@ class _Written:
         for number in np.unique(of[of < len(ends)]).tolist():
             some = of == number
             start = int(ends[number - 1]) if number else 0
-            texts = self._texts.get((id(self), partition, number), lambda n=number: self._of_block(partition, n))
+            texts = self._texts.get((id(self), partition, number), partial(self._of_block, partition, number))
             found[some] = texts.take(pa.array(numbers[some] - start)).to_numpy(zero_copy_only=False)
         return found
 

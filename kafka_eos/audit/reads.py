@@ -89,8 +89,9 @@ def records(
     for topic, bounds in topics:
         clusters.setdefault(json.dumps(java_config(topic.bootstrap, topic.config)), []).append((topic, bounds))
     return [
-        _told(read(spark, json.loads(config), {t.topic: bounds for t, bounds in some}, committed=committed), some, files)
-        .select(
+        _told(
+            read(spark, json.loads(config), {t.topic: bounds for t, bounds in some}, committed=committed), some, files
+        ).select(
             _named({t.topic: t.node for t, _ in some}).alias("sink"),
             "topic",
             "partition",

@@ -62,8 +62,8 @@ class Manifest(Record, frozen=True, kw_only=True):
 
     FORMAT: ClassVar[str] = "manifest"
     VERSION: ClassVar[int] = 6
-    """6: with files of provenance. 5: with outputs by sink. 4: with the hash of key groups. 3: with the job's identity. 2: with rows under way.
-    Older ones are read as without."""
+    """6: with files of provenance. 5: with outputs by sink. 4: with the hash of key groups. 3: with the job's identity.
+    2: with rows under way. Older ones are read as without."""
 
     epoch: int
     term: int

@@ -50,9 +50,9 @@ TERMS = "terms"
 MANIFESTS = "manifests"
 RECEIPTS = "receipts"
 SHARED = "shared"
+DIRECTORIES = (TERMS, MANIFESTS, RECEIPTS, SHARED)
 PROVENANCE = "provenance"
-"""Not in ``shared``: it is kept as long as the ledger, and nobody lists it while a job runs."""
-DIRECTORIES = (TERMS, MANIFESTS, RECEIPTS, SHARED, PROVENANCE)
+"""Made when something is first stored there. Not in ``shared``: it is kept as long as the ledger, and nobody lists it."""
 
 REQUESTS = "requests"
 """Always on the machine where the job runs, also if its checkpoints are not."""
@@ -166,10 +166,10 @@ def plain_file_name(name: str) -> str:
 
 
 def inside(name: str) -> str:
-    """Return ``name`` if it is a plain file of the job's directory or of one of its ``DIRECTORIES``."""
+    """Return ``name`` if it is a plain file of the job's directory or of one of its directories."""
     directory, slash, file = name.rpartition("/")
     plain_file_name(file)
-    if slash and directory not in (*DIRECTORIES, *LOGS.values()):
+    if slash and directory not in (*DIRECTORIES, PROVENANCE, *LOGS.values()):
         raise _stray(name)
     return name
 

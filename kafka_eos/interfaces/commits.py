@@ -35,7 +35,7 @@ class Committable:
 
 @dataclass(frozen=True, slots=True)
 class Unstored(Committable):
-    """A committable whose ``provenance`` is not stored yet: the engine stores ``content`` before the epoch is decided."""
+    """A committable whose ``provenance`` is not stored yet: the engine stores ``content`` before it decides."""
 
     content: bytes = b""
 

@@ -37,7 +37,9 @@ amounts.key_by(lambda n: n % 7).fold(
 ).map(lambda pair: f"{{pair[0]}}={{pair[1]}}").sink(
     KafkaSink("{totals}", value=str, key=lambda text: text.split("=")[0], provenance={provenance!r}), name="totals"
 )
-amounts.flat_map(lambda n: [str(n)] * (n % 3)).sink(KafkaSink("{copies}", value=str, provenance={provenance!r}), name="copies")
+amounts.flat_map(lambda n: [str(n)] * (n % 3)).sink(
+    KafkaSink("{copies}", value=str, provenance={provenance!r}), name="copies"
+)
 amounts.map(str).sink(KafkaSink("{marked}", value=str, key=str, provenance="header"), name="marked")
 """
 
@@ -62,7 +64,8 @@ class Kinds:
 
     @property
     def files(self) -> Sequence[str]:
-        return self.job.storage.list(paths.PROVENANCE)
+        root = self.job.storage.root
+        return sorted(str(path.relative_to(root)) for path in (root / paths.PROVENANCE).iterdir())
 
 
 @pytest.fixture

@@ -73,9 +73,7 @@ def read_back(recording: Recording) -> list[Block]:
 
 
 @given(st.lists(st.tuples(batches(), st.integers(0, 300)), min_size=1, max_size=6), st.integers(1, 20))
-def test_what_was_recorded_is_what_headers_would_have_said(
-    written: list[tuple[Batch[Any], int]], full: int
-) -> None:
+def test_what_was_recorded_is_what_headers_would_have_said(written: list[tuple[Batch[Any], int]], full: int) -> None:
     """In blocks of any size, for outputs of any shape."""
     recording = Recording(full)
     for batch, place in written:
@@ -114,7 +112,9 @@ def test_topics_are_kept_apart() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("damage", [lambda c: b"", lambda c: c[1:], lambda c: c[:-1], lambda c: c.replace(b" 1\n", b" 2\n")])
+@pytest.mark.parametrize(
+    "damage", [lambda c: b"", lambda c: c[1:], lambda c: c[:-1], lambda c: c.replace(b" 1\n", b" 2\n")]
+)
 def test_what_is_no_file_of_provenance_is_refused(damage: Any) -> None:
     recording = Recording()
     recording.add("sink", Batch([None], range(1), Read("in", "a", [(1, 5)])), [0])

@@ -1,8 +1,8 @@
 """Requests that librdkafka cannot send: ending, describing and fencing other processes' transactions.
 
-A synchronous client of our own for thirteen of Kafka's APIs (see ``docs/decisions``): ``wire`` and ``messages`` are what
-is sent, ``connection`` and ``login`` one broker, ``brokers`` and ``asking`` the cluster; ``transactions``, ``groups``,
-``facts`` and ``logs`` are what one asks it.
+A synchronous client of our own for thirteen of Kafka's APIs (see ``docs/decisions``): ``wire`` and ``messages`` are
+what is sent, ``connection`` and ``login`` one broker, ``brokers`` and ``asking`` the cluster; ``transactions``,
+``groups``, ``facts`` and ``logs`` are what one asks it.
 
 Rule: every call ends within its patience; what is still unknown then is Retryable, never a guess.
 """

@@ -90,7 +90,9 @@ def batches_in(records: bytes) -> tuple[BatchSeen, ...]:
         if at + _LENGTH.size + length > len(records):
             break
         if records[at + _MAGIC_AT] != _MAGIC or length < _HEADER.size - _LENGTH.size:
-            raise Malformed(f"a batch of format {records[at + _MAGIC_AT]}: only batches of format {_MAGIC} say who wrote")
+            raise Malformed(
+                f"a batch of format {records[at + _MAGIC_AT]}: only batches of format {_MAGIC} say who wrote"
+            )
         first, _, _, _, _, attributes, last, _, _, producer, epoch, sequence, _ = _HEADER.unpack_from(records, at)
         control = bool(attributes & _CONTROL)
         seen.append(BatchSeen(first, first + last, -1 if control else producer, epoch, sequence))
