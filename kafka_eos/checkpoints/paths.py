@@ -52,7 +52,7 @@ RECEIPTS = "receipts"
 SHARED = "shared"
 DIRECTORIES = (TERMS, MANIFESTS, RECEIPTS, SHARED)
 PROVENANCE = "provenance"
-"""Made when something is first stored there. Not in ``shared``: it is kept as long as the ledger, and nobody lists it."""
+"""Made when something is first stored there. Not in ``shared``: it is kept as long as the ledger, and never listed."""
 
 REQUESTS = "requests"
 """Always on the machine where the job runs, also if its checkpoints are not."""

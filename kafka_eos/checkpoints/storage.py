@@ -67,7 +67,7 @@ class LocalFiles:
         self._sync_what_failed()
         target = self._path(name)
         passed: Callable[[str], None] = failpoints.hit if paths.is_manifest(name) else _unobserved
-        if not target.parent.exists():
+        if target.parent.name == paths.PROVENANCE and not target.parent.exists():
             files.make_directory(target.parent)
             files.sync_directory(self.root)
         with self._staging(target.parent) as temporary:

@@ -12,8 +12,9 @@ from typing import Final
 from kafka_eos.connectors.kafka.rpc.asking import Asking
 from kafka_eos.connectors.kafka.rpc.codes import LEADER_UNKNOWN, TOPIC_UNKNOWN, expect
 from kafka_eos.connectors.kafka.rpc.messages.cluster import ClusterSeen, metadata
-from kafka_eos.connectors.kafka.rpc.messages.logs import BatchSeen, Fetched, fetch
-from kafka_eos.errors import Retryable
+from kafka_eos.connectors.kafka.rpc.messages.logs import BatchSeen, Fetched, batches_in, fetch
+from kafka_eos.connectors.kafka.rpc.wire import Malformed
+from kafka_eos.errors import Retryable, UserError
 
 _AT_ONCE: Final = 8 << 20
 """Bytes of one answer; one batch may be larger."""
@@ -28,15 +29,19 @@ class Logs(Asking):
         """The batches that hold offsets from ``start`` to before ``end``, in their order. UserError if refused."""
         while start < end:
             found = self._fetched(topic, partition, start)
-            if not found.batches:
+            try:
+                batches = batches_in(found.records)
+            except Malformed as error:
+                raise UserError(f"{topic}/{partition} from offset {start}: {error}") from error
+            if not batches:
                 if start >= found.end:
                     return
                 raise Retryable(f"{topic}/{partition} at offset {start}: no batch, and the log ends at {found.end}")
-            for batch in found.batches:
+            for batch in batches:
                 if batch.first >= end:
                     return
                 yield batch
-            start = max(start, found.batches[-1].last) + 1
+            start = max(start, batches[-1].last + 1)
 
     def _fetched(self, topic: str, partition: int, start: int) -> Fetched:
         deadline = time.monotonic() + self._patience

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import msgspec
 import pytest
 from checkpoint_samples import JOB, MANIFEST
 
+from kafka_eos import origins
 from kafka_eos.checkpoints import ledger, paths, provenance, verify
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints.ledger import EpochLedger
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
 from kafka_eos.checkpoints.retention import retain
-from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Committable, FileRef, Unstored
@@ -109,3 +111,20 @@ def test_a_manifest_of_before_has_no_files(storage: JobStorage) -> None:
     old = head + hashlib.sha256(head + told).hexdigest().encode() + b"\n" + told
 
     assert records.decode(Manifest, MANIFEST.name, old, JOB) == MANIFEST
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+def test_the_golden_files_say_where_all_outputs_came_from(backend: str) -> None:
+    path = Path(__file__).parents[2] / "golden" / "manifest-6" / f"golden-{backend}"
+    storage = LocalStorage(path)
+    entries = ledger.read(storage)
+
+    found = [origins.decode(provenance.load(storage, kept.ref)) for e in entries.values() for kept in e.provenance]
+
+    blocks = [origins.opened(block) for each in found for some in each.blocks.values() for block in some]
+    assert [f"{each.producer_id}-{each.producer_epoch}" for each in found] == [
+        kept.name for entry in entries.values() for kept in entry.provenance
+    ]
+    assert sorted(offset for block in blocks for offset in block.offsets) == list(range(60))
+    assert {block.names[span.sink] for block in blocks for span in block.spans} == {"counts"}
+    assert sum(entry.outputs.get("counts", 0) for entry in entries.values()) == 60

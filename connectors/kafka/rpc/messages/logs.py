@@ -37,11 +37,11 @@ class BatchSeen:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What one request read of a partition; ``end`` is where the log ends."""
+    """What one request read of a partition: where the log ends, and batches as they are stored (``batches_in``)."""
 
     error: int
     end: int
-    batches: tuple[BatchSeen, ...]
+    records: bytes
 
 
 def fetch(topic: str, partition: int, offset: int, size: int) -> Request[Fetched]:
@@ -54,13 +54,13 @@ def fetch(topic: str, partition: int, offset: int, size: int) -> Request[Fetched
         found.int32()
         error, end = found.int16(), found.int64()
         found.skip(Reader.int64, Reader.int64, many(aborted), Reader.int32)
-        batches = batches_in(found.blob() or b"")
+        records = found.blob() or b""
         found.tags()
-        return Fetched(error, end, batches)
+        return Fetched(error, end, records)
 
-    def read_topic(found: Reader) -> Fetched:
+    def read_topic(found: Reader) -> tuple[Fetched, ...]:
         found.text()
-        (seen,) = found.array(read_partition)
+        seen = found.array(read_partition)
         found.tags()
         return seen
 
@@ -68,9 +68,9 @@ def fetch(topic: str, partition: int, offset: int, size: int) -> Request[Fetched
         found.int32()
         error = found.int16()
         found.int32()
-        seen = found.array(read_topic)
+        seen = [part for of_topic in found.array(read_topic) for part in of_topic]
         found.tags()
-        return seen[0] if seen else Fetched(error, -1, ())
+        return seen[0] if seen and not error else Fetched(error, -1, b"")
 
     of_partition = int32(partition) + int32(-1) + int64(offset) + int32(-1) + int64(-1) + int32(size) + NO_TAGS
     session = int32(0) + int32(-1)
@@ -90,9 +90,7 @@ def batches_in(records: bytes) -> tuple[BatchSeen, ...]:
         if at + _LENGTH.size + length > len(records):
             break
         if records[at + _MAGIC_AT] != _MAGIC or length < _HEADER.size - _LENGTH.size:
-            raise Malformed(
-                f"a batch of format {records[at + _MAGIC_AT]}: only batches of format {_MAGIC} say who wrote"
-            )
+            raise Malformed(f"a batch of format {records[at + _MAGIC_AT]}, and only {_MAGIC} says who wrote it")
         first, _, _, _, _, attributes, last, _, _, producer, epoch, sequence, _ = _HEADER.unpack_from(records, at)
         control = bool(attributes & _CONTROL)
         seen.append(BatchSeen(first, first + last, -1 if control else producer, epoch, sequence))
