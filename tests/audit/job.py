@@ -7,6 +7,7 @@ twice or do it wrong. Outputs carry real provenance and are written in real tran
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import zlib
@@ -90,19 +91,29 @@ class Job:
         )
 
     @property
+    def failpoint_log(self) -> Path:
+        """What failpoints have done so far."""
+        return self.directory / "failpoints.log"
+
+    @property
     def storage(self) -> LocalStorage:
         return LocalStorage(self.settings.job_dir(self.name))
 
-    def run(self, *options: str, workers: int = 2) -> None:
-        """Let the job process what is there."""
+    def run(self, *options: str, workers: int = 2, failpoints: str = "") -> None:
+        """Let the job process what is there. It is started again as often as a failpoint kills it."""
         command = [sys.executable, "-m", "kafka_eos", "run", str(self.app), "--until-caught-up", *options]
         given = {
             **os.environ,
             "KAFKA_EOS_BOOTSTRAP_SERVERS": self.bootstrap,
             "KAFKA_EOS_CHECKPOINT_DIR": str(self.directory / "checkpoints"),
             "KAFKA_EOS_PARALLELISM": str(workers),
+            "KAFKA_EOS_FAILPOINTS": failpoints,
+            "KAFKA_EOS_FAILPOINT_LOG": str(self.failpoint_log),
         }
-        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        while True:
+            done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
+            if done.returncode != -signal.SIGKILL:
+                break
         assert done.returncode == 0, done.stdout + done.stderr
 
     # ------------------------------------------------------------ topics

@@ -55,12 +55,12 @@ class Kinds:
     def provenance(self, given: str | None) -> None:
         self.job.app.write_text(EVERY_KIND.format(name=self.job.name, provenance=given, **self.topics))
 
-    def run(self, records: int = 400, workers: int = 2) -> None:
+    def run(self, records: int = 400, workers: int = 2, failpoints: str = "") -> None:
         numbers = range(self._fed, self._fed + records)
         self._fed += records
         rows = [(n % 2, None, b"-1" if n % 50 == 0 else str(n).encode()) for n in numbers]
         self.job.feed(self.topics["input"], rows)
-        self.job.run(workers=workers)
+        self.job.run(workers=workers, failpoints=failpoints)
 
     @property
     def files(self) -> Sequence[str]:
@@ -107,6 +107,26 @@ def test_a_job_that_changed_from_headers_to_the_ledger_and_back_is_audited_whole
 
     assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
     assert HEADER in headers(kinds.job, kinds.topics["totals"])
+
+
+KILLS = (
+    "sink.prepare.before=kill", "sink.prepare.after=kill", "worker.ack.before=kill", "worker.ack.after=kill",
+    "coordinator.acked=kill", "manifest.staged=kill", "manifest.published=kill", "commit.between=kill",
+    "receipt.before=kill",
+)  # fmt: skip
+
+
+def test_whatever_is_killed_between_the_writing_and_the_receipt_the_ledger_proves_what_is_visible(
+    kinds: Kinds, spark: Any
+) -> None:
+    """Transactions that were aborted have recorded what nobody sees, others are committed by another process."""
+    kinds.run(600, failpoints=";".join(KILLS))
+
+    verdict = kinds.job.audit(spark)
+
+    assert len(kinds.job.failpoint_log.read_text().splitlines()) == len(KILLS)
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
+    assert verdict.facts.kills >= len(KILLS) // 2
 
 
 def test_a_file_of_provenance_that_is_gone_or_altered_is_named(kinds: Kinds, spark: Any) -> None:

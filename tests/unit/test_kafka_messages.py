@@ -12,12 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
+from kio.static.primitive import Records
 
 from kafka_eos.connectors.kafka.rpc.messages import cluster, connection, groups, logs, transactions
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
 from kafka_eos.connectors.kafka.rpc.wire import Malformed, Reader, int16, int32, int64, text
 from tests.wire import encoded
 
+st.register_type_strategy(Records, st.binary(max_size=200).map(Records))
 ID, TOPIC, GROUP = "job.4f.3.0.1", "übersicht", "job.4f.0.1"
 REQUESTS: dict[str, tuple[Request[Any], Callable[[Any], Any], Any]] = {
     "EndTxn-4": (
