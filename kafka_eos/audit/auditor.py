@@ -139,6 +139,7 @@ class _Audit:
         self._spark, self._app, self._progress = spark, app, progress
         self._place, self._storage, self._ledger = settings.checkpoints_of(plan.name), storage, ledger
         self._beginning: Beginning | None = None
+        self._strict = settings.checkpoint_mode != "at-least-once"
         context = JobContext(plan.name, Term(0), settings.for_connectors())
         self._subject: Subject = subject(plan, context)
         self._cut: Cut = cut(plan, self._ledger.parallelism)
@@ -282,6 +283,7 @@ class _Audit:
                      for sink in self._subject.topics},
             files=self._pinned.files,
             beginning=self._beginning,
+            strict=self._strict,
         )  # fmt: skip
         with closing(Scan(self._spark, scope)) as scan:
             return self._examine(scan, base)
@@ -292,7 +294,7 @@ class _Audit:
     def _examine(self, scan: Scan, base: Observations) -> Observations:
         from kafka_eos.audit.jobs import Expected
 
-        barred = impossible(self._subject, self._ledger, self._pinned.compacted)
+        barred = impossible(self._subject, self._ledger, self._pinned.compacted, strict=self._strict)
         self._progress("reading input and output")
         inputs, ahead = scan.inputs()
         visible, before = self._judged(as_committed(self._ledger, scan.visible()))

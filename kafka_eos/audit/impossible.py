@@ -25,8 +25,12 @@ _MARKED = (
 """Checks that need to know where each output comes from."""
 
 
-def impossible(subject: Subject, ledger: Ledger, compacted: Sequence[str]) -> Impossible:
-    """What is known before the scan. ``compacted``: topics of which compaction may have removed records."""
+def impossible(subject: Subject, ledger: Ledger, compacted: Sequence[str], *, strict: bool) -> Impossible:
+    """What is known before the scan.
+
+    ``compacted``  topics of which compaction may have removed records
+    ``strict``     no epoch processed input that lies behind its barrier
+    """
     why: Impossible = {}
     if not ledger.has_history:
         why |= dict.fromkeys(_HISTORY, "the job's history has no committed epochs")
@@ -34,6 +38,8 @@ def impossible(subject: Subject, ledger: Ledger, compacted: Sequence[str]) -> Im
         why[Check.ALTERED_CHECKPOINT] = "the job is older than the ledger of commits"
     if not ledger.intervals:
         why[Check.WRONG_EPOCH] = "nothing tells which input each epoch processed"
+    if not strict:
+        why[Check.WRONG_EPOCH] = 'with checkpoint_mode="at-least-once" an epoch may process input of the next one'
     if not ledger.records or subject.not_audited:
         why[Check.WRONG_COUNT] = "not every commit of every sink is recorded with its number of outputs"
     if subject.unmarked:

@@ -55,13 +55,15 @@ class Scope:
     """By sink: the names of its files."""
     beginning: Beginning | None = None
     """The savepoint that the recompute begins with."""
+    strict: bool = True
+    """No epoch processed input that lies behind its barrier."""
     partitions: Mapping[str, Collection[int]] = field(default_factory=dict)
     """By sink: how many partitions its topic had while the job wrote to it. Of others nobody has noted it."""
 
     @property
     def spans(self) -> Spans:
         """See ``intervals.spans``; none where no output sums up an epoch."""
-        return spans(self.ledger.entries.values()) if self.cut.totals else {}
+        return spans(self.ledger.entries.values()) if self.cut.totals and self.strict else {}
 
     @property
     def streams(self) -> int:
