@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import JobStorage
@@ -70,8 +71,8 @@ def entry_of(manifest: Manifest) -> Entry:
     """What the ledger says of a decided epoch, once it is committed."""
     outputs: dict[str, int] = {}
     for committable in manifest.committables:
-        for sink, records in committable.by_sink.items():
-            outputs[sink] = outputs.get(sink, 0) + records
+        for sink, count in committable.by_sink.items():
+            outputs[sink] = outputs.get(sink, 0) + count
     states: dict[str, tuple[Stored, ...]] = {}
     for handle in manifest.states:
         states[handle.operator] = (*states.get(handle.operator, ()), _stored(handle))
@@ -115,8 +116,8 @@ def _digest(text: str) -> str:
 class EpochLedger:
     """The ledger as one coordinator writes it. ``notice`` hears, in words, that a line could not be written."""
 
-    def __init__(self, storage: JobStorage, notice: Callable[[str], None]) -> None:
-        self._storage, self._notice = storage, notice
+    def __init__(self, storage: JobStorage, job: str, notice: Callable[[str], None]) -> None:
+        self._storage, self._job, self._notice = storage, job, notice
         self._writer, self._lines = secrets.token_hex(4), 0
         self._before: Mapping[str, Positions] | None = None
         """Positions of the last line, which the next one goes on from; None if that must be full."""
@@ -133,16 +134,15 @@ class EpochLedger:
                 "written before its manifest is dropped"
             )
 
-    def keep(self, manifests: Collection[Manifest]) -> None:
+    def keep(self, epochs: Collection[EpochId]) -> None:
         """Make the lines of committed epochs durable, before their manifests are dropped. Raises OSError.
 
         Those that another writer has written get another line: looking for theirs would mean to read the whole ledger.
         """
-        for manifest in sorted(manifests, key=lambda manifest: manifest.id):
-            if manifest.id not in self._written:
-                self._write(entry_of(manifest))
+        for epoch in sorted(set(epochs) - self._written):
+            self._write(entry_of(records.load(self._storage, Manifest, paths.manifest_name(epoch), self._job)))
         self._storage.settle(paths.LEDGER)
-        self._written.difference_update(manifest.id for manifest in manifests)
+        self._written.difference_update(epochs)
 
     def _write(self, entry: Entry) -> None:
         before, self._before = self._before, None

@@ -21,7 +21,7 @@ BATCH: Final = 500
 """Names that are deleted at once, so files that are deleted after one look at who owns the job."""
 
 
-def unrecorded(manifests: Sequence[manifest.Manifest]) -> None:
+def unrecorded(epochs: Sequence[EpochId]) -> None:
     """Nobody needs to know of them any more."""
 
 
@@ -76,11 +76,11 @@ def retain(
     keep: int,
     ensure_owner: Callable[[], None],
     held: frozenset[str] = frozenset(),
-    record: Callable[[Sequence[manifest.Manifest]], None] = unrecorded,
+    record: Callable[[Sequence[EpochId]], None] = unrecorded,
 ) -> tuple[rules.Object, ...]:
     """Gather, plan, delete; returns what was deleted. ``ensure_owner`` raises if a newer term is claimed.
 
-    ``record`` gets the manifests of committed epochs before they are deleted: what must be known of them for ever is
+    ``record`` gets the committed epochs before their manifests are deleted: what must be known of them for ever is
     durable when it returns.
 
     It is asked once the files are listed: what a newer term stores is then not among them.
@@ -95,7 +95,7 @@ def retain(
     ensure_owner()
     plan = rules.plan(facts, keep)
     if forgotten := rules.forgotten(facts, plan):
-        record([manifest.load(storage, manifest.Manifest, paths.manifest_name(epoch), job) for epoch in forgotten])
+        record(forgotten)
         failpoints.hit("retention.recorded")
     apply(storage, plan, ensure_owner)
     return plan

@@ -5,7 +5,7 @@ Rule: verifying reports, it does not decide. The list names each object once wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -40,10 +40,7 @@ class Problem:
 
 def verify_manifest(storage: JobStorage, name: str, job: str) -> list[Problem]:
     """Problems of a manifest and of every file that it names; empty if it can be restored."""
-    found = _record(storage, Manifest, name, job)
-    if isinstance(found, Problem):
-        return [found]
-    return verify_files(storage, manifest.named_files(found.states, found.in_flight))
+    return _of_manifest(storage, _record(storage, Manifest, name, job))
 
 
 def look_at_files(storage: JobStorage, files: Mapping[str, FileRef]) -> list[Problem]:
@@ -58,23 +55,31 @@ def verify_files(storage: JobStorage, files: Mapping[str, FileRef], told: Progre
 
 def verify_job(storage: JobStorage, job: str) -> list[Problem]:
     """Problems of every object in the job's directory."""
-    problems = [p for name in storage.list(paths.MANIFESTS) for p in verify_manifest(storage, name, job)]
+    manifests = [_record(storage, Manifest, name, job) for name in storage.list(paths.MANIFESTS)]
+    problems = [problem for found in manifests for problem in _of_manifest(storage, found)]
     for name in storage.list(paths.RECEIPTS):
         problems += _only_problem(_record(storage, Receipt, name, job))
     for name in storage.list(paths.TERMS):
         kind: type[Record] = Claim if name.endswith(".claim.json") else Base
         problems += _only_problem(_record(storage, kind, name, job))
-    return list(dict.fromkeys([*problems, *_against_ledger(storage, job)]))
+    readable = [found for found in manifests if isinstance(found, Manifest)]
+    return list(dict.fromkeys([*problems, *_against_ledger(storage, readable)]))
 
 
-def _against_ledger(storage: JobStorage, job: str) -> list[Problem]:
+def _of_manifest(storage: JobStorage, found: Manifest | Problem) -> list[Problem]:
+    """What is wrong with a manifest that was read, or with a file that it names."""
+    if isinstance(found, Problem):
+        return [found]
+    return verify_files(storage, manifest.named_files(found.states, found.in_flight))
+
+
+def _against_ledger(storage: JobStorage, manifests: Sequence[Manifest]) -> list[Problem]:
     """What is wrong with the ledger, or else manifests that say something else than it does."""
     try:
         entries = ledger.read(storage)
     except CorruptCheckpoint as error:
         return [Problem(paths.LEDGER, str(error))]
-    stored = (_record(storage, Manifest, name, job) for name in storage.list(paths.MANIFESTS))
-    told = [(found, entries[found.id]) for found in stored if isinstance(found, Manifest) and found.id in entries]
+    told = [(found, entries[found.id]) for found in manifests if found.id in entries]
     return [
         Problem(found.name, f"{found.name}: {wrong}")
         for found, entry in told

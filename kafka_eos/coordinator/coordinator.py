@@ -75,7 +75,7 @@ class Coordinator:
         committers = self._outputs.committers
         self._lives = Lives(plan, self._context, committers, patience, home)
         finisher = Finisher(storage, committers, patience)
-        self._ledger = EpochLedger(storage, patience.notice)
+        self._ledger = EpochLedger(storage, plan.name, patience.notice)
         self._epochs = Epochs(plan, storage, self._ownership, self._lives, finisher, history, self._ledger, refusals)
         self._stored = StoredState(storage, self._ownership.ensure)
 

@@ -180,7 +180,7 @@ class Job:
         and the history. They end at ``positions``, but for those of ``earlier`` and for epoch 0, which ends at 0.
         """
         storage = self.storage
-        ledger = EpochLedger(storage, print)
+        ledger = EpochLedger(storage, self.name, print)
         previous: EpochId | None = None
         for epoch in epochs:
             if previous is None or previous.term != epoch.term:

@@ -33,7 +33,7 @@ def at(epoch: int, term: int = 1, **offsets: int) -> Manifest:
 
 
 def write(storage: JobStorage, *manifests: Manifest) -> EpochLedger:
-    written = EpochLedger(storage, pytest.fail)
+    written = EpochLedger(storage, JOB, pytest.fail)
     for manifest in manifests:
         written.committed(manifest)
     return written
@@ -84,7 +84,7 @@ def test_what_is_written_is_read_again_and_only_changes_are_written(storage: Job
 
 
 def test_writers_do_not_disturb_each_other(storage: JobStorage) -> None:
-    one, two = EpochLedger(storage, pytest.fail), EpochLedger(storage, pytest.fail)
+    one, two = EpochLedger(storage, JOB, pytest.fail), EpochLedger(storage, JOB, pytest.fail)
     manifests = [at(0, 1, _0=0), at(1, 1, _0=5), at(1, 1, _0=5), at(2, 2, _0=9), at(3, 2, _0=9)]
     for writer, manifest in zip((one, one, two, two, one), manifests, strict=True):
         writer.committed(manifest)
@@ -160,12 +160,17 @@ def test_lines_that_contradict_each_other_are_named(storage: JobStorage) -> None
 
 
 class Full(MemoryStorage):
-    """Its disk is full now and then; it notes what is settled."""
+    """Its disk is full now and then; it notes what is settled, and what is read."""
 
     def __init__(self) -> None:
         super().__init__()
         self.full = False
         self.settled = 0
+        self.reads: list[str] = []
+
+    def read(self, name: str) -> bytes:
+        self.reads.append(name)
+        return super().read(name)
 
     def append(self, name: str, line: str) -> None:
         if self.full:
@@ -179,7 +184,7 @@ class Full(MemoryStorage):
 
 def test_a_line_that_cannot_be_written_is_told_and_written_before_its_manifest_goes() -> None:
     storage, told = Full(), list[str]()
-    written = EpochLedger(storage, told.append)
+    written = EpochLedger(storage, JOB, told.append)
     manifests = [at(0, _0=0), at(1, _0=10), at(2, _0=20)]
     written.committed(manifests[0])
     storage.full = True
@@ -190,8 +195,10 @@ def test_a_line_that_cannot_be_written_is_told_and_written_before_its_manifest_g
     assert len(told) == 1
     assert "ledger.jsonl cannot be written" in told[0]
     assert ledger.read(storage) == expected(manifests[0], manifests[2])
-    written.keep(manifests[:2])
+    records.publish(storage, manifests[1])
+    written.keep([manifest.id for manifest in manifests[:2]])
     assert ledger.read(storage) == expected(*manifests)
+    assert storage.reads == [manifests[1].name], "the lines of the others are there"
     assert storage.settled == len(storage.lines(paths.LEDGER)) == 3
 
 
@@ -222,7 +229,7 @@ def test_a_successor_writes_the_lines_of_what_it_drops_again() -> None:
     storage = Full()
     manifests = job(storage, 4)
     write(storage, *manifests[:2])
-    retention.retain(storage, JOB, 1, _anybody, record=EpochLedger(storage, pytest.fail).keep)
+    retention.retain(storage, JOB, 1, _anybody, record=EpochLedger(storage, JOB, pytest.fail).keep)
 
     assert ledger.read(storage) == expected(*manifests[:3])
 
@@ -237,7 +244,7 @@ def test_no_manifest_goes_if_its_line_cannot_be_kept(fails: str, monkeypatch: py
 
     monkeypatch.setattr(storage, fails, full)
     with pytest.raises(OSError, match="No space left"):
-        retention.retain(storage, JOB, 1, _anybody, record=EpochLedger(storage, pytest.fail).keep)
+        retention.retain(storage, JOB, 1, _anybody, record=EpochLedger(storage, JOB, pytest.fail).keep)
 
     assert len(storage.list("manifests")) == 4
 
@@ -256,6 +263,15 @@ def test_verify_names_a_checkpoint_that_is_not_the_one_that_was_committed_and_a_
     path = storage.root / paths.LEDGER
     path.write_text(path.read_text().replace('"term":1', '"term":2', 1))
     assert [problem.object for problem in verify.verify_job(storage, JOB)] == [paths.LEDGER]
+
+
+def test_verify_reads_each_record_once() -> None:
+    storage = Full()
+    write(storage, *job(storage, 3))
+
+    assert verify.verify_job(storage, JOB) == []
+    kinds = (paths.MANIFESTS, paths.RECEIPTS, paths.TERMS)
+    assert sorted(storage.reads) == sorted(name for kind in kinds for name in storage.list(kind))
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("manifest-5/golden-*")), ids=lambda path: path.name)
