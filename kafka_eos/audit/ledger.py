@@ -10,7 +10,7 @@ published manifest alone is only a promise. Unknown events of the history are le
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from pathlib import Path
@@ -23,10 +23,12 @@ from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.ledger import Entry, Kept, difference, entry_of
 from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.opening import find_storage
 from kafka_eos.checkpoints.savepoints import Origin
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator import history
 from kafka_eos.coordinator.term import gather
+from kafka_eos.errors import ConfigError
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Json
 from kafka_eos.protocol.lineage import lineage
@@ -113,8 +115,6 @@ def read_ledger(storage: JobStorage, job: str, place: Path | str) -> Ledger:
     entries, origin = dict(sorted(entries.items())), _origin(storage, job)
     # Also of epochs that do not count: an output of one that is visible all the same has to be named.
     others = (entry_of(_manifest(storage, job, epoch)) for epoch in facts.manifests - entries.keys())
-    kept = {file for entry in (*entries.values(), *others) for file in entry.provenance}
-    address = str(place.absolute()) if isinstance(place, Path) else place
     return Ledger(
         job=job,
         newest=newest,
@@ -131,8 +131,31 @@ def read_ledger(storage: JobStorage, job: str, place: Path | str) -> Ledger:
         carried=_carried(events, committed),
         parallelism=max((entry.parallelism for entry in entries.values()), default=1),
         events=events,
-        provenance={address: sorted(kept, key=lambda file: file.name)} if kept else {},
+        provenance=_kept(place, [*entries.values(), *others]),
     )
+
+
+def provenance_at(place: str) -> Mapping[str, Sequence[Kept]]:
+    """As ``Ledger.provenance``, of the job whose checkpoints are at ``place``, whatever its name.
+
+    ConfigError if there is none, CorruptCheckpoint if a record is damaged.
+    """
+    storage = find_storage(place)
+    if storage is None:
+        raise ConfigError(f"{place} is no directory of a job's checkpoints: name the one that holds its {paths.LEDGER}")
+    stored = (records.decode(Manifest, name, storage.read(name)) for name in storage.list(paths.MANIFESTS))
+    found = _kept(place if "://" in place else Path(place), [*epochs.read(storage).values(), *map(entry_of, stored)])
+    if not found:
+        raise ConfigError(
+            f'the job in {place} keeps no provenance in its ledger: its sinks have no provenance="ledger"'
+        )
+    return found
+
+
+def _kept(place: Path | str, entries: Iterable[Entry]) -> dict[str, Sequence[Kept]]:
+    kept = {file for entry in entries for file in entry.provenance}
+    address = str(place.absolute()) if isinstance(place, Path) else place
+    return {address: sorted(kept, key=lambda file: file.name)} if kept else {}
 
 
 def joined(ledger: Ledger, earlier: Sequence[Ledger]) -> Ledger:

@@ -34,6 +34,17 @@ from tests.audit.beside import rounds, write_beside
 from tests.audit.outs import FED_AT, Out
 from tests.waiting import PATIENCE
 
+ONCE = """
+class Once(ProcessFunction):
+    def open(self, ctx):
+        self.seen = ctx.value_state("seen", bool, ttl=Ttl(3600, clock="event"))
+
+    def process(self, key, word):
+        if not self.seen.get():
+            self.seen.put(True)
+            yield word
+"""
+"""Source text of a process function that lets each word pass once, as long as its state lives."""
 Input = tuple[int, str | None, bytes]
 """Partition, key, value."""
 Ends = dict[str, dict[SplitId, int]]
