@@ -6,8 +6,8 @@ partition here is the record that the producer wrote there as its n-th; see ``pr
     kafka-eos provenance <version>            one line
     the attempt, the producer, the topics     msgpack; of a topic blocks, of a block columns
 
-A column is written as its eight byte planes, each deflated by its runs: nearly all that provenance says is equal to, or
-one more than, what it says of the output before.
+A column is written as its eight byte planes, deflated: nearly all that provenance says is equal to, or one more than,
+what it says of the output before.
 
 Pure. Rule: what was added is written whole or not at all; a block is closed once it is full, so an epoch may be long.
 """
@@ -17,10 +17,8 @@ from __future__ import annotations
 import sys
 import zlib
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from operator import sub
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -52,7 +50,7 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True):
     spans: tuple[Span, ...]
     places: tuple[bytes, ...]
     partitions: tuple[bytes, ...]
-    steps: tuple[bytes, ...]
+    offsets: tuple[bytes, ...]
     numbers: tuple[bytes, ...]
     branches: tuple[bytes, ...]
     updates: tuple[bytes, ...]
@@ -107,23 +105,33 @@ class Recording:
     def _begin(self) -> None:
         self._names: dict[str, int] = {"": 0}
         self._spans: list[Span] = []
-        self._columns = _Columns()
+        self._places, self._partitions, self._offsets = array("q"), array("q"), array("q")
+        self._numbers, self._branches, self._updates = _Sparse(), _Sparse(), _Sparse()
 
-    def add(self, sink: str, batch: Batch[Any], places: Sequence[int]) -> None:
-        """Outputs that were handed to the client, in this order, each for the partition that ``places`` says."""
-        columns, origin, rows, count = self._columns, batch.origin, batch.rows, len(batch)
+    def add(self, sink: str, batch: Batch[Any], places: Sequence[int], without: Collection[int] = ()) -> None:
+        """Outputs that were handed to the client, in this order, each for the partition that ``places`` says.
+
+        The client did not take those at the indices ``without``; the others are called what they would be called beside
+        them.
+        """
+        numbers = None if batch.branch is None and not fans_out(batch) else ordinals(batch)
+        if without:
+            left = [index for index in range(len(batch)) if index not in without]
+            batch, places = batch.take(left), [places[index] for index in left]
+            numbers = None if numbers is None else [numbers[index] for index in left]
+        count = len(batch)
+        if not count:
+            return
+        origin, rows, branch = batch.origin, batch.rows, batch.branch
         whole = isinstance(rows, range) and rows == range(len(origin.offsets))
-        partitions = origin.partitions if whole else list(map(origin.partitions.__getitem__, rows))
-        offsets = origin.offsets if whole else list(map(origin.offsets.__getitem__, rows))
-        columns.places.extend(places)
-        _extend(columns.partitions, partitions, count)
-        _extend(columns.offsets, offsets, count)
-        single = batch.branch is None and not fans_out(batch)
-        _extend(columns.numbers, None if single else ordinals(batch), count)
-        _extend(columns.branches, None if batch.branch is None else list(map(self._name, batch.branch)), count)
-        _extend(columns.updates, batch.updates, count)
+        _extend(self._places, places)
+        _extend(self._partitions, origin.partitions if whole else list(map(origin.partitions.__getitem__, rows)))
+        _extend(self._offsets, origin.offsets if whole else list(map(origin.offsets.__getitem__, rows)))
+        self._numbers.extend(numbers, count)
+        self._branches.extend(None if branch is None else list(map(self._name, branch)), count)
+        self._updates.extend(batch.updates, count)
         self._span(count, self._name(sink), self._name(origin.source), self._name(origin.topic), batch.lane)
-        if len(columns.places) >= self._most:
+        if len(self._places) >= self._most:
             self._close()
 
     def _span(self, count: int, *common: int) -> None:
@@ -137,17 +145,17 @@ class Recording:
         return self._names.setdefault(text, len(self._names))
 
     def _close(self) -> None:
-        columns = self._columns
-        offsets = columns.offsets
+        count = len(self._places)
         packed = _Packed(
             tuple(self._names),
             tuple(self._spans),
-            _packed(columns.places),
-            _packed(columns.partitions),
-            _packed(array("q", [offsets[0], *map(sub, offsets[1:], offsets)])),
-            _packed(columns.numbers),
-            _packed(columns.branches),
-            _packed(columns.updates),
+            _packed(self._places),
+            _packed(self._partitions),
+            # They rise by one, so that their low bytes come round again.
+            _packed(self._offsets, zlib.Z_DEFAULT_STRATEGY),
+            _packed(self._numbers.whole(count)),
+            _packed(self._branches.whole(count)),
+            _packed(self._updates.whole(count)),
         )
         self._closed.append(msgspec.msgpack.encode(packed))
         self._begin()
@@ -159,23 +167,34 @@ class Recording:
         return self._closed
 
 
-class _Columns:
-    """The columns of an open block."""
-
-    __slots__ = ("branches", "numbers", "offsets", "partitions", "places", "updates")
+class _Sparse:
+    """A column that mostly has no values: of those that are missing only the number is kept."""
 
     def __init__(self) -> None:
-        self.places, self.partitions, self.offsets = array("q"), array("q"), array("q")
-        self.numbers, self.branches, self.updates = array("q"), array("q"), array("q")
+        self._values: array[int] = array("q")
+        self._missing = 0
+
+    def extend(self, values: Sequence[int] | None, count: int) -> None:
+        if values is None:
+            self._missing += count
+            return
+        self._fill()
+        _extend(self._values, values)
+
+    def whole(self, count: int) -> array[int]:
+        """With a zero for each that is missing; empty if all ``count`` are."""
+        if self._missing < count:
+            self._fill()
+        return self._values
+
+    def _fill(self) -> None:
+        self._values.frombytes(bytes(_PLANES * self._missing))
+        self._missing = 0
 
 
-def _extend(column: array[int], values: Sequence[int] | None, count: int) -> None:
-    if values is None:
-        column.frombytes(bytes(_PLANES * count))
-    elif isinstance(values, list) or getattr(values, "typecode", "q") == "q":
-        column.extend(values)
-    else:
-        column.extend(list(values))  # one array takes in another of its own kind only
+def _extend(column: array[int], values: Sequence[int]) -> None:
+    # Twice as fast as to extend it by the values themselves: the array knows how many there are.
+    column.extend(array("q", values))
 
 
 class Recorded(Protocol):
@@ -203,11 +222,10 @@ def opened(block: bytes) -> Block:
     """The columns of a block. ValueError if they do not fit together."""
     found = msgspec.msgpack.decode(block, type=_Packed)
     count = sum(span.count for span in found.spans)
-    places, partitions, steps, numbers, branches, updates = (
+    places, partitions, offsets, numbers, branches, updates = (
         _unpacked(planes, count)
-        for planes in (found.places, found.partitions, found.steps, found.numbers, found.branches, found.updates)
+        for planes in (found.places, found.partitions, found.offsets, found.numbers, found.branches, found.updates)
     )
-    offsets = array("q", accumulate(steps))
     return Block(found.names, found.spans, places, partitions, offsets, numbers, branches, updates)
 
 
@@ -220,17 +238,17 @@ def places_of(block: bytes) -> array[int]:
 # ---------------------------------------------------------------- columns
 
 
-def _packed(column: array[int]) -> tuple[bytes, ...]:
+def _packed(column: array[int], strategy: int = zlib.Z_RLE) -> tuple[bytes, ...]:
     """Its planes, the lowest bytes first, without those behind the last that holds anything."""
     raw = _little(column).tobytes()
     planes = [raw[plane::_PLANES] for plane in range(_PLANES)]
     while planes and planes[-1].count(0) == len(planes[-1]):
         planes.pop()
-    return tuple(map(_deflated, planes))
+    return tuple(_deflated(plane, strategy) for plane in planes)
 
 
-def _deflated(plane: bytes) -> bytes:
-    deflate = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, zlib.Z_RLE)
+def _deflated(plane: bytes, strategy: int) -> bytes:
+    deflate = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, strategy)
     return deflate.compress(plane) + deflate.flush()
 
 

@@ -136,7 +136,7 @@ class KafkaSink(Generic[T]):
             "bootstrap_servers": self._servers,
             "delivery": self._delivery.value,
             "transaction_timeout_ms": self._timeout_ms,
-            "provenance": self._provenance,
+            **({} if self._provenance == "header" else {"provenance": self._provenance}),
             "config": {**masked(self._config)},
         }
 

@@ -195,8 +195,7 @@ class StagedWriter(Generic[T]):
         staged.records[self._operator] += len(kept) - len(refused)
         if self._places is not None:
             recording = staged.recordings.setdefault(self._to.topic, Recording())
-            written = [place for index, place in enumerate(places) if index not in refused] if refused else places
-            recording.add(self._operator, kept.without(refused), written)
+            recording.add(self._operator, kept, places, refused)
         staged.check()
 
     def attend(self) -> None:

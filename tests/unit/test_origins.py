@@ -88,6 +88,20 @@ def test_what_was_recorded_is_what_headers_would_have_said(written: list[tuple[B
     assert {block.names[span.sink] for block in blocks for span in block.spans} == {"sink"}
 
 
+@given(batches(), st.data())
+def test_those_that_were_not_taken_leave_the_others_their_names(batch: Batch[Any], data: st.DataObject) -> None:
+    refused = data.draw(st.sets(st.integers(0, len(batch) - 1)))
+    recording = Recording()
+    recording.add("sink", batch, list(range(len(batch))), refused)
+
+    blocks = read_back(recording)
+
+    left = [index for index in range(len(batch)) if index not in refused]
+    assert [place for block in blocks for place in block.places] == left
+    names = column(batch, TERM, EPOCH)
+    assert [text for block in blocks for text in texts(block)] == [names[index] for index in left]
+
+
 def test_records_read_one_after_the_other_take_almost_nothing() -> None:
     recording = Recording()
     for start in range(0, 50_000, 500):
