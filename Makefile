@@ -99,13 +99,13 @@ docs: env ## Redraw the tables that the code makes, then compare the documents w
 	@$(BIN)/python docs/draw.py
 	@$(BIN)/pytest tests/test_docs.py
 
+PIN := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --custom-compile-command "make requirements"
 requirements: env ## Resolve and pin the dependencies again (asks the package index)
-	@CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/pip-compile --quiet --upgrade --all-extras --generate-hashes \
-	  --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
-	  --output-file requirements/dev.txt pyproject.toml
-	@CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/pip-compile --quiet --extra broker --extra spark --extra audit \
-	  --extra object-store --constraint requirements/dev.txt --generate-hashes --allow-unsafe --strip-extras \
-	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements/run.txt pyproject.toml
+	@$(PIN) --upgrade --all-extras --output-file requirements/dev.txt pyproject.toml
+	@$(PIN) --extra broker --extra spark --extra audit --extra object-store --constraint requirements/dev.txt \
+	  --output-file requirements/run.txt pyproject.toml
+	@echo uv | $(PIN) --constraint requirements/dev.txt --output-file requirements/uv.txt -
 
 clean: ## Remove what was built, and caches; the environment and downloaded jars stay
 	@rm -rf build dist .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

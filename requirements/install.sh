@@ -30,6 +30,15 @@ up_to_date() {
   [[ -x $venv/bin/python && -f $stamp && $(<"$stamp") == "$(wanted | sha256sum)" ]]
 }
 
+with_pip() {
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes "$@"
+}
+
+# uv reads neither pip's configuration nor its cache, and has no wheel for some machines: pip is there for those.
+with_uv() {
+  with_pip -r requirements/uv.txt && "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --require-hashes "$@"
+}
+
 if up_to_date; then
   exit 0
 fi
@@ -40,8 +49,11 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then # none yet, or on
   rm -rf "$venv"
   "$python" -m venv "$venv"
 fi
-echo "installing requirements/dev.txt into $venv (some minutes the first time)" >&2
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+echo "installing requirements/dev.txt into $venv (a minute or two the first time)" >&2
+if ! with_uv -r requirements/dev.txt; then
+  echo "make: uv could not do it; now pip, which takes twice as long" >&2
+  with_pip -r requirements/dev.txt
+fi
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 wanted | sha256sum >"$stamp.new"
 mv "$stamp.new" "$stamp"

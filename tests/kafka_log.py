@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -21,7 +22,7 @@ from kio.schema.find_coordinator.v2.response import FindCoordinatorResponse
 from kio.schema.list_offsets.v7 import response as listed
 from kio.schema.metadata.v11 import response as metadata
 
-from tests.scripted import FIND_COORDINATOR, NOW, Answer
+from tests.scripted import FIND_COORDINATOR, NOW, Answer, ScriptedBroker
 from tests.wire import METADATA
 
 FETCH: Final = 1
@@ -91,6 +92,13 @@ class Log:
     def damage(self, partition: int, offset: int) -> None:
         """The checksum of this record is wrong from now on."""
         self.parts[partition].damaged.add(offset)
+
+    @contextmanager
+    def served(self) -> Iterator[ScriptedBroker]:
+        """A broker that serves it, and says where it listens."""
+        with ScriptedBroker(self.answers, VERSIONS) as broker:
+            self.port = broker.port
+            yield broker
 
     # ------------------------------------------------------------ answers
 

@@ -16,18 +16,28 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kafka_eos.audit.beginning import Beginning, beginning, whole_history
 from kafka_eos.audit.cluster import ClusterAdmin, Range, Ranges, in_flight, java_config, unsettled
+from kafka_eos.audit.commits import (
+    ByEpoch,
+    all_there,
+    altered,
+    as_committed,
+    half_hidden,
+    undated,
+    undecided,
+    wrong_counts,
+)
 from kafka_eos.audit.ending import Ending
+from kafka_eos.audit.impossible import Impossible, by_expiry, impossible
 from kafka_eos.audit.ledger import Ledger, read_ledger
 from kafka_eos.audit.notes import notes, uncompared
 from kafka_eos.audit.report import Context
 from kafka_eos.audit.session import Opening, session
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic, cut, subject
-from kafka_eos.audit.verdict import Check, Evidence, NotPossible, Observations, Offender, Verdict, judge
+from kafka_eos.audit.verdict import Check, Evidence, NotPossible, Observations, Verdict, judge
 from kafka_eos.checkpoints.opening import find_storage
-from kafka_eos.checkpoints.paths import manifest_name
-from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.checkpoints.storage import JobStorage, MemoryStorage
 from kafka_eos.coordinator.requests import is_running
-from kafka_eos.ids import AppRef, EpochId, Term
+from kafka_eos.ids import AppRef, Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.plan import Plan
 from kafka_eos.settings import Settings
@@ -35,24 +45,15 @@ from kafka_eos.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafka_eos.audit.jobs import ByEpoch, Scan
+    from kafka_eos.audit.jobs import Scan
 
 Progress = Callable[[str], None]
 
-_HISTORY_CHECKS = (Check.ABORTED_VISIBLE, Check.COMMITTED_HIDDEN)
-_RECOMPUTE_CHECKS = (
-    Check.LOST, Check.UNEXPECTED, Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.REORDERED
-)  # fmt: skip
-_MARKED_CHECKS = (
-    *_HISTORY_CHECKS, Check.WRONG_EPOCH, Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.REORDERED,
-    Check.WRONG_COUNT, Check.FOREIGN, Check.MISPLACED, Check.TORN,
-)  # fmt: skip
-"""Checks that need to know where each output comes from."""
 _BY_THE_LEDGER = (Check.WRONG_COUNT, Check.ALTERED_CHECKPOINT)
 """Checks that look at no single output."""
 _POLL_SECONDS = 0.5
 _MANY = 2_000_000
-"""Outputs."""
+"""Outputs of a job that is worth a session for minutes of work."""
 
 
 class HasPlan(Protocol):
@@ -95,21 +96,18 @@ def audit(
     def judged() -> Verdict:
         if is_running(settings.job_dir(plan.name)):
             return judge(Observations(obstacles=[_running(plan.name, app.path)]))
-        path, long = [str(app.path.parent)], _is_long(settings, plan.name)
+        storage = find_storage(settings.checkpoints_of(plan.name)) or MemoryStorage()
+        ledger = read_ledger(storage, plan.name)
+        path, long = [str(app.path.parent)], sum(ledger.records.values()) > _MANY
+        ledger = whole_history(settings, plan.name, ledger, earlier)
         with session(spark, progress, master=master, python_path=path, long=long) as live:
-            ending.context = replace(ending.context, spark=live.version)
-            with closing(_Audit(live, plan, settings, str(app), progress, earlier)) as run:
+            ending.context = replace(ending.context, spark=live.version, events=ledger.events)
+            with closing(_Audit(live, plan, settings, str(app), progress, storage, ledger)) as run:
                 facts = run.facts(settle_seconds)
-                ending.context = replace(ending.context, reads=run.reads(), events=run.ledger.events)
+                ending.context = replace(ending.context, reads=run.reads())
         return judge(facts, allow_foreign=allow_foreign, expect_faults=expect_faults)
 
     return ending.of(judged)
-
-
-def _is_long(settings: Settings, job: str) -> bool:
-    """Has the job written so much that a session for minutes of work pays for itself?"""
-    storage = find_storage(settings.checkpoints_of(job))
-    return storage is not None and sum(read_ledger(storage, job).records.values()) > _MANY
 
 
 def _running(job: str, app: Path) -> str:
@@ -135,16 +133,15 @@ class _Audit:
         settings: Settings,
         app: str,
         progress: Progress,
-        earlier: Sequence[Path | str],
+        storage: JobStorage,
+        ledger: Ledger,
     ) -> None:
         self._spark, self._app, self._progress = spark, app, progress
-        self._place = settings.checkpoints_of(plan.name)
-        self._storage = find_storage(self._place) or MemoryStorage()
-        self.ledger: Ledger = whole_history(settings, plan.name, read_ledger(self._storage, plan.name), earlier)
+        self._place, self._storage, self._ledger = settings.checkpoints_of(plan.name), storage, ledger
         self._beginning: Beginning | None = None
         context = JobContext(plan.name, Term(0), settings.for_connectors())
         self._subject: Subject = subject(plan, context)
-        self._cut: Cut = cut(plan, self.ledger.parallelism)
+        self._cut: Cut = cut(plan, self._ledger.parallelism)
         self._pinned = _Pinned({}, ())
         self._clusters: dict[tuple[str, ...], tuple[ClusterAdmin, set[str]]] = {}
         for topic in (*self._subject.sources, *self._subject.topics):
@@ -169,7 +166,7 @@ class _Audit:
                 "partition": partition,
                 "begin": at.begin,
                 "end": at.end,
-                "processed": self.ledger.positions.get(topic.node, {}).get(partition),
+                "processed": self._ledger.positions.get(topic.node, {}).get(partition),
             }
             for topic in (*self._subject.sources, *self._subject.topics)
             for partition, at in sorted(self._pinned.ranges.get(topic.node, {}).items())
@@ -185,7 +182,7 @@ class _Audit:
 
     def facts(self, settle_seconds: float) -> Observations:
         """Gather everything ``judge`` needs."""
-        ledger, job = self.ledger, self._subject.plan.name
+        ledger, job = self._ledger, self._subject.plan.name
         base = Observations(
             committed_epochs=len(ledger.committed),
             kills=ledger.kills,
@@ -198,7 +195,7 @@ class _Audit:
             return replace(base, obstacles=["no sink can be audited"])
         obstacles = self._settle(settle_seconds)
         if not obstacles:
-            self._beginning = beginning(self.ledger)
+            self._beginning = beginning(self._ledger)
             obstacles = self._ground()
         return replace(base, obstacles=obstacles) if obstacles else self._scan(base)
 
@@ -226,7 +223,7 @@ class _Audit:
     def _ground(self) -> list[str]:
         """Why the pinned topics are no sound base, if so."""
         now = read_ledger(self._storage, self._subject.plan.name)
-        if now.newest != self.ledger.newest:
+        if now.newest != self._ledger.newest:
             return ["the job is running: it committed another epoch while the audit began"]
         if now.unfinished is not None:
             return [f"epoch {now.unfinished} is decided but not committed; start the job once more to finish it"]
@@ -241,7 +238,7 @@ class _Audit:
 
     def _created_anew(self) -> list[str]:
         """Input topics that are not those which the job has read."""
-        told = self.ledger.topic_ids
+        told = self._ledger.topic_ids
         ids = {topic: found for cluster, topics in self._clusters.values() for topic, found in cluster.ids(topics)}
         return [
             f"input {source.topic} was deleted and created again since the job read it (topic id {told[source.node]}, "
@@ -252,7 +249,7 @@ class _Audit:
 
     def _start(self, source: Topic, partition: int, at: Range) -> int:
         """Where the job began to read a partition."""
-        start = self.ledger.start
+        start = self._ledger.start
         if start is None:
             start = None if self._beginning is None else self._beginning.start
         if start is None:
@@ -269,7 +266,7 @@ class _Audit:
             app=self._app,
             subject=self._subject,
             cut=self._cut,
-            ledger=self.ledger,
+            ledger=self._ledger,
             inputs={
                 source.node: {
                     p: (self._start(source, p, at), max(self._start(source, p, at), self._position(source, p, at)))
@@ -290,58 +287,49 @@ class _Audit:
             return self._examine(scan, base)
 
     def _position(self, source: Topic, partition: int, at: Range) -> int:
-        return self.ledger.positions.get(source.node, {}).get(partition, self._start(source, partition, at))
+        return self._ledger.positions.get(source.node, {}).get(partition, self._start(source, partition, at))
 
     def _examine(self, scan: Scan, base: Observations) -> Observations:
         from kafka_eos.audit.jobs import Expected
 
-        impossible = self._impossible()
+        barred = impossible(self._subject, self._ledger, self._pinned.compacted)
         self._progress("reading input and output")
         inputs, ahead = scan.inputs()
-        visible, before = self._judged(self._as_committed(scan.visible()))
-        impossible = self._expired(visible, impossible) | impossible
+        visible, before = self._judged(as_committed(self._ledger, scan.visible()))
+        barred = self._expired(visible, barred) | barred
         marked = sum(count for count, _ in visible.values())
-        outputs, hidden = marked + scan.plain(), self._as_committed(scan.hidden(marked + before))
+        outputs, hidden = marked + scan.plain(), as_committed(self._ledger, scan.hidden(marked + before))
         made = Expected()
-        if Check.LOST not in impossible:
+        if Check.LOST not in barred:
             self._progress(f"recomputing the outputs of {inputs} records")
             made = scan.expected()
         unsure = dict(scan.not_recomputed)
         blind = dict(unsure)
-        if Check.LOST not in impossible:
+        if Check.LOST not in barred:
             doubtful = (self._cut.unsteady if scan.free else self._cut.unlasting) | self._cut.copied
-            doubts = self._doubts(scan, doubtful - unsure.keys(), visible, impossible)
-            blind |= {s: why for s, why in doubts.items() if Check.WRONG_COUNT in impossible}
+            doubts = self._doubts(scan, doubtful - unsure.keys(), visible, barred)
+            blind |= {s: why for s, why in doubts.items() if Check.WRONG_COUNT in barred}
             unsure |= doubts
         if len(blind) == len(self._subject.sinks):
-            impossible |= dict.fromkeys((Check.LOST, Check.UNEXPECTED), next(iter(blind.values())))
+            barred |= dict.fromkeys((Check.LOST, Check.UNEXPECTED), next(iter(blind.values())))
         facts = replace(
             base,
-            refused={} if Check.LOST in impossible else scan.refused(),
+            refused={} if Check.LOST in barred else scan.refused(),
             inputs=inputs,
             not_yet_processed=ahead,
             outputs=outputs,
             before=before,
-            undated=self._undated(visible),
+            undated=undated(self._ledger, visible),
             invisible=sum(count for count, _ in hidden.values()),
             expected=made.outputs,
             keys=made.keys,
             not_audited={**base.not_audited, **{s: why for s, why in unsure.items() if s in self._subject.unmarked}},
             not_recomputed={s: why for s, why in unsure.items() if s not in self._subject.unmarked},
             uncompared=uncompared(self._subject, self._cut, made.loose, made.untimed, unsure),
-            notes=notes(self._subject, self._cut, self.ledger, sum(made.loose.values()), unsure, before),
+            notes=notes(self._subject, self._cut, self._ledger, sum(made.loose.values()), unsure, before),
         )
         self._progress(f"comparing {facts.outputs} outputs with {made.outputs} expected")
-        return replace(facts, evidence=self._evidence(scan, impossible, visible, hidden, facts))
-
-    def _as_committed(self, found: ByEpoch) -> ByEpoch:
-        """By the epochs that committed the outputs; those say which one wrote them."""
-        merged: dict[EpochId | None, tuple[int, Offender]] = {}
-        for epoch, (count, first) in found.items():
-            into = None if epoch is None else self.ledger.carried.get(epoch, epoch)
-            so_far, first = merged.get(into, (0, first))
-            merged[into] = so_far + count, first
-        return merged
+        return replace(facts, evidence=self._evidence(scan, barred, visible, hidden, facts))
 
     def _judged(self, visible: ByEpoch) -> tuple[ByEpoch, int]:
         """Of visible outputs those of the job's own terms, and how many are of terms before its savepoint."""
@@ -352,7 +340,7 @@ class _Audit:
         return own, sum(count for epoch, (count, _) in visible.items() if epoch not in own)
 
     def _doubts(
-        self, scan: Scan, sinks: frozenset[str], visible: ByEpoch, impossible: Mapping[Check, str]
+        self, scan: Scan, sinks: frozenset[str], visible: ByEpoch, barred: Mapping[Check, str]
     ) -> dict[str, str]:
         """Sinks about which the recompute can say nothing, and why: it had another order, or number of workers.
 
@@ -360,8 +348,8 @@ class _Audit:
         nobody counted, nothing tells.
         """
         differing = scan.differing(sinks) if sinks else {}
-        counted = Check.WRONG_COUNT not in impossible
-        if not differing or (counted and (self._wrong_counts(visible).count or scan.doubled())):
+        counted = Check.WRONG_COUNT not in barred
+        if not differing or (counted and (wrong_counts(self._ledger, visible).count or scan.doubled())):
             return {}
         reason = f"which outputs there are may depend on {self._chance(differing.keys())}"
         others = "others than the recompute's" + ("" if counted else ", and nothing tells how many there should be")
@@ -373,60 +361,23 @@ class _Audit:
         return "when state expired" if self._cut.unlasting.intersection(differing) else "the order of records"
 
     def _evidence(
-        self, scan: Scan, impossible: Mapping[Check, str], visible: ByEpoch, hidden: ByEpoch, facts: Observations
+        self, scan: Scan, barred: Mapping[Check, str], visible: ByEpoch, hidden: ByEpoch, facts: Observations
     ) -> dict[Check, Evidence | NotPossible]:
-        committed = self.ledger.committed
-        undecided = {epoch for epoch in visible if epoch is not None} - committed
-        half_hidden = {epoch for epoch in hidden if epoch is not None} & committed
-        if Check.WRONG_COUNT not in impossible:
-            half_hidden -= self._complete(visible)
-        half_hidden |= {epoch for epoch, into in self.ledger.carried.items() if into in half_hidden}
-        wanted = [check for check in Check if check not in impossible and check not in _BY_THE_LEDGER]
-        found = scan.find(wanted, undecided, half_hidden, {*facts.not_recomputed, *facts.not_audited})
-        evidence: dict[Check, Evidence | NotPossible] = {c: NotPossible(why) for c, why in impossible.items()}
+        ledger, counted = self._ledger, Check.WRONG_COUNT not in barred
+        wanted = [check for check in Check if check not in barred and check not in _BY_THE_LEDGER]
+        partly = half_hidden(ledger, visible, hidden, counted=counted)
+        apart = {*facts.not_recomputed, *facts.not_audited}
+        found = scan.find(wanted, undecided(ledger, visible), partly, apart)
+        evidence: dict[Check, Evidence | NotPossible] = {c: NotPossible(why) for c, why in barred.items()}
         for check in wanted:
             evidence[check] = replace(found.get(check, Evidence(0)), looked_at=_looked_at(check, facts))
-        if Check.WRONG_COUNT not in impossible:
-            evidence[Check.WRONG_COUNT] = self._wrong_counts(visible)
-        if Check.ALTERED_CHECKPOINT not in impossible:
-            evidence[Check.ALTERED_CHECKPOINT] = self._altered()
+        if counted:
+            evidence[Check.WRONG_COUNT] = wrong_counts(ledger, visible)
+        if Check.ALTERED_CHECKPOINT not in barred:
+            evidence[Check.ALTERED_CHECKPOINT] = altered(ledger)
         return evidence
 
-    def _altered(self) -> Evidence:
-        """Stored checkpoints that are not what the ledger says was committed."""
-        wrong = [Offender(manifest_name(epoch), -1, -1, text) for epoch, text in sorted(self.ledger.altered.items())]
-        return Evidence(len(self.ledger.written), len(wrong), tuple(wrong[:5]))
-
-    def _undated(self, visible: ByEpoch) -> int:
-        """Outputs of committed epochs of which the ledger does not tell what they processed."""
-        dated = {each.epoch for each in self.ledger.intervals}
-        return sum(n for epoch, (n, _) in visible.items() if epoch in self.ledger.committed and epoch not in dated)
-
-    def _impossible(self) -> dict[Check, str]:
-        """Checks that cannot be made, known before the scan."""
-        why: dict[Check, str] = {}
-        if not self.ledger.has_history:
-            why |= dict.fromkeys(_HISTORY_CHECKS, "the job's history has no committed epochs")
-        if not self.ledger.written:
-            why[Check.ALTERED_CHECKPOINT] = "the job is older than the ledger of commits"
-        if not self.ledger.intervals:
-            why[Check.WRONG_EPOCH] = "nothing tells which input each epoch processed"
-        if not self.ledger.records or self._subject.not_audited:
-            why[Check.WRONG_COUNT] = "not every commit of every sink is recorded with its number of outputs"
-        if unmarked := self._subject.unmarked:
-            reason = f"outputs of {', '.join(unmarked)} are not audited by provenance: they have none"
-            all_unmarked = len(unmarked) == len(self._subject.sinks)
-            why |= dict.fromkeys(_MARKED_CHECKS if all_unmarked else (Check.WRONG_COUNT,), reason)
-        if self._subject.blind_sources:
-            names = ", ".join(self._subject.blind_sources)
-            why |= dict.fromkeys(self._recomputed, f"source {names} cannot be read again by the audit")
-        if self._pinned.compacted:
-            names = ", ".join(self._pinned.compacted)
-            reason = f"compaction may have removed records of {names}"
-            why |= dict.fromkeys((*self._recomputed, Check.WRONG_COUNT), reason)
-        return why
-
-    def _expired(self, visible: ByEpoch, impossible: Mapping[Check, str]) -> dict[Check, str]:
+    def _expired(self, visible: ByEpoch, barred: Impossible) -> Impossible:
         """Checks that would miss outputs which nobody can see any more.
 
         None if every epoch shows all that it committed: what is gone was there before the job.
@@ -437,31 +388,8 @@ class _Audit:
             for p, at in sorted(self._pinned.ranges[sink.node].items())
             if at.begin > 0
         ]
-        told = self.ledger.records
-        known = Check.WRONG_COUNT not in impossible and self.ledger.committed <= told.keys()
-        if not cut or (known and all(epoch in visible and visible[epoch][0] >= n for epoch, n in told.items() if n)):
-            return {}
-        reason = f"outputs have expired ({', '.join(cut[:8])}): audit sooner, or lengthen the topic's retention"
-        return dict.fromkeys((*self._recomputed, Check.WRONG_COUNT, Check.COMMITTED_HIDDEN), reason)
-
-    @property
-    def _recomputed(self) -> tuple[Check, ...]:
-        """Checks that rest on the recompute: all that there are, if no sink writes provenance."""
-        all_unmarked = len(self._subject.unmarked) == len(self._subject.sinks)
-        return (*_RECOMPUTE_CHECKS, Check.DUPLICATE) if all_unmarked else _RECOMPUTE_CHECKS
-
-    def _complete(self, visible: ByEpoch) -> set[EpochId]:
-        """Epochs that show all that they committed: what else was written in them is of tasks that lost (Spark)."""
-        return {epoch for epoch, told in self.ledger.records.items() if epoch in visible and visible[epoch][0] == told}
-
-    def _wrong_counts(self, visible: ByEpoch) -> Evidence:
-        wrong = []
-        for epoch, promised in sorted(self.ledger.records.items()):
-            count, first = visible.get(epoch, (0, Offender("-", -1, -1, "")))
-            if count != promised:
-                text = f"epoch {epoch.epoch} of term {epoch.term} committed {promised} outputs, {count} are visible"
-                wrong.append(replace(first, detail=text))
-        return Evidence(len(self.ledger.records), len(wrong), tuple(wrong[:5]))
+        counted = Check.WRONG_COUNT not in barred
+        return {} if not cut or (counted and all_there(self._ledger, visible)) else by_expiry(self._subject, cut)
 
 
 def _files(directory: Directory) -> Sequence[str]:

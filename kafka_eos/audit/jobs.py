@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit import flags, letters, reads, unmarked
 from kafka_eos.audit.beginning import Beginning
+from kafka_eos.audit.commits import ByEpoch
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.places import Spread, with_homes
 from kafka_eos.audit.reads import Bounds
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 SHOWN = 5
 """Offending records that are kept for each check and sink."""
-
-ByEpoch = Mapping[EpochId | None, tuple[int, Offender]]
-"""How many records, and the first of them; None for records without provenance."""
 
 
 @dataclass(frozen=True)

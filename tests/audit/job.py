@@ -32,6 +32,17 @@ from kafka_eos.provenance import HEADER, Provenance
 from kafka_eos.settings import Settings
 from tests.waiting import PATIENCE
 
+ONCE = """
+class Once(ProcessFunction):
+    def open(self, ctx):
+        self.seen = ctx.value_state("seen", bool, ttl=Ttl(3600, clock="event"))
+
+    def process(self, key, word):
+        if not self.seen.get():
+            self.seen.put(True)
+            yield word
+"""
+"""Source text of a process function that lets each word pass once, as long as its state lives."""
 FED_AT = int(time.time() * 1000)
 """When every input was made, ms since the epoch. Not long ago: retention goes by it."""
 Input = tuple[int, str | None, bytes]

@@ -13,7 +13,7 @@ from kafka_eos.audit import Check, Conclusion
 from kafka_eos.audit.subject import cut
 from kafka_eos.ids import SplitId
 from kafka_eos.testing import ListSource, MemorySink
-from tests.audit.job import Job, Out, epoch, out
+from tests.audit.job import ONCE, Job, Out, epoch, out
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -31,18 +31,10 @@ words.fold(name="count", init=lambda: 0, step=lambda n, _: n + 1, ttl=Ttl(3600))
     .map(lambda pair: pair[1]).sink(KafkaSink("{output}", value=int), name="counts")
 """
 )
-ONCE = (
+EACH_ONCE = (
     HEAD
+    + ONCE
     + """
-class Once(ProcessFunction):
-    def open(self, ctx):
-        self.seen = ctx.value_state("seen", bool, ttl=Ttl(3600, clock="event"))
-
-    def process(self, key, word):
-        if not self.seen.get():
-            self.seen.put(True)
-            yield word
-
 words.process(Once, name="once").sink(KafkaSink("{output}", value=str), name="words")
 """
 )
@@ -97,14 +89,14 @@ def test_of_a_fold_with_a_time_to_live_existence_is_compared(ran: Callable[..., 
 
 def test_which_outputs_there_are_may_depend_on_what_had_expired(ran: Callable[..., Job], spark: Any) -> None:
     """The second word came when the first one's state had expired; nothing tells that to the recompute."""
-    verdict = ran(ONCE, ["a", "a", "b"], [(0, b"a", None), (1, b"a", None), (2, b"b", None)]).audit(spark)
+    verdict = ran(EACH_ONCE, ["a", "a", "b"], [(0, b"a", None), (1, b"a", None), (2, b"b", None)]).audit(spark)
 
     assert (verdict.conclusion, verdict.findings) == (Conclusion.PASS, ()), verdict.headline
     assert "when state expired; 1 are others" in verdict.facts.not_recomputed["words"]
 
 
 def test_where_nothing_expired_nothing_is_left_out(ran: Callable[..., Job], spark: Any) -> None:
-    verdict = ran(ONCE, ["a", "a", "b"], [(0, b"a", None), (2, b"b", None)]).audit(spark)
+    verdict = ran(EACH_ONCE, ["a", "a", "b"], [(0, b"a", None), (2, b"b", None)]).audit(spark)
 
     assert (verdict.conclusion, verdict.facts.expected, verdict.facts.not_recomputed) == (Conclusion.PASS, 2, {})
 

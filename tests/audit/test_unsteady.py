@@ -13,7 +13,7 @@ import pytest
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.ids import SplitId
 from kafka_eos.operators.chain import refuser
-from tests.audit.job import Job, Out, epoch, out, refused_at
+from tests.audit.job import ONCE, Job, Out, epoch, out, refused_at
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -57,19 +57,13 @@ class Back(ProcessFunction):
 
 sink(words.key_by(lambda word: word).process(Back, name="back"), str)
 """
-ONCE = """
-class Once(ProcessFunction):
-    def open(self, ctx):
-        self.seen = ctx.value_state("seen", bool, ttl=Ttl(3600, clock="event"))
-
-    def process(self, key, word):
-        if not self.seen.get():
-            self.seen.put(True)
-            yield word
-
+ONCE_EACH = (
+    ONCE
+    + """
 sink(words.key_by(lambda word: word).process(Once, name="once"), str, provenance=False)
 words.sink(KafkaSink("{copies}", value=str), name="copies")
 """
+)
 Words = Mapping[int, Sequence[str]]
 """By partition."""
 
@@ -167,7 +161,7 @@ def test_an_output_that_only_expired_state_makes(fed: Callable[..., Fed]) -> Non
 def test_expired_state_in_front_of_a_sink_without_provenance_leaves_the_others_to_be_judged(
     fed: Callable[..., Fed],
 ) -> None:
-    right, wrong = (fed(ONCE, {0: ["a", "a"]}, "copies") for _ in range(2))
+    right, wrong = (fed(ONCE_EACH, {0: ["a", "a"]}, "copies") for _ in range(2))
 
     def audit(job: Fed, copies: int) -> Verdict:
         twice = [replace(job.out(0, i, b"a"), text=None) for i in range(2)]

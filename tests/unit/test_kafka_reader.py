@@ -15,7 +15,7 @@ from kafka_eos.errors import Bug, ConfigError, Fatal, InputLost, KafkaEosError, 
 from kafka_eos.ids import SplitId, Term
 from kafka_eos.interfaces import JobContext, Positions, Reader, Services, TaskContext
 from kafka_eos.records import RawRecord
-from tests.kafka_log import VERSIONS, Log
+from tests.kafka_log import Log
 from tests.scripted import ScriptedBroker
 from tests.waiting import PATIENCE, eventually
 
@@ -30,8 +30,7 @@ def log() -> Log:
 
 @pytest.fixture
 def broker(log: Log) -> Iterator[ScriptedBroker]:
-    with ScriptedBroker(log.answers, VERSIONS) as broker:
-        log.port = broker.port
+    with log.served() as broker:
         yield broker
 
 

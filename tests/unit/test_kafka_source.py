@@ -22,7 +22,7 @@ from kafka_eos.connectors.kafka.source import _READ_ALWAYS
 from kafka_eos.errors import ConfigError, InputLost, Retryable, UserError
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.interfaces import JobContext, Positions
-from tests.kafka_log import LIST_OFFSETS, VERSIONS, Log
+from tests.kafka_log import LIST_OFFSETS, Log
 from tests.scripted import NOW, SILENCE, ScriptedBroker
 from tests.wire import METADATA
 
@@ -44,8 +44,7 @@ def log() -> Log:
 
 @pytest.fixture
 def broker(log: Log) -> Iterator[ScriptedBroker]:
-    with ScriptedBroker(log.answers, VERSIONS) as broker:
-        log.port = broker.port
+    with log.served() as broker:
         yield broker
 
 

@@ -1,0 +1,63 @@
+"""Which checks cannot be made of a job, and why.
+
+Pure. Rule: a check that would miss what it looks for is not made; its reason goes into the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_eos.audit.ledger import Ledger
+from kafka_eos.audit.subject import Subject
+from kafka_eos.audit.verdict import Check
+
+Impossible = dict[Check, str]
+"""The reason by the check that cannot be made."""
+
+_HISTORY = (Check.ABORTED_VISIBLE, Check.COMMITTED_HIDDEN)
+_RECOMPUTE = (
+    Check.LOST, Check.UNEXPECTED, Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.REORDERED
+)  # fmt: skip
+_MARKED = (
+    *_HISTORY, Check.WRONG_EPOCH, Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.REORDERED,
+    Check.WRONG_COUNT, Check.FOREIGN, Check.MISPLACED, Check.TORN,
+)  # fmt: skip
+"""Checks that need to know where each output comes from."""
+
+
+def impossible(subject: Subject, ledger: Ledger, compacted: Sequence[str]) -> Impossible:
+    """What is known before the scan. ``compacted``: topics of which compaction may have removed records."""
+    why: Impossible = {}
+    if not ledger.has_history:
+        why |= dict.fromkeys(_HISTORY, "the job's history has no committed epochs")
+    if not ledger.written:
+        why[Check.ALTERED_CHECKPOINT] = "the job is older than the ledger of commits"
+    if not ledger.intervals:
+        why[Check.WRONG_EPOCH] = "nothing tells which input each epoch processed"
+    if not ledger.records or subject.not_audited:
+        why[Check.WRONG_COUNT] = "not every commit of every sink is recorded with its number of outputs"
+    if subject.unmarked:
+        reason = f"outputs of {', '.join(subject.unmarked)} are not audited by provenance: they have none"
+        why |= dict.fromkeys(_MARKED if _all_unmarked(subject) else (Check.WRONG_COUNT,), reason)
+    if subject.blind_sources:
+        names = ", ".join(subject.blind_sources)
+        why |= dict.fromkeys(recomputed(subject), f"source {names} cannot be read again by the audit")
+    if compacted:
+        reason = f"compaction may have removed records of {', '.join(compacted)}"
+        why |= dict.fromkeys((*recomputed(subject), Check.WRONG_COUNT), reason)
+    return why
+
+
+def by_expiry(subject: Subject, expired: Sequence[str]) -> Impossible:
+    """What would miss outputs that nobody can see any more. ``expired``: beginnings of partitions, in words."""
+    reason = f"outputs have expired ({', '.join(expired[:8])}): audit sooner, or lengthen the topic's retention"
+    return dict.fromkeys((*recomputed(subject), Check.WRONG_COUNT, Check.COMMITTED_HIDDEN), reason)
+
+
+def recomputed(subject: Subject) -> tuple[Check, ...]:
+    """Checks that rest on the recompute: all that there are, if no sink writes provenance."""
+    return (*_RECOMPUTE, Check.DUPLICATE) if _all_unmarked(subject) else _RECOMPUTE
+
+
+def _all_unmarked(subject: Subject) -> bool:
+    return len(subject.unmarked) == len(subject.sinks)
