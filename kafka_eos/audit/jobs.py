@@ -403,17 +403,17 @@ _PLACES = (("source", "e_source"), ("s_topic", "e_topic"), ("s_partition", "e_pa
 
 def _by_epoch(table: DataFrame) -> ByEpoch:
     # By partition first, where the least offset is a number: to find the least place of all rows, Spark sorts them.
-    parts = table.groupBy("term", "epoch", "topic", "partition").agg(
+    parts = table.groupBy("term", "epoch", "sink", "topic", "partition").agg(
         F.count("*").alias("n"), F.min("offset").alias("offset")
     )
-    grouped = parts.groupBy("term", "epoch").agg(F.sum("n").alias("n"), F.min(F.struct(*flags.AT)).alias("first"))
-    return {
-        None if row["term"] is None else EpochId(Epoch(row["epoch"]), Term(row["term"])): (
-            row["n"],
-            Offender(row["first"].topic, row["first"].partition, row["first"].offset, "the first output of its epoch"),
-        )
-        for row in grouped.collect()
-    }
+    of_sink = parts.groupBy("term", "epoch", "sink")
+    found: dict[EpochId | None, dict[str, tuple[int, Offender]]] = {}
+    for row in of_sink.agg(F.sum("n").alias("n"), F.min(F.struct(*flags.AT)).alias("first")).collect():
+        epoch = None if row["term"] is None else EpochId(Epoch(row["epoch"]), Term(row["term"]))
+        at = row["first"]
+        first = Offender(at.topic, at.partition, at.offset, "the first output of its epoch")
+        found.setdefault(epoch, {})[row["sink"]] = row["n"], first
+    return found
 
 
 def _union(tables: Sequence[DataFrame]) -> DataFrame:

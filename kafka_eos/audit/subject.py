@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeGuard, cast
 
-from kafka_eos.interfaces import JobContext, RejectRow
+from kafka_eos.interfaces import Guarantee, JobContext, RejectRow
 from kafka_eos.interfaces import Sink as SinkConnector
 from kafka_eos.operators.chain import refuser
 from kafka_eos.operators.process import declared
@@ -112,6 +112,11 @@ class Subject:
     def directories(self) -> tuple[Directory, ...]:
         """Sinks that are files."""
         return tuple(sink for sink in self.sinks if isinstance(sink, Directory))
+
+    @property
+    def at_least_once(self) -> tuple[str, ...]:
+        """Sinks whose outputs are visible before they are committed."""
+        return tuple(s.name for s in self.plan.sinks if s.sink.guarantee is Guarantee.AT_LEAST_ONCE)
 
     @property
     def unmarked(self) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ class Totals:
 
     def trace(self, *, history: bool = True) -> None:
         epochs = (epoch(1, 0), epoch(1, 1), epoch(2, 2))
-        counts = {epoch(1, 1): 8, epoch(2, 2): 8}
+        counts = {each: {"totals": 8} for each in epochs[1:]}
         half = {epoch(1, 1): {"orders": dict.fromkeys(self.ends, 4)}}
         self.job.commits(*epochs, positions={"orders": self.ends}, counts=counts, history=history, earlier=half)
 
