@@ -8,7 +8,7 @@ Rule: each check looks at the records themselves; nothing is derived from offset
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from kafka_eos.audit import flags, letters, reads, unmarked
 from kafka_eos.audit.beginning import Beginning
 from kafka_eos.audit.commits import ByEpoch
 from kafka_eos.audit.ledger import Ledger
-from kafka_eos.audit.places import Spread, with_homes
+from kafka_eos.audit.places import Placing, with_homes
 from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.recompute import Recompute
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic
@@ -54,8 +54,6 @@ class Scope:
     """By sink: the names of its files."""
     beginning: Beginning | None = None
     """The savepoint that the recompute begins with."""
-    partitions: Mapping[str, Collection[int]] = field(default_factory=dict)
-    """By sink: how many partitions its topic had while the job wrote to it. Of others nobody has noted it."""
 
     @property
     def streams(self) -> int:
@@ -103,9 +101,16 @@ class Scan:
 
     def _records(self, sinks: Sequence[Topic | Directory], *, committed: bool) -> list[DataFrame]:
         """Uncommitted files are hidden and no part of it."""
-        topics = [(sink, self._scope.outputs[sink.node]) for sink in sinks if isinstance(sink, Topic)]
+        topics = [(self._dated(sink), self._scope.outputs[sink.node]) for sink in sinks if isinstance(sink, Topic)]
         files = [(sink, self._scope.files[sink.node]) for sink in sinks if isinstance(sink, Directory)]
         return reads.records(self._spark, topics, committed=committed) + reads.lines(self._spark, files)
+
+    def _dated(self, topic: Topic) -> Topic:
+        """With the partitioners of before, as the ledger tells them."""
+        told = self._scope.ledger.regimes.get(topic.node, ())
+        earlier = tuple((regime.until, regime.spread.partitioner) for regime in told if regime.spread is not None)
+        changed = any(partitioner != topic.partitioner for _, partitioner in earlier)
+        return replace(topic, earlier=earlier) if changed else topic
 
     @cached_property
     def _seen(self) -> DataFrame:
@@ -149,9 +154,9 @@ class Scan:
     @property
     def _at_home(self) -> DataFrame:
         """``_visible`` with ``home``, see ``places``."""
-        scope = self._scope
+        scope, regimes = self._scope, self._scope.ledger.regimes
         topics = {
-            sink.node: Spread(sink.partitioner, len(scope.outputs[sink.node]), scope.partitions.get(sink.node))
+            sink.node: Placing(sink.partitioner, len(scope.outputs[sink.node]), regimes.get(sink.node, ()))
             for sink in self._marked
             if isinstance(sink, Topic)
         }

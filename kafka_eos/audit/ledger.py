@@ -17,6 +17,7 @@ from typing import Any
 
 from kafka_eos.audit.deaths import deaths
 from kafka_eos.audit.intervals import Interval, Offsets, intervals, offsets, starts
+from kafka_eos.audit.regimes import Regime, regimes
 from kafka_eos.checkpoints import ledger as epochs
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
@@ -84,6 +85,11 @@ class Ledger:
     def intervals(self) -> Sequence[Interval]:
         """Which input each epoch has processed, as far as ``entries`` tell."""
         return intervals(self.entries.values(), self.origin is not None)
+
+    @cached_property
+    def regimes(self) -> Mapping[str, tuple[Regime, ...]]:
+        """How outputs were divided over partitions, by sink, as far as ``entries`` tell."""
+        return regimes(self.entries.values())
 
     @property
     def topic_ids(self) -> Mapping[str, str]:

@@ -79,6 +79,8 @@ class Topic:
     """Its records are dead letters."""
     partitioner: str | None = None
     """How its sink's client chooses partitions, as librdkafka names it; None if nobody knows."""
+    earlier: tuple[tuple[int, str | None], ...] = ()
+    """How it chose them before, where that was another way: up to which epoch, in their order."""
 
 
 @dataclass(frozen=True)
