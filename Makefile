@@ -99,7 +99,7 @@ docs: env ## Redraw the tables that the code makes, then compare the documents w
 	@$(BIN)/python docs/draw.py
 	@$(BIN)/pytest tests/test_docs.py
 
-PIN := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+PIN := $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
   --custom-compile-command "make requirements"
 requirements: env ## Resolve and pin the dependencies again (asks the package index)
 	@$(PIN) --upgrade --all-extras --output-file requirements/dev.txt pyproject.toml

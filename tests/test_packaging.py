@@ -202,8 +202,9 @@ def test_what_runs_is_pinned_as_it_was_tested_and_holds_no_tools_of_tests() -> N
     run, dev = pinned("run.txt"), pinned("dev.txt")
 
     assert run.items() < dev.items()
+    assert pinned("uv.txt").items() < dev.items()
     assert {"pyspark", "obstore", "jinja2", "confluent-kafka"} <= run.keys()
-    assert {"pytest", "hypothesis", "mypy", "ruff", "pip-tools", "build", "matplotlib"} & run.keys() == set()
+    assert {"pytest", "hypothesis", "mypy", "ruff", "uv", "build", "matplotlib"} & run.keys() == set()
 
 
 @pytest.mark.parametrize(("package", "variable"), [("confluent-kafka", "CLIENTS"), ("pyspark", "SPARKS")])

@@ -142,6 +142,7 @@ class _Audit:
         self._spark, self._app, self._progress = spark, app, progress
         self._place, self._storage, self._ledger = settings.checkpoints_of(plan.name), storage, ledger
         self._beginning: Beginning | None = None
+        self._strict = settings.checkpoint_mode != "at-least-once"
         context = JobContext(plan.name, Term(0), settings.for_connectors())
         self._subject: Subject = subject(plan, context)
         self._counts: Counts = counts_of(ledger, self._subject)
@@ -286,6 +287,7 @@ class _Audit:
                      for sink in self._subject.topics},
             files=self._pinned.files,
             beginning=self._beginning,
+            strict=self._strict,
         )  # fmt: skip
         with closing(Scan(self._spark, scope)) as scan:
             return self._examine(scan, base)
@@ -296,7 +298,8 @@ class _Audit:
     def _examine(self, scan: Scan, base: Observations) -> Observations:
         from kafka_eos.audit.jobs import Expected
 
-        barred = impossible(self._subject, self._ledger, self._counts, self._pinned.compacted)
+        compacted = self._pinned.compacted
+        barred = impossible(self._subject, self._ledger, self._counts, compacted, strict=self._strict)
         self._progress("reading input and output")
         inputs, ahead = scan.inputs()
         visible, before = self._judged(as_committed(self._ledger, scan.visible()))
@@ -330,7 +333,7 @@ class _Audit:
             keys=made.keys,
             not_audited={**base.not_audited, **{s: why for s, why in unsure.items() if s in self._subject.unmarked}},
             not_recomputed={s: why for s, why in unsure.items() if s not in self._subject.unmarked},
-            uncompared=uncompared(self._subject, self._cut, made.loose, made.untimed, unsure),
+            uncompared=uncompared(self._subject, self._cut, made.loose, made.untimed, made.midway, unsure),
             notes=notes(self._subject, self._cut, self._ledger, sum(made.loose.values()), unsure, before),
         )
         self._progress(f"comparing {facts.outputs} outputs with {made.outputs} expected")

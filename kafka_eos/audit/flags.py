@@ -140,10 +140,14 @@ def _compared(cut: Cut) -> list[Column]:
     )
     settled = F.col("answered") | F.col("doubted")
     missing = _text("its output ", "id", " to sink ", "sink", " is missing: ", "e_preview")
-    wrong = F.col("strict") & ~F.col("summed") & (wrong_value | wrong_key | wrong_headers | wrong_time | wrong_update)
+    # The update number of a sum counts epochs; see ``gaps``.
+    said_wrongly = wrong_value | wrong_key | wrong_headers | wrong_time
+    wrong = (F.col("strict") & ~F.col("summed") & (said_wrongly | wrong_update)) | (F.col("closing") & said_wrongly)
+    again = _text("key ", "grp_text", " has another output of epoch ", "epoch", ": ", "id")
     return [
-        flag(Check.LOST, F.col("there").isNull() & ~F.col("summed") & ~settled, missing, at="e_"),
+        flag(Check.LOST, (F.col("there").isNull() & ~F.col("summed") & ~settled) | F.col("absent"), missing, at="e_"),
         flag(Check.UNEXPECTED, F.col("should").isNull() & ~untraced & ~settled, unknown),
+        flag(Check.UNEXPECTED, F.col("again"), again),
         flag(Check.WRONG_VALUE, wrong, what),
     ]
 

@@ -26,8 +26,14 @@ _MARKED = (
 """Checks that need to know where each output comes from."""
 
 
-def impossible(subject: Subject, ledger: Ledger, counts: Counts, compacted: Sequence[str]) -> Impossible:
-    """What is known before the scan. ``compacted``: topics of which compaction may have removed records."""
+def impossible(
+    subject: Subject, ledger: Ledger, counts: Counts, compacted: Sequence[str], *, strict: bool
+) -> Impossible:
+    """What is known before the scan.
+
+    ``compacted``  topics of which compaction may have removed records
+    ``strict``     no epoch processed input that lies behind its barrier
+    """
     why: Impossible = {}
     if not ledger.has_history:
         why |= dict.fromkeys(_HISTORY, "the job's history has no committed epochs")
@@ -35,6 +41,8 @@ def impossible(subject: Subject, ledger: Ledger, counts: Counts, compacted: Sequ
         why[Check.ALTERED_CHECKPOINT] = "the job is older than the ledger of commits"
     if not ledger.intervals:
         why[Check.WRONG_EPOCH] = "nothing tells which input each epoch processed"
+    if not strict:
+        why[Check.WRONG_EPOCH] = 'with checkpoint_mode="at-least-once" an epoch may process input of the next one'
     if not counts.sinks or not counts.recorded or (counts.others and counts.uncounted()):
         why[Check.WRONG_COUNT] = "not every commit of every sink is recorded with its number of outputs"
     if _all_unmarked(subject):

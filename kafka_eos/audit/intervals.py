@@ -17,6 +17,10 @@ Offsets = dict[str, dict[int, int]]
 """Next offset by source operator and partition."""
 
 
+Spans = dict[str, dict[int, list[int]]]
+"""By source operator and partition: where each span of input ends (exclusive), as many for every partition."""
+
+
 @dataclass(frozen=True, slots=True)
 class Interval:
     """Offsets of one input partition, ``begin`` to ``end`` (exclusive), that outputs of an epoch may come from."""
@@ -50,6 +54,34 @@ def intervals(entries: Iterable[Entry], heir: bool) -> list[Interval]:
                     begin = under_way[source, partition] = open_.get((source, partition), start)
                     found.append(Interval(entry.id, source, partition, begin, end))
         before, open_ = entry, under_way if entry.in_flight else {}
+    return found
+
+
+def spans(entries: Iterable[Entry]) -> Spans:
+    """The input cut where an epoch ended with nothing under way: what lies before has been processed before the rest.
+
+    An offset belongs to the first span that ends behind it, or to one more behind the last. ``entries``: in the order
+    of epochs. An end that lies behind a later one is none: the job has gone back, to a savepoint say.
+    """
+    ends: list[dict[tuple[str, int], int]] = []
+    known: dict[tuple[str, int], int] = {}
+    for entry in entries:
+        read = offsets(entry.sources).items()
+        known = known | {(source, partition): end for source, parts in read for partition, end in parts.items()}
+        if not entry.in_flight:
+            ends.append(known)
+    every = sorted(known)
+    kept: list[dict[tuple[str, int], int]] = []
+    limit: dict[tuple[str, int], int] = {}
+    for end in reversed(ends):
+        # A partition that is not known yet has not been read.
+        at = {place: end.get(place, 0) for place in every}
+        if all(at[place] <= limit.get(place, at[place]) for place in every):
+            kept.append(at)
+            limit = at
+    found: Spans = {}
+    for source, partition in every:
+        found.setdefault(source, {})[partition] = [at[source, partition] for at in reversed(kept)]
     return found
 
 

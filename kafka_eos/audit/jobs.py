@@ -16,9 +16,10 @@ import pyarrow as pa
 from pyspark.sql import Row, Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit import flags, letters, reads, unmarked
+from kafka_eos.audit import flags, letters, reads, totals, unmarked
 from kafka_eos.audit.beginning import Beginning
 from kafka_eos.audit.commits import ByEpoch
+from kafka_eos.audit.intervals import Spans, spans
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.places import Placing, with_homes
 from kafka_eos.audit.reads import Bounds
@@ -54,6 +55,13 @@ class Scope:
     """By sink: the names of its files."""
     beginning: Beginning | None = None
     """The savepoint that the recompute begins with."""
+    strict: bool = True
+    """No epoch processed input that lies behind its barrier."""
+
+    @property
+    def spans(self) -> Spans:
+        """See ``intervals.spans``; none where no output sums up an epoch."""
+        return spans(self.ledger.entries.values()) if self.cut.totals and self.strict else {}
 
     @property
     def streams(self) -> int:
@@ -64,13 +72,14 @@ class Scope:
 @dataclass(frozen=True)
 class Expected:
     """What the recompute makes: outputs and keys. By sink: outputs whose values cannot be compared (see
-    ``recompute``), and those whose timestamps cannot.
+    ``recompute``), those whose timestamps cannot, and sums that stand before the last of their span (see ``totals``).
     """
 
     outputs: int = 0
     keys: int = 0
     loose: Mapping[str, int] = field(default_factory=dict)
     untimed: Mapping[str, int] = field(default_factory=dict)
+    midway: Mapping[str, int] = field(default_factory=dict)
 
 
 class Scan:
@@ -223,7 +232,7 @@ class Scan:
         savepoint = None if self._scope.beginning is None else str(self._scope.beginning.path)
         recompute = Recompute(
             self._scope.app, self._scope.cut, sinks, self._scope.streams, savepoint, self._scope.subject.unmarked,
-            self._hold,
+            self._scope.spans, self._hold,
         )  # fmt: skip
         seen = self._firsts if self._marked else self._plain
         every, free = recompute.expected(self._input(self._scope.inputs), seen)
@@ -250,7 +259,8 @@ class Scan:
         strict = F.col("there") & F.col("should") & ~F.col("loose")
         summed = F.col("sink").isin([*self._scope.cut.totals])
         pairs = pairs.withColumn("series", series).withColumn("strict", strict).withColumn("summed", summed)
-        return self._answered(self._hold(pairs.repartition("series", "sink")))
+        pairs = self._answered(self._hold(pairs.repartition("series", "sink")))
+        return self._hold(totals.closed(pairs)) if self._scope.cut.totals else totals.none(pairs)
 
     def _answered(self, pairs: DataFrame) -> DataFrame:
         """With ``answered``: a dead letter that stands for an output which its sink refused, or that output."""
@@ -348,7 +358,14 @@ class Scan:
             sum(row["keys"] for row in rows),
             {row["sink"]: row["loose"] for row in each if row["loose"]},
             {row["sink"]: row["untimed"] for row in each if row["untimed"]},
+            self._midway(),
         )
+
+    def _midway(self) -> dict[str, int]:
+        if not self._marked or not self._scope.cut.totals:
+            return {}
+        open_ = self._pairs.where("summed and there and should and not closing and not again")
+        return {row["sink"]: row["count"] for row in open_.groupBy("sink").count().collect()}
 
     def _totals(self, made: DataFrame, untimed: Column) -> list[Row]:
         return made.groupBy("sink").agg(

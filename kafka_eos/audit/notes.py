@@ -49,10 +49,16 @@ def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mappin
 
 
 def uncompared(
-    subject: Subject, cut: Cut, loose: Mapping[str, int], untimed: Mapping[str, int], unsure: Mapping[str, str]
+    subject: Subject,
+    cut: Cut,
+    loose: Mapping[str, int],
+    untimed: Mapping[str, int],
+    midway: Mapping[str, int],
+    unsure: Mapping[str, str],
 ) -> list[Uncompared]:
     """For the headline: what nothing tells of the outputs of sinks that were compared otherwise. By sink: ``loose``
-    outputs whose values are not known, ``untimed`` ones whose timestamps are not.
+    outputs whose values are not known, ``untimed`` ones whose timestamps are not, ``midway`` sums of which it is not
+    known where they ended.
     """
     left_out: list[Uncompared] = []
     for sink in (sink for sink in subject.sinks if sink.node not in unsure):
@@ -66,9 +72,9 @@ def uncompared(
             broker = "the broker writes those of its topic (message.timestamp.type=LogAppendTime)"
             either = "the broker writes those of its topic, or some are the time of sending"
             left_out.append(Uncompared(name, "timestamps", broker if sink.marked else either, n))
-        if name in cut.totals:
-            why = "they depend on where epochs of a fold with merge= ended"
-            left_out.append(Uncompared(name, "values but the last of each key", why))
+        if n := midway.get(name):
+            why = "nothing tells which records these sums are of"
+            left_out.append(Uncompared(name, "values", why, n))
         if name in cut.letters and cut.summed:
             why = "they depend on where its epochs ended"
             left_out.append(Uncompared(name, "letters from behind a fold with merge=", why))
@@ -85,8 +91,8 @@ def _shape(subject: Subject, cut: Cut, unsure: set[str]) -> list[str]:
     said: list[str] = []
     if totals := (cut.totals & sinks) - unsure:
         said.append(
-            f"Of {', '.join(sorted(totals))}, which a fold with merge= fills, the last value of each key was "
-            "compared, and the update numbers; what a key had at the end of earlier epochs was not recomputed."
+            f"Of {', '.join(sorted(totals))}, which a fold with merge= fills, there is one output for each key and "
+            "epoch: each was compared with what the key had at the end of the epoch, as far as the ledger tells it."
         )
     if expiring := (cut.expiring & sinks) - unsure:
         said.append(

@@ -16,6 +16,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit import reads, tasks
+from kafka_eos.audit.intervals import Spans
 from kafka_eos.audit.subject import Cut
 from kafka_eos.operators.chain import refuser
 from kafka_eos.plan import KeyBy
@@ -38,6 +39,8 @@ class Recompute:
     """Where the state is that it begins with; None for none."""
     unmarked: tuple[str, ...]
     """Those of them whose outputs carry no provenance."""
+    spans: Spans
+    """Where the input is cut, by the ledger; for outputs that sum up an epoch."""
     hold: Callable[[DataFrame], DataFrame]
     """Keeps a table that is used more than once."""
 
@@ -66,9 +69,10 @@ class Recompute:
         return _identified(reduce(lambda a, b: a.unionByName(b), parts), cut, self.unmarked), free
 
     def _keyed(self, records: DataFrame, visible: DataFrame) -> tuple[DataFrame, bool]:
-        rows = records.mapInArrow(partial(tasks.captures, self.app, self.cut.parallelism), tasks.CAPTURED)
+        rows = records.mapInArrow(partial(tasks.captures, self.app, self.cut.parallelism, self.spans), tasks.CAPTURED)
         rows, free = self._in_their_order(self.hold(rows.repartition("grp", "stage")), visible)
-        ordered = rows.sortWithinPartitions("stage", "turn", "source", "s_partition", "s_offset", "lane", *_NUMBER)
+        place = ("source", "s_partition", "s_offset", "lane", *_NUMBER)
+        ordered = rows.sortWithinPartitions("stage", "span", "turn", *place)
         tail = partial(tasks.tail_outputs, self.app, self.cut.parallelism, self.savepoint)
         return ordered.select(*tasks.CAPTURED_COLUMNS, "loose").mapInArrow(tail, tasks.EXPECTED), free
 
@@ -138,4 +142,5 @@ def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...]) -> DataFra
         # An encoded key starts with a byte that tells its type; people want the rest.
         F.regexp_replace(F.col("grp").cast("string"), "[\\p{Cntrl}\\x{FFFD}]", "").alias("grp_text"),
         "loose",
+        "span",
     )

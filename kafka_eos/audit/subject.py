@@ -310,6 +310,15 @@ class Cut:
         """Sinks among them where the last value of each key is the same wherever epochs ended."""
         return frozenset(sink.name for sink in self.plan.sinks if not sink.dead_letters and self._tells_totals(sink))
 
+    @cached_property
+    def summing(self) -> frozenset[str]:
+        """Stages of which every row goes into a fold that fills one of ``totals``."""
+        folds = {fold.name: fold.inputs[0] for fold in self.merging if self.totals & self.plan.below(fold.name)}
+        return frozenset(
+            stage for stage in folds.values()
+            if all(reader.name in folds for reader, _ in self.plan.downstream(stage))
+        )  # fmt: skip
+
     def _tells_totals(self, sink: Sink) -> bool:
         node = self.whole.node(sink.inputs[0])
         while isinstance(node, Map | Forward):

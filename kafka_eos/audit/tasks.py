@@ -7,6 +7,7 @@ go out as Arrow batches; state lives in memory and only as long as the task.
 from __future__ import annotations
 
 import tempfile
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -21,6 +22,7 @@ import pyarrow as pa
 from kafka_eos import plan as plans
 from kafka_eos.app import load
 from kafka_eos.audit.beginning import restored
+from kafka_eos.audit.intervals import Spans
 from kafka_eos.audit.subject import AuditableSink, AuditableSource, Cut, captured, cut
 from kafka_eos.checkpoints.savepoints import SavepointFiles
 from kafka_eos.checkpoints.storage import MemoryStorage
@@ -38,14 +40,15 @@ from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 
 _HEADERS_DDL = "headers array<struct<key string, value binary>>"
 _RAW = f"timestamp long, key binary, value binary, {_HEADERS_DDL}"
-_KEY = "grp binary, loose boolean"
+_KEY = "grp binary, loose boolean, span int"
 _PLACE = "source string, s_topic string, s_partition int, s_offset long, lane int, branch string, ordinal int"
 INPUT = f"source string, topic string, partition int, offset long, {_RAW}"
-CAPTURED = f"stage string, {_PLACE}, grp binary, {_RAW}"
-"""A row that reached a stage: where it came from, its encoded key, and the raw record to start again from."""
+CAPTURED = f"stage string, {_PLACE}, grp binary, {_RAW}, span int"
+"""A row that reached a stage: where it came from, its encoded key, the raw record to start again from, and which of
+``intervals.spans`` it is of (0 where that does not matter)."""
 EXPECTED = f"sink string, {_PLACE}, sub int, update long, key binary, value binary, {_HEADERS_DDL}, time long, {_KEY}"
 """An output that should exist. ``ordinal`` is that of the row at the stage, ``sub`` counts its outputs; ``time`` is
-its timestamp, null for the time at which it was sent."""
+its timestamp, null for the time at which it was sent; ``span`` is that of the row at the stage."""
 
 _PLACE_FIELDS = [
     ("source", pa.string()), ("s_topic", pa.string()), ("s_partition", pa.int32()), ("s_offset", pa.int64()),
@@ -55,11 +58,12 @@ _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _CAPTURED = pa.schema([
     ("stage", pa.string()), *_PLACE_FIELDS, ("grp", pa.binary()),
     ("timestamp", pa.int64()), ("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS),
+    ("span", pa.int32()),
 ])  # fmt: skip
 _EXPECTED = pa.schema([
     ("sink", pa.string()), *_PLACE_FIELDS, ("sub", pa.int32()), ("update", pa.int64()),
     ("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS), ("time", pa.int64()), ("grp", pa.binary()),
-    ("loose", pa.bool_()),
+    ("loose", pa.bool_()), ("span", pa.int32()),
 ])  # fmt: skip
 CAPTURED_COLUMNS: Sequence[str] = _CAPTURED.names
 
@@ -83,13 +87,16 @@ def head_outputs(app: str, workers: int, batches: Iterator[pa.RecordBatch]) -> I
             yield made.take()
 
 
-def captures(app: str, workers: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def captures(app: str, workers: int, spans: Spans, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """CAPTURED rows: which key each record goes to."""
     parts = _cut(app, workers)
     rows: Rows = []
     with ExitStack() as stack:
         outputs: dict[str, Output] = dict.fromkeys(parts.head_sinks, _ignore)
-        outputs |= {captured(stage): _Capture(parts.plan, stage, rows) for stage in parts.stages}
+        outputs |= {
+            captured(stage): _Capture(parts.plan, stage, rows, spans if stage in parts.summing else {})
+            for stage in parts.stages
+        }
         chain = stack.enter_context(_chain(parts, parts.head, {}, outputs))
         for batch in batches:
             for source, raws in _runs(batch):
@@ -219,7 +226,7 @@ class _Made:
 
 
 class _Collector:
-    """Encodes what reaches one sink. ``at_stage``: ordinal, key and looseness of rows that come from a stage."""
+    """Encodes what reaches one sink. ``at_stage``: ordinal, key, looseness and span of rows that come from a stage."""
 
     def __init__(self, plan: Plan, sink: str, made: _Made, *, loose: bool = False, ordinal: int = 0) -> None:
         node = plan.node(sink)
@@ -227,7 +234,7 @@ class _Collector:
         self._audited = hasattr(node.sink, "audit_rows")
         self._sink, self._name, self._made = cast("AuditableSink", node.sink), sink, made
         self._loose, self._ordinal = loose, ordinal
-        self.at_stage: Sequence[tuple[int, bytes, bool]] | None = None
+        self.at_stage: Sequence[tuple[int, bytes, bool, int]] | None = None
         self.refuse: RejectRow | None = None
 
     def __call__(self, batch: Batch[Any]) -> None:
@@ -241,11 +248,14 @@ class _Collector:
         for i, (row, sub, said) in enumerate(zip(kept.rows, ordinals(kept), written, strict=True)):
             key, value, headers, time = said
             at_stage = self.at_stage
-            ordinal, group, loose = (self._ordinal, keys[i], self._loose) if at_stage is None else at_stage[row]
+            if at_stage is None:
+                ordinal, group, loose, span = self._ordinal, keys[i], self._loose, None
+            else:
+                ordinal, group, loose, span = at_stage[row]
             self._made.rows.append((
                 self._name, origin.source, topic, partitions[row], offsets[row], lane, branches[i],
                 ordinal, sub, None if updates is None else updates[i], key, value,
-                _listed(headers), _sent_with(time), group, loose,
+                _listed(headers), _sent_with(time), group, loose, span,
             ))  # fmt: skip
 
 
@@ -271,19 +281,21 @@ def _binary(value: object) -> object:
 class _Capture:
     """Notes which key each row has when it reaches a stage."""
 
-    def __init__(self, plan: Plan, stage: str, rows: Rows) -> None:
+    def __init__(self, plan: Plan, stage: str, rows: Rows, spans: Spans) -> None:
         node = plan.node(stage)
         assert isinstance(node, KeyBy)
-        self._encode, self._stage, self._rows = node.key_codec.encode, stage, rows
+        self._encode, self._stage, self._rows, self._spans = node.key_codec.encode, stage, rows, spans
 
     def __call__(self, batch: Batch[Any]) -> None:
         assert batch.keys is not None  # a stage is a key_by
         origin = batch.origin
+        ends = self._spans.get(origin.source, {})
         for row, branch, ordinal, key in zip(batch.rows, _branches(batch), ordinals(batch), batch.keys, strict=True):
             raw = origin.raw(row)
             self._rows.append((
                 self._stage, origin.source, raw.topic, raw.partition, raw.offset, batch.lane, branch, ordinal,
                 bytes(self._encode(key)), raw.timestamp, raw.key, raw.value, _listed(raw.headers),
+                bisect_right(ends.get(raw.partition, ()), raw.offset),
             ))  # fmt: skip
 
 
@@ -307,6 +319,7 @@ class _CapturedRow(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Sequence[Mapping[str, Any]]
+    span: int
     loose: bool
 
     def stream(self) -> tuple[str, str, str, int]:
@@ -342,7 +355,7 @@ class _Tail:
             caught.clear()
         _feed(self._parts.plan, self._head, source, raws)
         batch = self._wanted(stage, lane, [(row.branch, row.ordinal) for row in run], RawOrigin(source, raws))
-        at_stage = [(row.ordinal, row.grp, row.loose) for row in run]
+        at_stage = [(row.ordinal, row.grp, row.loose, row.span) for row in run]
         for name in self._parts.below & self._collectors.keys():
             self._collectors[name].at_stage = at_stage
         self._tail.push(stage, batch)

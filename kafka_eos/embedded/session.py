@@ -156,7 +156,11 @@ class Session:
     def _count(self, number: int) -> None:
         opened = self._opened
         counted = Counted(
-            session=self._start.session, round=number, idle=opened.idle, sent=opened.sent, processed=opened.received
+            session=self._start.session,
+            round=number,
+            idle=opened.idle,
+            sent=opened.exchanges.sent,
+            processed=opened.exchanges.received,
         )
         self._mouth.say(counted)
 

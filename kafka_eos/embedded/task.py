@@ -66,6 +66,22 @@ class Surroundings(Protocol):
     def tally(self, segment: Segment) -> Tally:
         """What the segment has counted since the session began."""
 
+    def room(self, edge: int) -> bool:
+        """May more rows be made for this exchange?"""
+
+    def forward_here(self, edge: int, epoch: int, aligned: bool) -> None:
+        """Pass the barrier on in this subtask."""
+
+    def log(self, segment: Segment, edge: int, epoch: int, name: str) -> Log:
+        """A new log of the epoch, by that name, for rows that are under way on the exchange."""
+
+    def captured(self, segment: Segment, epoch: int, captured: Captured) -> None:
+        """The segment's part of the epoch is complete."""
+
+
+class Wires(Protocol):
+    """The exchanges, as a task needs them."""
+
     def decode(self, edge: int, rows: Rows) -> Batch[Any]: ...
 
     def as_now(self, edge: int, rows: Rows) -> bytes:
@@ -77,20 +93,8 @@ class Surroundings(Protocol):
     def credit(self, edge: int, sender: int, size: int) -> None:
         """The sender may send so many bytes more."""
 
-    def room(self, edge: int) -> bool:
-        """May more rows be made for this exchange?"""
-
     def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> Iterable[bytes]:
         """Send the barrier to all other subtasks; returns the rows that it overtakes, to be looked at now."""
-
-    def forward_here(self, edge: int, epoch: int, aligned: bool) -> None:
-        """Pass the barrier on in this subtask."""
-
-    def log(self, segment: Segment, edge: int, epoch: int, name: str) -> Log:
-        """A new log of the epoch, by that name, for rows that are under way on the exchange."""
-
-    def captured(self, segment: Segment, epoch: int, captured: Captured) -> None:
-        """The segment's part of the epoch is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +120,9 @@ class Task:
         mode: Mode,
         aligned_timeout: float,
         around: Surroundings,
+        wires: Wires,
     ) -> None:
-        self.segment, self.parts, self._term, self._around = segment, parts, term, around
+        self.segment, self.parts, self._term, self._around, self._wires = segment, parts, term, around, wires
         self._tails = [edges[name] for name in segment.tails if name in edges]
         self._heads = {edges[name]: name for name in segment.heads if name in edges}
         self.inputs = {entry.channel: entry for entry in inputs}
@@ -142,7 +147,7 @@ class Task:
         """Rows have arrived."""
         entry = self.inputs[edge, sender]
         held = self._is_held(entry)
-        entry.put(self._around.as_now(edge, rows) if held else rows)
+        entry.put(self._wires.as_now(edge, rows) if held else rows)
         if held:
             self._hold(entry)
         for epoch in self._gate.logged_by(entry.channel):
@@ -257,8 +262,8 @@ class Task:
         owed = entry.owed
         entry.take()
         self._process(entry.edge, first)
-        self._around.processed(entry.edge, entry.sender, first)
-        self._around.credit(entry.edge, entry.sender, owed)
+        self._wires.processed(entry.edge, entry.sender, first)
+        self._wires.credit(entry.edge, entry.sender, owed)
         return True
 
     def _is_held(self, entry: Input) -> bool:
@@ -266,10 +271,10 @@ class Task:
         return entry.may_hold > 0 and entry.channel in self._gate.blocked
 
     def _hold(self, entry: Input) -> None:
-        self._around.credit(entry.edge, entry.sender, entry.hold())
+        self._wires.credit(entry.edge, entry.sender, entry.hold())
 
     def _process(self, edge: int, rows: Rows) -> None:
-        self._around.push(self.segment, self._heads[edge], self._around.decode(edge, rows))
+        self._around.push(self.segment, self._heads[edge], self._wires.decode(edge, rows))
 
     # ------------------------------------------------------------ barriers
 
@@ -342,7 +347,7 @@ class Task:
             self._log(epoch, edge, queue)
         self._log_waiting(epoch)
         for edge in self._tails:
-            for frame in self._around.forward(edge, epoch, snapshot.unaligned, snapshot.aligned):
+            for frame in self._wires.forward(edge, epoch, snapshot.unaligned, snapshot.aligned):
                 self._log_of(epoch, edge, captured.overtaken, "overtaken").add(frame)
         captured.blocked = time.monotonic() - began
         # Last, and when all is captured: here the next segment's snapshot may follow at once.
@@ -358,7 +363,7 @@ class Task:
     def _log(self, epoch: int, edge: int, rows: Iterable[Rows]) -> None:
         logs = self._open[epoch][0].received
         for part in rows:
-            self._log_of(epoch, edge, logs, "received").add(self._around.as_now(edge, part))
+            self._log_of(epoch, edge, logs, "received").add(self._wires.as_now(edge, part))
             hit("in-flight.logged")
 
     def _log_of(self, epoch: int, edge: int, logs: dict[int, Log], name: str) -> Log:

@@ -80,16 +80,22 @@ class Totals:
         """Index in ``outs`` of the ``number``-th output of ``key``."""
         return [i for i, o in enumerate(self.outs) if o.key == key][number - 1]
 
-    def finish(self, *, history: bool = True) -> None:
-        """Write the outputs that are there now, and the job directory; counts are those of the right outputs."""
+    def finish(self, *, history: bool = True, counts: tuple[int, int] = (8, 8)) -> None:
+        """Write the outputs that are there now, and the job directory; ``counts`` by epoch."""
         self.job.write(self.output, self.outs)
-        self.trace(history=history)
+        self.trace(history=history, counts=counts)
 
-    def trace(self, *, history: bool = True) -> None:
+    def trace(self, *, history: bool = True, counts: tuple[int, int] = (8, 8)) -> None:
         epochs = (epoch(1, 0), epoch(1, 1), epoch(2, 2))
-        counts = {each: {"totals": 8} for each in epochs[1:]}
+        told = {each: {"totals": n} for each, n in zip(epochs[1:], counts, strict=True)}
         half = {epoch(1, 1): {"orders": dict.fromkeys(self.ends, 4)}}
-        self.job.commits(*epochs, positions={"orders": self.ends}, counts=counts, history=history, earlier=half)
+        self.job.commits(
+            *epochs,
+            positions={"orders": self.ends},
+            counts=told,
+            history=history,
+            earlier=half,
+        )
 
 
 @pytest.fixture

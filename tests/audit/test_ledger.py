@@ -5,6 +5,7 @@ directories afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -109,6 +110,23 @@ def test_of_epochs_before_the_ledger_the_headline_says_what_was_not_compared(tot
     assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
     assert "epochs of 8 outputs not compared" in verdict.headline
     assert {Check.ALTERED_CHECKPOINT} == set(verdict.not_possible)
+
+
+def test_with_at_least_once_checkpoints_an_epoch_may_have_processed_input_of_the_next(
+    totals: Totals, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = totals.outs[8]
+    assert ours.text is not None and ours.text.startswith("2.2/")
+    totals.outs[8] = replace(ours, text=f"1.1/{ours.text.partition('/')[2]}")
+    totals.finish(counts=(9, 7))
+
+    strict = totals.job.audit(spark)
+    monkeypatch.setenv("KAFKA_EOS_CHECKPOINT_MODE", "at-least-once")
+    verdict = totals.job.audit(spark)
+
+    assert {Check.WRONG_EPOCH: 1} == found(strict)
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
+    assert "at-least-once" in verdict.not_possible[Check.WRONG_EPOCH]
 
 
 def _expire(admin: AdminClient, topic: str, partition: int, before: int) -> None:

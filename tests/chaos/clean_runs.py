@@ -1,9 +1,10 @@
 """False alarms of the audit, counted: ``python -m tests.chaos.clean_runs --runs 20``.
 
 Short jobs of many plans, checkpoint modes and numbers of workers; their workers and supervisors are killed at random
-moments under load. Both audits judge each, that of the job and that of its topics, all in one Spark session: whatever
-they find is a false alarm or a bug of the engine, so every row must be PASS. The same seed and number give the same
-plan; when exactly a kill hits is chance.
+moments under load, and between two kills most of them are changed: another number of workers, one partition more, or
+a second life that begins with a savepoint. Both audits judge each, that of the job and that of its topics, all in one
+Spark session: whatever they find is a false alarm or a bug of the engine, so every row must be PASS. The same seed and
+number give the same plan; when exactly a kill hits is chance.
 
 Rule: a run whose history does not tell of every kill proves nothing: it is INVALID, and never counted as passed.
 """
@@ -20,13 +21,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kafka_eos.app import load
 from kafka_eos.audit import Conclusion, Verdict, audit
@@ -38,19 +41,27 @@ from kafka_eos.ids import AppRef
 from kafka_eos.settings import Settings
 from tests.chaos.harness import Job, create_topic, feed
 from tests.chaos.running import Running, events, make_job, nothing_left, signal_worker
+from tests.chaos.test_savepoints import second_life, trigger
+from tests.waiting import PATIENCE
 
 LEDGER = Path(__file__).parents[2] / "docs" / "clean-runs.md"
 HEADER = """# Clean runs
 
 `python -m tests.chaos.clean_runs` lets the [audit](audit.md) judge short jobs of many plans whose workers and
 supervisors are killed at random moments, and the audit of topics their topics (since 21 November 2026, 22:30).
+Between kills they get another number of workers (*rescaled*), one input partition more (*widened*), or a second life
+that begins with a savepoint (*saved*; all three since 23 November 2026).
 Whatever they find there is a false alarm, or a bug of the engine. Each invocation adds a row; a run whose history does
 not tell of every kill is INVALID.
 
-| date (UTC) | seed | runs | worker kills | supervisor kills | epochs | in | out | PASS | FAIL | INVALID | load |
-|---|---|---|---|---|---|---|---|---|---|---|---|
 """
-PLANS = ("totals", "sums", "rounds", "once", "stages", "fan-out", "letters", "spread", "everywhere", "straight")
+COLUMNS = (
+    "date (UTC)", "seed", "runs", "worker kills", "supervisor kills", "rescaled", "widened", "saved", "epochs", "in",
+    "out", "PASS", "FAIL", "INVALID", "load",
+)  # fmt: skip
+PLANS = (
+    "totals", "sums", "rounds", "once", "stages", "fan-out", "letters", "spread", "everywhere", "straight", "expiring"
+)  # fmt: skip
 """Apps of the chaos tests, and routes of ``routes.py``."""
 WHOLE = {"totals": "json.amount > 0", "rounds": "json.amount > 0", "stages": None, "straight": None}
 """Plans of which each input has one output, and of which inputs that holds."""
@@ -63,10 +74,15 @@ ALONE = """import os
 for name in [name for name in os.environ if name.startswith("TEST_")]:
     del os.environ[name]
 os.environ.update({own!r})
-
+# End of its environment.
 """
+END_OF_OWN = ALONE.splitlines(keepends=True)[-1]
 """Goes before the text of an app: one process audits all of them, so each has its environment in its file."""
 WORKER, SUPERVISOR = "worker", "supervisor"
+RESCALED, WIDENED, SAVED = "rescaled", "one partition more", "from a savepoint"
+CHANGES = (RESCALED, WIDENED, SAVED, None)
+INPUTS = 3
+"""Partitions of the input, see ``make_job``."""
 PAYMENTS = 250
 """That are fed at once."""
 LONGEST_WAIT = 0.4
@@ -83,13 +99,15 @@ class Plan:
     workers: int
     kills: tuple[tuple[str, float], ...]
     """Whom, and how many seconds after a commit."""
+    change: str | None
+    """What else happens, after the first kill."""
 
     @classmethod
     def of(cls, seed: int, number: int) -> Plan:
         dice = random.Random(f"{seed}/{number}")
         kills = [(dice.choice((WORKER, SUPERVISOR)), dice.uniform(0, LONGEST_WAIT)) for _ in range(dice.randint(1, 2))]
         name = PLANS[(seed + number) % len(PLANS)]  # each has its turn
-        return cls(number, name, dice.choice(MODES), dice.randint(1, 3), tuple(kills))
+        return cls(number, name, dice.choice(MODES), dice.randint(1, 3), tuple(kills), CHANGES[number % len(CHANGES)])
 
 
 @dataclass(frozen=True)
@@ -103,6 +121,7 @@ class Result:
         facts, kills = self.verdict.facts, "+".join(whom for whom, _ in self.plan.kills)
         return (
             f"{self.plan.number:4}  {self.plan.name:10}  {self.plan.mode:9}  {self.plan.workers} workers  {kills:21}  "
+            f"{self.plan.change or '':18}  "
             f"{self.epochs:4} epochs  {facts.inputs:5} in  {facts.outputs:5} out  {self.seconds:5.1f} s  "
             f"{self.verdict.headline}"
         )
@@ -111,13 +130,15 @@ class Result:
 def clean_run(bootstrap: str, directory: Path, spark: Any, plan: Plan) -> Result:
     """Run a job as planned, and audit it. Raises AssertionError if the job itself goes wrong."""
     began = time.monotonic()
-    job = _job(bootstrap, directory, plan)
-    killed(job, plan)
+    first = _job(bootstrap, directory, plan)
+    job = killed(first, plan)
     nothing_left(job)
+    earlier = [first.checkpoints] if job is not first else []
     ref = AppRef(job.app)
     pipeline = load(ref)
     settings = Settings.resolve(code=pipeline.code_settings, cli={"bootstrap_servers": bootstrap})
-    verdict = audit(pipeline, settings, app=ref, spark=spark, report_dir=job.directory / "audit", expect_faults=True)
+    report = job.directory / "audit"
+    verdict = audit(pipeline, settings, app=ref, spark=spark, report_dir=report, expect_faults=True, earlier=earlier)
     if verdict.conclusion is Conclusion.PASS and verdict.facts.kills < len(plan.kills):
         reason = f"{len(plan.kills)} kills were planned, and the history tells of {verdict.facts.kills}"
         verdict = replace(verdict, conclusion=Conclusion.INVALID, reasons=(reason,))
@@ -145,28 +166,58 @@ def _job(bootstrap: str, directory: Path, plan: Plan) -> Job:
         create_topic(bootstrap, told["TEST_LETTERS"], 2)
     settings = {"KAFKA_EOS_PARALLELISM": plan.workers, "KAFKA_EOS_CHECKPOINT_MODE": plan.mode}
     job = make_job(bootstrap, directory, PAYMENTS, f"{file}.py", **settings, **told)
-    app = job.directory / f"{job.name.replace('-', '_')}.py"
-    own = {name: value for name, value in job.environ().items() if name in OWN | told.keys()}
-    app.write_text(ALONE.format(own=own) + job.app.read_text())
-    job.app = app
+    job.app = _app(job, job.app.read_text())
     return job
 
 
-def killed(job: Job, plan: Plan) -> None:
-    """Run the job through the planned kills, then until it has read everything and ends by itself."""
+def _app(job: Job, text: str) -> Path:
+    """A file of the job's own, with the environment that its pipeline needs."""
+    app = job.directory / f"{job.directory.name.replace('-', '_')}.py"
+    own = {name: value for name, value in job.environ().items() if name in OWN | job.environment.keys()}
+    app.write_text(ALONE.format(own={k: v for k, v in own.items() if k.startswith("TEST_")}) + text)
+    return app
+
+
+def killed(job: Job, plan: Plan) -> Job:
+    """Run the job through the planned kills and the change, then until it has read everything and ends by itself.
+
+    Returns the job as it ended: another one if it began again with a savepoint.
+    """
     ids = itertools.count(PAYMENTS, PAYMENTS)
-    running = Running(job)
+    running, changed = Running(job), False
     try:
         for whom, wait in plan.kills:
             _fed(job, next(ids), running)
             _fed(job, next(ids))
             time.sleep(wait)
             running = _kill(job, running, whom, random.Random(f"{plan.number}/{wait}"))
+            if not changed:
+                _fed(job, next(ids), running)
+                job, running, changed = *_changed(job, running, plan), True
         _fed(job, next(ids), running)
         running.drain()
     finally:
         running.end()
     job.run()
+    return job
+
+
+def _changed(job: Job, running: Running, plan: Plan) -> tuple[Job, Running]:
+    """The job after the planned change, and who runs it then."""
+    if plan.change == WIDENED:
+        admin = AdminClient({"bootstrap.servers": job.bootstrap})
+        admin.create_partitions([NewPartitions(job.input, INPUTS + 1)])[job.input].result(PATIENCE)
+    elif plan.change == RESCALED:
+        running.drain()
+        job.environment["KAFKA_EOS_PARALLELISM"] = str(plan.workers % 3 + 1)
+        running = Running(job)
+    elif plan.change == SAVED:
+        running.drain()
+        text = job.app.read_text().partition(END_OF_OWN)[2]
+        job = second_life(job, trigger(job, job.directory / "savepoint"))
+        job.app = _app(job, text)
+        running = Running(job)
+    return job, running
 
 
 def _fed(job: Job, first: int, running: Running | None = None) -> None:
@@ -196,15 +247,21 @@ def _kill(job: Job, running: Running, whom: str, dice: random.Random) -> Running
 
 def _ledger_row(results: list[Result], seed: int, load: float) -> str:
     whom = Counter(whom for result in results for whom, _ in result.plan.kills)
+    changes = Counter(result.plan.change for result in results)
     verdicts = Counter(result.verdict.conclusion for result in results)
     facts = [result.verdict.facts for result in results]
     cells = [
         f"{datetime.now(UTC):%Y-%m-%d %H:%M}", str(seed),
         f"{results[0].plan.number} … {results[-1].plan.number}", str(whom[WORKER]), str(whom[SUPERVISOR]),
+        *(str(changes[change]) for change in (RESCALED, WIDENED, SAVED)),
         f"{sum(result.epochs for result in results):,}", f"{sum(f.inputs or 0 for f in facts):,}",
         f"{sum(f.outputs for f in facts):,}", *(str(verdicts[conclusion]) for conclusion in Conclusion),
         f"{load:.1f} … {os.getloadavg()[0]:.1f}",
     ]  # fmt: skip
+    return _line(cells)
+
+
+def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
@@ -234,7 +291,7 @@ def main() -> None:
             results.append(clean_run(bootstrap, directory, spark, Plan.of(chosen.seed, number)))
             print(results[-1].row(), flush=True)
         spark.stop()
-    text = LEDGER.read_text() if LEDGER.exists() else HEADER
+    text = LEDGER.read_text() if LEDGER.exists() else HEADER + _line(COLUMNS) + "|---" * len(COLUMNS) + "|\n"
     LEDGER.write_text(text + _ledger_row(results, chosen.seed, load))
     if any(result.verdict.conclusion is not Conclusion.PASS for result in results):
         sys.exit(f"not every run is PASS; everything is kept in {directory}")

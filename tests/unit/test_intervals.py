@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_eos.audit.intervals import Interval, intervals, starts
+from kafka_eos.audit.intervals import Interval, intervals, spans, starts
 from kafka_eos.checkpoints.ledger import Entry
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.interfaces import Position
@@ -62,3 +62,19 @@ def test_what_was_under_way_is_processed_later() -> None:
 
 def test_where_a_job_began_is_unknown_if_its_first_epochs_are() -> None:
     assert starts([entry(7, _0=5), entry(8, _0=9, _1=(3, 2))], heir=False) is None
+
+
+def test_a_span_of_input_ends_where_an_epoch_ended_with_nothing_under_way() -> None:
+    entries = [entry(0, _0=0), entry(1, _0=5, in_flight=True), entry(2, _0=7), entry(3, _0=9, _1=4)]
+    assert spans(entries) == {"orders": {0: [0, 7, 9], 1: [0, 0, 4]}}
+
+
+def test_what_a_job_went_back_behind_is_no_end_of_a_span() -> None:
+    """It went on from a savepoint of epoch 1."""
+    entries = [entry(1, _0=5), entry(2, _0=9), entry(3, _0=7)]
+    assert spans(entries) == {"orders": {0: [5, 7]}}
+
+
+def test_a_source_that_is_left_out_later_ends_where_it_was_read_last() -> None:
+    one = entry(1, _0=5)
+    assert spans([one, Entry(epoch(2), 0, "", 1, False, {}, {}, 0, {})]) == {"orders": {0: [5, 5]}}

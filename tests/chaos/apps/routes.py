@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kafka_eos import Pipeline, Stream
+from kafka_eos import Pipeline, Stream, Ttl
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
 
 
@@ -169,6 +169,12 @@ def apart(payments: Stream[Payment]) -> Stream[Any]:
     return keyed.fold(name="total", init=nothing, step=counted, emit=shown, state=Total).map(after, name="after")
 
 
+def expiring(payments: Stream[Payment]) -> Stream[Any]:
+    """State goes away while the job runs, sooner or later as it is read."""
+    keyed = payments.map(lambda p: Item(p.account, p.id, 0), name="single").key_by(lambda i: i.account, values=Item)
+    return keyed.fold(name="total", init=nothing, step=counted, emit=shown, state=Total, ttl=Ttl(0.2))
+
+
 def straight(payments: Stream[Payment]) -> Stream[Any]:
     """No exchange at all."""
     return payments.map(lambda p: Item(p.account, p.id, 0), name="single")
@@ -196,6 +202,7 @@ routes: dict[str, tuple[Callable[[Stream[Payment]], Stream[Any]], type]] = {
     "diamond": (diamond, Item),
     "keyed-diamond": (keyed_diamond, Total),
     "apart": (apart, Total),
+    "expiring": (expiring, Total),
     "straight": (straight, Item),
 }
 route, tp = routes[os.environ["TEST_ROUTE"]]

@@ -159,7 +159,7 @@ class Subtasks:
 
 @dataclass
 class Subtask:
-    """One worker: see ``task.Surroundings``."""
+    """One worker: see ``task.Surroundings`` and ``task.Wires``."""
 
     cluster: Subtasks
     number: int
@@ -175,7 +175,7 @@ class Subtask:
 
     def __post_init__(self) -> None:
         self.reader = Counting(self.number)
-        rest = (Term(1), 1, self.mode, self.aligned_timeout, self)
+        rest = (Term(1), 1, self.mode, self.aligned_timeout, self, self)
         inputs = [*(self.input(KEY, sender) for sender in range(SUBTASKS)), self.input(STAY, self.number)]
         backends: Any = {"state": self}
         self.writer = Writing()
@@ -510,7 +510,7 @@ def test_an_aligned_epoch_waits_for_rows_under_way_in_the_segment_of_a_source() 
     around = cluster.subtasks[0]
     mixed = Segment(1, ("in", "key"), (), ("in", "key", "out"))
     readers: Any = {"in": Counting(0)}
-    task = Task(mixed, Parts(readers, {}, {}), [], EDGES, Term(1), 1, Mode.UNALIGNED, 0.0, around)
+    task = Task(mixed, Parts(readers, {}, {}), [], EDGES, Term(1), 1, Mode.UNALIGNED, 0.0, around, around)
     task.replay[KEY] = deque(batch_of([(1, n)]) for n in range(3))
     task.trigger(1, aligned=True)
     task.abort(1)

@@ -1,0 +1,109 @@
+"""A fold with merge= has one output for each key and epoch: each of them is compared, not only the last of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from kafka_eos.audit import Check, Conclusion, Verdict
+from kafka_eos.checkpoints import paths
+from tests.audit.job import Job
+from tests.audit.ran import Ran, Rows, fed_at, told_by
+from tests.waiting import PATIENCE
+
+pytestmark = pytest.mark.timeout(300)
+
+SUMS = """
+import msgspec
+from kafka_eos import Pipeline
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+
+class Order(msgspec.Struct):
+    user: str
+    n: int
+
+class Shown(msgspec.Struct):
+    user: str
+    total: int
+
+pipeline = Pipeline("{name}")
+orders = pipeline.source(KafkaSource("{input}", value=Order), name="orders")
+sums = orders.key_by(lambda order: order.user).fold(
+    name="sum", init=lambda: 0, step=lambda total, order: total + order.n, merge=lambda one, other: one + other,
+    emit=Shown)
+sums.sink(KafkaSink("{output}", value=Shown, key=lambda row: row.user), name="out")
+"""
+ROUNDS, USERS = 3, 4
+
+
+@pytest.fixture
+def ran(new_job: Callable[..., Job], topic: Callable[..., str]) -> Ran:
+    """A job that was started for each round, in which every user has an order at the same offset of both partitions."""
+    source, output = topic(partitions=2), topic(partitions=2)
+    job = new_job(SUMS, input=source, output=output)
+    for start in range(0, ROUNDS * USERS, USERS):
+        producer = Producer({"bootstrap.servers": job.bootstrap})
+        for partition, user in product((0, 1), range(USERS)):
+            offset = start + user
+            order = b'{"user":"u%d","n":%d}' % (user, 1 + offset + partition)
+            producer.produce(source, order, partition=partition, timestamp=fed_at(partition, offset))
+        assert producer.flush(PATIENCE) == 0
+        job.run(workers=2)
+    return Ran(job, source, output, topic, job.app.read_text().replace(output, "{output}"))
+
+
+def found(verdict: Verdict) -> dict[Check, int]:
+    return {finding.check: finding.count for finding in verdict.findings}
+
+
+def of_a_key(rows: Rows) -> list[int]:
+    """Where the outputs of some key are, in their order."""
+    mine = [i for i, row in enumerate(rows) if row[1] == rows[0][1]]
+    return sorted(mine, key=lambda i: told_by(rows[i][3]).update or 0)
+
+
+def test_each_sum_is_compared_with_what_its_key_had_at_the_end_of_the_epoch(ran: Ran, spark: Any) -> None:
+    def stale(rows: Rows) -> Rows:
+        before, now, *_ = of_a_key(rows)
+        return [(*row[:2], rows[before][2], row[3]) if i == now else row for i, row in enumerate(rows)]
+
+    def lost(rows: Rows) -> Rows:
+        return [row for i, row in enumerate(rows) if i != of_a_key(rows)[1]]
+
+    verdict, wrong, missing = ran.audit(spark), ran.spoilt(spark, stale), ran.spoilt(spark, lost)
+
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.findings
+    assert "not compared" not in verdict.headline
+    assert {Check.WRONG_VALUE: 1} == found(wrong), wrong.findings
+    assert {Check.LOST: 1, Check.UPDATE_GAP: 1, Check.WRONG_COUNT: 1} == found(missing), missing.findings
+
+
+def test_an_epoch_has_one_sum_of_a_key(ran: Ran, spark: Any) -> None:
+    def again(rows: Rows) -> Rows:
+        """Another output of the last epoch, numbered as its next, of another record of the key."""
+        last = rows[of_a_key(rows)[-1]]
+        said = told_by(last[3])
+        text = str(replace(said, partition=1 - said.partition, update=(said.update or 0) + 1))
+        return [*rows, (*last[:3], [("kafka_eos", text.encode())])]
+
+    verdict = ran.spoilt(spark, again)
+
+    assert {Check.UNEXPECTED: 1, Check.WRONG_COUNT: 1} == found(verdict), verdict.findings
+    assert "has another output of epoch" in verdict.findings[0].first[0].detail
+
+
+def test_without_the_ledger_the_headline_says_how_many_sums_were_not_compared(ran: Ran, spark: Any) -> None:
+    storage = ran.job.storage
+    (storage.root / paths.LEDGER).unlink()
+    for name in sorted(storage.list(paths.MANIFESTS))[:-1]:
+        storage.delete(name)
+
+    verdict = ran.audit(spark)
+
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
+    assert "nothing tells which records these sums are of" in verdict.headline
