@@ -157,9 +157,11 @@ class EpochLedger:
 
     def _write(self, entry: Entry) -> None:
         before, self._before = self._before, None
+        changed = None if before is None else _changed(before.sources, entry.sources)
+        known = _NOTHING if before is None or changed is None else before
         self._lines += 1
-        self._storage.append(paths.LEDGER, _encoded(entry, self._writer, self._lines, before))
-        self._before = _Known.after(before, entry)
+        self._storage.append(paths.LEDGER, _encoded(entry, self._writer, self._lines, known, changed))
+        self._before = known.after(entry)
         self._written.add(entry.id)
 
 
@@ -172,10 +174,10 @@ class _Known:
     spread: Mapping[str, Spread | None]
     """Of each sink as it was last told; None if nothing was known."""
 
-    @classmethod
-    def after(cls, before: _Known | None, entry: Entry) -> _Known:
-        earlier = {} if before is None else before.spread
-        return cls(entry.plan, entry.sources, {**earlier, **{sink: entry.spread.get(sink) for sink in entry.outputs}})
+    def after(self, entry: Entry) -> _Known:
+        """What is known when that was said, too."""
+        told = {sink: entry.spread.get(sink) for sink in entry.outputs}
+        return _Known(entry.plan, entry.sources, {**self.spread, **told})
 
     def news(self, entry: Entry) -> dict[str, Spread | None]:
         """What of the spread of an entry is other than it was."""
@@ -186,8 +188,8 @@ class _Known:
 _NOTHING = _Known("", {}, {})
 
 
-def _encoded(entry: Entry, writer: str, number: int, before: _Known | None) -> str:
-    changed = None if before is None else _changed(before.sources, entry.sources)
+def _encoded(entry: Entry, writer: str, number: int, known: _Known, changed: Mapping[str, Positions] | None) -> str:
+    """``changed``: what of the positions is other than it was; None if the line must be full."""
     line = _Line(
         epoch=entry.id.epoch.n,
         term=entry.id.term.n,
@@ -201,7 +203,7 @@ def _encoded(entry: Entry, writer: str, number: int, before: _Known | None) -> s
         sources=entry.sources if changed is None else changed,
         outputs=entry.outputs,
         untold=entry.untold,
-        spread=(_NOTHING if before is None or changed is None else before).news(entry),
+        spread=known.news(entry),
         states=entry.states,
     )
     body = msgspec.json.encode(line).decode()
@@ -257,12 +259,13 @@ def read(storage: JobStorage) -> dict[EpochId, Entry]:
     for number, line in _lines(storage.lines(paths.LEDGER)):
         before = last.pop(line.writer, None)
         if line.full:
-            entry = _entry(line, replace(_NOTHING, plan=line.plan))
+            known = replace(_NOTHING, plan=line.plan)
         elif before is not None and before[0] + 1 == line.n:
-            entry = _entry(line, before[1])
+            known = before[1]
         else:
             continue
-        last[line.writer] = line.n, _Known.after(None if line.full or before is None else before[1], entry)
+        entry = _entry(line, known)
+        last[line.writer] = line.n, known.after(entry)
         if entries.setdefault(entry.id, entry) != entry:
             raise CorruptCheckpoint(f"{paths.LEDGER}: line {number} contradicts another one of epoch {entry.id}")
     return dict(sorted(entries.items()))

@@ -95,11 +95,21 @@ def test_partitions_are_written_where_they_change(storage: JobStorage) -> None:
         divided(5, FOUR),
         msgspec.structs.replace(at(6, _0=6), committables=()),
         divided(7, FOUR),
+        msgspec.structs.replace(divided(8, FOUR), sources={}),  # a line that must be full
+        msgspec.structs.replace(divided(9, FOUR), sources={}),
     ]
     write(storage, *manifests)
 
     assert ledger.read(storage) == expected(*manifests)
-    assert ["spread" in line for line in storage.lines(paths.LEDGER)] == [True, False, *[True] * 4, False, False]
+    assert ["spread" in line for line in storage.lines(paths.LEDGER)] == [
+        True,
+        False,
+        *[True] * 4,
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
