@@ -14,7 +14,7 @@ from kafka_eos.connectors.kafka.memory import largest_record
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sizes import Target
 from kafka_eos.connectors.kafka.transactions import MARKER_LIFE
-from kafka_eos.errors import ConfigError, RestartFromCheckpoint
+from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Json
 
 DEFAULT_MS: Final = 3_600_000
@@ -134,16 +134,10 @@ def check_topic(rpc: KafkaRequests, topic: str) -> list[str]:
 
 def target(rpc: KafkaRequests, topic: str, config: Mapping[str, Any]) -> Target:
     """What a topic takes now, and what a producer with this ``config`` does."""
-    found = rpc.topic_config(topic, "max.message.bytes")
-    return Target(topic, None if found is None else int(found), largest_record(config))
-
-
-def partitions_of(rpc: KafkaRequests, topic: str) -> int:
-    """How many a topic has now. RestartFromCheckpoint if it is gone, as a start says which is missing."""
-    facts = rpc.topic(topic)
+    found, facts = rpc.topic_config(topic, "max.message.bytes"), rpc.topic(topic)
     if facts is None:
-        raise RestartFromCheckpoint(missing_topic(topic, rpc.bootstrap))
-    return facts.partitions
+        raise ConfigError(missing_topic(topic, rpc.bootstrap))
+    return Target(topic, None if found is None else int(found), largest_record(config), facts.partitions)
 
 
 def missing_topic(topic: str, bootstrap: str) -> str:

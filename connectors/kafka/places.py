@@ -62,30 +62,29 @@ _FREE: Final[Mapping[str, Sequence[Key]]] = {
 
 
 class Places:
-    """The partitions of one topic, for one writer. ``learn`` may be called from another thread."""
+    """The partitions of one topic, for the writers of one worker."""
 
-    def __init__(self, partitioner: str | None, partitions: int, first: int) -> None:
+    def __init__(self, partitioner: str | None, first: int) -> None:
         """``first``: which batch without keys this is. ConfigError for a partitioner that only the client knows."""
         if partitioner is None or not (partitioner == _RANDOM or partitioner in _HASHES):
             raise ConfigError(
                 'provenance="ledger" has to know how partitions are chosen: give the sink config={"partitioner": …} '
                 f'with one of {", ".join([*_HASHES, _RANDOM])}, or provenance="header"'
             )
-        self._random, self._partitions, self._turn = partitioner == _RANDOM, partitions, first
+        self._random, self._turn = partitioner == _RANDOM, first
         self._hashed, self._free = _HASHES.get(partitioner, zlib.crc32), _FREE.get(partitioner, ())
-        self._known = _Known(self._hashed, partitions)
+        self._known = _Known(self._hashed, 1)
 
-    def learn(self, partitions: int) -> None:
-        """The topic has so many now; counts from the next batch."""
-        self._partitions = partitions
+    def of(self, keys: Iterable[Key], count: int, partitions: int) -> list[int]:
+        """Where the next ``count`` records go, of a topic with so many partitions.
 
-    def of(self, keys: Iterable[Key], count: int) -> list[int]:
-        """Where the next ``count`` records go. A key of a wrong type goes anywhere: the client refuses it."""
+        A key of a wrong type goes anywhere: the client refuses it.
+        """
         self._turn += 1
         known = self._known
-        if known.partitions != self._partitions or len(known) > _MOST_KEYS:
-            known = self._known = _Known(self._hashed, self._partitions)
-        turn = self._turn % known.partitions
+        if known.partitions != partitions or len(known) > _MOST_KEYS:
+            known = self._known = _Known(self._hashed, partitions)
+        turn = self._turn % partitions
         if self._random:
             return [turn] * count
         for free in self._free:

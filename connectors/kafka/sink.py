@@ -20,7 +20,6 @@ from kafka_eos.connectors.kafka.limits import (
     Demands,
     check_topic,
     check_transactions,
-    partitions_of,
     target,
     transaction_timeout_ms,
 )
@@ -164,8 +163,9 @@ class KafkaSink(Generic[T]):
             config = producer_config(where, 120_000, share_of(ctx.job))
             deadline = config["message.timeout.ms"] / 1000
             return PlainWriter(ctx, to, self._encoder, config, deadline, self._provenance == "header")
-        told = self._places(ctx) if self._provenance == "ledger" else self._provenance
-        return StagedWriter(ctx, to, self._encoder, self._transactions(ctx, where), told)
+        transactions, partitioner = self._transactions(ctx, where), self.audit_partitioner(ctx.job)
+        told = self._places(ctx, partitioner) if self._provenance == "ledger" else self._provenance
+        return StagedWriter(ctx, to, self._encoder, transactions, told, partitioner)
 
     def committer(self, ctx: JobContext) -> Committer:
         return KafkaCommitter(self._cluster(ctx), ctx)
@@ -206,15 +206,11 @@ class KafkaSink(Generic[T]):
     def _cluster(self, ctx: JobContext) -> Cluster:
         return cluster(self._servers, self._config, ctx)
 
-    def _places(self, ctx: TaskContext) -> Places:
+    def _places(self, ctx: TaskContext, partitioner: str | None) -> Places:
         """Those of the worker, as long as its sessions may share them: what is known of keys is worth keeping."""
-        where, partitioner = self._cluster(ctx.job), self.audit_partitioner(ctx.job)
-
-        def asked() -> Places:
-            with KafkaRequests(where) as rpc:
-                return Places(partitioner, partitions_of(rpc, self.topic), ctx.subtask)
-
-        return ctx.services.longest.get(Places, f"{where.scope}:{where.fingerprint}:{self.topic}", asked)
+        where = self._cluster(ctx.job)
+        key = f"{where.scope}:{where.fingerprint}:{self.topic}"
+        return ctx.services.longest.get(Places, key, lambda: Places(partitioner, ctx.subtask))
 
     def _transactions(self, ctx: TaskContext, where: Cluster) -> SharedTransactions:
         """The transactions of a worker session and client configuration."""
@@ -253,7 +249,7 @@ def batching(where: Cluster, to: Target) -> Cluster:
 def _new_transactions(ctx: TaskContext, where: Cluster, clients: LastingClients) -> SharedTransactions:
     groups = names.marker_groups(ctx.job, ctx.subtask)
     deadline = producer_config(where, clients.timeout_ms, share_of(ctx.job))["message.timeout.ms"] / 1000
-    terms = Terms(where.scope, ctx.job.term.n, clients.timeout_ms, deadline)
+    terms = Terms(where.scope, ctx.job.term.n, clients.timeout_ms, deadline, clients.partitions)
     keep = None if ctx.services.term is None else clients.keep
     return SharedTransactions(
         clients.pool, terms, clients.requests, lambda slot: clients.groups.named(f"{groups}.{slot}"), keep

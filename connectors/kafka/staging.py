@@ -27,12 +27,29 @@ from kafka_eos.connectors.kafka.markers import MarkerGroup
 from kafka_eos.connectors.kafka.places import Places
 from kafka_eos.connectors.kafka.pool import Warm, WarmPool
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
+from kafka_eos.connectors.kafka.sizes import Target
 from kafka_eos.connectors.kafka.transactions import Transaction
 from kafka_eos.errors import Bug, ConfigError, RestartFromCheckpoint, Retryable
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Committable, FileRef, Unstored
+from kafka_eos.interfaces import Committable, FileRef, Spread, Unstored
 from kafka_eos.origins import Recording, encode
+
+
+class Partitions:
+    """How many partitions topics have at least: as many as they had when somebody last asked."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+
+    def at_least(self, to: Target) -> int:
+        return self._known.get(to.topic, to.partitions)
+
+    def asked(self, requests: KafkaRequests, topics: Collection[str]) -> dict[str, int]:
+        """How many they have now; of a topic that nobody can tell, nothing. Raises Retryable."""
+        found = {topic: facts.partitions for topic, facts in requests.topics(topics).items() if facts is not None}
+        self._known |= found
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +61,16 @@ class Terms:
     timeout_ms: int
     deadline: float
     """Seconds that a flush or a pre-commit may take before the attempt is given up."""
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A sink with rows in a transaction; ``fewest``: its topic had as many partitions when the first one came."""
+
+    topic: str
+    partitioner: str | None
+    fewest: int
 
 
 @dataclass(eq=False)
@@ -58,9 +85,18 @@ class EpochOutput:
     terms: Terms
     records: Counter[str] = field(default_factory=Counter)
     recordings: dict[str, Recording] = field(default_factory=dict)
+    _begun: dict[str, _Begun] = field(default_factory=dict)
     epoch: EpochId | None = None
     _flushed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self, sink: str, to: Target, partitioner: str | None) -> None:
+        """Rows of a sink come next."""
+        self._begun[sink] = _Begun(to.topic, partitioner, self.partitions(to))
+
+    def partitions(self, to: Target) -> int:
+        """How many a topic had when somebody last asked."""
+        return self.terms.partitions.at_least(to)
 
     def check(self) -> None:
         """RestartFromCheckpoint as soon as a delivery is known to have failed."""
@@ -123,7 +159,7 @@ class EpochOutput:
             term=terms.term,
         )
         hit("sink.prepare.after")
-        told = terms.scope, committable.payload(), self.records.total(), dict(self.records)
+        told = terms.scope, committable.payload(), self.records.total(), dict(self.records), self._spread(requests)
         return self._with_provenance(Committable(*told))
 
     def _with_provenance(self, prepared: Committable) -> Committable:
@@ -133,7 +169,21 @@ class EpochOutput:
         content = encode(epoch.term, epoch.epoch, warm.producer_id, warm.producer_epoch, self.recordings)
         name = f"{warm.producer_id}-{warm.producer_epoch}"
         ref = FileRef(name, hashlib.sha256(content).hexdigest(), len(content))
-        return Unstored(prepared.scope, prepared.payload, prepared.records, prepared.by_sink, ref, content)
+        told = prepared.scope, prepared.payload, prepared.records, prepared.by_sink, prepared.spread
+        return Unstored(*told, ref, content)
+
+    def _spread(self, requests: KafkaRequests) -> dict[str, Spread]:
+        """For the books: partitions are only ever added, so there were as many as before at least, as now at most."""
+        topics = {begun.topic for begun in self._begun.values()}
+        try:
+            now = self.terms.partitions.asked(requests, topics) if topics else {}
+        except Retryable:
+            return {}  # the transaction is prepared: the audit goes by the records then
+        return {
+            sink: Spread(begun.topic, begun.partitioner, begun.fewest, now[begun.topic])
+            for sink, begun in self._begun.items()
+            if begun.topic in now
+        }
 
 
 def _check_ongoing(requests: KafkaRequests, warm: Warm) -> int:
@@ -224,20 +274,7 @@ class SharedTransactions:
     def _prepare(self, staged: EpochOutput) -> Sequence[Committable]:
         committable = staged.prepare(self._requests, self._group(staged.warm.slot))
         self._pool.rest(staged.warm)
-        self._look_at_partitions(staged.recordings.keys())
         return (committable,)
-
-    def _look_at_partitions(self, topics: Collection[str]) -> None:
-        """A topic may have grown: its keys move with it."""
-        if not topics:
-            return
-        try:
-            found = self._requests.topics(topics)
-        except Retryable as error:
-            raise RestartFromCheckpoint(f"the partitions of {', '.join(topics)} are not known: {error}") from error
-        for topic, facts in found.items():
-            if facts is not None and (places := self._places.get(topic)) is not None:
-                places.learn(facts.partitions)
 
     def committed(self, epoch: EpochId) -> None:
         """Transactions up to ``epoch`` are finished for good: their producers go, their slots serve again."""

@@ -165,9 +165,13 @@ class StagedWriter(Generic[T]):
         encoder: Encoder,
         transactions: SharedTransactions,
         told: Literal["header"] | Places | None,
+        partitioner: str | None,
     ) -> None:
-        """``told``: how each row says where it comes from; with ``Places`` that is kept beside the data."""
+        """``told``: how each row says where it comes from; with ``Places`` that is kept beside the data.
+        ``partitioner``: how the client divides records by their keys, as it calls it; None if nobody knows.
+        """
         self._operator, self._to, self._encode, self._transactions = ctx.operator, to, encoder, transactions
+        self._partitioner = partitioner
         self._reject = ctx.services.reject_row
         self._stamps = _Provenance(ctx) if told == "header" else None
         self._staged: EpochOutput | None = None
@@ -181,10 +185,11 @@ class StagedWriter(Generic[T]):
         stamps = None if self._stamps is None else self._stamps.column(kept)
         if self._staged is None:
             self._staged = self._transactions.enter(self._turn, self._to.topic)
+            self._staged.begin(self._operator, self._to, self._partitioner)
         staged = self._staged
         places: list[int] = []
         if self._places is not None:
-            columns.partitions = places = self._places.of(columns.keys, len(kept))
+            columns.partitions = places = self._places.of(columns.keys, len(kept), staged.partitions(self._to))
         refused = produce_all(
             staged.warm.producer,
             self._to,

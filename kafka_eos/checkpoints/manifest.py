@@ -19,7 +19,16 @@ import msgspec
 from kafka_eos.checkpoints import paths
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import CheckpointStorage, Committable, FileRef, InFlight, Outcome, Positions, StateHandle
+from kafka_eos.interfaces import (
+    CheckpointStorage,
+    Committable,
+    FileRef,
+    InFlight,
+    Outcome,
+    Positions,
+    Spread,
+    StateHandle,
+)
 
 _HEADER = re.compile(rb"(kafka-eos ([a-z]{1,20}) ([0-9]{1,9}) ([0-9]{1,18}) )([0-9a-f]{64})")
 
@@ -61,9 +70,9 @@ class Manifest(Record, frozen=True, kw_only=True):
     """One decided epoch: what was read up to where, the state then, and the output that is promised."""
 
     FORMAT: ClassVar[str] = "manifest"
-    VERSION: ClassVar[int] = 6
-    """6: with files of provenance. 5: with outputs by sink. 4: with the hash of key groups. 3: with the job's identity.
-    2: with rows under way. Older ones are read as without."""
+    VERSION: ClassVar[int] = 7
+    """7: with files of provenance. 6: with partitions by sink. 5: with outputs by sink. 4: with the hash of key groups.
+    3: with the job's identity. Older ones are read as without."""
 
     epoch: int
     term: int
@@ -250,13 +259,14 @@ class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     payload: dict[str, Any]
     records: int
     by_sink: dict[str, int] = {}
+    spread: dict[str, Spread] = {}
     provenance: FileRef | None = None
 
     def committable(self) -> Committable:
         if self.provenance is not None:
             paths.plain_file_name(self.provenance.name)
             paths.provenance_name(self.provenance.sha256)
-        return Committable(self.scope, self.payload, self.records, self.by_sink, self.provenance)
+        return Committable(self.scope, self.payload, self.records, self.by_sink, self.spread, self.provenance)
 
 
 class _InFlight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -21,9 +21,8 @@ def stored(storage: CheckpointStorage, committable: Committable) -> Committable:
     # Named by its content: what is there already is the rest of a call that failed.
     with suppress(FileExistsError):
         storage.publish(paths.provenance_name(committable.provenance.sha256), committable.content)
-    return Committable(
-        committable.scope, committable.payload, committable.records, committable.by_sink, committable.provenance
-    )
+    told = committable.scope, committable.payload, committable.records, committable.by_sink, committable.spread
+    return Committable(*told, committable.provenance)
 
 
 def load(storage: CheckpointStorage, ref: FileRef) -> bytes:

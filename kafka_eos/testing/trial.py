@@ -27,6 +27,7 @@ from kafka_eos.interfaces import (
     Outcome,
     Services,
     Sink,
+    Spread,
     TaskContext,
     Writer,
 )
@@ -197,14 +198,14 @@ def to_json(committable: Committable) -> dict[str, Json]:
         "records": committable.records,
         "by_sink": dict(committable.by_sink),
         "provenance": None if committable.provenance is None else asdict(committable.provenance),
+        "spread": {sink: asdict(spread) for sink, spread in committable.spread.items()},
     }
 
 
 def from_json(data: Mapping[str, Any]) -> Committable:
-    kept = data["provenance"]
-    return Committable(
-        data["scope"], data["payload"], data["records"], data["by_sink"], None if kept is None else FileRef(**kept)
-    )
+    spread = {sink: Spread(**found) for sink, found in data["spread"].items()}
+    kept = None if data["provenance"] is None else FileRef(**data["provenance"])
+    return Committable(data["scope"], data["payload"], data["records"], data["by_sink"], spread, kept)
 
 
 def _dumps(committable: Committable) -> str:

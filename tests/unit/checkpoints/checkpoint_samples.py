@@ -7,7 +7,7 @@ import msgspec
 from kafka_eos.checkpoints.manifest import Base, Claim, Identity, Manifest, Receipt, Record
 from kafka_eos.checkpoints.savepoints import Origin, Savepoint
 from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Committable, FileRef, Outcome, StateHandle
+from kafka_eos.interfaces import Committable, FileRef, Outcome, Spread, StateHandle
 
 JOB = "totals"
 FILE = FileRef("000010.sst", "ab" * 32, 1089)
@@ -21,7 +21,11 @@ MANIFEST = Manifest(
     parallelism=1,
     sources={"orders": {SplitId("orders/0"): {"offset": 12, "nested": {"a": [1, None, "x", 1.5, True]}}}},
     states=(StateHandle("total", "rocksdb", (0, 127), (FILE,), ({"name": "sum", "key": {"name": "json"}},)),),
-    committables=(Committable("kafka:abc", {"producer_id": 4, "deep": {"b": []}}, 31),),
+    committables=(
+        Committable(
+            "kafka:abc", {"producer_id": 4, "deep": {"b": []}}, 31, {"out": 30}, {"out": Spread("out", "murmur2", 2, 4)}
+        ),
+    ),
 )
 SAVEPOINT = Savepoint(
     job=JOB,
@@ -35,7 +39,7 @@ SAVEPOINT = Savepoint(
     operators=MANIFEST.states,
 )
 TOLD_BESIDE = msgspec.structs.replace(
-    MANIFEST, epoch=8, committables=(Committable("kafka:abc", {}, 2, {"out": 2}, FileRef("4-0", "cd" * 32, 77)),)
+    MANIFEST, epoch=8, committables=(Committable("kafka:abc", {}, 2, {"out": 2}, {}, FileRef("4-0", "cd" * 32, 77)),)
 )
 """Of an epoch whose outputs do not say themselves where they came from."""
 RECORDS: tuple[Record, ...] = (

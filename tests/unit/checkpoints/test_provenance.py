@@ -23,7 +23,7 @@ from kafka_eos.interfaces import Committable, FileRef, Unstored
 CONTENT = b"where it came from"
 REF = FileRef("4-0", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
 NAME = paths.provenance_name(REF.sha256)
-UNSTORED = Unstored("kafka", {"producer_id": 4}, 2, {"out": 2}, REF, CONTENT)
+UNSTORED = Unstored("kafka", {"producer_id": 4}, 2, {"out": 2}, {}, REF, CONTENT)
 
 
 def committed(storage: JobStorage, epochs: int) -> None:
@@ -34,7 +34,7 @@ def committed(storage: JobStorage, epochs: int) -> None:
     for epoch in range(1, epochs + 1):
         content = b"of epoch %d" % epoch
         ref = FileRef(f"4-{epoch}", hashlib.sha256(content).hexdigest(), len(content))
-        told = provenance.stored(storage, Unstored("kafka", {}, 1, {"out": 1}, ref, content))
+        told = provenance.stored(storage, Unstored("kafka", {}, 1, {"out": 1}, {}, ref, content))
         manifest = msgspec.structs.replace(MANIFEST, epoch=epoch, term=1, states=(), committables=(told,))
         records.publish(storage, manifest)
         lines.committed(manifest)
@@ -44,7 +44,7 @@ def committed(storage: JobStorage, epochs: int) -> None:
 def test_a_committable_is_named_by_a_manifest_once_its_file_is_stored(storage: JobStorage) -> None:
     kept = provenance.stored(storage, UNSTORED)
 
-    assert kept == Committable("kafka", {"producer_id": 4}, 2, {"out": 2}, REF)
+    assert kept == Committable("kafka", {"producer_id": 4}, 2, {"out": 2}, {}, REF)
     assert type(kept) is Committable
     assert provenance.load(storage, REF) == CONTENT
 
@@ -90,7 +90,7 @@ def test_verify_names_a_file_that_only_the_ledger_knows_and_one_that_only_a_mani
     committed(storage, 2)
     retain(storage, JOB, 1, lambda: None)
     undecided = msgspec.structs.replace(
-        MANIFEST, epoch=3, term=1, states=(), committables=(Committable("kafka", {}, 2, {}, REF),)
+        MANIFEST, epoch=3, term=1, states=(), committables=(Committable("kafka", {}, 2, {}, {}, REF),)
     )
     records.publish(storage, undecided)
     (first, *_) = ledger.read(storage)[EpochId(Epoch(1), Term(1))].provenance
@@ -107,7 +107,7 @@ def test_a_manifest_of_before_has_no_files(storage: JobStorage) -> None:
     for committable in body["committables"]:
         del committable["provenance"]
     told = msgspec.json.encode(body)
-    head = b"kafka-eos manifest 5 %d " % len(told)
+    head = b"kafka-eos manifest 6 %d " % len(told)
     old = head + hashlib.sha256(head + told).hexdigest().encode() + b"\n" + told
 
     assert records.decode(Manifest, MANIFEST.name, old, JOB) == MANIFEST
@@ -115,7 +115,7 @@ def test_a_manifest_of_before_has_no_files(storage: JobStorage) -> None:
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 def test_the_golden_files_say_where_all_outputs_came_from(backend: str) -> None:
-    path = Path(__file__).parents[2] / "golden" / "manifest-6" / f"golden-{backend}"
+    path = Path(__file__).parents[2] / "golden" / "manifest-7" / f"golden-{backend}"
     storage = LocalStorage(path)
     entries = ledger.read(storage)
 
@@ -126,5 +126,5 @@ def test_the_golden_files_say_where_all_outputs_came_from(backend: str) -> None:
         kept.name for entry in entries.values() for kept in entry.provenance
     ]
     assert sorted(offset for block in blocks for offset in block.offsets) == list(range(60))
-    assert {block.names[span.sink] for block in blocks for span in block.spans} == {"counts"}
-    assert sum(entry.outputs.get("counts", 0) for entry in entries.values()) == 60
+    assert {block.names[span.sink] for block in blocks for span in block.spans} == {"totals"}
+    assert sum(entry.outputs.get("totals", 0) for entry in entries.values()) == 60
