@@ -6,28 +6,22 @@ Partitions may have been added while a job wrote: what was right with fewer of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from kafka_eos.audit.partitioners import is_known
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 RANDOM = "random"
 """The partitioner that looks at no key."""
-_M, _SEED, _PRIME, _OFFSET = 0x5BD1E995, 0x9747B28C, 0x01000193, 0x811C9DC5
 _ENOUGH = 10_000
 """Records of an epoch: no number of partitions suits so many by chance."""
-_LOW, _SIGN = (1 << 32) - 1, 1 << 31
-
-
-def key_hash(partitioner: str | None, key: Column) -> Column:
-    """A number whose rest by the number of partitions is the record's partition; null where nothing tells."""
-    found = _HASHES.get(partitioner or "")
-    return F.lit(None).cast("bigint") if found is None else F.when(key.isNotNull(), found(key))
 
 
 def numbers(first: Collection[tuple[int, int]], now: int) -> frozenset[int] | None:
@@ -56,10 +50,10 @@ class Spread:
 def with_homes(visible: DataFrame, topics: Mapping[str, Spread]) -> DataFrame:
     """Adds ``home``: for a record of the job that is where it should not be the partition where it should be.
 
-    ``visible`` has ``place``, see ``key_hash``. ``topics``: by sink. Where nobody knows how partitions were chosen, the
-    records of a key belong together, where most of them are.
+    ``visible`` has ``place``, see ``partitioners.key_hash``. ``topics``: by sink. Where nobody knows how partitions
+    were chosen, the records of a key belong together, where most of them are.
     """
-    counts = _counts(visible, {sink: spread for sink, spread in topics.items() if spread.partitioner in _HASHES})
+    counts = _counts(visible, {sink: spread for sink, spread in topics.items() if is_known(spread.partitioner)})
     home = _home(counts)
     unknown = [s for s, spread in topics.items() if counts.get(s) is None and spread.partitioner != RANDOM]
     if unknown:
@@ -115,79 +109,3 @@ def is_at_home(number: Column, partition: Column, counts: Collection[int]) -> Co
     for count in sorted(counts):
         at_home = at_home | (number % count == partition)
     return at_home
-
-
-# ---------------------------------------------------------------- the hashes of librdkafka, in SQL
-
-
-def _crc32(key: Column) -> Column:
-    return F.crc32(key)
-
-
-def _crc32_or_anywhere(key: Column) -> Column:
-    """An empty key is none."""
-    return F.when(F.length(key) > 0, F.crc32(key))
-
-
-def _murmur2(key: Column) -> Column:
-    """As the Java client: of words of four bytes, the last one maybe shorter."""
-    size = F.length(key)
-    over = size % 4
-
-    def add(so_far: Column, at: Column) -> Column:
-        mixed = _let(_times(_word(F.hex(key.substr(at, F.lit(4)))), _M), lambda k: _times(_shifted(k, 24), _M))
-        return _times(so_far, _M).bitwiseXOR(mixed)
-
-    def finish(so_far: Column) -> Column:
-        rest = _word(F.rpad(F.hex(key.substr(size - over + 1, over)), 8, "0"))
-        whole = F.when(over == 0, so_far).otherwise(_times(so_far.bitwiseXOR(rest), _M))
-        return _let(_let(whole, lambda h: _times(_shifted(h, 13), _M)), lambda h: _shifted(h, 15))
-
-    start = F.lit(_SEED).bitwiseXOR(size.cast("bigint"))
-    return F.aggregate(_places(size - over, 4), start, add, finish).bitwiseAND(_SIGN - 1)
-
-
-def _fnv1a(key: Column) -> Column:
-    def add(so_far: Column, at: Column) -> Column:
-        return _times(so_far.bitwiseXOR(_number(F.hex(key.substr(at, F.lit(1))))), _PRIME)
-
-    start = F.lit(_OFFSET).cast("bigint")
-    return F.aggregate(_places(F.length(key), 1), start, add, lambda h: F.when(h < _SIGN, h).otherwise(_LOW + 1 - h))
-
-
-_HASHES: dict[str, Callable[[Column], Column]] = {
-    "consistent": _crc32,
-    "consistent_random": _crc32_or_anywhere,
-    "murmur2": _murmur2,
-    "murmur2_random": _murmur2,
-    "fnv1a": _fnv1a,
-    "fnv1a_random": _fnv1a,
-}
-
-
-def _places(size: Column, step: int) -> Column:
-    """Where words of ``step`` bytes begin, counted from 1."""
-    return F.when(size > 0, F.sequence(F.lit(1), size, F.lit(step))).otherwise(F.array().cast("array<int>"))
-
-
-def _word(digits: Column) -> Column:
-    """Eight hexadecimal digits as a number whose lowest byte comes first."""
-    return _number(F.concat(*(F.substring(digits, at, 2) for at in (7, 5, 3, 1))))
-
-
-def _number(digits: Column) -> Column:
-    return F.conv(digits, 16, 10).cast("bigint")
-
-
-def _times(number: Column, factor: int) -> Column:
-    """In 32 bits."""
-    return (number * F.lit(factor).cast("bigint")).bitwiseAND(_LOW)
-
-
-def _shifted(number: Column, by: int) -> Column:
-    return number.bitwiseXOR(F.shiftright(number, by))
-
-
-def _let(value: Column, then: Callable[[Column], Column]) -> Column:
-    """``then`` of a value that is computed once."""
-    return F.element_at(F.transform(F.array(value), then), 1)

@@ -13,7 +13,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit.cluster import PATIENCE_MS, java_config
-from kafka_eos.audit.places import key_hash
+from kafka_eos.audit.partitioners import key_hash
 from kafka_eos.audit.subject import Directory, Topic
 from kafka_eos.provenance import HEADER
 
@@ -122,7 +122,7 @@ def _given(topics: Sequence[tuple[Topic, Bounds]]) -> Column:
 
 
 def _places(topics: Sequence[Topic]) -> Column:
-    """See ``places.key_hash``."""
+    """See ``partitioners.key_hash``."""
     by_partitioner: dict[str | None, list[str]] = {}
     for topic in topics:
         by_partitioner.setdefault(topic.partitioner, []).append(topic.topic)

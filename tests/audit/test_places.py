@@ -1,4 +1,4 @@
-"""Where a key belongs: what librdkafka's partitioners do, told in SQL."""
+"""Where a key belongs: what librdkafka's partitioners do, told once more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka import Message, Producer
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.places import is_at_home, key_hash, numbers
+from kafka_eos.audit.partitioners import key_hash
+from kafka_eos.audit.places import is_at_home, numbers
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
