@@ -189,6 +189,20 @@ def test_rows_going_round_in_a_savepoint_get_the_field_that_was_added(new_job: N
     assert all(values[row.id]["note"] == "from before" for row in rows)
 
 
+@pytest.mark.parametrize("mode", ["aligned", campaign("unaligned")])
+def test_a_job_that_is_stopped_while_rows_go_round_leaves_no_open_transaction(new_job: NewJob, mode: str) -> None:
+    """It would hold up the readers of its topic until the next start."""
+    job = new_job(500, "rounds.py", KAFKA_EOS_PARALLELISM=3, KAFKA_EOS_CHECKPOINT_MODE=mode, TEST_PAUSE="0.001")
+    with running(job) as run, feeding(job):
+        run.until_committed(2)
+        run.drain()
+
+    assert manifests(job)[-1].in_flight
+    nothing_left(job)
+    job.run()
+    check(job)
+
+
 @pytest.mark.campaign
 def test_a_loop_whose_rows_cannot_be_read_is_refused_until_it_has_run_empty(new_job: NewJob) -> None:
     """The refusal has changed nothing, and its advice holds."""
