@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from kafka_eos.connectors.kafka.markers import MarkerGroups
 from kafka_eos.connectors.kafka.pool import WarmPool
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.staging import EpochOutput
+from kafka_eos.connectors.kafka.staging import EpochOutput, Partitions
 from kafka_eos.ids import Epoch
 
 
@@ -20,6 +20,7 @@ class LastingClients:
 
     def __init__(self, pool: WarmPool, requests: KafkaRequests, timeout_ms: int, groups: MarkerGroups) -> None:
         self.pool, self.requests, self.timeout_ms, self.groups = pool, requests, timeout_ms, groups
+        self.partitions = Partitions()
         self._prepared: list[EpochOutput] = []
 
     def keep(self, prepared: Sequence[EpochOutput]) -> None:

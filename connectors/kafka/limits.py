@@ -134,8 +134,10 @@ def check_topic(rpc: KafkaRequests, topic: str) -> list[str]:
 
 def target(rpc: KafkaRequests, topic: str, config: Mapping[str, Any]) -> Target:
     """What a topic takes now, and what a producer with this ``config`` does."""
-    found = rpc.topic_config(topic, "max.message.bytes")
-    return Target(topic, None if found is None else int(found), largest_record(config))
+    found, facts = rpc.topic_config(topic, "max.message.bytes"), rpc.topic(topic)
+    if facts is None:
+        raise ConfigError(missing_topic(topic, rpc.bootstrap))
+    return Target(topic, None if found is None else int(found), largest_record(config), facts.partitions)
 
 
 def missing_topic(topic: str, bootstrap: str) -> str:

@@ -157,7 +157,8 @@ class KafkaSink(Generic[T]):
             config = producer_config(where, 120_000, share_of(ctx.job))
             deadline = config["message.timeout.ms"] / 1000
             return PlainWriter(ctx, to, self._encoder, config, deadline, self._provenance)
-        return StagedWriter(ctx, to, self._encoder, self._transactions(ctx, where), self._provenance)
+        transactions, partitioner = self._transactions(ctx, where), self.audit_partitioner(ctx.job)
+        return StagedWriter(ctx, to, self._encoder, transactions, self._provenance, partitioner)
 
     def committer(self, ctx: JobContext) -> Committer:
         return KafkaCommitter(self._cluster(ctx), ctx)
@@ -235,7 +236,7 @@ def batching(where: Cluster, to: Target) -> Cluster:
 def _new_transactions(ctx: TaskContext, where: Cluster, clients: LastingClients) -> SharedTransactions:
     groups = names.marker_groups(ctx.job, ctx.subtask)
     deadline = producer_config(where, clients.timeout_ms, share_of(ctx.job))["message.timeout.ms"] / 1000
-    terms = Terms(where.scope, ctx.job.term.n, clients.timeout_ms, deadline)
+    terms = Terms(where.scope, ctx.job.term.n, clients.timeout_ms, deadline, clients.partitions)
     keep = None if ctx.services.term is None else clients.keep
     return SharedTransactions(
         clients.pool, terms, clients.requests, lambda slot: clients.groups.named(f"{groups}.{slot}"), keep

@@ -27,13 +27,15 @@ _WIDEST: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A topic, the largest batch that it takes, and the largest record that its producer does."""
+    """A topic, and what of it and of its producer decides whether and where a record goes."""
 
     topic: str
     limit: int | None
     """``max.message.bytes``; None if the user may not read it, then the broker alone knows."""
     largest: int
     """``message.max.bytes`` of the producer."""
+    partitions: int
+    """How many it had when it was asked; there may be more by now."""
 
     def refusal(self, size: int) -> str:
         """Why an output of ``size`` bytes is refused, and what to do."""

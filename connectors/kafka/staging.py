@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from kafka_eos.connectors.kafka.client import (
@@ -25,11 +25,28 @@ from kafka_eos.connectors.kafka.client import (
 from kafka_eos.connectors.kafka.markers import MarkerGroup
 from kafka_eos.connectors.kafka.pool import Warm, WarmPool
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
+from kafka_eos.connectors.kafka.sizes import Target
 from kafka_eos.connectors.kafka.transactions import Transaction
 from kafka_eos.errors import Bug, RestartFromCheckpoint, Retryable
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Committable
+from kafka_eos.interfaces import Committable, Spread
+
+
+class Partitions:
+    """How many partitions topics have at least: as many as they had when somebody last asked."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+
+    def at_least(self, to: Target) -> int:
+        return self._known.get(to.topic, to.partitions)
+
+    def asked(self, requests: KafkaRequests, topics: Collection[str]) -> dict[str, int]:
+        """How many they have now; of a topic that nobody can tell, nothing. Raises Retryable."""
+        found = {topic: facts.partitions for topic, facts in requests.topics(topics).items() if facts is not None}
+        self._known |= found
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +58,16 @@ class Terms:
     timeout_ms: int
     deadline: float
     """Seconds that a flush or a pre-commit may take before the attempt is given up."""
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A sink with rows in a transaction; ``fewest``: its topic had as many partitions when the first one came."""
+
+    topic: str
+    partitioner: str | None
+    fewest: int
 
 
 @dataclass(eq=False)
@@ -51,9 +78,14 @@ class EpochOutput:
     topic: str
     terms: Terms
     records: Counter[str] = field(default_factory=Counter)
+    _begun: dict[str, _Begun] = field(default_factory=dict)
     epoch: EpochId | None = None
     _flushed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self, sink: str, to: Target, partitioner: str | None) -> None:
+        """Rows of a sink come next."""
+        self._begun[sink] = _Begun(to.topic, partitioner, self.terms.partitions.at_least(to))
 
     def check(self) -> None:
         """RestartFromCheckpoint as soon as a delivery is known to have failed."""
@@ -116,7 +148,21 @@ class EpochOutput:
             term=terms.term,
         )
         hit("sink.prepare.after")
-        return Committable(terms.scope, committable.payload(), self.records.total(), dict(self.records))
+        spread = self._spread(requests)
+        return Committable(terms.scope, committable.payload(), self.records.total(), dict(self.records), spread)
+
+    def _spread(self, requests: KafkaRequests) -> dict[str, Spread]:
+        """For the books: partitions are only ever added, so there were as many as before at least, as now at most."""
+        topics = {begun.topic for begun in self._begun.values()}
+        try:
+            now = self.terms.partitions.asked(requests, topics) if topics else {}
+        except Retryable:
+            return {}  # the transaction is prepared: the audit goes by the records then
+        return {
+            sink: Spread(begun.topic, begun.partitioner, begun.fewest, now[begun.topic])
+            for sink, begun in self._begun.items()
+            if begun.topic in now
+        }
 
 
 def _check_ongoing(requests: KafkaRequests, warm: Warm) -> int:

@@ -157,9 +157,17 @@ class StagedWriter(Generic[T]):
     """Exactly-once: rows go into the transaction that all Kafka sinks of this worker share."""
 
     def __init__(
-        self, ctx: TaskContext, to: Target, encoder: Encoder, transactions: SharedTransactions, provenance: bool
+        self,
+        ctx: TaskContext,
+        to: Target,
+        encoder: Encoder,
+        transactions: SharedTransactions,
+        provenance: bool,
+        partitioner: str | None,
     ) -> None:
+        """``partitioner``: how the client divides records by their keys, as it calls it; None if nobody knows."""
         self._operator, self._to, self._encode, self._transactions = ctx.operator, to, encoder, transactions
+        self._partitioner = partitioner
         self._reject = ctx.services.reject_row
         self._stamps = _Provenance(ctx) if provenance else None
         self._staged: EpochOutput | None = None
@@ -173,6 +181,7 @@ class StagedWriter(Generic[T]):
         stamps = None if self._stamps is None else self._stamps.column(kept)
         if self._staged is None:
             self._staged = self._transactions.enter(self._turn, self._to.topic)
+            self._staged.begin(self._operator, self._to, self._partitioner)
         staged = self._staged
         staged.records[self._operator] += produce_all(
             staged.warm.producer,

@@ -18,10 +18,13 @@ from kafka_eos.audit.beginning import Beginning, beginning, whole_history
 from kafka_eos.audit.cluster import ClusterAdmin, Range, Ranges, in_flight, java_config, unsettled
 from kafka_eos.audit.commits import (
     ByEpoch,
+    Counts,
     all_there,
     altered,
     as_committed,
+    counts_of,
     half_hidden,
+    how_many,
     undated,
     undecided,
     wrong_counts,
@@ -98,7 +101,7 @@ def audit(
             return judge(Observations(obstacles=[_running(plan.name, app.path)]))
         storage = find_storage(settings.checkpoints_of(plan.name)) or MemoryStorage()
         ledger = read_ledger(storage, plan.name)
-        path, long = [str(app.path.parent)], sum(ledger.records.values()) > _MANY
+        path, long = [str(app.path.parent)], sum(each.total for each in ledger.records.values()) > _MANY
         ledger = whole_history(settings, plan.name, ledger, earlier)
         with session(spark, progress, master=master, python_path=path, long=long) as live:
             ending.context = replace(ending.context, spark=live.version, events=ledger.events)
@@ -142,6 +145,7 @@ class _Audit:
         self._strict = settings.checkpoint_mode != "at-least-once"
         context = JobContext(plan.name, Term(0), settings.for_connectors())
         self._subject: Subject = subject(plan, context)
+        self._counts: Counts = counts_of(ledger, self._subject)
         self._cut: Cut = cut(plan, self._ledger.parallelism)
         self._pinned = _Pinned({}, ())
         self._clusters: dict[tuple[str, ...], tuple[ClusterAdmin, set[str]]] = {}
@@ -294,12 +298,13 @@ class _Audit:
     def _examine(self, scan: Scan, base: Observations) -> Observations:
         from kafka_eos.audit.jobs import Expected
 
-        barred = impossible(self._subject, self._ledger, self._pinned.compacted, strict=self._strict)
+        compacted = self._pinned.compacted
+        barred = impossible(self._subject, self._ledger, self._counts, compacted, strict=self._strict)
         self._progress("reading input and output")
         inputs, ahead = scan.inputs()
         visible, before = self._judged(as_committed(self._ledger, scan.visible()))
         barred = self._expired(visible, barred) | barred
-        marked = sum(count for count, _ in visible.values())
+        marked = sum(map(how_many, visible.values()))
         outputs, hidden = marked + scan.plain(), as_committed(self._ledger, scan.hidden(marked + before))
         made = Expected()
         if Check.LOST not in barred:
@@ -322,7 +327,8 @@ class _Audit:
             outputs=outputs,
             before=before,
             undated=undated(self._ledger, visible),
-            invisible=sum(count for count, _ in hidden.values()),
+            uncounted=0 if Check.WRONG_COUNT in barred else self._counts.uncounted(),
+            invisible=sum(map(how_many, hidden.values())),
             expected=made.outputs,
             keys=made.keys,
             not_audited={**base.not_audited, **{s: why for s, why in unsure.items() if s in self._subject.unmarked}},
@@ -339,7 +345,7 @@ class _Audit:
             return visible, 0
         term = self._beginning.term
         own = {epoch: found for epoch, found in visible.items() if epoch is None or epoch.term > term}
-        return own, sum(count for epoch, (count, _) in visible.items() if epoch not in own)
+        return own, sum(how_many(seen) for epoch, seen in visible.items() if epoch not in own)
 
     def _doubts(
         self, scan: Scan, sinks: frozenset[str], visible: ByEpoch, barred: Mapping[Check, str]
@@ -351,7 +357,7 @@ class _Audit:
         """
         differing = scan.differing(sinks) if sinks else {}
         counted = Check.WRONG_COUNT not in barred
-        if not differing or (counted and (wrong_counts(self._ledger, visible).count or scan.doubled())):
+        if not differing or (counted and (wrong_counts(self._counts, visible).count or scan.doubled())):
             return {}
         reason = f"which outputs there are may depend on {self._chance(differing.keys())}"
         others = "others than the recompute's" + ("" if counted else ", and nothing tells how many there should be")
@@ -367,14 +373,14 @@ class _Audit:
     ) -> dict[Check, Evidence | NotPossible]:
         ledger, counted = self._ledger, Check.WRONG_COUNT not in barred
         wanted = [check for check in Check if check not in barred and check not in _BY_THE_LEDGER]
-        partly = half_hidden(ledger, visible, hidden, counted=counted)
+        partly = half_hidden(ledger, self._counts if counted else None, visible, hidden)
         apart = {*facts.not_recomputed, *facts.not_audited}
         found = scan.find(wanted, undecided(ledger, visible), partly, apart)
         evidence: dict[Check, Evidence | NotPossible] = {c: NotPossible(why) for c, why in barred.items()}
         for check in wanted:
             evidence[check] = replace(found.get(check, Evidence(0)), looked_at=_looked_at(check, facts))
         if counted:
-            evidence[Check.WRONG_COUNT] = wrong_counts(ledger, visible)
+            evidence[Check.WRONG_COUNT] = wrong_counts(self._counts, visible)
         if Check.ALTERED_CHECKPOINT not in barred:
             evidence[Check.ALTERED_CHECKPOINT] = altered(ledger)
         return evidence
@@ -390,8 +396,8 @@ class _Audit:
             for p, at in sorted(self._pinned.ranges[sink.node].items())
             if at.begin > 0
         ]
-        counted = Check.WRONG_COUNT not in barred
-        return {} if not cut or (counted and all_there(self._ledger, visible)) else by_expiry(self._subject, cut)
+        whole = Check.WRONG_COUNT not in barred and all_there(self._ledger, self._counts, visible)
+        return {} if not cut or whole else by_expiry(self._subject, cut)
 
 
 def _files(directory: Directory) -> Sequence[str]:

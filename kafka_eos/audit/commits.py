@@ -5,27 +5,38 @@ Pure. Rule: outputs of an epoch that was given up count for the committed one th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from kafka_eos.audit.ledger import Ledger
+from kafka_eos.audit.ledger import Ledger, Recorded
+from kafka_eos.audit.subject import Subject
 from kafka_eos.audit.verdict import Evidence, Offender
 from kafka_eos.checkpoints.paths import manifest_name
 from kafka_eos.ids import EpochId
 
-ByEpoch = Mapping[EpochId | None, tuple[int, Offender]]
-"""How many records, and the first of them; None for records without provenance."""
+Seen = Mapping[str, tuple[int, Offender]]
+"""By sink, how many outputs of an epoch, and the first of them."""
+ByEpoch = Mapping[EpochId | None, Seen]
+"""None for records without provenance."""
 
 _SHOWN = 5
+_NONE = Offender("-", -1, -1, "")
+
+
+def how_many(seen: Seen) -> int:
+    """Outputs of all sinks."""
+    return sum(count for count, _ in seen.values())
 
 
 def as_committed(ledger: Ledger, found: ByEpoch) -> ByEpoch:
     """By the epochs that committed the outputs; those say which one wrote them."""
-    merged: dict[EpochId | None, tuple[int, Offender]] = {}
-    for epoch, (count, first) in found.items():
-        into = None if epoch is None else ledger.carried.get(epoch, epoch)
-        so_far, first = merged.get(into, (0, first))
-        merged[into] = so_far + count, first
+    merged: dict[EpochId | None, dict[str, tuple[int, Offender]]] = {}
+    for epoch, seen in found.items():
+        into = merged.setdefault(None if epoch is None else ledger.carried.get(epoch, epoch), {})
+        for sink, (count, first) in seen.items():
+            so_far, first = into.get(sink, (0, first))
+            into[sink] = so_far + count, first
     return merged
 
 
@@ -34,41 +45,109 @@ def undecided(ledger: Ledger, visible: ByEpoch) -> set[EpochId]:
     return _named(visible) - ledger.committed
 
 
-def half_hidden(ledger: Ledger, visible: ByEpoch, hidden: ByEpoch, *, counted: bool) -> set[EpochId]:
+def half_hidden(ledger: Ledger, counts: Counts | None, visible: ByEpoch, hidden: ByEpoch) -> set[EpochId]:
     """Committed epochs with outputs that are not visible, and those given up whose outputs they took.
 
-    ``counted``: the ledger tells how many each committed. One that shows as many is whole: what else was written in
-    it is of tasks that lost (Spark).
+    ``counts``: None if nothing tells how many each committed. One that shows as many is whole: what else was written
+    in it is of tasks that lost (Spark).
     """
     found = _named(hidden) & ledger.committed
-    if counted:
-        found -= {epoch for epoch, told in ledger.records.items() if epoch in visible and visible[epoch][0] == told}
+    if counts is not None:
+        found -= {epoch for epoch in counts.recorded if counts.whole(epoch, visible.get(epoch, {}))}
     return found | {epoch for epoch, into in ledger.carried.items() if into in found}
 
 
 def undated(ledger: Ledger, visible: ByEpoch) -> int:
     """Outputs of committed epochs of which the ledger does not tell what they processed."""
     dated = {each.epoch for each in ledger.intervals}
-    return sum(n for epoch, (n, _) in visible.items() if epoch in ledger.committed and epoch not in dated)
+    return sum(how_many(s) for epoch, s in visible.items() if epoch in ledger.committed and epoch not in dated)
 
 
-def all_there(ledger: Ledger, visible: ByEpoch) -> bool:
+@dataclass(frozen=True)
+class Miscount:
+    """A sink, or with None all of them together, of which an epoch shows another number of outputs than it should."""
+
+    sink: str | None
+    promised: int
+    shown: int
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many outputs each commit recorded, and of which sinks that can be counted."""
+
+    recorded: Mapping[EpochId, Recorded]
+    sinks: frozenset[str]
+    """Whose outputs tell their epoch."""
+    others: frozenset[str]
+    """The plan's other sinks."""
+
+    def wrong(self, epoch: EpochId, seen: Seen) -> list[Miscount]:
+        """Where the epoch shows another number of outputs than it committed.
+
+        What it committed to sinks that it does not name, or that the plan has under another name, may be in any sink.
+        """
+        recorded = self.recorded[epoch]
+        promised = {sink: recorded.by_sink.get(sink, 0) for sink in sorted(self.sinks)}
+        shown = {sink: seen[sink][0] if sink in seen else 0 for sink in promised}
+        anywhere = self._anywhere(recorded)
+        wrong = [
+            Miscount(sink, n, shown[sink])
+            for sink, n in promised.items()
+            if shown[sink] < n or (shown[sink] > n and not anywhere)
+        ]
+        total, should = sum(shown.values()), sum(promised.values()) + anywhere
+        if anywhere and not wrong and (total > should or (total < should and self._all_here(recorded))):
+            return [Miscount(None, should, total)]
+        return wrong
+
+    def whole(self, epoch: EpochId, seen: Seen) -> bool:
+        """Does the epoch show just what it committed? False if that cannot be told."""
+        return self._all_here(self.recorded[epoch]) and not self.wrong(epoch, seen)
+
+    def uncounted(self) -> int:
+        """Epochs of which nobody knows how many outputs each of several sinks had."""
+        several = len(self.sinks | self.others) > 1
+        return sum(bool(self._anywhere(recorded)) for recorded in self.recorded.values()) if several else 0
+
+    def _all_here(self, recorded: Recorded) -> bool:
+        """Is all that was committed in sinks that can be counted, or known to be elsewhere?"""
+        return not self._anywhere(recorded) or not (self.others or recorded.by_sink.keys() - self.sinks)
+
+    def _anywhere(self, recorded: Recorded) -> int:
+        gone = recorded.by_sink.keys() - self.sinks - self.others
+        return recorded.untold + sum(recorded.by_sink[sink] for sink in gone)
+
+
+def counts_of(ledger: Ledger, subject: Subject) -> Counts:
+    """What can be counted of a job. An at-least-once sink commits nothing, so nothing records its outputs."""
+    sinks = frozenset(sink.node for sink in subject.sinks if sink.marked and sink.node not in subject.at_least_once)
+    return Counts(ledger.records, sinks, frozenset(sink.name for sink in subject.plan.sinks) - sinks)
+
+
+def all_there(ledger: Ledger, counts: Counts, visible: ByEpoch) -> bool:
     """Does every committed epoch show at least as many outputs as it committed?"""
-    told = ledger.records
-    return ledger.committed <= told.keys() and all(
-        epoch in visible and visible[epoch][0] >= n for epoch, n in told.items() if n
+    return ledger.committed <= counts.recorded.keys() and not any(
+        wrong.shown < wrong.promised
+        for epoch in counts.recorded
+        for wrong in counts.wrong(epoch, visible.get(epoch, {}))
     )
 
 
-def wrong_counts(ledger: Ledger, visible: ByEpoch) -> Evidence:
-    """Epochs that show another number of outputs than they committed."""
-    wrong = []
-    for epoch, promised in sorted(ledger.records.items()):
-        count, first = visible.get(epoch, (0, Offender("-", -1, -1, "")))
-        if count != promised:
-            text = f"epoch {epoch.epoch} of term {epoch.term} committed {promised} outputs, {count} are visible"
-            wrong.append(replace(first, detail=text))
-    return Evidence(len(ledger.records), len(wrong), tuple(wrong[:_SHOWN]))
+def wrong_counts(counts: Counts, visible: ByEpoch) -> Evidence:
+    """Epochs that show another number of outputs than they committed, by sink."""
+    found: list[Offender] = []
+    by_sink: Counter[str] = Counter()
+    for epoch in sorted(counts.recorded):
+        seen = visible.get(epoch, {})
+        for wrong in counts.wrong(epoch, seen):
+            to = "" if wrong.sink is None else f" to sink {wrong.sink}"
+            first = min((at for sink, (_, at) in seen.items() if wrong.sink in (None, sink)), default=_NONE)
+            text = f"epoch {epoch.epoch} of term {epoch.term} committed {wrong.promised} outputs{to}, {wrong.shown} are"
+            found.append(replace(first, detail=f"{text} visible"))
+            if wrong.sink is not None:
+                by_sink[wrong.sink] += 1
+    return Evidence(len(counts.recorded), len(found), tuple(found[:_SHOWN]), by_sink)
 
 
 def altered(ledger: Ledger) -> Evidence:

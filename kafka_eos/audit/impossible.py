@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kafka_eos.audit.commits import Counts
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.subject import Subject
 from kafka_eos.audit.verdict import Check
@@ -25,7 +26,9 @@ _MARKED = (
 """Checks that need to know where each output comes from."""
 
 
-def impossible(subject: Subject, ledger: Ledger, compacted: Sequence[str], *, strict: bool) -> Impossible:
+def impossible(
+    subject: Subject, ledger: Ledger, counts: Counts, compacted: Sequence[str], *, strict: bool
+) -> Impossible:
     """What is known before the scan.
 
     ``compacted``  topics of which compaction may have removed records
@@ -40,11 +43,11 @@ def impossible(subject: Subject, ledger: Ledger, compacted: Sequence[str], *, st
         why[Check.WRONG_EPOCH] = "nothing tells which input each epoch processed"
     if not strict:
         why[Check.WRONG_EPOCH] = 'with checkpoint_mode="at-least-once" an epoch may process input of the next one'
-    if not ledger.records or subject.not_audited:
+    if not counts.sinks or not counts.recorded or (counts.others and counts.uncounted()):
         why[Check.WRONG_COUNT] = "not every commit of every sink is recorded with its number of outputs"
-    if subject.unmarked:
+    if _all_unmarked(subject):
         reason = f"outputs of {', '.join(subject.unmarked)} are not audited by provenance: they have none"
-        why |= dict.fromkeys(_MARKED if _all_unmarked(subject) else (Check.WRONG_COUNT,), reason)
+        why |= dict.fromkeys(_MARKED, reason)
     if subject.blind_sources:
         names = ", ".join(subject.blind_sources)
         why |= dict.fromkeys(recomputed(subject), f"source {names} cannot be read again by the audit")

@@ -8,7 +8,7 @@ Rule: each check looks at the records themselves; nothing is derived from offset
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from kafka_eos.audit.beginning import Beginning
 from kafka_eos.audit.commits import ByEpoch
 from kafka_eos.audit.intervals import Spans, spans
 from kafka_eos.audit.ledger import Ledger
-from kafka_eos.audit.places import Spread, with_homes
+from kafka_eos.audit.places import Placing, with_homes
 from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.recompute import Recompute
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic
@@ -57,8 +57,6 @@ class Scope:
     """The savepoint that the recompute begins with."""
     strict: bool = True
     """No epoch processed input that lies behind its barrier."""
-    partitions: Mapping[str, Collection[int]] = field(default_factory=dict)
-    """By sink: how many partitions its topic had while the job wrote to it. Of others nobody has noted it."""
 
     @property
     def spans(self) -> Spans:
@@ -112,9 +110,16 @@ class Scan:
 
     def _records(self, sinks: Sequence[Topic | Directory], *, committed: bool) -> list[DataFrame]:
         """Uncommitted files are hidden and no part of it."""
-        topics = [(sink, self._scope.outputs[sink.node]) for sink in sinks if isinstance(sink, Topic)]
+        topics = [(self._dated(sink), self._scope.outputs[sink.node]) for sink in sinks if isinstance(sink, Topic)]
         files = [(sink, self._scope.files[sink.node]) for sink in sinks if isinstance(sink, Directory)]
         return reads.records(self._spark, topics, committed=committed) + reads.lines(self._spark, files)
+
+    def _dated(self, topic: Topic) -> Topic:
+        """With the partitioners of before, as the ledger tells them."""
+        told = self._scope.ledger.regimes.get(topic.node, ())
+        earlier = tuple((regime.until, regime.spread.partitioner) for regime in told if regime.spread is not None)
+        changed = any(partitioner != topic.partitioner for _, partitioner in earlier)
+        return replace(topic, earlier=earlier) if changed else topic
 
     @cached_property
     def _seen(self) -> DataFrame:
@@ -158,9 +163,9 @@ class Scan:
     @property
     def _at_home(self) -> DataFrame:
         """``_visible`` with ``home``, see ``places``."""
-        scope = self._scope
+        scope, regimes = self._scope, self._scope.ledger.regimes
         topics = {
-            sink.node: Spread(sink.partitioner, len(scope.outputs[sink.node]), scope.partitions.get(sink.node))
+            sink.node: Placing(sink.partitioner, len(scope.outputs[sink.node]), regimes.get(sink.node, ()))
             for sink in self._marked
             if isinstance(sink, Topic)
         }
@@ -420,17 +425,17 @@ _PLACES = (("source", "e_source"), ("s_topic", "e_topic"), ("s_partition", "e_pa
 
 def _by_epoch(table: DataFrame) -> ByEpoch:
     # By partition first, where the least offset is a number: to find the least place of all rows, Spark sorts them.
-    parts = table.groupBy("term", "epoch", "topic", "partition").agg(
+    parts = table.groupBy("term", "epoch", "sink", "topic", "partition").agg(
         F.count("*").alias("n"), F.min("offset").alias("offset")
     )
-    grouped = parts.groupBy("term", "epoch").agg(F.sum("n").alias("n"), F.min(F.struct(*flags.AT)).alias("first"))
-    return {
-        None if row["term"] is None else EpochId(Epoch(row["epoch"]), Term(row["term"])): (
-            row["n"],
-            Offender(row["first"].topic, row["first"].partition, row["first"].offset, "the first output of its epoch"),
-        )
-        for row in grouped.collect()
-    }
+    of_sink = parts.groupBy("term", "epoch", "sink")
+    found: dict[EpochId | None, dict[str, tuple[int, Offender]]] = {}
+    for row in of_sink.agg(F.sum("n").alias("n"), F.min(F.struct(*flags.AT)).alias("first")).collect():
+        epoch = None if row["term"] is None else EpochId(Epoch(row["epoch"]), Term(row["term"]))
+        at = row["first"]
+        first = Offender(at.topic, at.partition, at.offset, "the first output of its epoch")
+        found.setdefault(epoch, {})[row["sink"]] = row["n"], first
+    return found
 
 
 def _union(tables: Sequence[DataFrame]) -> DataFrame:

@@ -17,6 +17,7 @@ from typing import Any
 
 from kafka_eos.audit.deaths import deaths
 from kafka_eos.audit.intervals import Interval, Offsets, intervals, offsets, starts
+from kafka_eos.audit.regimes import Regime, regimes
 from kafka_eos.checkpoints import ledger as epochs
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
@@ -33,6 +34,19 @@ from kafka_eos.protocol.lineage import lineage
 _NEVER = EpochId(Epoch(0), Term(0))
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """How many outputs a commit recorded."""
+
+    by_sink: Mapping[str, int]
+    untold: int = 0
+    """Those of which nobody knows the sink."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_sink.values()) + self.untold
+
+
 @dataclass(frozen=True)
 class Ledger:
     """The durable facts of one job."""
@@ -47,8 +61,8 @@ class Ledger:
     start: Offsets | None
     """Where the job's first start began; None if nothing tells any more."""
     committed: frozenset[EpochId]
-    records: Mapping[EpochId, int]
-    """Outputs that each commit recorded, over all sinks; only epochs of which the ledger or the history tells."""
+    records: Mapping[EpochId, Recorded]
+    """Only of epochs of which the ledger or the history tells; the history tells no sinks."""
     entries: Mapping[EpochId, Entry] = field(repr=False, default_factory=dict)
     """What the job knew at each commit, in the order of epochs; of those before the ledger only what is stored."""
     written: frozenset[EpochId] = frozenset()
@@ -71,6 +85,11 @@ class Ledger:
     def intervals(self) -> Sequence[Interval]:
         """Which input each epoch has processed, as far as ``entries`` tell."""
         return intervals(self.entries.values(), self.origin is not None)
+
+    @cached_property
+    def regimes(self) -> Mapping[str, tuple[Regime, ...]]:
+        """How outputs were divided over partitions, by sink, as far as ``entries`` tell."""
+        return regimes(self.entries.values())
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
@@ -115,8 +134,8 @@ def read_ledger(storage: JobStorage, job: str) -> Ledger:
         positions={} if newest is None else offsets(stored[newest].sources),
         start=_start(entries, origin, events),
         committed=committed,
-        records={epoch: _total(event["records"]) for epoch, event in told.items() if "records" in event}
-        | {epoch: sum(entry.outputs.values()) + entry.untold for epoch, entry in written.items()},
+        records={epoch: Recorded({}, _total(event["records"])) for epoch, event in told.items() if "records" in event}
+        | {epoch: Recorded(entry.outputs, entry.untold) for epoch, entry in written.items()},
         entries=entries,
         written=frozenset(written),
         altered={e: text for e, m in stored.items() if e in written and (text := difference(written[e], entry_of(m)))},

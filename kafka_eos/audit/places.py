@@ -1,19 +1,24 @@
 """Which partition a record belongs to by its key, as the partitioner of its producer chooses.
 
 Rule: an answer only for partitioners that go by the key alone; a record that they would send anywhere has no place.
-Partitions may have been added while a job wrote: what was right with fewer of them stays where it is.
+Partitions may have been added while a job wrote, and the partitioner changed: what was right then stays where it is.
+The ledger tells of each epoch what was in force; of epochs of which it does not, the first records tell it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit.partitioners import is_known
+from kafka_eos.audit.regimes import Regime
+from kafka_eos.interfaces import Spread
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -37,29 +42,58 @@ def numbers(first: Collection[tuple[int, int]], now: int) -> frozenset[int] | No
 
 
 @dataclass(frozen=True)
-class Spread:
-    """How a sink's records are spread over the partitions of its topic."""
+class Placing:
+    """How a sink's records were divided over the partitions of its topic."""
 
     partitioner: str | None
+    """What its client goes by now."""
     now: int
     """Partitions that there are."""
-    ever: Collection[int] | None = None
-    """The numbers that there were while the job wrote; None if nobody has noted them."""
+    regimes: tuple[Regime, ...] = ()
+    """What the ledger tells of the epochs that wrote the records."""
+
+    @property
+    def is_told(self) -> bool:
+        """Does the ledger tell it of every epoch?"""
+        return bool(self.regimes) and all(regime.spread is not None for regime in self.regimes)
+
+    def number(self) -> Column:
+        """Which of the regimes a record is of; as many as there are for one of a later epoch."""
+        found = F.lit(len(self.regimes))
+        for i, regime in reversed(list(enumerate(self.regimes))):
+            found = F.when(F.col("epoch") <= regime.until, i).otherwise(found)
+        return found
+
+    def spreads(self) -> list[Spread | None]:
+        """By ``number``. Of a later epoch than the last that is told nothing else is known than of that."""
+        told = [regime.spread for regime in self.regimes]
+        last = told[-1] if told else None
+        return [*told, None if last is None else replace(last, most=max(last.most, self.now))]
 
 
-def with_homes(visible: DataFrame, topics: Mapping[str, Spread]) -> DataFrame:
+def with_homes(visible: DataFrame, topics: Mapping[str, Placing]) -> DataFrame:
     """Adds ``home``: for a record of the job that is where it should not be the partition where it should be.
 
-    ``visible`` has ``place``, see ``partitioners.key_hash``. ``topics``: by sink. Where nobody knows how partitions
-    were chosen, the records of a key belong together, where most of them are.
+    ``visible`` has ``place``, see ``partitioners``. ``topics``: by sink. Where nobody knows how partitions were chosen,
+    the records of a key belong together, where most of them are; while the number of partitions may have changed, nothing
+    is known of them.
     """
-    counts = _counts(visible, {sink: spread for sink, spread in topics.items() if is_known(spread.partitioner)})
-    home = _home(counts)
-    unknown = [s for s, spread in topics.items() if counts.get(s) is None and spread.partitioner != RANDOM]
-    if unknown:
-        most = F.mode(F.when(_ours(), F.col("partition"))).over(Window.partitionBy("key_hash", "sink"))
-        away = F.col("sink").isin(unknown) & F.col("has_key") & (most != F.col("partition"))
-        home = F.when(away, most).otherwise(home)
+    counts = _counts(visible, {sink: placing for sink, placing in topics.items() if is_known(placing.partitioner)})
+    alike: dict[tuple[Placing, frozenset[int] | None], list[str]] = {}
+    for sink, placing in topics.items():
+        alike.setdefault((placing, counts.get(sink)), []).append(sink)
+    home, number, together = F.lit(None).cast("long"), F.lit(0), F.lit(False)
+    for (placing, some), sinks in alike.items():
+        here = F.col("sink").isin(sinks)
+        number = F.when(here, placing.number()).otherwise(number)
+        home = F.when(here, _home(placing, some)).otherwise(home)
+        by_key = [i for i, spread in enumerate(placing.spreads()) if _together(placing, spread, some)]
+        together = together | (here & placing.number().isin(by_key)) if by_key else together
+    if any(_together(placing, spread, some) for placing, some in alike for spread in placing.spreads()):
+        visible = visible.withColumn("regime", number)
+        most = F.mode(F.when(_ours(), F.col("partition"))).over(Window.partitionBy("key_hash", "sink", "regime"))
+        away = together & F.col("has_key") & (most != F.col("partition"))
+        return visible.withColumn("home", F.when(_ours(), F.when(away, most).otherwise(home))).drop("regime")
     return visible.withColumn("home", F.when(_ours(), home))
 
 
@@ -67,25 +101,52 @@ def _ours() -> Column:
     return F.col("ours") & ~F.col("before")
 
 
-def _home(counts: Mapping[str, frozenset[int] | None]) -> Column:
-    """By the hash of the key; null where the record is at home."""
+def _together(placing: Placing, spread: Spread | None, counts: frozenset[int] | None) -> bool:
+    """Do the records of a key belong together, for want of a better rule?"""
+    if spread is None:
+        return counts is None and placing.partitioner != RANDOM
+    told = spread.partitioner == RANDOM or is_known(spread.partitioner)
+    return not told and spread.fewest == spread.most
+
+
+def _home(placing: Placing, counts: frozenset[int] | None) -> Column:
+    """By the hash of the key; null where the record is at home. ``counts``: see ``_counts``."""
     home = F.lit(None).cast("long")
-    for some in {some for some in counts.values() if some is not None}:
-        sinks = F.col("sink").isin([sink for sink, its in counts.items() if its == some])
-        away = sinks & ~is_at_home(F.col("place"), F.col("partition"), some)
-        home = F.when(away, F.col("place") % max(some)).otherwise(home)
+    for i, spread in enumerate(placing.spreads()):
+        some = counts if spread is None else _between(spread)
+        if some is not None:
+            away = (placing.number() == i) & ~is_at_home(F.col("place"), F.col("partition"), some)
+            home = F.when(away, F.col("place") % max(some)).otherwise(home)
     return home
 
 
-def _counts(visible: DataFrame, topics: Mapping[str, Spread]) -> dict[str, frozenset[int] | None]:
-    """How many partitions each topic may have had at any time; None if that does not tell the places of records."""
-    counts: dict[str, frozenset[int] | None] = {s: frozenset({*(t.ever or ()), t.now}) for s, t in topics.items()}
-    untold = {sink: counts[sink] for sink, spread in topics.items() if spread.ever is None}
+def _between(spread: Spread) -> frozenset[int] | None:
+    """How many partitions there may have been; None if that does not tell the places of records."""
+    return frozenset(range(spread.fewest, spread.most + 1)) if is_known(spread.partitioner) else None
+
+
+def _counts(visible: DataFrame, topics: Mapping[str, Placing]) -> dict[str, frozenset[int] | None]:
+    """How many partitions each topic may have had in epochs of which nothing is told; None if that does not tell the
+    places of records.
+    """
+    counts: dict[str, frozenset[int] | None] = {sink: frozenset({t.now}) for sink, t in topics.items()}
+    untold = {sink: placing for sink, placing in topics.items() if not placing.is_told}
     if not untold:
         return counts
-    astray = visible.where(_ours() & _home(untold).isNotNull()).select("sink").distinct().collect()
-    first = _first(visible, [row["sink"] for row in astray])
+    visible = visible.where(_ours() & reduce(or_, (_is_untold(sink, placing) for sink, placing in untold.items())))
+    away = reduce(or_, ((F.col("sink") == sink) & _away(placing.now) for sink, placing in untold.items()))
+    astray = [row["sink"] for row in visible.where(away).select("sink").distinct().collect()]
+    first = _first(visible, astray)
     return counts | {sink: numbers(found, topics[sink].now) for sink, found in first.items()}
+
+
+def _is_untold(sink: str, placing: Placing) -> Column:
+    unknown = [i for i, spread in enumerate(placing.spreads()) if spread is None]
+    return (F.col("sink") == sink) & placing.number().isin(unknown)
+
+
+def _away(count: int) -> Column:
+    return F.coalesce(~is_at_home(F.col("place"), F.col("partition"), [count]), F.lit(False))
 
 
 def _first(visible: DataFrame, sinks: Collection[str]) -> dict[str, list[tuple[int, int]]]:
@@ -93,7 +154,7 @@ def _first(visible: DataFrame, sinks: Collection[str]) -> dict[str, list[tuple[i
     if not sinks:
         return {}
     epoch, of_sink = F.struct("epoch", "term"), Window.partitionBy("sink")
-    written = visible.where(F.col("sink").isin([*sinks]) & _ours() & F.col("place").isNotNull())
+    written = visible.where(F.col("sink").isin([*sinks]) & F.col("place").isNotNull())
     first = written.withColumn("first", F.min(epoch).over(of_sink)).where(F.col("first") == epoch)
     some = first.select("sink", "place", "partition").distinct()
     number = F.row_number().over(of_sink.orderBy("place", "partition"))

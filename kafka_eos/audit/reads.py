@@ -27,6 +27,8 @@ _INT, _LONG = r"(?:0|[1-9]\d{0,8})", r"(?:0|[1-9]\d{0,17})"
 PROVENANCE = rf"^{_INT}\.{_LONG}/[^/]+/[^/]+/{_INT}/{_LONG}/{_INT}\.{_LONG}(?:-{_LONG})*(?:/{_LONG})?\z"
 """As a sink writes it: numbers that their types hold, and nothing behind it. (``$`` would let a line end follow.)"""
 _ERRORS = ("dead_letter.operator", "dead_letter.error", "dead_letter.message")
+_NEVER = 1 << 62
+"""After every epoch."""
 _CREATE_TIME = 0
 """The type of a timestamp that the producer gave; the other one is the broker's."""
 ENVELOPE = r'(?s)^\{"provenance":"([^"]*)","value":(.*)\}\z'
@@ -96,7 +98,7 @@ def records(spark: SparkSession, topics: Iterable[tuple[Topic, Bounds]], *, comm
             headers_hash(_given(some), _of(some, "letters"), ~_of(some, "marked")).alias("headers_hash"),
             F.when(F.col("timestampType") == _CREATE_TIME, F.unix_millis("timestamp")).alias("time"),
             F.lit(None).cast("long").alias("file_epoch"),
-            _places([topic for topic, _ in some]).alias("place"),
+            _places([topic for topic, _ in some], text.cast("string")).alias("place"),
             text.cast("string").alias("text"),
             F.lit(False).alias("torn"),
         )
@@ -121,14 +123,20 @@ def _given(topics: Sequence[tuple[Topic, Bounds]]) -> Column:
     return F.when(stamped, F.slice(headers, 1, F.size(headers) - 1)).otherwise(headers)
 
 
-def _places(topics: Sequence[Topic]) -> Column:
-    """See ``partitioners.key_hash``."""
-    by_partitioner: dict[str | None, list[str]] = {}
+def _places(topics: Sequence[Topic], text: Column) -> Column:
+    """See ``partitioners.key_hash``. ``text`` is the provenance, which tells the epoch."""
+    by_partitioner: dict[tuple[tuple[int, str | None], ...], list[str]] = {}
     for topic in topics:
-        by_partitioner.setdefault(topic.partitioner, []).append(topic.topic)
-    return F.coalesce(
-        *(F.when(F.col("topic").isin(names), key_hash(p, F.col("key"))) for p, names in by_partitioner.items())
-    )
+        by_partitioner.setdefault((*topic.earlier, (_NEVER, topic.partitioner)), []).append(topic.topic)
+    epoch = F.regexp_extract(text, r"^\d+\.(\d{1,18})/", 1).try_cast("long")
+    places = []
+    for partitioners, names in by_partitioner.items():
+        place = F.lit(None).cast("bigint")
+        for until, partitioner in reversed(partitioners):
+            chosen = key_hash(partitioner, F.col("key"))
+            place = chosen if until == _NEVER else F.when(epoch <= until, chosen).otherwise(place)
+        places.append(F.when(F.col("topic").isin(names), place))
+    return F.coalesce(*places)
 
 
 def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]]) -> list[DataFrame]:

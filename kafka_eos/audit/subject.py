@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeGuard, cast
 
-from kafka_eos.interfaces import JobContext, RejectRow
+from kafka_eos.interfaces import Guarantee, JobContext, RejectRow
 from kafka_eos.interfaces import Sink as SinkConnector
 from kafka_eos.operators.chain import refuser
 from kafka_eos.operators.process import declared
@@ -79,6 +79,8 @@ class Topic:
     """Its records are dead letters."""
     partitioner: str | None = None
     """How its sink's client chooses partitions, as librdkafka names it; None if nobody knows."""
+    earlier: tuple[tuple[int, str | None], ...] = ()
+    """How it chose them before, where that was another way: up to which epoch, in their order."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,11 @@ class Subject:
     def directories(self) -> tuple[Directory, ...]:
         """Sinks that are files."""
         return tuple(sink for sink in self.sinks if isinstance(sink, Directory))
+
+    @property
+    def at_least_once(self) -> tuple[str, ...]:
+        """Sinks whose outputs are visible before they are committed."""
+        return tuple(s.name for s in self.plan.sinks if s.sink.guarantee is Guarantee.AT_LEAST_ONCE)
 
     @property
     def unmarked(self) -> tuple[str, ...]:

@@ -158,6 +158,8 @@ class Observations:
     """Outputs by sink that are not there because the sink refused them; a dead letter answers for each."""
     undated: int = 0
     """Visible outputs of committed epochs of which nobody knows what input they processed."""
+    uncounted: int = 0
+    """Epochs of which only the sum of the outputs of all sinks is known."""
     before: int = 0
     """Visible records that are not judged: the job had written them before it began with a savepoint."""
     notes: Sequence[str] = ()
@@ -233,6 +235,9 @@ def _conclude(
     )
     if facts.undated:
         blind += (f"epochs of {facts.undated} outputs not compared: the ledger does not tell what they processed",)
+    if facts.uncounted:
+        epochs = f"{facts.uncounted} epoch{'s' if facts.uncounted > 1 else ''}"
+        blind += (f"counts by sink of {epochs} not compared, only their sums: the commits do not tell them",)
     if facts.before:
         blind += (f"{facts.before} outputs of before the savepoint not judged",)
     blind += tuple(f"sink {sink} not audited: {why}" for sink, why in facts.not_audited.items())

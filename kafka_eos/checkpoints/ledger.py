@@ -18,7 +18,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -29,7 +29,7 @@ from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import Position, Positions, StateHandle
+from kafka_eos.interfaces import Position, Positions, Spread, StateHandle
 
 _SUM = ',"sum":"'
 _DIGITS = 16
@@ -63,6 +63,8 @@ class Entry:
     """Committed outputs by sink."""
     untold: int
     """Committed outputs of which nobody knows the sink."""
+    spread: Mapping[str, Spread]
+    """How outputs of sinks with partitions were divided, as far as that is known."""
     states: Mapping[str, tuple[Stored, ...]]
     """By operator."""
 
@@ -70,9 +72,12 @@ class Entry:
 def entry_of(manifest: Manifest) -> Entry:
     """What the ledger says of a decided epoch, once it is committed."""
     outputs: dict[str, int] = {}
+    spread: dict[str, Spread | None] = {}
     for committable in manifest.committables:
         for sink, count in committable.by_sink.items():
             outputs[sink] = outputs.get(sink, 0) + count
+            found = committable.spread.get(sink)
+            spread[sink] = _both(spread[sink], found) if sink in spread else found
     states: dict[str, tuple[Stored, ...]] = {}
     for handle in manifest.states:
         states[handle.operator] = (*states.get(handle.operator, ()), _stored(handle))
@@ -86,7 +91,13 @@ def entry_of(manifest: Manifest) -> Entry:
         outputs=outputs,
         untold=sum(committable.records for committable in manifest.committables) - sum(outputs.values()),
         states=states,
+        spread={sink: known for sink, known in spread.items() if known is not None},
     )
+
+
+def _both(one: Spread | None, other: Spread | None) -> Spread | None:
+    """What is known of the records of two subtasks; None if of some nothing is."""
+    return None if one is None or other is None else one.joined(other)
 
 
 def difference(told: Entry, stored: Entry) -> str | None:
@@ -119,8 +130,8 @@ class EpochLedger:
     def __init__(self, storage: JobStorage, job: str, notice: Callable[[str], None]) -> None:
         self._storage, self._job, self._notice = storage, job, notice
         self._writer, self._lines = secrets.token_hex(4), 0
-        self._before: Mapping[str, Positions] | None = None
-        """Positions of the last line, which the next one goes on from; None if that must be full."""
+        self._before: _Known | None = None
+        """What the last line said, which the next one goes on from; None if that must be full."""
         self._written: set[EpochId] = set()
         """Epochs with a line of this writer that may not be durable yet."""
 
@@ -146,14 +157,39 @@ class EpochLedger:
 
     def _write(self, entry: Entry) -> None:
         before, self._before = self._before, None
+        changed = None if before is None else _changed(before.sources, entry.sources)
+        known = _NOTHING if before is None or changed is None else before
         self._lines += 1
-        self._storage.append(paths.LEDGER, _encoded(entry, self._writer, self._lines, before))
-        self._before = entry.sources
+        self._storage.append(paths.LEDGER, _encoded(entry, self._writer, self._lines, known, changed))
+        self._before = known.after(entry)
         self._written.add(entry.id)
 
 
-def _encoded(entry: Entry, writer: str, number: int, before: Mapping[str, Positions] | None) -> str:
-    changed = None if before is None else _changed(before, entry.sources)
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What lines of a writer have said, and later ones need not say again."""
+
+    plan: str
+    sources: Mapping[str, Positions]
+    spread: Mapping[str, Spread | None]
+    """Of each sink as it was last told; None if nothing was known."""
+
+    def after(self, entry: Entry) -> _Known:
+        """What is known when that was said, too."""
+        told = {sink: entry.spread.get(sink) for sink in entry.outputs}
+        return _Known(entry.plan, entry.sources, {**self.spread, **told})
+
+    def news(self, entry: Entry) -> dict[str, Spread | None]:
+        """What of the spread of an entry is other than it was."""
+        now = {sink: entry.spread.get(sink) for sink in entry.outputs}
+        return {sink: spread for sink, spread in now.items() if spread != self.spread.get(sink)}
+
+
+_NOTHING = _Known("", {}, {})
+
+
+def _encoded(entry: Entry, writer: str, number: int, known: _Known, changed: Mapping[str, Positions] | None) -> str:
+    """``changed``: what of the positions is other than it was; None if the line must be full."""
     line = _Line(
         epoch=entry.id.epoch.n,
         term=entry.id.term.n,
@@ -167,6 +203,7 @@ def _encoded(entry: Entry, writer: str, number: int, before: Mapping[str, Positi
         sources=entry.sources if changed is None else changed,
         outputs=entry.outputs,
         untold=entry.untold,
+        spread=known.news(entry),
         states=entry.states,
     )
     body = msgspec.json.encode(line).decode()
@@ -207,6 +244,8 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What has changed of the positions; of a ``full`` line all."""
     outputs: Mapping[str, int] = {}
     untold: int = 0
+    spread: Mapping[str, Spread | None] = {}
+    """What has changed of it, for sinks with outputs; of a ``full`` line all."""
     states: Mapping[str, tuple[Stored, ...]] = {}
 
 
@@ -216,16 +255,17 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def read(storage: JobStorage) -> dict[EpochId, Entry]:
     """All entries, by epoch. CorruptCheckpoint, naming the line, if one was altered or contradicts another."""
     entries: dict[EpochId, Entry] = {}
-    last: dict[str, tuple[int, Entry]] = {}
+    last: dict[str, tuple[int, _Known]] = {}
     for number, line in _lines(storage.lines(paths.LEDGER)):
         before = last.pop(line.writer, None)
         if line.full:
-            entry = _entry(line, line.plan, _merged({}, line.sources))
+            known = replace(_NOTHING, plan=line.plan)
         elif before is not None and before[0] + 1 == line.n:
-            entry = _entry(line, before[1].plan, _merged(before[1].sources, line.sources))
+            known = before[1]
         else:
             continue
-        last[line.writer] = line.n, entry
+        entry = _entry(line, known)
+        last[line.writer] = line.n, known.after(entry)
         if entries.setdefault(entry.id, entry) != entry:
             raise CorruptCheckpoint(f"{paths.LEDGER}: line {number} contradicts another one of epoch {entry.id}")
     return dict(sorted(entries.items()))
@@ -253,15 +293,17 @@ def _merged(known: Mapping[str, Positions], changed: Mapping[str, Mapping[str, P
     return merged
 
 
-def _entry(line: _Line, plan: str, sources: Mapping[str, Positions]) -> Entry:
+def _entry(line: _Line, known: _Known) -> Entry:
+    spread = {**known.spread, **line.spread}
     return Entry(
         id=EpochId(Epoch(line.epoch), Term(line.term)),
         at=line.at,
-        plan=plan,
+        plan=known.plan,
         parallelism=line.parallelism,
         in_flight=line.in_flight,
-        sources=sources,
+        sources=_merged(known.sources, line.sources),
         outputs=line.outputs,
         untold=line.untold,
+        spread={sink: found for sink in line.outputs if (found := spread.get(sink)) is not None},
         states=line.states,
     )

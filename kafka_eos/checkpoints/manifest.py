@@ -19,7 +19,16 @@ import msgspec
 from kafka_eos.checkpoints import paths
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import CheckpointStorage, Committable, FileRef, InFlight, Outcome, Positions, StateHandle
+from kafka_eos.interfaces import (
+    CheckpointStorage,
+    Committable,
+    FileRef,
+    InFlight,
+    Outcome,
+    Positions,
+    Spread,
+    StateHandle,
+)
 
 _HEADER = re.compile(rb"(kafka-eos ([a-z]{1,20}) ([0-9]{1,9}) ([0-9]{1,18}) )([0-9a-f]{64})")
 
@@ -61,8 +70,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     """One decided epoch: what was read up to where, the state then, and the output that is promised."""
 
     FORMAT: ClassVar[str] = "manifest"
-    VERSION: ClassVar[int] = 5
-    """5: with outputs by sink. 4: with the hash of key groups. 3: with the job's identity. 2: with rows under way.
+    VERSION: ClassVar[int] = 6
+    """6: with partitions by sink. 5: with outputs by sink. 4: with the hash of key groups. 3: with the job's identity.
     Older ones are read as without."""
 
     epoch: int
@@ -250,6 +259,10 @@ class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     payload: dict[str, Any]
     records: int
     by_sink: dict[str, int] = {}
+    spread: dict[str, Spread] = {}
+
+    def committable(self) -> Committable:
+        return Committable(self.scope, self.payload, self.records, self.by_sink, self.spread)
 
 
 class _InFlight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -275,7 +288,7 @@ class _Manifest(Manifest, frozen=True, kw_only=True):
         values = {field: getattr(self, field) for field in self.__struct_fields__}
         values["states"] = tuple(state.handle() for state in self.states)
         values["in_flight"] = tuple(part.rows() for part in self.in_flight)
-        values["committables"] = tuple(Committable(c.scope, c.payload, c.records, c.by_sink) for c in self.committables)
+        values["committables"] = tuple(each.committable() for each in self.committables)
         return Manifest(**values)
 
 

@@ -7,7 +7,7 @@ Rule: data and positions that are stored are JSON or bytes with a declared codec
 """
 
 from kafka_eos.interfaces.codecs import Codec, ListCodec
-from kafka_eos.interfaces.commits import CommitPermit, Committable, Committer, Outcome, Probe, Staged, Standing
+from kafka_eos.interfaces.commits import CommitPermit, Committable, Committer, Outcome, Probe, Spread, Staged, Standing
 from kafka_eos.interfaces.contexts import JobContext, TaskContext
 from kafka_eos.interfaces.guarantees import Guarantee
 from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
@@ -59,6 +59,7 @@ __all__ = [
     "Services",
     "Sink",
     "Source",
+    "Spread",
     "Staged",
     "Standing",
     "StateBackend",

@@ -16,18 +16,40 @@ from kafka_eos.interfaces.values import Json
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """How records of a sink were spread over the partitions of its topic.
+
+    ``partitioner`` is the client's name of what chose by the key, None if nobody knows; ``fewest`` and ``most`` are how
+    many partitions there were: two numbers where some may have been added meanwhile.
+    """
+
+    topic: str
+    partitioner: str | None
+    fewest: int
+    most: int
+
+    def joined(self, other: Spread) -> Spread | None:
+        """What holds of records of both; None if the two differ in more than numbers."""
+        if (self.topic, self.partitioner) != (other.topic, other.partitioner):
+            return None
+        return Spread(self.topic, self.partitioner, min(self.fewest, other.fewest), max(self.most, other.most))
+
+
+@dataclass(frozen=True, slots=True)
 class Committable:
     """A promise: output of one epoch that is durable, invisible, and can be made visible by anyone.
 
     ``scope`` names the committer (one a cluster, directory, database); ``payload`` is the committer's own
     record, stored in the manifest; ``records`` is how many records it makes visible, for the books, and ``by_sink``
-    how many of them are of which sink, by the plan's names; empty if that is not known.
+    how many of them are of which sink, by the plan's names; empty if that is not known. ``spread`` says of sinks with
+    partitions how they were divided, as far as that is known.
     """
 
     scope: str
     payload: Mapping[str, Json]
     records: int
     by_sink: Mapping[str, int] = field(default_factory=dict)
+    spread: Mapping[str, Spread] = field(default_factory=dict)
 
 
 class Standing(enum.Enum):

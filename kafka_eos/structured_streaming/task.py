@@ -27,7 +27,7 @@ from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.sink import batching, producer_config
 from kafka_eos.connectors.kafka.sizes import Target
-from kafka_eos.connectors.kafka.staging import EpochOutput, Terms
+from kafka_eos.connectors.kafka.staging import EpochOutput, Partitions, Terms
 from kafka_eos.connectors.kafka.writer import produce_all
 from kafka_eos.errors import UserError
 from kafka_eos.failpoints import hit
@@ -177,7 +177,7 @@ class Outlet:
         warm = self.pool.take(self._deadline)
         self._used.append((assignment.batch, warm.slot))
         warm.begin()
-        terms = Terms(self._cluster.scope, assignment.term, assignment.timeout_ms, self._deadline)
+        terms = Terms(self._cluster.scope, assignment.term, assignment.timeout_ms, self._deadline, Partitions())
         topic, _ = next(_by_topic(first, assignment.topic))
         staged = EpochOutput(warm, topic, terms, epoch=EpochId(Epoch(assignment.batch), Term(assignment.term)))
         return _Output(staged, self._groups.named(warm.transactional_id), self, assignment.topic)

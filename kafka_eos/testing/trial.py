@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -26,6 +26,7 @@ from kafka_eos.interfaces import (
     Outcome,
     Services,
     Sink,
+    Spread,
     TaskContext,
     Writer,
 )
@@ -195,11 +196,13 @@ def to_json(committable: Committable) -> dict[str, Json]:
         "payload": dict(committable.payload),
         "records": committable.records,
         "by_sink": dict(committable.by_sink),
+        "spread": {sink: asdict(spread) for sink, spread in committable.spread.items()},
     }
 
 
 def from_json(data: Mapping[str, Any]) -> Committable:
-    return Committable(data["scope"], data["payload"], data["records"], data["by_sink"])
+    spread = {sink: Spread(**found) for sink, found in data["spread"].items()}
+    return Committable(data["scope"], data["payload"], data["records"], data["by_sink"], spread)
 
 
 def _dumps(committable: Committable) -> str:

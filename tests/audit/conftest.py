@@ -77,7 +77,7 @@ class Totals:
 
     def trace(self, *, history: bool = True, counts: tuple[int, int] = (8, 8)) -> None:
         epochs = (epoch(1, 0), epoch(1, 1), epoch(2, 2))
-        told = dict(zip(epochs[1:], counts, strict=True))
+        told = {each: {"totals": n} for each, n in zip(epochs[1:], counts, strict=True)}
         half = {epoch(1, 1): {"orders": dict.fromkeys(self.ends, 4)}}
         self.job.commits(
             *epochs,

@@ -172,12 +172,14 @@ class Job:
         self,
         *epochs: EpochId,
         positions: Ends,
-        counts: dict[EpochId, int],
+        counts: Mapping[EpochId, int | Mapping[str, int]],
         history: bool = True,
         earlier: Mapping[EpochId, Ends] = MappingProxyType({}),
     ) -> None:
         """The durable trace of committed epochs: terms, manifests, receipts, and unless ``history`` is false the ledger
         and the history. They end at ``positions``, but for those of ``earlier`` and for epoch 0, which ends at 0.
+
+        ``counts``: outputs by sink, or in older commits their sum.
         """
         storage = self.storage
         ledger = EpochLedger(storage, self.name, print)
@@ -189,6 +191,7 @@ class Job:
                 records.publish(storage, Base(job=self.name, term=epoch.term.n, resumed=base, reason="test", at=0))
             ends = earlier.get(epoch, positions) if epoch.epoch.n else _zero(positions)
             manifest = self._manifest(epoch, ends, counts.get(epoch, 0))
+            outputs = sum(committable.records for committable in manifest.committables)
             records.publish(storage, manifest)
             records.publish(
                 storage, Receipt(job=self.name, epoch=epoch.epoch.n, term=epoch.term.n, created_at=0, outcomes=())
@@ -196,7 +199,7 @@ class Job:
             if history:
                 ledger.committed(manifest)
                 History(storage, print).write(
-                    "committed", epoch=epoch.epoch.n, term=epoch.term.n, records={"kafka": counts.get(epoch, 0)}
+                    "committed", epoch=epoch.epoch.n, term=epoch.term.n, records={"kafka": outputs}
                 )
             previous = epoch
 
@@ -204,10 +207,12 @@ class Job:
         """Publish a manifest and nothing else."""
         records.publish(self.storage, self._manifest(epoch, positions))
 
-    def _manifest(self, epoch: EpochId, positions: Ends, outputs: int = 0) -> Manifest:
+    def _manifest(self, epoch: EpochId, positions: Ends, outputs: int | Mapping[str, int] = 0) -> Manifest:
+        by_sink = {} if isinstance(outputs, int) else outputs
+        records = outputs if isinstance(outputs, int) else sum(outputs.values())
         return Manifest(
             job=self.name, epoch=epoch.epoch.n, term=epoch.term.n, created_at=0, plan="", max_key_groups=128,
-            parallelism=1, states=(), committables=(Committable("kafka", {}, outputs),),
+            parallelism=1, states=(), committables=(Committable("kafka", {}, records, by_sink),),
             sources={s: {split: {"offset": at} for split, at in splits.items()} for s, splits in positions.items()},
         )  # fmt: skip
 

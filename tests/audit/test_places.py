@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import Message, Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import functions as F
 
+from kafka_eos.audit import Conclusion
+from kafka_eos.audit.ledger import read_ledger
 from kafka_eos.audit.partitioners import key_hash
-from kafka_eos.audit.places import is_at_home, numbers
+from kafka_eos.audit.places import Placing, is_at_home, numbers, with_homes
+from kafka_eos.audit.regimes import Regime
+from kafka_eos.interfaces import Spread
+from tests.audit.job import Job
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
@@ -71,3 +78,81 @@ def test_how_many_partitions_there_were_is_told_by_the_first_records(
     first: list[tuple[int, int]], found: set[int] | None
 ) -> None:
     assert found == numbers(first, 6)
+
+
+ONE, TWO, THREE = (Spread("out", "murmur2", n, n) for n in (1, 2, 3))
+TODAY = 3
+"""Partitions."""
+
+
+def homes(spark: Any, regimes: tuple[Regime, ...], rows: list[tuple[int, int, int]]) -> list[int | None]:
+    """Of records of (epoch, hash of the key, partition): where they should be, if that is elsewhere."""
+    columns = "n int, sink string, epoch long, term int, place long, partition int, key_hash long"
+    data = [(n, "out", epoch, 1, place, partition, place) for n, (epoch, place, partition) in enumerate(rows)]
+    table = spark.createDataFrame(data, columns).withColumns(
+        {"ours": F.lit(True), "before": F.lit(False), "has_key": F.lit(True)}
+    )
+    found = with_homes(table, {"out": Placing("murmur2", TODAY, regimes)}).orderBy("n").collect()
+    return [row["home"] for row in found]
+
+
+def test_each_epoch_is_judged_by_the_partitions_of_its_time(spark: Any) -> None:
+    """A key of hash 5 belongs in partition 0 of one, 1 of two, 2 of three."""
+    regimes = (Regime(1, ONE), Regime(2, TWO), Regime(3, Spread("out", "murmur2", 2, 3)), Regime(4, THREE))
+    right = [(1, 5, 0), (2, 5, 1), (3, 5, 1), (3, 5, 2), (4, 5, 2)]
+    wrong = [(1, 5, 2), (2, 5, 0), (3, 5, 0), (4, 5, 1), (4, 5, 0), (9, 5, 1)]
+
+    assert [None] * len(right) + [0, 1, 2, 2, 2, 2] == homes(spark, regimes, right + wrong)
+
+
+def test_of_epochs_before_the_ledger_the_first_records_tell_and_of_later_ones_it_does(spark: Any) -> None:
+    regimes = (Regime(2, None), Regime(3, THREE))
+    first = [(1, h, h % 2) for h in range(12)]
+
+    assert [None] * 13 + [2] == homes(spark, regimes, [*first, (2, 5, 1), (3, 5, 1)])
+
+
+def test_with_a_partitioner_that_nobody_knows_a_key_stays_where_it_is_while_partitions_do(spark: Any) -> None:
+    mine = [Spread("out", "mine", *n) for n in ((2, 2), (2, 3), (3, 3))]
+    regimes = tuple(Regime(epoch, spread) for epoch, spread in enumerate(mine))
+    kept = [(0, 5, 0), (0, 5, 0), (1, 5, 0), (1, 5, 2), (2, 5, 2), (2, 5, 2)]
+
+    assert [None] * len(kept) + [2] == homes(spark, regimes, [*kept, (2, 5, 0)])
+
+
+def test_a_random_partitioner_says_nothing(spark: Any) -> None:
+    assert [None, None] == homes(spark, (Regime(1, Spread("out", "random", 2, 2)),), [(1, 5, 0), (1, 5, 1)])
+
+
+KEYED = """
+from kafka_eos import Pipeline
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+
+pipeline = Pipeline("{name}")
+words = pipeline.source(KafkaSource("{input}", value=str), name="words")
+words.sink(
+    KafkaSink("{output}", value=str, key=lambda word: word, config={{"partitioner": "{partitioner}"}}), name="copies"
+)
+"""
+
+
+def test_a_job_whose_topic_had_partitions_added_and_then_another_partitioner(
+    new_job: Callable[..., Job], topic: Callable[..., str], admin: AdminClient, spark: Any
+) -> None:
+    source, target = topic(), topic(partitions=2)
+    job = new_job(KEYED, input=source, output=target, partitioner="murmur2_random")
+    for partitioner, partitions in (("murmur2_random", 2), ("murmur2_random", 5), ("fnv1a_random", 5)):
+        if partitions > 2 and partitioner.startswith("murmur2"):
+            admin.create_partitions([NewPartitions(target, partitions)])[target].result(PATIENCE)
+        job.app.write_text(KEYED.format(name=job.name, input=source, output=target, partitioner=partitioner))
+        job.feed(source, [(0, None, b"word-%d" % i) for i in range(30)])
+        job.run(workers=2)
+    job.pipeline = None
+
+    verdict = job.audit(spark)
+
+    assert (Conclusion.PASS, ()) == (verdict.conclusion, verdict.findings), verdict.headline
+    told = [regime.spread for regime in read_ledger(job.storage, job.name).regimes["copies"]]
+    assert [("murmur2_random", 2, 2), ("murmur2_random", 5, 5), ("fnv1a_random", 5, 5)] == [
+        (spread.partitioner, spread.fewest, spread.most) for spread in told if spread is not None
+    ]

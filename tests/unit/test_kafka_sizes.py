@@ -107,7 +107,7 @@ def test_what_is_of_a_wrong_type_is_left_to_the_client() -> None:
 def test_a_refusal_names_the_size_both_limits_and_the_one_to_raise(
     limit: int | None, largest: int, size: int, raised: str
 ) -> None:
-    said = Target("out", limit, largest).refusal(size)
+    said = Target("out", limit, largest, 1).refusal(size)
 
     takes = "an unknown number" if limit is None else f"at most {limit}"
     assert f"takes {size} bytes before compression, and the topic out takes {takes} (max.message.bytes)" in said

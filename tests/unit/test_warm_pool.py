@@ -15,7 +15,7 @@ from kafka_eos.connectors.kafka.markers import MarkerGroups
 from kafka_eos.connectors.kafka.pool import Warm, WarmPool
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.connectors.kafka.staging import SharedTransactions, Terms
+from kafka_eos.connectors.kafka.staging import Partitions, SharedTransactions, Terms
 from tests.waiting import eventually
 
 SECONDS = 20.0
@@ -72,7 +72,10 @@ def test_a_producer_in_use_is_polled_whenever_its_writer_is_attended_to(
     where = Cluster("127.0.0.1:1")
     groups = MarkerGroups(where)
     shared = SharedTransactions(
-        pool, Terms(where.scope, 1, 60_000, SECONDS), KafkaRequests(where), lambda slot: groups.named(str(slot))
+        pool,
+        Terms(where.scope, 1, 60_000, SECONDS, Partitions()),
+        KafkaRequests(where),
+        lambda slot: groups.named(str(slot)),
     )
     shared.join()
     known = id(shared.enter(0, "out").warm._told)

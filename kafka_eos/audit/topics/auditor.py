@@ -150,7 +150,7 @@ class _Run:
         if scan.in_order:
             found[Check.REORDERED] = scan.reordered()
         if question.key is None:
-            found[Check.MISPLACED] = scan.scattered()
+            found[Check.MISPLACED] = _misplaced(scan)
         if question.by_provenance:
             found |= shown.attempts(scan, facts.invisible > 0)
         elif facts.invisible and question.inputs and question.id is not None:
@@ -188,6 +188,21 @@ class _Run:
             looked_at = {Check.LOST: facts.inputs or 0, Check.REORDERED: scan.in_order}.get(check, facts.outputs)
             evidence[check] = Evidence(looked_at, n, offenders)
         return evidence
+
+
+def _misplaced(scan: TopicScan) -> Suspects | NotPossible:
+    """Keys in several partitions, unless that is what more partitions make of them."""
+    suspects = scan.scattered()
+    grown = scan.grown() if suspects[0] else []
+    if not grown:
+        return suspects
+    others = scan.scattered(grown)
+    if others[0]:
+        return others
+    return NotPossible(
+        f"{suspects[0]} keys of {', '.join(grown)} moved to another partition, as they do when partitions are added. "
+        "Whether they were added, the topic does not tell: an audit of the job that wrote it does (kafka-eos audit APP)"
+    )
 
 
 def _compacted_away(

@@ -16,7 +16,7 @@ from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from kafka_eos.audit import reads
-from kafka_eos.audit.topics import tables
+from kafka_eos.audit.topics import growth, tables
 from kafka_eos.audit.topics.question import Question, expression
 from kafka_eos.audit.topics.tables import Places, Window
 from kafka_eos.audit.verdict import Check
@@ -286,14 +286,28 @@ class TopicScan:
         before = F.lag(F.struct("place", "offset", "turn")).over(written)
         return self._suspects(self._ordered.withColumn("other", before), "other.turn > turn and judged")
 
-    def scattered(self) -> Suspects:
-        """Keys with records in several partitions of a topic."""
+    def scattered(self, without: Collection[str] = ()) -> Suspects:
+        """Keys with records in several partitions of a topic, but of those ``without``."""
         outs = self._both.where("not is_input and key is not null and file is null")
+        if without:
+            outs = outs.where(~self._topic.isin([*without]))
         keys = outs.groupBy(self._topic.alias("topic"), "key").agg(
             F.max(F.struct("place", "offset")).alias("at"), F.min(F.struct("place", "offset")).alias("other")
         )
         apart = keys.where("at.place != other.place")
         return self._suspects(apart.select("at.place", "at.offset", F.lit(None).alias("file"), "other"), "true")
+
+    def grown(self) -> list[str]:
+        """Topics whose keys are scattered as they would be if partitions had been added; see ``growth``."""
+        topics = [name for name in self._question.outputs if "/" not in name]
+        records = self._records(topics)
+        assert records is not None  # there are scattered keys
+        told = records.select("topic", "partition", F.xxhash64("raw_key").alias("hash"), "raw_key", "timestamp").select(
+            "topic", "partition", F.when(F.col("raw_key").isNotNull(), F.col("hash")).alias("key"),
+            F.unix_millis("timestamp").alias("time"),
+        )  # fmt: skip
+        partitions = {topic: len(bounds) for topic, bounds in self._window.of(topics).items()}
+        return growth.grown(told, partitions, self._run)
 
     # ------------------------------------------------------------ attempts
 

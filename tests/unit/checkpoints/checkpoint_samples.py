@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafka_eos.checkpoints.manifest import Base, Claim, Identity, Manifest, Receipt, Record
 from kafka_eos.checkpoints.savepoints import Origin, Savepoint
 from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Committable, FileRef, Outcome, StateHandle
+from kafka_eos.interfaces import Committable, FileRef, Outcome, Spread, StateHandle
 
 JOB = "totals"
 FILE = FileRef("000010.sst", "ab" * 32, 1089)
@@ -19,7 +19,11 @@ MANIFEST = Manifest(
     parallelism=1,
     sources={"orders": {SplitId("orders/0"): {"offset": 12, "nested": {"a": [1, None, "x", 1.5, True]}}}},
     states=(StateHandle("total", "rocksdb", (0, 127), (FILE,), ({"name": "sum", "key": {"name": "json"}},)),),
-    committables=(Committable("kafka:abc", {"producer_id": 4, "deep": {"b": []}}, 31),),
+    committables=(
+        Committable(
+            "kafka:abc", {"producer_id": 4, "deep": {"b": []}}, 31, {"out": 30}, {"out": Spread("out", "murmur2", 2, 4)}
+        ),
+    ),
 )
 SAVEPOINT = Savepoint(
     job=JOB,

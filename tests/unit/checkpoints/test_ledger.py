@@ -18,7 +18,7 @@ from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
 from kafka_eos.checkpoints.storage import JobStorage, LocalStorage, MemoryStorage
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import EpochId, SplitId
-from kafka_eos.interfaces import Committable, StateHandle
+from kafka_eos.interfaces import Committable, Spread, StateHandle
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -50,6 +50,66 @@ def test_an_entry_says_what_the_manifest_did() -> None:
     assert entry.sources == {"orders": {"in/0": {"offset": 12, "topic_id": "x"}}}
     assert (entry.outputs, entry.untold) == ({"totals": 6, "big": 1}, 2)
     assert [(part.first, part.last) for part in entry.states["total"]] == [(0, 127)]
+
+
+TWO, FOUR = Spread("out", "murmur2", 2, 2), Spread("out", "murmur2", 4, 4)
+
+
+def divided(epoch: int, totals: Spread | None, *more: Spread | None) -> Manifest:
+    """An epoch with outputs of two sinks; ``totals`` are divided so by one subtask, and by others as in ``more``."""
+    parts = [
+        Committable("kafka", {}, 2, {"totals": 1, "big": 1}, {"big": TWO, **({} if each is None else {"totals": each})})
+        for each in (totals, *more)
+    ]
+    return msgspec.structs.replace(at(epoch, _0=epoch), committables=tuple(parts))
+
+
+@pytest.mark.parametrize(
+    ("spreads", "together"),
+    [
+        ((TWO, TWO), TWO),
+        ((TWO, FOUR), Spread("out", "murmur2", 2, 4)),
+        ((FOUR, Spread("out", "murmur2", 2, 3)), Spread("out", "murmur2", 2, 4)),
+        ((TWO, None), None),
+        ((None, TWO), None),
+        ((TWO, Spread("out", "fnv1a", 2, 2)), None),
+        ((TWO, Spread("out", None, 2, 2)), None),
+        ((TWO, Spread("elsewhere", "murmur2", 2, 2)), None),
+    ],
+)
+def test_partitions_of_several_subtasks_are_known_if_those_of_each_are(
+    spreads: tuple[Spread | None, ...], together: Spread | None
+) -> None:
+    expected = {"big": TWO} | ({} if together is None else {"totals": together})
+
+    assert entry_of(divided(1, *spreads)).spread == expected
+
+
+def test_partitions_are_written_where_they_change(storage: JobStorage) -> None:
+    manifests = [
+        divided(0, TWO),
+        divided(1, TWO),
+        at(2, _0=2),  # its committables do not tell
+        divided(3, None),
+        divided(4, TWO),
+        divided(5, FOUR),
+        msgspec.structs.replace(at(6, _0=6), committables=()),
+        divided(7, FOUR),
+        msgspec.structs.replace(divided(8, FOUR), sources={}),  # a line that must be full
+        msgspec.structs.replace(divided(9, FOUR), sources={}),
+    ]
+    write(storage, *manifests)
+
+    assert ledger.read(storage) == expected(*manifests)
+    assert ["spread" in line for line in storage.lines(paths.LEDGER)] == [
+        True,
+        False,
+        *[True] * 4,
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -274,7 +334,7 @@ def test_verify_reads_each_record_once() -> None:
     assert sorted(storage.reads) == sorted(name for kind in kinds for name in storage.list(kind))
 
 
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("manifest-5/golden-*")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("manifest-[56]/golden-*")), ids=lambda path: path.name)
 def test_the_ledger_of_an_earlier_version_is_read(path: Path) -> None:
     storage, names = LocalStorage(path), sorted((path / paths.MANIFESTS).iterdir())
     found = ledger.read(storage)

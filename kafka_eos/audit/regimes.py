@@ -1,0 +1,56 @@
+"""By which partitioner, and over how many partitions, a sink's records were divided, as the epoch ledger tells it.
+
+Pure. Rule: what the ledger does not tell of an epoch is a regime of its own, of which nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kafka_eos.checkpoints.ledger import Entry
+from kafka_eos.interfaces import Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """Epochs up to this number, and after those of the regime before; ``spread`` is None if nobody knows."""
+
+    until: int
+    spread: Spread | None
+
+
+def regimes(entries: Iterable[Entry]) -> dict[str, tuple[Regime, ...]]:
+    """By sink, in the order of epochs. ``entries`` are in that order, too."""
+    found: dict[str, list[Regime]] = {}
+    before, entries = -1, list(entries)
+    sinks = {sink for entry in entries for sink in entry.outputs}
+    for entry in entries:
+        epoch = entry.id.epoch.n
+        told = entry.outputs if not entry.untold else sinks
+        for sink in told:
+            _add(found.setdefault(sink, []), epoch, entry.spread.get(sink), gap=epoch > before + 1)
+        before = epoch
+    return {sink: tuple(_joined(each)) for sink, each in found.items()}
+
+
+def _add(so_far: list[Regime], epoch: int, spread: Spread | None, *, gap: bool) -> None:
+    """``gap``: epochs without an entry lie before this one; outputs may name them."""
+    if gap and epoch > 0:
+        known = so_far[-1].spread if so_far else None
+        so_far.append(Regime(epoch - 1, _either(known, spread)))
+    so_far.append(Regime(epoch, spread))
+
+
+def _either(one: Spread | None, other: Spread | None) -> Spread | None:
+    return None if one is None or other is None else one.joined(other)
+
+
+def _joined(each: Iterable[Regime]) -> list[Regime]:
+    """Neighbours that say the same are one."""
+    joined: list[Regime] = []
+    for regime in each:
+        if joined and joined[-1].spread == regime.spread:
+            joined.pop()
+        joined.append(regime)
+    return joined

@@ -1,0 +1,71 @@
+"""Keys that moved as they do when partitions are added to a topic are not called misplaced; others are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from kafka_eos.audit import Check, Conclusion
+from kafka_eos.audit.topics import Question, audit_topics
+from kafka_eos.audit.topics.growth import grown
+from tests.audit.job import FED_AT, Job, Out
+from tests.audit.pair import found
+from tests.waiting import PATIENCE
+
+pytestmark = pytest.mark.timeout(300)
+
+Records = list[tuple[int, int, int]]
+"""Partition, key, time."""
+
+
+def growing(*partitions: int, keys: int = 12) -> Records:
+    """Each key once for each number of partitions."""
+    return [(key % n, key, turn * 100 + key) for turn, n in enumerate(partitions) for key in range(keys)]
+
+
+@pytest.mark.parametrize(
+    ("records", "now", "may_have_grown"),
+    [
+        (growing(2, 4), 4, True),
+        (growing(2, 3), 3, True),
+        (growing(2, 4, 8, keys=16), 8, True),
+        ([*growing(2, 4), (3, 99, 110)], 4, True),  # a new key
+        ([*growing(3, 3), (1, 0, 210)], 3, False),  # a key of a topic that did not grow went astray
+        ([*growing(2, 4), (0, 2, 210)], 4, False),  # one went back
+        ([*growing(2, 4, keys=2), (2, 0, 300)], 4, False),  # too few keys to know that the partitions were new
+    ],
+)
+def test_a_topic_may_have_grown_if_that_explains_every_key(
+    spark: Any, records: Records, now: int, may_have_grown: bool
+) -> None:
+    rows = [("out", *record) for record in records]
+    table = spark.createDataFrame(rows, "topic string, partition int, key long, time long")
+
+    assert grown(table, {"out": now}, lambda found: found.collect()) == (["out"] if may_have_grown else [])
+
+
+def test_keys_that_moved_when_partitions_were_added_are_not_called_misplaced_and_others_are(
+    new_job: Callable[..., Job], topic: Callable[..., str], admin: AdminClient, spark: Any
+) -> None:
+    name = topic(partitions=2)
+    job = new_job("")
+    outs = [Out(f"key-{i}", b"%d" % i, None, i % 2, timestamp=FED_AT + i) for i in range(12)]
+    job.write(name, outs)
+    admin.create_partitions([NewPartitions(name, 4)])[name].result(PATIENCE)
+    job.write(name, [replace(o, partition=i % 4, value=b"%d" % (i + 12), timestamp=FED_AT + 100 + i)
+                     for i, o in enumerate(outs)])  # fmt: skip
+    question = Question(job.bootstrap, outputs=(name,), id="value")
+
+    verdict = audit_topics(question, spark=spark)
+
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
+    assert "as they do when partitions are added" in verdict.not_possible[Check.MISPLACED]
+
+    job.write(name, [replace(outs[2], value=b"99", timestamp=FED_AT + 300)])
+    verdict = audit_topics(question, spark=spark)
+
+    assert Check.MISPLACED in found(verdict)
