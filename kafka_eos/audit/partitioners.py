@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,7 +44,8 @@ def _crc32_or_anywhere(key: Column) -> Column:
 
 
 def _in_numpy(fn: Callable[[pa.Array], pa.Array]) -> Callable[[Column], Column]:
-    return arrow_udf(fn, "bigint", ArrowUDFType.SCALAR)
+    made: Callable[[Column], Column] = arrow_udf(fn, "bigint")  # type: ignore[call-overload]  # told by its hints
+    return made
 
 
 def _murmur2(key: Column) -> Column:

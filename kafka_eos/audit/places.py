@@ -75,8 +75,8 @@ def with_homes(visible: DataFrame, topics: Mapping[str, Placing]) -> DataFrame:
     """Adds ``home``: for a record of the job that is where it should not be the partition where it should be.
 
     ``visible`` has ``place``, see ``partitioners``. ``topics``: by sink. Where nobody knows how partitions were chosen,
-    the records of a key belong together, where most of them are; while the number of partitions may have changed, nothing
-    is known of them.
+    the records of a key belong together, where most of them are; while the number of partitions may have changed,
+    nothing is known of them.
     """
     counts = _counts(visible, {sink: placing for sink, placing in topics.items() if is_known(placing.partitioner)})
     alike: dict[tuple[Placing, frozenset[int] | None], list[str]] = {}
