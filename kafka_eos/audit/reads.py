@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit.beside import Beside, Files
 from kafka_eos.audit.cluster import PATIENCE_MS, java_config
-from kafka_eos.audit.places import key_hash
+from kafka_eos.audit.partitioners import key_hash
 from kafka_eos.audit.subject import Directory, Topic
 from kafka_eos.provenance import HEADER
 
@@ -142,7 +142,7 @@ def _given(topics: Sequence[tuple[Topic, Bounds]], told: Column) -> Column:
 
 
 def _places(topics: Sequence[Topic], text: Column) -> Column:
-    """See ``places.key_hash``. ``text`` is the provenance, which tells the epoch."""
+    """See ``partitioners.key_hash``. ``text`` is the provenance, which tells the epoch."""
     by_partitioner: dict[tuple[tuple[int, str | None], ...], list[str]] = {}
     for topic in topics:
         by_partitioner.setdefault((*topic.earlier, (_NEVER, topic.partitioner)), []).append(topic.topic)
