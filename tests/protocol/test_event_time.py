@@ -98,6 +98,22 @@ def test_a_silent_split_is_idle_after_a_while_and_is_waited_for_again_when_it_sp
     assert later.at(2.7).at(3.6).watermark == Watermark(69, idle=True)
 
 
+def test_a_split_is_idle_when_it_has_been_silent_for_as_long_as_was_said_and_not_before() -> None:
+    splits = Splits(0, idle_after=0.75).assigned("ab").at(100.0).seen({"b": 50}).at(100.5)
+    at_last = splits.seen({"b": 60}).at(100.75)
+
+    assert Splits(0, idle_after=1.0).assigned("a").at(0.0).watermark == Watermark(BEGINNING)
+    assert splits.watermark == Watermark(BEGINNING)
+    assert at_last.watermark == Watermark(59)
+    assert Splits(0, idle_after=1.0).assigned("a").at(0.0).at(1.0).watermark == Watermark(idle=True)
+
+
+def test_of_a_long_time_between_two_looks_a_second_counts() -> None:
+    once = Splits(0, idle_after=1.5).assigned("a").at(0.0).at(60.0)
+
+    assert (once.watermark.idle, once.at(120.0).watermark.idle) == (False, True)
+
+
 def test_time_in_which_nobody_reads_makes_nothing_idle() -> None:
     splits = Splits(0, idle_after=3 * STEP).assigned("ab").seen({"a": 50}).at(0.0).seen({"a": 60})
 
