@@ -81,6 +81,37 @@ pipeline = Pipeline("{name}")
 )
 """
 """Sums in two phases: one output an account and epoch."""
+WINDOW = 50
+WINDOWS = """
+from kafka_eos import monotonic
+
+class Windows(ProcessFunction):
+    def open(self, ctx):
+        self.ctx, self.timers = ctx, ctx.timers()
+        self.sums = ctx.map_state("sums", int, int)
+
+    def process(self, key, payment):
+        assert self.ctx.timestamp > self.ctx.watermark
+        end = (self.ctx.timestamp // {window} + 1) * {window}
+        self.sums.put(end, (self.sums.get(end) or 0) + payment.amount)
+        self.timers.register(end - 1)
+        return []
+
+    def on_timer(self, key, time):
+        total = self.sums.get(time + 1)
+        self.sums.remove(time + 1)
+        return [Total(key, total, time + 1)]
+
+pipeline = Pipeline("{name}")
+(
+    pipeline.source(KafkaSource("{input}", value=Payment), name="payments")
+    .with_timestamps(lambda payment: payment.id, watermarks=monotonic())
+    .key_by(lambda payment: payment.account)
+    .process(Windows, name="windows")
+    .sink(KafkaSink("{output}", value=Total, key=lambda total: total.account, timestamp=None), name="to-kafka")
+)
+""".replace("{window}", str(WINDOW))
+"""What each account was paid within so many ids, which are the event times; ``id`` is the end of the window."""
 
 
 @dataclass

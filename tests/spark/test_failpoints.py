@@ -7,6 +7,7 @@ What kills a task kills its Python worker; Spark tries the task again, so that t
 from __future__ import annotations
 
 import itertools
+import json
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from kafka_eos.failpoints import POINTS
 from tests.chaos.test_failpoints import second_death
 from tests.marks import campaign
 from tests.spark.drivers import Run, fired
-from tests.spark.kit import SUMS, TOTALS, Job, feed, payment, rows, same, totals
+from tests.spark.kit import SUMS, TOTALS, WINDOW, WINDOWS, Job, feed, payment, rows, same, totals
 
 pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(2400)]
 NewJob = Callable[..., Job]
@@ -111,3 +112,31 @@ def test_sums_that_are_set_aside_survive_kills(new_job: NewJob) -> None:
     assert {row["account"]: row["total"] for row in job.values("output")} == dict(wanted)
     assert job.left_open() == []
     assert list(job.checkpoints.rglob("*.scratch")) == []
+
+
+def test_timers_fire_once_whoever_is_killed(new_job: NewJob) -> None:
+    """Tasks and drivers; windows stay open over many epochs, and each is summed up once."""
+    job, deaths = new_job(WINDOWS, input=3, output=2), ["sink.seal", "snapshot.uploaded", "commit.before"]
+    fed = [payment(number) for number in range(8 * EPOCH)]
+    feed(job, "input", fed)
+
+    script = ";".join(f"{point}=kill@3" for point in deaths)
+    codes = [-signal.SIGKILL]
+    while codes[-1] == -signal.SIGKILL:
+        run = Run(job, "local[2,4]", "--until-caught-up", "-p", "2", failpoints=script, **SETTINGS)
+        codes.append(run.ended())
+    assert codes[1:] == [-signal.SIGKILL, 0], run.tail()
+
+    assert fired(job) == deaths
+    newest: dict[int, int] = {}
+    sums: Counter[tuple[str, int]] = Counter()
+    for message in job.read("input"):
+        each = json.loads(message.value())
+        newest[message.partition()] = each["id"]
+        sums[each["account"], (each["id"] // WINDOW + 1) * WINDOW] += each["amount"]
+    over = {window: total for window, total in sums.items() if window[1] <= min(newest.values())}
+    assert Counter(rows(job.values("output"))) == Counter(
+        (account, total, end) for (account, end), total in over.items()
+    )
+    assert len(over) > 5 * 20
+    assert job.left_open() == []
