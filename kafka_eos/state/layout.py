@@ -63,6 +63,12 @@ class Layout:
         return group_prefix(self._grouping.group(front[0])) + b"".join(map(_sized, front)) + last
 
 
+def key_of(row_key: bytes, plain: bool) -> bytes:
+    """The encoded key in a row key. ``plain``: see ``Layout``. ValueError if it is not one."""
+    start, end = (GROUP_BYTES, len(row_key)) if plain else _span(row_key, GROUP_BYTES)
+    return row_key[start:end]
+
+
 def regrouped(rows: Iterable[Row], plain: bool, grouping: Grouping) -> list[Row]:
     """The same rows, each in the group that ``grouping`` puts its key into. ``plain``: see ``Layout``.
 
@@ -70,8 +76,8 @@ def regrouped(rows: Iterable[Row], plain: bool, grouping: Grouping) -> list[Row]
     """
     found: list[Row] = []
     for row_key, value in rows:
-        start, end = (GROUP_BYTES, len(row_key)) if plain else _span(row_key, GROUP_BYTES)
-        found.append((group_prefix(grouping.group(row_key[start:end])) + row_key[GROUP_BYTES:], value))
+        group = grouping.group(key_of(row_key, plain))
+        found.append((group_prefix(group) + row_key[GROUP_BYTES:], value))
     return found
 
 

@@ -116,14 +116,17 @@ class Job:
     def storage(self) -> LocalStorage:
         return LocalStorage(self.settings.job_dir(self.name))
 
-    def run(self, *options: str, workers: int = 2) -> None:
-        """Let the job process what is there."""
+    def run(self, *options: str, workers: int = 2, failpoints: str = "") -> None:
+        """Let the job process what is there. ``failpoints``: a script of them, of which each has to act."""
+        log = self.directory / "failpoints.log"
         command = [sys.executable, "-m", "kafka_eos", "run", str(self.app), "--until-caught-up", *options]
         given = {
             **os.environ,
             "KAFKA_EOS_BOOTSTRAP_SERVERS": self.bootstrap,
             "KAFKA_EOS_CHECKPOINT_DIR": str(self.directory / "checkpoints"),
             "KAFKA_EOS_PARALLELISM": str(workers),
+            "KAFKA_EOS_FAILPOINTS": failpoints,
+            "KAFKA_EOS_FAILPOINT_LOG": str(log),
         }
         done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
