@@ -15,7 +15,7 @@ def epoch(number: int, term: int = 1) -> EpochId:
 def entry(number: int, *, in_flight: bool = False, **splits: int | tuple[int, int]) -> Entry:
     """``_0=5``: partition 0 of orders is read next at 5; ``_0=(5, 2)``: and was first read at 2."""
     sources = {"orders": {SplitId(f"in/{name[1:]}"): _position(at) for name, at in splits.items()}}
-    return Entry(epoch(number), 0, "", 1, in_flight, sources, {}, 0, {})
+    return Entry(epoch(number), 0, "", 1, in_flight, sources, {}, 0, {}, {})
 
 
 def _position(at: int | tuple[int, int]) -> Position:
@@ -77,4 +77,4 @@ def test_what_a_job_went_back_behind_is_no_end_of_a_span() -> None:
 
 def test_a_source_that_is_left_out_later_ends_where_it_was_read_last() -> None:
     one = entry(1, _0=5)
-    assert spans([one, Entry(epoch(2), 0, "", 1, False, {}, {}, 0, {})]) == {"orders": {0: [5, 5]}}
+    assert spans([one, Entry(epoch(2), 0, "", 1, False, {}, {}, 0, {}, {})]) == {"orders": {0: [5, 5]}}
