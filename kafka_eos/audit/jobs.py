@@ -7,6 +7,7 @@ Rule: each check looks at the records themselves; nothing is derived from offset
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -144,16 +145,19 @@ class Scan:
         labels: dict[EpochId, list[EpochId]] = {}
         for given_up, into in ledger.carried.items():
             labels.setdefault(into, []).append(given_up)
-        rows = [
-            (said.term.n, said.epoch.n, each.source, each.partition, each.begin, each.end)
-            for each in ledger.intervals
-            for said in (each.epoch, *labels.get(each.epoch, ()))
-        ]
-        names = ("term", "epoch", "source", "s_partition", "first", "end")
-        kinds = (pa.int32(), pa.int64(), pa.string(), pa.int32(), pa.int64(), pa.int64())
+        # There are as many as epochs and partitions together: numbers take less room than rows.
+        sources: list[str] = []
+        numbers = [array("q") for _ in range(5)]
+        for each in ledger.intervals:
+            for said in (each.epoch, *labels.get(each.epoch, ())):
+                sources.append(each.source)
+                row = (said.term.n, said.epoch.n, each.partition, each.begin, each.end)
+                for column, number in zip(numbers, row, strict=True):
+                    column.append(number)
+        names = ("source", "term", "epoch", "s_partition", "first", "end")
+        kinds = (pa.string(), pa.int32(), pa.int64(), pa.int32(), pa.int64(), pa.int64())
         schema = pa.schema(list(zip(names, kinds, strict=True)))
-        columns = zip(*rows, strict=True) if rows else [()] * len(names)
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+        arrays = [pa.array(column, kind) for column, kind in zip((sources, *numbers), kinds, strict=True)]
         return self._spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
 
     def _is_before(self) -> Column:

@@ -10,7 +10,7 @@ published manifest alone is only a promise. Unknown events of the history are le
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Any
@@ -21,7 +21,7 @@ from kafka_eos.audit.regimes import Regime, regimes
 from kafka_eos.checkpoints import ledger as epochs
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.ledger import Entry, difference, entry_of
+from kafka_eos.checkpoints.ledger import Entries, Entry, difference, entry_of
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.savepoints import Origin
 from kafka_eos.checkpoints.storage import JobStorage
@@ -63,7 +63,7 @@ class Ledger:
     committed: frozenset[EpochId]
     records: Mapping[EpochId, Recorded]
     """Only of epochs of which the ledger or the history tells; the history tells no sinks."""
-    entries: Mapping[EpochId, Entry] = field(repr=False, default_factory=dict)
+    entries: Mapping[EpochId, Entry] = field(repr=False, default_factory=Entries)
     """What the job knew at each commit, in the order of epochs; of those before the ledger only what is stored."""
     written: frozenset[EpochId] = frozenset()
     """Epochs with a line in the ledger."""
@@ -81,10 +81,15 @@ class Ledger:
     def has_history(self) -> bool:
         return bool(self.written) or any(event.get("event") == "committed" for event in self.events)
 
-    @cached_property
-    def intervals(self) -> Sequence[Interval]:
+    @property
+    def intervals(self) -> Iterator[Interval]:
         """Which input each epoch has processed, as far as ``entries`` tell."""
         return intervals(self.entries.values(), self.origin is not None)
+
+    @cached_property
+    def dated(self) -> frozenset[EpochId]:
+        """Epochs of which that is known."""
+        return frozenset(each.epoch for each in self.intervals)
 
     @cached_property
     def regimes(self) -> Mapping[str, tuple[Regime, ...]]:
@@ -125,8 +130,8 @@ def read_ledger(storage: JobStorage, job: str) -> Ledger:
     stored = {epoch: _manifest(storage, job, epoch) for epoch in valid}
     newest = next((epoch for epoch in valid if epoch in committed), None)
     # A manifest is evidence of what it says where no line of the ledger is there yet, or none any more.
-    entries = {epoch: entry_of(manifest) for epoch, manifest in stored.items() if epoch in committed} | written
-    entries, origin = dict(sorted(entries.items())), _origin(storage, job)
+    only = [entry_of(manifest) for epoch, manifest in stored.items() if epoch in committed and epoch not in written]
+    entries, origin = Entries((*only, *written.values())), _origin(storage, job)
     return Ledger(
         job=job,
         newest=newest,
@@ -157,7 +162,7 @@ def joined(ledger: Ledger, earlier: Sequence[Ledger]) -> Ledger:
         start=None if first.start is None else reduce(operator.or_, (start or {} for start in starts)),
         committed=frozenset().union(*(life.committed for life in lives)),
         records=reduce(operator.or_, (dict(life.records) for life in lives)),
-        entries=dict(sorted(reduce(operator.or_, (dict(life.entries) for life in lives)).items())),
+        entries=Entries(entry for life in lives for entry in life.entries.values()),
         written=frozenset().union(*(life.written for life in lives)),
         altered=reduce(operator.or_, (dict(life.altered) for life in lives)),
         origin=first.origin,
