@@ -271,7 +271,7 @@ words = pipeline.source(KafkaSource("{input}", value=str), name="words")
 (
     words.key_by(lambda word: word[0])
     .fold(name="count", init=lambda: 0, step=lambda n, _: n + 1)
-    .key_by(lambda pair: pair[1] % 2)
+    .key_by(lambda pair: pair[1] % 2, values=tuple[str, int])
     .fold(name="letters", init=lambda: "", step=lambda letters, pair: letters + pair[0])
     .map(lambda pair: pair[1])
     .sink(KafkaSink("{output}", value=str), name="lists")
