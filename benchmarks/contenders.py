@@ -32,14 +32,18 @@ def contenders(peers: bool) -> list[Contender]:
     """All of them, in the order of the table."""
     ours = (sys.executable, "-m", "kafka_eos", "run", str(APPS / "ours.py"), "--until-caught-up")
     raw = (sys.executable, str(APPS / "raw.py"))
-    plain, pydantic = {"BENCH_PROVENANCE": "off"}, {"BENCH_MODEL": "pydantic"}
+    plain, beside = {"BENCH_PROVENANCE": "none"}, {"BENCH_PROVENANCE": "ledger"}
+    pydantic = {"BENCH_MODEL": "pydantic"}
     found = [
         Contender("W1", "raw loop (confluent-kafka, orjson)", raw),
         Contender("W1", "kafka_eos", ours),
         Contender("W1", "kafka_eos, no provenance", ours, plain),
+        Contender("W1", "kafka_eos, provenance in the ledger", ours, beside),
         Contender("W1", "kafka_eos, pydantic", ours, pydantic),
         Contender("W2", "raw loop (sums in a dict, lost in a crash)", raw),
         Contender("W2", "kafka_eos", ours),
+        Contender("W2", "kafka_eos, no provenance", ours, plain),
+        Contender("W2", "kafka_eos, provenance in the ledger", ours, beside),
         Contender("W2", "kafka_eos, pydantic", ours, pydantic),
     ]
     if peers:

@@ -82,7 +82,8 @@ def ordinals(batch: Batch[Any]) -> list[int]:
 
 def fans_out(batch: Batch[Any]) -> bool:
     """Do several values of the batch come from one row?"""
-    return len(set(batch.rows)) < len(batch.rows)
+    rows = batch.rows
+    return not isinstance(rows, range) and len(set(rows)) < len(rows)
 
 
 def branched(batch: Batch[Any], place: int, always: bool = False) -> Batch[Any]:

@@ -38,6 +38,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "failpoints": "errors",
     "interfaces": "errors ids records attribution",
     "provenance": "ids records",
+    "origins": "ids provenance records",
     "schemas": "errors interfaces calls",
     "settings": "errors ids interfaces addresses cores secrets",
     # Plan, decisions, what is stored
@@ -47,7 +48,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "state": "errors ids interfaces calls failpoints schemas checkpoints",  # schemas: the offline reader decodes
     "operators": "errors ids interfaces records attribution calls provenance schemas plan state",
     "exchange": "errors ids interfaces records attribution plan protocol state",
-    "connectors": "errors ids interfaces records attribution calls failpoints provenance schemas secrets protocol",
+    "connectors": "errors ids interfaces records attribution calls failpoints provenance origins schemas secrets "
+    "protocol",
     # What runs a plan
     "open_task": "ids interfaces records failpoints settings plan state operators exchange",
     "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state",
@@ -64,8 +66,9 @@ MAY_IMPORT: Mapping[str, str] = {
     "dsl": "errors ids interfaces attribution schemas settings plan operators coordinator app embedded explain "
     "terminal",
     "devbroker": "errors",
-    "audit": "errors ids interfaces records extras provenance schemas settings plan protocol checkpoints state "
-    "operators exchange coordinator app collector spark devbroker",  # devbroker: fetches the jars of Spark too
+    # connectors: the Java client shows no batches; devbroker: fetches the jars of Spark too
+    "audit": "errors ids interfaces records extras origins provenance schemas settings plan protocol checkpoints state "
+    "operators exchange connectors coordinator app collector spark devbroker",
     "demo": "__init__ errors ids extras settings checkpoints connectors coordinator app dsl devbroker audit",
     "cli": "__init__ errors ids interfaces settings plan protocol checkpoints state coordinator app spark explain "
     "terminal devbroker audit demo",

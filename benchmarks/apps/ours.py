@@ -5,6 +5,7 @@ BENCH_INTERVAL: seconds between checkpoints. BENCH_MERGE=on: W2 puts out one row
 
 import operator
 import os
+from typing import Any
 
 from kafka_eos import Pipeline
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
@@ -15,7 +16,7 @@ else:
     from benchmarks.apps.model_struct import Doubled, Payment, Total, doubled, total  # type: ignore[assignment]
 
 OUTPUT = os.environ["BENCH_OUTPUT"]
-PROVENANCE = os.environ.get("BENCH_PROVENANCE", "on") == "on"
+PROVENANCE: Any = {"header": "header", "ledger": "ledger", "none": None}[os.environ.get("BENCH_PROVENANCE", "header")]
 
 MERGE = operator.add if os.environ.get("BENCH_MERGE") == "on" else None
 INTERVAL = float(os.environ.get("BENCH_INTERVAL", "1.0"))

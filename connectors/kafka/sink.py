@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
@@ -26,6 +26,7 @@ from kafka_eos.connectors.kafka.limits import (
 from kafka_eos.connectors.kafka.markers import MarkerGroups
 from kafka_eos.connectors.kafka.memory import SHARE, expect_room, queue, share_of
 from kafka_eos.connectors.kafka.names import TransactionalId
+from kafka_eos.connectors.kafka.places import Places
 from kafka_eos.connectors.kafka.pool import Slots, WarmPool
 from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
@@ -44,6 +45,9 @@ from kafka_eos.secrets import masked
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+
+ProvenanceIn: TypeAlias = Literal["header", "ledger"] | None
+"""Where it is kept what each record came from: with the record, beside the job's checkpoints, or nowhere."""
 
 _DEFAULTS: Mapping[str, Any] = {
     "partitioner": "murmur2_random",
@@ -68,7 +72,8 @@ class KafkaSink(Generic[T]):
     ``delivery``    "exactly-once" (transactions) or "at-least-once" (plain, visible at once)
     ``transaction_timeout``  the longest outage of the whole job that loses nothing, seconds or timedelta;
                     default: one hour, or the broker's ``transaction.max.timeout.ms`` if that is less
-    ``provenance``  write the ``kafka_eos`` header that the audit reads
+    ``provenance``  where it is kept what each record came from, for the audit: "header", in a header ``kafka_eos`` of
+                    the record; "ledger", in the job's checkpoint directory, for exactly-once only; None, nowhere
     """
 
     def __init__(
@@ -84,13 +89,13 @@ class KafkaSink(Generic[T]):
         config: Mapping[str, Any] | None = None,
         delivery: Guarantee | str = Guarantee.EXACTLY_ONCE,
         transaction_timeout: float | timedelta | None = None,
-        provenance: bool = True,
+        provenance: ProvenanceIn = "header",
     ) -> None:
         self.topic = topic_name(topic)
         self._servers, self._config = bootstrap_servers, checked(config)
         self._delivery = _guarantee(delivery)
         self._timeout_ms = milliseconds(transaction_timeout)
-        self._provenance = provenance
+        self._provenance = _provenance(provenance, self._delivery)
         codec = None if key_codec is None else codec_for(key_codec)
         self._encoder: Encoder = ValueEncoder(codec_for(value), key, codec, headers, timestamp)
 
@@ -130,6 +135,7 @@ class KafkaSink(Generic[T]):
             "bootstrap_servers": self._servers,
             "delivery": self._delivery.value,
             "transaction_timeout_ms": self._timeout_ms,
+            **({} if self._provenance == "header" else {"provenance": self._provenance}),
             "config": {**masked(self._config)},
         }
 
@@ -156,9 +162,10 @@ class KafkaSink(Generic[T]):
         if self._delivery is Guarantee.AT_LEAST_ONCE:
             config = producer_config(where, 120_000, share_of(ctx.job))
             deadline = config["message.timeout.ms"] / 1000
-            return PlainWriter(ctx, to, self._encoder, config, deadline, self._provenance)
+            return PlainWriter(ctx, to, self._encoder, config, deadline, self._provenance == "header")
         transactions, partitioner = self._transactions(ctx, where), self.audit_partitioner(ctx.job)
-        return StagedWriter(ctx, to, self._encoder, transactions, self._provenance, partitioner)
+        told = self._places(ctx, partitioner) if self._provenance == "ledger" else self._provenance
+        return StagedWriter(ctx, to, self._encoder, transactions, told, partitioner)
 
     def committer(self, ctx: JobContext) -> Committer:
         return KafkaCommitter(self._cluster(ctx), ctx)
@@ -176,7 +183,7 @@ class KafkaSink(Generic[T]):
     @property
     def audit_marked(self) -> bool:
         """For the audit: do records say where they come from?"""
-        return self._provenance
+        return self._provenance is not None
 
     def audit_rows(
         self, batch: Batch[T], operator: str, reject: RejectRow
@@ -198,6 +205,12 @@ class KafkaSink(Generic[T]):
 
     def _cluster(self, ctx: JobContext) -> Cluster:
         return cluster(self._servers, self._config, ctx)
+
+    def _places(self, ctx: TaskContext, partitioner: str | None) -> Places:
+        """Those of the worker, as long as its sessions may share them: what is known of keys is worth keeping."""
+        where = self._cluster(ctx.job)
+        key = f"{where.scope}:{where.fingerprint}:{self.topic}"
+        return ctx.services.longest.get(Places, key, lambda: Places(partitioner, ctx.subtask))
 
     def _transactions(self, ctx: TaskContext, where: Cluster) -> SharedTransactions:
         """The transactions of a worker session and client configuration."""
@@ -287,6 +300,21 @@ def _guarantee(delivery: Guarantee | str) -> Guarantee:
         return Guarantee(delivery)
     except ValueError:
         raise ConfigError(f'delivery={delivery!r}: use "exactly-once" or "at-least-once".') from None
+
+
+def _provenance(given: object, delivery: Guarantee) -> ProvenanceIn:
+    if given == "ledger" and delivery is Guarantee.AT_LEAST_ONCE:
+        raise ConfigError(
+            'provenance="ledger" belongs to a transaction, and an at-least-once sink has none: use "header" or None.'
+        )
+    match given:
+        case "header" | "ledger" | None:
+            return given
+        case bool():
+            instead = '"header"' if given else "None"
+        case _:
+            instead = '"header", "ledger" or None'
+    raise ConfigError(f"provenance={given!r}: use {instead}.")
 
 
 def milliseconds(timeout: float | timedelta | None) -> int | None:

@@ -9,6 +9,7 @@ keep an order between them. Whoever needs that first (the pre-commit or the next
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 import uuid
@@ -23,14 +24,16 @@ from kafka_eos.connectors.kafka.client import (
     until_done,
 )
 from kafka_eos.connectors.kafka.markers import MarkerGroup
+from kafka_eos.connectors.kafka.places import Places
 from kafka_eos.connectors.kafka.pool import Warm, WarmPool
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sizes import Target
 from kafka_eos.connectors.kafka.transactions import Transaction
-from kafka_eos.errors import Bug, RestartFromCheckpoint, Retryable
+from kafka_eos.errors import Bug, ConfigError, RestartFromCheckpoint, Retryable
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Committable, Spread
+from kafka_eos.interfaces import Committable, FileRef, Spread, Unstored
+from kafka_eos.origins import Recording, encode
 
 
 class Partitions:
@@ -72,12 +75,16 @@ class _Begun:
 
 @dataclass(eq=False)
 class EpochOutput:
-    """One epoch's transaction: open, then flushed, then prepared. ``records`` counts by sink, or by topic."""
+    """One epoch's transaction: open, then flushed, then prepared. ``records`` counts by sink, or by topic.
+
+    ``recordings``: by topic, where its records came from, of topics whose records do not say it themselves.
+    """
 
     warm: Warm
     topic: str
     terms: Terms
     records: Counter[str] = field(default_factory=Counter)
+    recordings: dict[str, Recording] = field(default_factory=dict)
     _begun: dict[str, _Begun] = field(default_factory=dict)
     epoch: EpochId | None = None
     _flushed: bool = False
@@ -85,7 +92,11 @@ class EpochOutput:
 
     def begin(self, sink: str, to: Target, partitioner: str | None) -> None:
         """Rows of a sink come next."""
-        self._begun[sink] = _Begun(to.topic, partitioner, self.terms.partitions.at_least(to))
+        self._begun[sink] = _Begun(to.topic, partitioner, self.partitions(to))
+
+    def partitions(self, to: Target) -> int:
+        """How many a topic had when somebody last asked."""
+        return self.terms.partitions.at_least(to)
 
     def check(self) -> None:
         """RestartFromCheckpoint as soon as a delivery is known to have failed."""
@@ -148,8 +159,18 @@ class EpochOutput:
             term=terms.term,
         )
         hit("sink.prepare.after")
-        spread = self._spread(requests)
-        return Committable(terms.scope, committable.payload(), self.records.total(), dict(self.records), spread)
+        told = terms.scope, committable.payload(), self.records.total(), dict(self.records), self._spread(requests)
+        return self._with_provenance(Committable(*told))
+
+    def _with_provenance(self, prepared: Committable) -> Committable:
+        if not self.recordings or self.epoch is None:
+            return prepared
+        warm, epoch = self.warm, self.epoch
+        content = encode(epoch.term, epoch.epoch, warm.producer_id, warm.producer_epoch, self.recordings)
+        name = f"{warm.producer_id}-{warm.producer_epoch}"
+        ref = FileRef(name, hashlib.sha256(content).hexdigest(), len(content))
+        told = prepared.scope, prepared.payload, prepared.records, prepared.by_sink, prepared.spread
+        return Unstored(*told, ref, content)
 
     def _spread(self, requests: KafkaRequests) -> dict[str, Spread]:
         """For the books: partitions are only ever added, so there were as many as before at least, as now at most."""
@@ -197,16 +218,26 @@ class SharedTransactions:
         self._pool, self._terms, self._requests, self._group = pool, terms, requests, group
         self._keep = keep
         self._writers = 0
+        self._places: dict[str, Places | None] = {}
         self._started = self._closed = False
         self._open: dict[int, EpochOutput] = {}
         self._seals: dict[int, int] = {}
         self._prepared: list[EpochOutput] = []
 
-    def join(self) -> None:
-        """One more writer will take part in every epoch."""
+    def join(self, topic: str, places: Places | None = None) -> Places | None:
+        """One more writer will take part in every epoch. ``places``: of one that records where its output comes from.
+
+        Returns those that all writers of the topic share. ConfigError if some record it and some do not: brokers number
+        what all of them write together.
+        """
         if self._started:
             raise Bug("a Kafka writer was opened after the first barrier of the session")
+        if (self._places.setdefault(topic, places) is None) is not (places is None):
+            raise ConfigError(
+                f'of the sinks that write to {topic} some have provenance="ledger" and some not: give all the same'
+            )
         self._writers += 1
+        return self._places[topic]
 
     def enter(self, turn: int, topic: str) -> EpochOutput:
         """The transaction of a writer's ``turn``-th epoch, for its first row in it. Keeps the order of rows."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from kafka_eos.connectors.kafka.client import (
     KafkaError,
@@ -20,6 +20,7 @@ from kafka_eos.connectors.kafka.client import (
     undelivered,
 )
 from kafka_eos.connectors.kafka.encoding import Columns, Encoder
+from kafka_eos.connectors.kafka.places import Places
 from kafka_eos.connectors.kafka.sizes import Stamps, Target, batch_bytes, oversized
 from kafka_eos.connectors.kafka.staging import EpochOutput, SharedTransactions
 from kafka_eos.connectors.rejecting import encoded
@@ -27,11 +28,11 @@ from kafka_eos.errors import RestartFromCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Committable, TaskContext
+from kafka_eos.origins import Recording
 from kafka_eos.provenance import HEADER, fans_out, ordinals, prefix
 from kafka_eos.records import Batch
 
 T = TypeVar("T")
-
 _NUMBERS: Final = 200
 """More bytes than a header takes besides the start of its text and the branch: its name, and numbers."""
 _FULL_WAIT = 0.05
@@ -95,16 +96,17 @@ def produce_all(
     columns: Columns,
     stamps: Stamps | None,
     refuse: Callable[[int, Exception], None],
-) -> int:
-    """Hand every row to librdkafka; returns how many it took. A full queue waits for deliveries.
+) -> Collection[int]:
+    """Hand every row to librdkafka; returns the indices of those that it did not take.
 
+    A full queue waits for deliveries.
     ``refuse`` gets the index of a row that can never be sent: too large for the topic or the producer, or of a wrong
     type. Raises RestartFromCheckpoint if librdkafka refuses for another reason.
     """
     large = {} if to.limit is None else oversized(columns, stamps, to.limit)
     for index, size in large.items():
         refuse(index, ValueError(to.refusal(size)))
-    refused = len(large)
+    refused = set(large)
     produce, topic = producer.produce, to.topic
     with kafka_errors(f"produce to {topic}"):
         for index, (value, key, time, header, place) in _rows(columns, stamps, large):
@@ -114,9 +116,9 @@ def produce_all(
                 _retry(producer, (topic, value, key, place, None, None, time, header))
             except (KafkaException, TypeError, ValueError, OverflowError) as error:
                 refuse(index, _the_rows_fault(error, to, value, key, header))
-                refused += 1
+                refused.add(index)
         producer.poll(0)
-    return len(columns.values) - refused
+    return refused
 
 
 def _rows(columns: Columns, stamps: Stamps | None, without: Collection[int]) -> Iterable[tuple[int, tuple[Any, ...]]]:
@@ -162,17 +164,19 @@ class StagedWriter(Generic[T]):
         to: Target,
         encoder: Encoder,
         transactions: SharedTransactions,
-        provenance: bool,
+        told: Literal["header"] | Places | None,
         partitioner: str | None,
     ) -> None:
-        """``partitioner``: how the client divides records by their keys, as it calls it; None if nobody knows."""
+        """``told``: how each row says where it comes from; with ``Places`` that is kept beside the data.
+        ``partitioner``: how the client divides records by their keys, as it calls it; None if nobody knows.
+        """
         self._operator, self._to, self._encode, self._transactions = ctx.operator, to, encoder, transactions
         self._partitioner = partitioner
         self._reject = ctx.services.reject_row
-        self._stamps = _Provenance(ctx) if provenance else None
+        self._stamps = _Provenance(ctx) if told == "header" else None
         self._staged: EpochOutput | None = None
         self._turn = 0
-        transactions.join()
+        self._places = transactions.join(to.topic, told if isinstance(told, Places) else None)
 
     def write(self, batch: Batch[T]) -> None:
         kept, columns = encoded(self._encode, batch, self._operator, self._reject)
@@ -183,13 +187,20 @@ class StagedWriter(Generic[T]):
             self._staged = self._transactions.enter(self._turn, self._to.topic)
             self._staged.begin(self._operator, self._to, self._partitioner)
         staged = self._staged
-        staged.records[self._operator] += produce_all(
+        places: list[int] = []
+        if self._places is not None:
+            columns.partitions = places = self._places.of(columns.keys, len(kept), staged.partitions(self._to))
+        refused = produce_all(
             staged.warm.producer,
             self._to,
             columns,
             stamps,
             lambda index, error: self._reject(kept, index, self._operator, error),
         )
+        staged.records[self._operator] += len(kept) - len(refused)
+        if self._places is not None:
+            recording = staged.recordings.setdefault(self._to.topic, Recording())
+            recording.add(self._operator, kept, places, refused)
         staged.check()
 
     def attend(self) -> None:

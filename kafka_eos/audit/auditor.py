@@ -96,8 +96,9 @@ def audit(
     def judged() -> Verdict:
         if is_running(settings.job_dir(plan.name)):
             return judge(Observations(obstacles=[running(plan.name, app.path)]))
-        storage = find_storage(settings.checkpoints_of(plan.name)) or MemoryStorage()
-        ledger = read_ledger(storage, plan.name)
+        place = settings.checkpoints_of(plan.name)
+        storage = find_storage(place) or MemoryStorage()
+        ledger = read_ledger(storage, plan.name, place)
         path, long = [str(app.path.parent)], sum(each.total for each in ledger.records.values()) > _MANY
         ledger = whole_history(settings, plan.name, ledger, earlier)
         with session(spark, progress, master=master, python_path=path, long=long) as live:
@@ -134,7 +135,7 @@ class _Audit:
         self._subject: Subject = subject(plan, context)
         self._counts: Counts = counts_of(ledger, self._subject)
         self._cut: Cut = cut(plan, self._ledger.parallelism)
-        self._ground = Ground(spark, self._subject, storage, ledger)
+        self._ground = Ground(spark, self._subject, storage, self._place, ledger)
 
     def close(self) -> None:
         self._ground.close()
@@ -165,6 +166,7 @@ class _Audit:
     # ------------------------------------------------------------ scan
 
     def _scan(self, base: Observations) -> Observations:
+        from kafka_eos.audit.beside import files
         from kafka_eos.audit.jobs import Scan, Scope
 
         ground = self._ground
@@ -179,6 +181,7 @@ class _Audit:
             files=ground.pinned.files,
             beginning=ground.beginning,
             strict=self._strict,
+            provenance=files(self._ledger.provenance),
         )
         with closing(Scan(self._spark, scope)) as scan:
             return self._examine(scan, base)

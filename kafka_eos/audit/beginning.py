@@ -61,10 +61,11 @@ def whole_history(settings: Settings, job: str, ledger: Ledger, earlier: Sequenc
     lives = []
     for directory in earlier:
         of_then = Settings.resolve(cli={"checkpoint_dir": directory})
-        storage = find_storage(of_then.checkpoints_of(job))
+        place = of_then.checkpoints_of(job)
+        storage = find_storage(place)
         if storage is None:
             raise ConfigError(f"no checkpoints of job {job!r} in {directory}, which was named as an earlier directory")
-        lives.append(read_ledger(storage, job))
+        lives.append(read_ledger(storage, job, place))
     return joined(ledger, lives)
 
 

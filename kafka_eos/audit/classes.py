@@ -16,6 +16,8 @@ from kafka_eos.devbroker.jars import cache_dir
 
 _WRITING_SECONDS = 3600.0
 """So old is no archive that is still being written."""
+_UNUSED_SECONDS = 90 * 86400.0
+"""After which an archive is deleted; each has more than 100 MB."""
 
 
 def archive_options(java: str, spark: str) -> str:
@@ -27,6 +29,11 @@ def archive_options(java: str, spark: str) -> str:
         directory.mkdir(parents=True, exist_ok=True)
         for part in directory.glob(f"{whose}.*.part"):
             _settle(part, whole)
+        for other in directory.glob("*.jsa"):
+            if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
+                other.unlink()
+        if whole.exists():
+            whole.touch()
     except OSError:
         return ""  # no room, or none of ours: a start takes longer
     if whole.exists():

@@ -39,8 +39,11 @@ class Pinned:
 class Ground:
     """The topics and files of one audit. ``close`` it."""
 
-    def __init__(self, spark: SparkSession, subject: Subject, storage: JobStorage, ledger: Ledger) -> None:
-        self._subject, self._storage, self._ledger = subject, storage, ledger
+    def __init__(
+        self, spark: SparkSession, subject: Subject, storage: JobStorage, place: Path | str, ledger: Ledger
+    ) -> None:
+        """``place``: where the ``storage`` is."""
+        self._subject, self._storage, self._place, self._ledger = subject, storage, place, ledger
         self.beginning: Beginning | None = None
         self.pinned = Pinned({}, ())
         self._clusters: dict[tuple[str, ...], tuple[ClusterAdmin, set[str]]] = {}
@@ -82,7 +85,7 @@ class Ground:
         self.pinned = Pinned({node.node: ranges[node.topic] for node in nodes}, tuple(compacted), files)
 
     def _unsound(self) -> list[str]:
-        now = read_ledger(self._storage, self._subject.plan.name)
+        now = read_ledger(self._storage, self._subject.plan.name, self._place)
         if now.newest != self._ledger.newest:
             return ["the job is running: it committed another epoch while the audit began"]
         if now.unfinished is not None:

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit import flags, letters, reads, totals, unmarked
 from kafka_eos.audit.beginning import Beginning
+from kafka_eos.audit.beside import Files
 from kafka_eos.audit.commits import ByEpoch
 from kafka_eos.audit.intervals import Spans, spans
 from kafka_eos.audit.ledger import Ledger
@@ -58,6 +59,8 @@ class Scope:
     """The savepoint that the recompute begins with."""
     strict: bool = True
     """No epoch processed input that lies behind its barrier."""
+    provenance: Files = field(default_factory=dict)
+    """Of outputs that do not say themselves where they come from."""
 
     @property
     def spans(self) -> Spans:
@@ -113,7 +116,8 @@ class Scan:
         """Uncommitted files are hidden and no part of it."""
         topics = [(self._dated(sink), self._scope.outputs[sink.node]) for sink in sinks if isinstance(sink, Topic)]
         files = [(sink, self._scope.files[sink.node]) for sink in sinks if isinstance(sink, Directory)]
-        return reads.records(self._spark, topics, committed=committed) + reads.lines(self._spark, files)
+        kept = self._scope.provenance
+        return reads.records(self._spark, topics, kept, committed=committed) + reads.lines(self._spark, files)
 
     def _dated(self, topic: Topic) -> Topic:
         """With the partitioners of before, as the ledger tells them."""

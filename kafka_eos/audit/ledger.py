@@ -10,9 +10,11 @@ published manifest alone is only a promise. Unknown events of the history are le
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from kafka_eos.audit.deaths import deaths
@@ -21,12 +23,14 @@ from kafka_eos.audit.regimes import Regime, regimes
 from kafka_eos.checkpoints import ledger as epochs
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.ledger import Entries, Entry, difference, entry_of
+from kafka_eos.checkpoints.ledger import Entries, Entry, Kept, difference, entry_of
 from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.opening import find_storage
 from kafka_eos.checkpoints.savepoints import Origin
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator import history
 from kafka_eos.coordinator.term import gather
+from kafka_eos.errors import ConfigError
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Json
 from kafka_eos.protocol.lineage import lineage
@@ -76,6 +80,8 @@ class Ledger:
     parallelism: int = 1
     """The most that an epoch had."""
     events: Sequence[Mapping[str, Any]] = field(repr=False, default=())
+    provenance: Mapping[str, Sequence[Kept]] = field(repr=False, default_factory=dict)
+    """Files that say where outputs came from, by the address of the checkpoints that they belong to."""
 
     @property
     def has_history(self) -> bool:
@@ -119,8 +125,8 @@ class Ledger:
         return max(0, self.count("recovered") - 1)
 
 
-def read_ledger(storage: JobStorage, job: str) -> Ledger:
-    """Open the job's durable records. CorruptCheckpoint if one is damaged."""
+def read_ledger(storage: JobStorage, job: str, place: Path | str) -> Ledger:
+    """Open the job's durable records, which are at ``place``. CorruptCheckpoint if one is damaged."""
     facts, events = gather(storage, job), history.read(storage)
     written = epochs.read(storage)
     told = {_epoch(event): event for event in events if event.get("event") == "committed" and _is_epoch(event)}
@@ -132,6 +138,8 @@ def read_ledger(storage: JobStorage, job: str) -> Ledger:
     # A manifest is evidence of what it says where no line of the ledger is there yet, or none any more.
     only = [entry_of(manifest) for epoch, manifest in stored.items() if epoch in committed and epoch not in written]
     entries, origin = Entries((*only, *written.values())), _origin(storage, job)
+    # Also of epochs that do not count: an output of one that is visible all the same has to be named.
+    others = (entry_of(_manifest(storage, job, epoch)) for epoch in facts.manifests - entries.keys())
     return Ledger(
         job=job,
         newest=newest,
@@ -148,7 +156,32 @@ def read_ledger(storage: JobStorage, job: str) -> Ledger:
         carried=_carried(events, committed),
         parallelism=max((entry.parallelism for entry in entries.values()), default=1),
         events=events,
+        provenance=_kept(place, chain(entries.values(), others)),
     )
+
+
+def provenance_at(place: str) -> Mapping[str, Sequence[Kept]]:
+    """As ``Ledger.provenance``, of the job whose checkpoints are at ``place``, whatever its name.
+
+    ConfigError if there is none, CorruptCheckpoint if a record is damaged.
+    """
+    storage = find_storage(place)
+    if storage is None:
+        raise ConfigError(f"{place} is no directory of a job's checkpoints: name the one that holds its {paths.LEDGER}")
+    stored = (records.decode(Manifest, name, storage.read(name)) for name in storage.list(paths.MANIFESTS))
+    entries = chain(epochs.read(storage).values(), map(entry_of, stored))
+    found = _kept(place if "://" in place else Path(place), entries)
+    if not found:
+        raise ConfigError(
+            f'the job in {place} keeps no provenance in its ledger: its sinks have no provenance="ledger"'
+        )
+    return found
+
+
+def _kept(place: Path | str, entries: Iterable[Entry]) -> dict[str, Sequence[Kept]]:
+    kept = {file for entry in entries for file in entry.provenance}
+    address = str(place.absolute()) if isinstance(place, Path) else place
+    return {address: sorted(kept, key=lambda file: file.name)} if kept else {}
 
 
 def joined(ledger: Ledger, earlier: Sequence[Ledger]) -> Ledger:
@@ -169,6 +202,7 @@ def joined(ledger: Ledger, earlier: Sequence[Ledger]) -> Ledger:
         carried=reduce(operator.or_, (dict(life.carried) for life in lives)),
         parallelism=max(life.parallelism for life in lives),
         events=[event for life in lives for event in life.events],
+        provenance=reduce(operator.or_, (dict(life.provenance) for life in lives)),
     )
 
 

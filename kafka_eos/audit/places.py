@@ -7,7 +7,7 @@ The ledger tells of each epoch what was in force; of epochs of which it does not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from kafka_eos.audit.partitioners import is_known
 from kafka_eos.audit.regimes import Regime
 from kafka_eos.interfaces import Spread
 
@@ -24,16 +25,8 @@ if TYPE_CHECKING:
 
 RANDOM = "random"
 """The partitioner that looks at no key."""
-_M, _SEED, _PRIME, _OFFSET = 0x5BD1E995, 0x9747B28C, 0x01000193, 0x811C9DC5
 _ENOUGH = 10_000
 """Records of an epoch: no number of partitions suits so many by chance."""
-_LOW, _SIGN = (1 << 32) - 1, 1 << 31
-
-
-def key_hash(partitioner: str | None, key: Column) -> Column:
-    """A number whose rest by the number of partitions is the record's partition; null where nothing tells."""
-    found = _HASHES.get(partitioner or "")
-    return F.lit(None).cast("bigint") if found is None else F.when(key.isNotNull(), found(key))
 
 
 def numbers(first: Collection[tuple[int, int]], now: int) -> frozenset[int] | None:
@@ -81,11 +74,11 @@ class Placing:
 def with_homes(visible: DataFrame, topics: Mapping[str, Placing]) -> DataFrame:
     """Adds ``home``: for a record of the job that is where it should not be the partition where it should be.
 
-    ``visible`` has ``place``, see ``key_hash``. ``topics``: by sink. Where nobody knows how partitions were chosen, the
-    records of a key belong together, where most of them are; while the number of partitions may have changed, nothing
-    is known of them.
+    ``visible`` has ``place``, see ``partitioners``. ``topics``: by sink. Where nobody knows how partitions were chosen,
+    the records of a key belong together, where most of them are; while the number of partitions may have changed,
+    nothing is known of them.
     """
-    counts = _counts(visible, {sink: placing for sink, placing in topics.items() if placing.partitioner in _HASHES})
+    counts = _counts(visible, {sink: placing for sink, placing in topics.items() if is_known(placing.partitioner)})
     alike: dict[tuple[Placing, frozenset[int] | None], list[str]] = {}
     for sink, placing in topics.items():
         alike.setdefault((placing, counts.get(sink)), []).append(sink)
@@ -112,7 +105,8 @@ def _together(placing: Placing, spread: Spread | None, counts: frozenset[int] | 
     """Do the records of a key belong together, for want of a better rule?"""
     if spread is None:
         return counts is None and placing.partitioner != RANDOM
-    return spread.partitioner not in (*_HASHES, RANDOM) and spread.fewest == spread.most
+    told = spread.partitioner == RANDOM or is_known(spread.partitioner)
+    return not told and spread.fewest == spread.most
 
 
 def _home(placing: Placing, counts: frozenset[int] | None) -> Column:
@@ -128,7 +122,7 @@ def _home(placing: Placing, counts: frozenset[int] | None) -> Column:
 
 def _between(spread: Spread) -> frozenset[int] | None:
     """How many partitions there may have been; None if that does not tell the places of records."""
-    return frozenset(range(spread.fewest, spread.most + 1)) if spread.partitioner in _HASHES else None
+    return frozenset(range(spread.fewest, spread.most + 1)) if is_known(spread.partitioner) else None
 
 
 def _counts(visible: DataFrame, topics: Mapping[str, Placing]) -> dict[str, frozenset[int] | None]:
@@ -176,79 +170,3 @@ def is_at_home(number: Column, partition: Column, counts: Collection[int]) -> Co
     for count in sorted(counts):
         at_home = at_home | (number % count == partition)
     return at_home
-
-
-# ---------------------------------------------------------------- the hashes of librdkafka, in SQL
-
-
-def _crc32(key: Column) -> Column:
-    return F.crc32(key)
-
-
-def _crc32_or_anywhere(key: Column) -> Column:
-    """An empty key is none."""
-    return F.when(F.length(key) > 0, F.crc32(key))
-
-
-def _murmur2(key: Column) -> Column:
-    """As the Java client: of words of four bytes, the last one maybe shorter."""
-    size = F.length(key)
-    over = size % 4
-
-    def add(so_far: Column, at: Column) -> Column:
-        mixed = _let(_times(_word(F.hex(key.substr(at, F.lit(4)))), _M), lambda k: _times(_shifted(k, 24), _M))
-        return _times(so_far, _M).bitwiseXOR(mixed)
-
-    def finish(so_far: Column) -> Column:
-        rest = _word(F.rpad(F.hex(key.substr(size - over + 1, over)), 8, "0"))
-        whole = F.when(over == 0, so_far).otherwise(_times(so_far.bitwiseXOR(rest), _M))
-        return _let(_let(whole, lambda h: _times(_shifted(h, 13), _M)), lambda h: _shifted(h, 15))
-
-    start = F.lit(_SEED).bitwiseXOR(size.cast("bigint"))
-    return F.aggregate(_places(size - over, 4), start, add, finish).bitwiseAND(_SIGN - 1)
-
-
-def _fnv1a(key: Column) -> Column:
-    def add(so_far: Column, at: Column) -> Column:
-        return _times(so_far.bitwiseXOR(_number(F.hex(key.substr(at, F.lit(1))))), _PRIME)
-
-    start = F.lit(_OFFSET).cast("bigint")
-    return F.aggregate(_places(F.length(key), 1), start, add, lambda h: F.when(h < _SIGN, h).otherwise(_LOW + 1 - h))
-
-
-_HASHES: dict[str, Callable[[Column], Column]] = {
-    "consistent": _crc32,
-    "consistent_random": _crc32_or_anywhere,
-    "murmur2": _murmur2,
-    "murmur2_random": _murmur2,
-    "fnv1a": _fnv1a,
-    "fnv1a_random": _fnv1a,
-}
-
-
-def _places(size: Column, step: int) -> Column:
-    """Where words of ``step`` bytes begin, counted from 1."""
-    return F.when(size > 0, F.sequence(F.lit(1), size, F.lit(step))).otherwise(F.array().cast("array<int>"))
-
-
-def _word(digits: Column) -> Column:
-    """Eight hexadecimal digits as a number whose lowest byte comes first."""
-    return _number(F.concat(*(F.substring(digits, at, 2) for at in (7, 5, 3, 1))))
-
-
-def _number(digits: Column) -> Column:
-    return F.conv(digits, 16, 10).cast("bigint")
-
-
-def _times(number: Column, factor: int) -> Column:
-    """In 32 bits."""
-    return (number * F.lit(factor).cast("bigint")).bitwiseAND(_LOW)
-
-
-def _shifted(number: Column, by: int) -> Column:
-    return number.bitwiseXOR(F.shiftright(number, by))
-
-
-def _let(value: Column, then: Callable[[Column], Column]) -> Column:
-    """``then`` of a value that is computed once."""
-    return F.element_at(F.transform(F.array(value), then), 1)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from kafka_eos.audit.beside import Beside, Files
 from kafka_eos.audit.cluster import PATIENCE_MS, java_config
-from kafka_eos.audit.places import key_hash
+from kafka_eos.audit.partitioners import key_hash
 from kafka_eos.audit.subject import Directory, Topic
 from kafka_eos.provenance import HEADER
 
@@ -78,28 +79,33 @@ def inputs(spark: SparkSession, topic: Topic, bounds: Bounds) -> DataFrame:
     )
 
 
-def records(spark: SparkSession, topics: Iterable[tuple[Topic, Bounds]], *, committed: bool) -> list[DataFrame]:
-    """Records of sinks that are topics, for ``parsed``: one table a cluster."""
+def records(
+    spark: SparkSession, topics: Iterable[tuple[Topic, Bounds]], files: Files, *, committed: bool
+) -> list[DataFrame]:
+    """Records of sinks that are topics, for ``parsed``: one table a cluster. ``files``: of the job's ledger."""
     last = F.try_element_at("headers", F.lit(-1))
     # Spark interprets functions over lists; a writer puts the provenance last.
     anywhere = F.expr(f"try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value")
     text = F.when(last["key"] == HEADER, last["value"]).otherwise(anywhere)
+    said = F.coalesce(F.col("told"), text.cast("string"))
     clusters: dict[str, list[tuple[Topic, Bounds]]] = {}
     for topic, bounds in topics:
         clusters.setdefault(json.dumps(java_config(topic.bootstrap, topic.config)), []).append((topic, bounds))
     return [
-        read(spark, json.loads(config), {t.topic: bounds for t, bounds in some}, committed=committed).select(
+        _told(
+            read(spark, json.loads(config), {t.topic: bounds for t, bounds in some}, committed=committed), some, files
+        ).select(
             _named({t.topic: t.node for t, _ in some}).alias("sink"),
             "topic",
             "partition",
             "offset",
             "key",
             "value",
-            headers_hash(_given(some), _of(some, "letters"), ~_of(some, "marked")).alias("headers_hash"),
+            headers_hash(_given(some, F.col("told")), _of(some, "letters"), ~_of(some, "marked")).alias("headers_hash"),
             F.when(F.col("timestampType") == _CREATE_TIME, F.unix_millis("timestamp")).alias("time"),
             F.lit(None).cast("long").alias("file_epoch"),
-            _places([topic for topic, _ in some], text.cast("string")).alias("place"),
-            text.cast("string").alias("text"),
+            _places([topic for topic, _ in some], said).alias("place"),
+            said.alias("text"),
             F.lit(False).alias("torn"),
         )
         for config, some in clusters.items()
@@ -116,15 +122,27 @@ def _of(topics: Sequence[tuple[Topic, Bounds]], what: str) -> Column:
     return F.col("topic").isin([topic.topic for topic, _ in topics if getattr(topic, what)])
 
 
-def _given(topics: Sequence[tuple[Topic, Bounds]]) -> Column:
-    """The headers that the sink was given: its writer adds the provenance to them, as the last."""
+def _told(table: DataFrame, topics: Sequence[tuple[Topic, Bounds]], files: Files) -> DataFrame:
+    """With ``told``, what the job's ledger says of where a record came from."""
+    sinks = {topic.topic: topic.node for topic, _ in topics if topic.marked}
+    if not files or not sinks:
+        return table.withColumn("told", F.lit(None).cast("string"))
+    first, _ = topics[0]
+    text = Beside(first.bootstrap, dict(first.config), files, sinks).text(
+        F.col("topic"), F.col("partition"), F.col("offset")
+    )
+    return table.withColumn("told", text)
+
+
+def _given(topics: Sequence[tuple[Topic, Bounds]], told: Column) -> Column:
+    """The headers that the sink was given: its writer adds the provenance to them, as the last, or to the ledger."""
     headers = F.col("headers")
-    stamped = _of(topics, "marked") & (F.try_element_at(headers, F.lit(-1))["key"] == HEADER)
+    stamped = _of(topics, "marked") & told.isNull() & (F.try_element_at(headers, F.lit(-1))["key"] == HEADER)
     return F.when(stamped, F.slice(headers, 1, F.size(headers) - 1)).otherwise(headers)
 
 
 def _places(topics: Sequence[Topic], text: Column) -> Column:
-    """See ``places.key_hash``. ``text`` is the provenance, which tells the epoch."""
+    """See ``partitioners.key_hash``. ``text`` is the provenance, which tells the epoch."""
     by_partitioner: dict[tuple[tuple[int, str | None], ...], list[str]] = {}
     for topic in topics:
         by_partitioner.setdefault((*topic.earlier, (_NEVER, topic.partitioner)), []).append(topic.topic)

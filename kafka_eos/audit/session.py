@@ -27,8 +27,17 @@ if TYPE_CHECKING:
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A session that lives for a minute ends before the optimizing compiler has paid for itself."""
-WITHOUT_KAFKA = "avro,csv,json,orc,parquet,text"
-"""Sources that go through the older interface: on it each record of Kafka's is converted twice more."""
+_SQL = {
+    # Plans for a few tables need not be made anew after each stage.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
+    # Tables are kept for seconds: looking for a good compression of each column takes longer than it saves.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # Kafka is not among these: through the older interface each of its records is converted twice more.
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+}
+"""What makes an audit fast, in any session."""
 _LOGGING = "-Dlog4j2.configurationFile="
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
@@ -60,12 +69,13 @@ def session(
     python_path: Sequence[str] = (),
     long: bool = False,
 ) -> Iterator[SparkSession]:
-    """The session ``given``; under spark-submit the one that the program has; else one of its own, which it stops."""
+    """One in the application of ``given``; under spark-submit in the program's; else one of its own, which it stops."""
     found = given.session() if isinstance(given, Opening) else given or submitted_session()
     if found is not None:
         _require_connector(found)
         check_python(found)
-        yield found
+        yield _apart(found)
+        found.createDataFrame([], "nothing int")  # whoever makes a table is the active session: the program's again
         return
     progress("starting Spark")
     own = open_session(master=master, python_path=python_path, long=long)
@@ -126,6 +136,14 @@ def open_session(
     return spark
 
 
+def _apart(given: SparkSession) -> SparkSession:
+    """A session beside ``given``, in the same application, with the audit's settings; it ends with that one."""
+    own = given.newSession()
+    for name, value in _SQL.items():
+        own.conf.set(name, value)
+    return own
+
+
 def _spark_home() -> str:
     import pyspark
 
@@ -160,13 +178,8 @@ def _options(partitions: int, jars: Sequence[Path], python_path: Sequence[str]) 
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": f"{_SHORT_LIVED} {_LOGGING}{_log_settings().as_uri()}",
         "spark.executorEnv.PYTHONPATH": workers_path,
+        **_SQL,
         "spark.sql.shuffle.partitions": str(partitions),
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
-        # Tables are kept for seconds: looking for a good compression of each column takes longer than it saves.
-        "spark.sql.inMemoryColumnarStorage.compressed": "false",
-        "spark.sql.sources.useV1SourceList": WITHOUT_KAFKA,
         # The audit reads each topic once or twice: a cached consumer would only hold sockets open.
         "spark.kafka.consumer.cache.capacity": "8",
     }

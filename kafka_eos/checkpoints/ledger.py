@@ -31,7 +31,7 @@ from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import Position, Positions, Spread, StateHandle
+from kafka_eos.interfaces import FileRef, Position, Positions, Spread, StateHandle
 
 _SUM = ',"sum":"'
 _DIGITS = 16
@@ -45,6 +45,18 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
     last: int
     files: str
     codecs: str
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True):
+    """A file of provenance: its writer's name for it, its digest, its bytes."""
+
+    name: str
+    sha256: str
+    size: int
+
+    @property
+    def ref(self) -> FileRef:
+        return FileRef(self.name, self.sha256, self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +81,8 @@ class Entry:
     """How outputs of sinks with partitions were divided, as far as that is known."""
     states: Mapping[str, tuple[Stored, ...]]
     """By operator."""
+    provenance: tuple[Kept, ...] = ()
+    """Files that say where outputs came from which do not say it themselves."""
 
 
 class Entries(Mapping[EpochId, Entry]):
@@ -150,7 +164,9 @@ def entry_of(manifest: Manifest) -> Entry:
         untold=sum(committable.records for committable in manifest.committables) - sum(outputs.values()),
         states=states,
         spread={sink: known for sink, known in spread.items() if known is not None},
-    )
+        provenance=tuple(Kept(c.provenance.name, c.provenance.sha256, c.provenance.size)
+                         for c in manifest.committables if c.provenance is not None),
+    )  # fmt: skip
 
 
 def _both(one: Spread | None, other: Spread | None) -> Spread | None:
@@ -263,6 +279,7 @@ def _encoded(entry: Entry, writer: str, number: int, known: _Known, changed: Map
         untold=entry.untold,
         spread=known.news(entry),
         states=entry.states,
+        provenance=entry.provenance,
     )
     body = msgspec.json.encode(line).decode()
     return f'{body[:-1]}{_SUM}{_digest(body)}"}}'
@@ -305,6 +322,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spread: Mapping[str, Spread | None] = {}
     """What has changed of it, for sinks with outputs; of a ``full`` line all."""
     states: Mapping[str, tuple[Stored, ...]] = {}
+    provenance: tuple[Kept, ...] = ()
 
 
 # ---------------------------------------------------------------- reading
@@ -366,4 +384,5 @@ def _entry(line: _Line, known: _Known) -> Entry:
         untold=line.untold,
         spread={sink: found for sink in line.outputs if (found := spread.get(sink)) is not None},
         states=line.states,
+        provenance=line.provenance,
     )

@@ -70,9 +70,9 @@ class Manifest(Record, frozen=True, kw_only=True):
     """One decided epoch: what was read up to where, the state then, and the output that is promised."""
 
     FORMAT: ClassVar[str] = "manifest"
-    VERSION: ClassVar[int] = 6
-    """6: with partitions by sink. 5: with outputs by sink. 4: with the hash of key groups. 3: with the job's identity.
-    Older ones are read as without."""
+    VERSION: ClassVar[int] = 7
+    """7: with files of provenance. 6: with partitions by sink. 5: with outputs by sink. 4: with the hash of key groups.
+    3: with the job's identity. Older ones are read as without."""
 
     epoch: int
     term: int
@@ -260,9 +260,13 @@ class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     records: int
     by_sink: dict[str, int] = {}
     spread: dict[str, Spread] = {}
+    provenance: FileRef | None = None
 
     def committable(self) -> Committable:
-        return Committable(self.scope, self.payload, self.records, self.by_sink, self.spread)
+        if self.provenance is not None:
+            paths.plain_file_name(self.provenance.name)
+            paths.provenance_name(self.provenance.sha256)
+        return Committable(self.scope, self.payload, self.records, self.by_sink, self.spread, self.provenance)
 
 
 class _InFlight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

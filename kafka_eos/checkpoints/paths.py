@@ -6,6 +6,7 @@
     manifests/<epoch>-<term>.json     an epoch is decided exactly when this exists
     receipts/<epoch>-<term>.json      everything of the epoch is committed
     shared/<sha256>                   a state file, named by its content
+    provenance/<sha256>               where the output of one transaction came from, named by its content
     origin.json                       which savepoint the job began with, if with one
     requests/<token>.json             what somebody asks the running job to do
     requests/<token>.done.json        what became of it
@@ -50,6 +51,8 @@ MANIFESTS = "manifests"
 RECEIPTS = "receipts"
 SHARED = "shared"
 DIRECTORIES = (TERMS, MANIFESTS, RECEIPTS, SHARED)
+PROVENANCE = "provenance"
+"""Made when something is first stored there. Not in ``shared``: it is kept as long as the ledger, and never listed."""
 
 REQUESTS = "requests"
 """Always on the machine where the job runs, also if its checkpoints are not."""
@@ -86,9 +89,12 @@ def base_name(term: Term) -> str:
 
 def shared_name(sha256: str) -> str:
     """The stored file with this content; ``sha256`` in lower-case hex."""
-    if not _SHA256.fullmatch(sha256):
-        raise CorruptCheckpoint(f"{sha256!r} is not a SHA-256 in hex: it cannot name a stored file")
-    return f"{SHARED}/{sha256}"
+    return f"{SHARED}/{_digest(sha256)}"
+
+
+def provenance_name(sha256: str) -> str:
+    """The same of a file of provenance."""
+    return f"{PROVENANCE}/{_digest(sha256)}"
 
 
 def request_name(token: str) -> str:
@@ -160,16 +166,22 @@ def plain_file_name(name: str) -> str:
 
 
 def inside(name: str) -> str:
-    """Return ``name`` if it is a plain file of the job's directory or of one of its ``DIRECTORIES``."""
+    """Return ``name`` if it is a plain file of the job's directory or of one of its directories."""
     directory, slash, file = name.rpartition("/")
     plain_file_name(file)
-    if slash and directory not in (*DIRECTORIES, *LOGS.values()):
+    if slash and directory not in (*DIRECTORIES, PROVENANCE, *LOGS.values()):
         raise _stray(name)
     return name
 
 
 def is_manifest(name: str) -> bool:
     return name.startswith(f"{MANIFESTS}/")
+
+
+def _digest(sha256: str) -> str:
+    if not _SHA256.fullmatch(sha256):
+        raise CorruptCheckpoint(f"{sha256!r} is not a SHA-256 in hex: it cannot name a stored file")
+    return sha256
 
 
 def _request_file(token: str, suffix: str) -> str:

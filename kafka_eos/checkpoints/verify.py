@@ -5,15 +5,17 @@ Rule: verifying reports, it does not decide. The list names each object once wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from kafka_eos.checkpoints import ledger, manifest, paths
+from kafka_eos.checkpoints import ledger, manifest, paths, provenance
+from kafka_eos.checkpoints.ledger import Entry
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, R, Receipt, Record
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import FileRef
 
 AT_ONCE = 8
@@ -63,7 +65,13 @@ def verify_job(storage: JobStorage, job: str) -> list[Problem]:
         kind: type[Record] = Claim if name.endswith(".claim.json") else Base
         problems += _only_problem(_record(storage, kind, name, job))
     readable = [found for found in manifests if isinstance(found, Manifest)]
-    return list(dict.fromkeys([*problems, *_against_ledger(storage, readable)]))
+    try:
+        entries = ledger.read(storage)
+    except CorruptCheckpoint as error:
+        return list(dict.fromkeys([*problems, Problem(paths.LEDGER, str(error))]))
+    problems += _against_ledger(entries, readable)
+    problems += _of_provenance(storage, [*entries.values(), *map(ledger.entry_of, readable)])
+    return list(dict.fromkeys(problems))
 
 
 def _of_manifest(storage: JobStorage, found: Manifest | Problem) -> list[Problem]:
@@ -73,12 +81,18 @@ def _of_manifest(storage: JobStorage, found: Manifest | Problem) -> list[Problem
     return verify_files(storage, manifest.named_files(found.states, found.in_flight))
 
 
-def _against_ledger(storage: JobStorage, manifests: Sequence[Manifest]) -> list[Problem]:
-    """What is wrong with the ledger, or else manifests that say something else than it does."""
-    try:
-        entries = ledger.read(storage)
-    except CorruptCheckpoint as error:
-        return [Problem(paths.LEDGER, str(error))]
+def _of_provenance(storage: JobStorage, entries: Iterable[Entry]) -> list[Problem]:
+    """Files of provenance that are not what was stored."""
+    files = {kept.sha256: kept.ref for entry in entries for kept in entry.provenance}
+
+    def look(ref: FileRef) -> None:
+        provenance.load(storage, ref)
+
+    return _each(look, files, nobody, paths.provenance_name)
+
+
+def _against_ledger(entries: Mapping[EpochId, Entry], manifests: Sequence[Manifest]) -> list[Problem]:
+    """Manifests that say something else than the ledger does."""
     told = [(found, entries[found.id]) for found in manifests if found.id in entries]
     return [
         Problem(found.name, f"{found.name}: {wrong}")
@@ -100,12 +114,17 @@ def _only_problem(found: Record | Problem) -> list[Problem]:
     return [found] if isinstance(found, Problem) else []
 
 
-def _each(look: Callable[[FileRef], None], files: Mapping[str, FileRef], told: Progress) -> list[Problem]:
+def _each(
+    look: Callable[[FileRef], None],
+    files: Mapping[str, FileRef],
+    told: Progress,
+    named: Callable[[str], str] = paths.shared_name,
+) -> list[Problem]:
     problems: list[Problem] = []
     total, done = sum(ref.size for ref in files.values()), 0
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="verify") as pool:
         try:
-            for ref, found in zip(files.values(), pool.map(partial(_file, look), files.values()), strict=True):
+            for ref, found in zip(files.values(), pool.map(partial(_file, look, named), files.values()), strict=True):
                 problems += found
                 done += ref.size
                 told(done, total)
@@ -115,9 +134,9 @@ def _each(look: Callable[[FileRef], None], files: Mapping[str, FileRef], told: P
     return problems
 
 
-def _file(look: Callable[[FileRef], None], ref: FileRef) -> list[Problem]:
+def _file(look: Callable[[FileRef], None], named: Callable[[str], str], ref: FileRef) -> list[Problem]:
     try:
         look(ref)
     except CorruptCheckpoint as error:
-        return [Problem(paths.shared_name(ref.sha256), str(error))]
+        return [Problem(named(ref.sha256), str(error))]
     return []

@@ -87,6 +87,10 @@ def topics(
         Path | None, typer.Option(help="report.json of an earlier audit: read only what came after.")
     ] = None,
     config: Annotated[list[str] | None, typer.Option(help="librdkafka setting `name=value` for TLS or SASL.")] = None,
+    ledger: Annotated[
+        list[str] | None,
+        typer.Option(help="Checkpoint directory of one job whose sinks keep provenance there; repeat for more."),
+    ] = None,
     allow_foreign: Annotated[bool, typer.Option(help="Outputs without an id are no finding.")] = False,
     bootstrap_servers: Bootstrap = None,
     report_dir: ReportDir = Path(".kafka-eos/audit"),
@@ -109,7 +113,7 @@ def topics(
         question = Question(
             settings.bootstrap_servers, tuple(input or ()), tuple(output), id, input_id, where, key,
             order, value, schema, query(sql), moment(start), moment(end), slack, group, _earlier(resume),
-            {**(settings.kafka_config or {}), **_settings(config)},
+            {**(settings.kafka_config or {}), **_settings(config)}, tuple(ledger or ()),
         )  # fmt: skip
         verdict = audit_topics(
             question, report_dir=report_dir, progress=progress, allow_foreign=allow_foreign, master=master

@@ -96,8 +96,8 @@ class AttemptRunner:
         """Were all workers ready at some time? What was read since is committed, or is to be read again."""
         return self._attempt.ran
 
-    def run(self) -> Ending:
-        """Until the job ends; how it did. Raises what ends the attempt otherwise."""
+    def run(self) -> None:
+        """Until the job ends. Raises what ends the attempt otherwise."""
         self._crew.start(self._start_of)
         self._tell_progress()
         try:
@@ -111,7 +111,6 @@ class AttemptRunner:
         finally:
             self._committing_thread.shutdown(wait=True, cancel_futures=True)
             self._looking_thread.shutdown(wait=False, cancel_futures=True)
-        return self._ended
 
     def _start_of(self, subtask: int, peers: tuple[int, ...]) -> control.Start:
         resumed, parallelism = self._resumed, len(self._crew.workers)

@@ -23,6 +23,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from kafka_eos.checkpoints import provenance
 from kafka_eos.embedded.control import (
     Abort,
     Ack,
@@ -185,6 +186,8 @@ class Session:
                     part.drop()
 
         def acknowledged() -> Ack:
+            for of, kept in self._undecided.items():
+                self._undecided[of] = [provenance.stored(self._storage, each) for each in kept]
             return Ack(
                 session=self._start.session,
                 epoch=name,

@@ -21,7 +21,6 @@ from kafka_eos.errors import RestartFromCheckpoint
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import Positions
 from kafka_eos.plan import Plan
-from kafka_eos.protocol.actions import Ending
 from kafka_eos.protocol.attempt import Policy
 from kafka_eos.protocol.checkpoint import Cadence
 from kafka_eos.settings import Settings
@@ -92,13 +91,13 @@ class Supervisor:
         if self._job_master.stopping.is_set():
             self._wake()  # an attempt before this one has heard it, and could not finish
         try:
-            ending = attempt.run()
+            attempt.run()
         finally:
             self._ran = self._ran or attempt.ran
-        if ending is Ending.LEFT:
-            # No row was processed; but a writer may stage something as soon as it is opened.
-            self._kill_all()
-            coordinator.abort_left_over()
+        # Behind the last barrier: rows that were under way, or that go round in a loop, have output that is no epoch's.
+        # An open transaction would hold up its topics' readers.
+        self._kill_all()
+        coordinator.abort_left_over()
 
     # ------------------------------------------------------------ workers
 

@@ -7,7 +7,17 @@ Rule: data and positions that are stored are JSON or bytes with a declared codec
 """
 
 from kafka_eos.interfaces.codecs import Codec, ListCodec
-from kafka_eos.interfaces.commits import CommitPermit, Committable, Committer, Outcome, Probe, Spread, Staged, Standing
+from kafka_eos.interfaces.commits import (
+    CommitPermit,
+    Committable,
+    Committer,
+    Outcome,
+    Probe,
+    Spread,
+    Staged,
+    Standing,
+    Unstored,
+)
 from kafka_eos.interfaces.contexts import JobContext, TaskContext
 from kafka_eos.interfaces.guarantees import Guarantee
 from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
@@ -70,6 +80,7 @@ __all__ = [
     "TaskContext",
     "TellsLives",
     "Ttl",
+    "Unstored",
     "Upload",
     "ValueState",
     "Writer",

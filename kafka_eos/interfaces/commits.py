@@ -12,6 +12,7 @@ from typing import Protocol
 
 from kafka_eos.ids import EpochId, JobIdentity, Term
 from kafka_eos.interfaces.contexts import JobContext
+from kafka_eos.interfaces.storage import FileRef
 from kafka_eos.interfaces.values import Json
 
 
@@ -42,7 +43,8 @@ class Committable:
     ``scope`` names the committer (one a cluster, directory, database); ``payload`` is the committer's own
     record, stored in the manifest; ``records`` is how many records it makes visible, for the books, and ``by_sink``
     how many of them are of which sink, by the plan's names; empty if that is not known. ``spread`` says of sinks with
-    partitions how they were divided, as far as that is known.
+    partitions how they were divided, as far as that is known. ``provenance`` is a file of the checkpoint that says
+    where each record came from; None if the records say it themselves, or nothing does.
     """
 
     scope: str
@@ -50,6 +52,14 @@ class Committable:
     records: int
     by_sink: Mapping[str, int] = field(default_factory=dict)
     spread: Mapping[str, Spread] = field(default_factory=dict)
+    provenance: FileRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unstored(Committable):
+    """A committable whose ``provenance`` is not stored yet: the engine stores ``content`` before it decides."""
+
+    content: bytes = b""
 
 
 class Standing(enum.Enum):

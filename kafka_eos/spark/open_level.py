@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kafka_eos.checkpoints import provenance
 from kafka_eos.exchange import wire
 from kafka_eos.exchange.routing import Router, router
 from kafka_eos.failpoints import hit
@@ -213,7 +214,7 @@ class OpenLevel:
         uploads = [backend.snapshot(self._epoch.epoch) for backend in self._opened.backends.values()]
         hit("sink.seal")
         precommits = [writer.seal(self._epoch) for writer in self._writers.values()]
-        committables = tuple(c for prepare in precommits for c in prepare())
+        committables = tuple(provenance.stored(self._around.storage, c) for prepare in precommits for c in prepare())
         states = tuple(upload(self._around.storage) for upload in uploads)
         hit("worker.ack.before")
         return Report(

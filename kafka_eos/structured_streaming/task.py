@@ -104,8 +104,8 @@ class _Output:
             if topic not in self._targets:
                 self._targets[topic] = self._outlet.target(topic)
             to = self._targets[topic]
-            produced = produce_all(self._staged.warm.producer, to, columns_of(rows), None, _refuse)
-            self._staged.records[topic] += produced
+            produce_all(self._staged.warm.producer, to, columns_of(rows), None, _refuse)
+            self._staged.records[topic] += rows.num_rows
         self._staged.check()
 
     def prepare(self) -> str:

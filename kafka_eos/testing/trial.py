@@ -21,6 +21,7 @@ from kafka_eos.interfaces import (
     CommitPermit,
     Committable,
     Committer,
+    FileRef,
     JobContext,
     Json,
     Outcome,
@@ -196,13 +197,15 @@ def to_json(committable: Committable) -> dict[str, Json]:
         "payload": dict(committable.payload),
         "records": committable.records,
         "by_sink": dict(committable.by_sink),
+        "provenance": None if committable.provenance is None else asdict(committable.provenance),
         "spread": {sink: asdict(spread) for sink, spread in committable.spread.items()},
     }
 
 
 def from_json(data: Mapping[str, Any]) -> Committable:
     spread = {sink: Spread(**found) for sink, found in data["spread"].items()}
-    return Committable(data["scope"], data["payload"], data["records"], data["by_sink"], spread)
+    kept = None if data["provenance"] is None else FileRef(**data["provenance"])
+    return Committable(data["scope"], data["payload"], data["records"], data["by_sink"], spread, kept)
 
 
 def _dumps(committable: Committable) -> str:

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_eos.audit.session import WITHOUT_KAFKA
 from kafka_eos.ids import SplitId
 from tests.audit.job import Job, Out, epoch, out, placed
 from tests.audit.pair import ORDERS, Pair
@@ -39,15 +38,6 @@ pipeline = Pipeline("{name}")
                     config={{"partitioner": "consistent_random"}}), name="totals")
 )
 """
-
-
-@pytest.fixture(scope="package", autouse=True)
-def planned_once(request: pytest.FixtureRequest) -> None:
-    """As the audit's own session: plans for a few small tables need not be made anew after each stage."""
-    if any("spark" in getattr(item, "fixturenames", ()) for item in request.session.items):
-        spark = request.getfixturevalue("spark")
-        spark.conf.set("spark.sql.adaptive.enabled", "false")
-        spark.conf.set("spark.sql.sources.useV1SourceList", WITHOUT_KAFKA)
 
 
 @pytest.fixture

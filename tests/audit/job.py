@@ -7,9 +7,9 @@ twice or do it wrong. Outputs carry real provenance and are written in real tran
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -27,9 +27,11 @@ from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.history import History
 from kafka_eos.ids import AppRef, Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import Committable
+from kafka_eos.interfaces import Committable, FileRef
 from kafka_eos.provenance import HEADER, Provenance
 from kafka_eos.settings import Settings
+from tests.audit.beside import rounds, write_beside
+from tests.audit.outs import FED_AT, Out
 from tests.waiting import PATIENCE
 
 ONCE = """
@@ -43,8 +45,6 @@ class Once(ProcessFunction):
             yield word
 """
 """Source text of a process function that lets each word pass once, as long as its state lives."""
-FED_AT = int(time.time() * 1000)
-"""When every input was made, ms since the epoch. Not long ago: retention goes by it."""
 Input = tuple[int, str | None, bytes]
 """Partition, key, value."""
 Ends = dict[str, dict[SplitId, int]]
@@ -54,19 +54,6 @@ Ends = dict[str, dict[SplitId, int]]
 def placed(key: str) -> int:
     """Where a record of this key belongs in a topic of two partitions, by the partitioner ``consistent_random``."""
     return zlib.crc32(key.encode()) % 2
-
-
-@dataclass(frozen=True)
-class Out:
-    """One output record to write. ``text`` is the provenance header; None writes none."""
-
-    key: str | None
-    value: bytes | None
-    text: str | None
-    partition: int = 0
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    timestamp: int = FED_AT
-    """Milliseconds since the Unix epoch, by default those of the input; 0 is now."""
 
 
 def out(
@@ -105,6 +92,8 @@ class Job:
     name: str
     topics: dict[str, str] = field(default_factory=dict)
     pipeline: Pipeline | None = None
+    kept: dict[EpochId, list[FileRef]] = field(default_factory=dict)
+    """Files of provenance, by the epoch that wrote what they tell of."""
 
     @property
     def settings(self) -> Settings:
@@ -113,12 +102,16 @@ class Job:
         )
 
     @property
+    def failpoint_log(self) -> Path:
+        """What failpoints have done so far."""
+        return self.directory / "failpoints.log"
+
+    @property
     def storage(self) -> LocalStorage:
         return LocalStorage(self.settings.job_dir(self.name))
 
     def run(self, *options: str, workers: int = 2, failpoints: str = "") -> None:
-        """Let the job process what is there. ``failpoints``: a script of them, of which each has to act."""
-        log = self.directory / "failpoints.log"
+        """Let the job process what is there. It is started again as often as a failpoint kills it."""
         command = [sys.executable, "-m", "kafka_eos", "run", str(self.app), "--until-caught-up", *options]
         given = {
             **os.environ,
@@ -126,9 +119,12 @@ class Job:
             "KAFKA_EOS_CHECKPOINT_DIR": str(self.directory / "checkpoints"),
             "KAFKA_EOS_PARALLELISM": str(workers),
             "KAFKA_EOS_FAILPOINTS": failpoints,
-            "KAFKA_EOS_FAILPOINT_LOG": str(log),
+            "KAFKA_EOS_FAILPOINT_LOG": str(self.failpoint_log),
         }
-        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        while True:
+            done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
+            if done.returncode != -signal.SIGKILL:
+                break
         assert done.returncode == 0, done.stdout + done.stderr
 
     # ------------------------------------------------------------ topics
@@ -159,6 +155,13 @@ class Job:
         producer.init_transactions(30)
         self.begin(producer, outs)
         producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+
+    def write_beside(self, visible: Mapping[str, Iterable[Out]], sinks: Mapping[str, str], *, commit: bool) -> None:
+        """As ``write_all``, with provenance in files beside the data, by the sink of each topic; see ``beside``."""
+        for attempt, told in rounds(visible):
+            ref = write_beside(self.bootstrap, self.storage, attempt, told, sinks, commit=commit)
+            if ref is not None and attempt is not None:
+                self.kept.setdefault(attempt, []).append(ref)
 
     def begin(self, producer: Producer, outs: Mapping[str, Iterable[Out]]) -> None:
         """Write outputs in a transaction that stays open."""
@@ -215,7 +218,9 @@ class Job:
         records = outputs if isinstance(outputs, int) else sum(outputs.values())
         return Manifest(
             job=self.name, epoch=epoch.epoch.n, term=epoch.term.n, created_at=0, plan="", max_key_groups=128,
-            parallelism=1, states=(), committables=(Committable("kafka", {}, records, by_sink),),
+            parallelism=1, states=(),
+            committables=(Committable("kafka", {}, records, by_sink),
+                          *(Committable("kafka", {}, 0, {}, {}, ref) for ref in self.kept.get(epoch, ()))),
             sources={s: {split: {"offset": at} for split, at in splits.items()} for s, splits in positions.items()},
         )  # fmt: skip
 

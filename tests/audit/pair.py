@@ -8,6 +8,7 @@ from typing import Any
 
 from kafka_eos.audit import Check, Verdict
 from kafka_eos.audit.topics import Question
+from kafka_eos.checkpoints import paths
 from tests.audit.job import Job, Out, out
 
 ORDERS = 24
@@ -25,6 +26,20 @@ class Pair:
 
     def question(self, **asked: Any) -> Question:
         return Question(self.job.bootstrap, **{"inputs": (self.input,), "outputs": (self.output,), **asked})
+
+    def write_beside(self, outs: list[Out], *, commit: bool = True) -> None:
+        """Write outputs with their provenance in the job's ledger."""
+        self.job.write_beside({self.output: outs}, {self.output: "out"}, commit=commit)
+
+    @property
+    def ledgers(self) -> tuple[str, ...]:
+        """The job's checkpoints, which name all files of provenance; none if there are no files."""
+        if not self.job.kept:
+            return ()
+        if not self.job.storage.list(paths.MANIFESTS):
+            for attempt in self.job.kept:
+                self.job.decide(attempt, {})
+        return (str(self.job.storage.root),)
 
     def feed(self, numbers: range) -> None:
         orders = [json.dumps({"id": i, "n": i % 7}).encode() for i in numbers]

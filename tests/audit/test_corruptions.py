@@ -61,9 +61,10 @@ totals = (
 )
 for sink, topic in {topics}.items():
     config = {{"partitioner": "random" if sink == "keys-anywhere" else "consistent_random"}}
-    totals.sink(KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user, config=config), name=sink)
+    totals.sink(KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user, config=config,
+                          provenance="{provenance}"), name=sink)
 for sink, topic in {plain}.items():
-    totals.sink(KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user, provenance=False), name=sink)
+    totals.sink(KafkaSink(topic, value=Total, key=lambda total: total.user, headers=user, provenance=None), name=sink)
 for sink, directory in {files}.items():
     totals.sink(FileSink(directory, value=Total, envelope=not sink.startswith("plain")), name=sink)
 totals.sink(KafkaSink("{picky}", value=Total, key=picky), name="picky")
@@ -108,7 +109,8 @@ LETTERS = {Check.LOST: 1, Check.DUPLICATE: 1, Check.WRONG_VALUE: 1}
 class World:
     """Topics and files with everything that is wrong with them, and what an audit says of it."""
 
-    def __init__(self, bootstrap: str, directory: Path, names: Sequence[str]) -> None:
+    def __init__(self, bootstrap: str, directory: Path, names: Sequence[str], provenance: str) -> None:
+        self._beside = provenance == "ledger"
         self.directory, self.topics = (
             directory,
             dict(zip((*_sinks(), "orders", "letters", "picky"), names, strict=True)),
@@ -120,7 +122,7 @@ class World:
         self.job = Job(bootstrap, directory, directory / "app.py", f"corrupted-{uuid4().hex[:8]}")
         self.job.app.write_text(
             PIPELINE.format(name=self.job.name, input=self.input, letters=self.letters, refused=REFUSED, topics=marked,
-                            plain=plain, files=self.files, picky=self.topics["picky"])
+                            plain=plain, files=self.files, picky=self.topics["picky"], provenance=provenance)
         )  # fmt: skip
         self.outs = self._feed()
         self._write_topics()
@@ -131,6 +133,8 @@ class World:
         half = {epoch(1, 1): {"orders": dict.fromkeys(splits, 4)}}
         epochs = epoch(1, 0), epoch(1, 1), epoch(2, 2)
         self.job.commits(*epochs, positions={"orders": splits}, counts=self._counts(), earlier=half)
+        if epoch(1, 2) in self.job.kept:
+            self.job.decide(epoch(1, 2), {"orders": splits})
 
     def _feed(self) -> Outs:
         """Write the input; the right outputs."""
@@ -159,12 +163,17 @@ class World:
 
     def _write_topics(self) -> None:
         visible = {self.topics[c.name]: _placed(c.name, c.spoil(self.outs)) for c in CORRUPTIONS}
+        hidden = {self.topics[c.name]: _placed(c.name, c.hide(self.outs)) for c in CORRUPTIONS}
+        if self._beside:
+            sinks = {self.topics[c.name]: c.name for c in CORRUPTIONS}
+            self.job.write_beside(visible, sinks, commit=True)
+            self.job.write_beside(hidden, sinks, commit=False)
+            visible, hidden = {}, {}
         visible |= {self.topics[sink]: _plain(sink, self.outs) for sink in PLAIN}
         visible[self.topics["picky"]] = [
             replace(o, headers=(), partition=0) for o in self.outs if o.value != _total("ann", REFUSED)
         ]  # fmt: skip
         self.job.write_all(visible)
-        hidden = {self.topics[c.name]: _placed(c.name, c.hide(self.outs)) for c in CORRUPTIONS}
         self.job.write_all(hidden, commit=False)
 
     def _write_letters(self) -> None:
@@ -236,8 +245,11 @@ def _spoilt(sink: str, every: list[bytes]) -> tuple[bytes, bytes]:
     return b"".join(before), b"".join(left)
 
 
-@pytest.fixture(scope="module")
-def world(bootstrap: str, admin: AdminClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+@pytest.fixture(scope="module", params=["header", "ledger"])
+def world(
+    bootstrap: str, admin: AdminClient, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[World]:
+    """With the provenance of topics in headers, and beside the data."""
     roles = [*_sinks(), "orders", "letters", "picky"]
     names = [f"corrupted-{uuid4().hex[:12]}" for _ in roles]
     partitions = [1 + (role in TWO_PARTITIONS) for role in roles]
@@ -246,7 +258,7 @@ def world(bootstrap: str, admin: AdminClient, tmp_path_factory: pytest.TempPathF
     )
     for future in made.values():
         future.result(PATIENCE)
-    yield World(bootstrap, tmp_path_factory.mktemp("corrupted"), names)
+    yield World(bootstrap, tmp_path_factory.mktemp("corrupted"), names, request.param)
     for future in admin.delete_topics(names).values():
         future.result(PATIENCE)
 

@@ -1,4 +1,4 @@
-"""Where a key belongs: what librdkafka's partitioners do, told in SQL."""
+"""Where a key belongs: what librdkafka's partitioners do, told once more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit import Conclusion
 from kafka_eos.audit.ledger import read_ledger
-from kafka_eos.audit.places import Placing, is_at_home, key_hash, numbers, with_homes
+from kafka_eos.audit.partitioners import key_hash
+from kafka_eos.audit.places import Placing, is_at_home, numbers, with_homes
 from kafka_eos.audit.regimes import Regime
 from kafka_eos.interfaces import Spread
 from tests.audit.job import Job

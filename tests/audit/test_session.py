@@ -46,6 +46,22 @@ def test_under_spark_submit_the_session_of_the_program_is_used_and_left_open(
     assert 3 == spark.range(3).count()
 
 
+def test_the_audit_sets_nothing_in_the_session_that_it_is_given(totals: Totals, spark: Any) -> None:
+    totals.finish()
+    before = spark.conf.getAll
+
+    verdict = totals.job.audit(spark)
+
+    assert Conclusion.PASS is verdict.conclusion
+    assert (before, spark) == (spark.conf.getAll, spark.getActiveSession())
+
+
+def test_a_given_session_is_as_fast_as_one_of_the_audits_own(spark: Any) -> None:
+    with session(spark, lambda _: None, master=None) as found:
+        assert "false" == found.conf.get("spark.sql.adaptive.enabled")
+        assert "kafka" not in found.conf.get("spark.sql.sources.useV1SourceList")
+
+
 @pytest.mark.campaign
 def test_a_session_without_the_connector_is_told_which_jars_it_needs() -> None:
     done = subprocess.run(

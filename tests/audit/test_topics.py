@@ -63,19 +63,44 @@ def test_corruptions_are_named_by_an_id_of_the_user(pair: Pair, spark: Any) -> N
     assert "id 999: " in first(verdict, Check.UNEXPECTED)
 
 
-def test_corruptions_are_named_by_provenance(pair: Pair, spark: Any) -> None:
+@pytest.mark.parametrize("provenance", ["header", "ledger"])
+def test_corruptions_are_named_by_provenance(pair: Pair, spark: Any, provenance: str) -> None:
     """A lost output, a doubled one, one out of order, one made up, one without provenance, an epoch of two terms."""
     rival = replace(pair.outs[0], text=(pair.outs[0].text or "").replace("1.1/", "2.1/", 1))
     moved = replace(pair.outs[11], partition=0)
     outs = [moved if o is pair.outs[11] else o for o in spoilt(pair.outs)]
-    pair.job.write(pair.output, [*outs, rival, Out("ann", b"{}", None)])
-    pair.job.write(pair.output, pair.outs[5:6], commit=False)
+    visible, hidden = [*outs, rival, Out("ann", b"{}", None)], pair.outs[5:6]
+    if provenance == "header":
+        pair.job.write(pair.output, visible)
+        pair.job.write(pair.output, hidden, commit=False)
+    else:
+        pair.write_beside(visible)
+        pair.write_beside(hidden, commit=False)
 
-    verdict = audit_topics(pair.question(id="provenance"), spark=spark)
+    verdict = audit_topics(pair.question(id="provenance", ledgers=pair.ledgers), spark=spark)
 
     expected = {**SPOILT, Check.DUPLICATE: 2, Check.REORDERED: 3, Check.FOREIGN: 1, Check.ABORTED_VISIBLE: 1,
                 Check.COMMITTED_HIDDEN: 1, Check.MISPLACED: 1}  # fmt: skip
     assert expected == found(verdict), verdict.findings
+
+
+def test_outputs_without_a_header_ask_for_the_ledger_of_their_job(pair: Pair, spark: Any) -> None:
+    """All of them, some of them, or with a directory that holds none."""
+    pair.write_beside(pair.outs)
+
+    none = audit_topics(pair.question(id="provenance"), spark=spark)
+    pair.job.write(pair.output, pair.outs[:1])
+    some = audit_topics(pair.question(id="provenance"), spark=spark)
+    whole = audit_topics(pair.question(id="provenance", ledgers=pair.ledgers), spark=spark)
+    wrong = audit_topics(pair.question(id="provenance", ledgers=(str(pair.job.directory),)), spark=spark)
+
+    assert Conclusion.INVALID is none.conclusion
+    assert "name the directory of its job's checkpoints with --ledger" in none.headline
+    assert {Check.FOREIGN: ORDERS, Check.LOST: ORDERS - 1} == found(some)
+    assert any("--ledger" in note for note in some.facts.notes)
+    assert {Check.DUPLICATE: 1, Check.REORDERED: 1} == found(whole), whole.findings
+    assert Conclusion.INVALID is wrong.conclusion
+    assert "no directory of a job's checkpoints" in wrong.headline
 
 
 def test_a_record_that_was_applied_twice_is_a_duplicate_though_its_updates_differ(pair: Pair, spark: Any) -> None:

@@ -14,6 +14,7 @@ from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.checkpoints import paths
 from tests.audit.job import Job
 from tests.audit.ran import Ran, Rows, fed_at, told_by
+from tests.marks import campaign
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
@@ -42,7 +43,7 @@ ROUNDS, USERS = 3, 4
 
 
 @pytest.fixture
-def ran(new_job: Callable[..., Job], topic: Callable[..., str]) -> Ran:
+def ran(new_job: Callable[..., Job], topic: Callable[..., str], engine: str) -> Ran:
     """A job that was started for each round, in which every user has an order at the same offset of both partitions."""
     source, output = topic(partitions=2), topic(partitions=2)
     job = new_job(SUMS, input=source, output=output)
@@ -53,7 +54,7 @@ def ran(new_job: Callable[..., Job], topic: Callable[..., str]) -> Ran:
             order = b'{"user":"u%d","n":%d}' % (user, 1 + offset + partition)
             producer.produce(source, order, partition=partition, timestamp=fed_at(partition, offset))
         assert producer.flush(PATIENCE) == 0
-        job.run(workers=2)
+        job.run("--engine", engine, workers=2)
     return Ran(job, source, output, topic, job.app.read_text().replace(output, "{output}"))
 
 
@@ -67,6 +68,12 @@ def of_a_key(rows: Rows) -> list[int]:
     return sorted(mine, key=lambda i: told_by(rows[i][3]).update or 0)
 
 
+@pytest.fixture
+def engine() -> str:
+    return "embedded"
+
+
+@pytest.mark.parametrize("engine", ["embedded", campaign("spark")])
 def test_each_sum_is_compared_with_what_its_key_had_at_the_end_of_the_epoch(ran: Ran, spark: Any) -> None:
     def stale(rows: Rows) -> Rows:
         before, now, *_ = of_a_key(rows)

@@ -32,7 +32,7 @@ words.key_by(lambda word: word).fold(name="count", init=lambda: 0, step=lambda n
 )
 COPIES = HEAD + 'words.sink(KafkaSink("{output}", value=str), name="copies")\n'
 SENT = HEAD + 'words.sink(KafkaSink("{output}", value=str, timestamp=None), name="copies")\n'
-PLAIN = HEAD + 'words.sink(KafkaSink("{output}", value=str, provenance=False), name="copies")\n'
+PLAIN = HEAD + 'words.sink(KafkaSink("{output}", value=str, provenance=None), name="copies")\n'
 
 
 def audited(job: Job, source: str, inputs: int, outs: list[Out], spark: Any, **options: Any) -> Any:

@@ -60,7 +60,7 @@ sink(words.key_by(lambda word: word).process(Back, name="back"), str)
 ONCE_EACH = (
     ONCE
     + """
-sink(words.key_by(lambda word: word).process(Once, name="once"), str, provenance=False)
+sink(words.key_by(lambda word: word).process(Once, name="once"), str, provenance=None)
 words.sink(KafkaSink("{copies}", value=str), name="copies")
 """
 )

@@ -283,7 +283,7 @@ def test_an_output_over_the_topics_limit_is_refused_before_it_is_sent(
     def reject(rows: Batch[Any], index: int, operator: str, error: Exception) -> None:
         refused.append((rows.origin.raw(rows.rows[index]).offset, str(error)))
 
-    sink: KafkaSink[Any] = KafkaSink(out, delivery=delivery, config={"compression.type": "none"}, provenance=False)
+    sink: KafkaSink[Any] = KafkaSink(out, delivery=delivery, config={"compression.type": "none"}, provenance=None)
     writer, committer = sink.writer(task(ctx, "out", Services(reject_row=reject))), sink.committer(ctx)
     around = batch_bytes(bytes(1900), None, []) - 1900
     fits = bytes(2000 - around)

@@ -65,7 +65,7 @@ PLANS = (
 """Apps of the chaos tests, and routes of ``routes.py``."""
 WHOLE = {"totals": "json.amount > 0", "rounds": "json.amount > 0", "stages": None, "straight": None}
 """Plans of which each input has one output, and of which inputs that holds."""
-SPREAD = ("spread", "everywhere", "rounds")
+SPREAD = ("spread", "everywhere", "rounds", "stages")
 """Plans whose rows of a key take several ways, so that no order holds between them: each row is a key of its own."""
 MODES = ("aligned", "unaligned")
 OWN = frozenset({"TEST_JOB", "TEST_CHECKPOINTS", "TEST_INPUT", "TEST_OUTPUT", "TEST_FILES"})

@@ -21,7 +21,7 @@ from kafka_eos.exchange import in_flight
 from kafka_eos.ids import AppRef
 from kafka_eos.testing import run_local
 from tests.chaos.feeding import feeding
-from tests.chaos.harness import Job, create_topic, feed, open_transactions, read
+from tests.chaos.harness import MOST_STARTS, Invalid, Job, create_topic, feed, open_transactions, read
 from tests.chaos.offline import plan_of
 from tests.chaos.running import audit_passes, events, manifests, nothing_left, refused, running, signal_worker
 from tests.chaos.storm import Storm
@@ -187,6 +187,24 @@ def test_rows_going_round_in_a_savepoint_get_the_field_that_was_added(new_job: N
     values = {value["id"]: value for value in (json.loads(m.value()) for m in read(job.bootstrap, job.output))}
     assert left_before.isdisjoint(row.id for row in rows)
     assert all(values[row.id]["note"] == "from before" for row in rows)
+
+
+@pytest.mark.parametrize("mode", ["aligned", campaign("unaligned")])
+def test_a_job_that_is_stopped_while_rows_go_round_leaves_no_open_transaction(new_job: NewJob, mode: str) -> None:
+    """It would hold up the readers of its topic until the next start."""
+    job = new_job(3000, "rounds.py", KAFKA_EOS_PARALLELISM=3, KAFKA_EOS_CHECKPOINT_MODE=mode, TEST_PAUSE="0.001")
+    for _ in range(MOST_STARTS):
+        with running(job) as run, feeding(job):
+            run.until_committed(2)
+            run.drain()
+        nothing_left(job)
+        if manifests(job)[-1].in_flight:
+            break
+    else:
+        raise Invalid("nothing went round when the job was stopped")
+
+    job.run()
+    check(job)
 
 
 @pytest.mark.campaign

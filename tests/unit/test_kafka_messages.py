@@ -12,12 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
+from kio.static.primitive import Records
 
-from kafka_eos.connectors.kafka.rpc.messages import cluster, connection, groups, transactions
+from kafka_eos.connectors.kafka.rpc.messages import cluster, connection, groups, logs, transactions
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
 from kafka_eos.connectors.kafka.rpc.wire import Malformed, Reader, int16, int32, int64, text
 from tests.wire import encoded
 
+st.register_type_strategy(Records, st.binary(max_size=200).map(Records))
 ID, TOPIC, GROUP = "job.4f.3.0.1", "übersicht", "job.4f.0.1"
 REQUESTS: dict[str, tuple[Request[Any], Callable[[Any], Any], Any]] = {
     "EndTxn-4": (
@@ -90,6 +92,25 @@ REQUESTS: dict[str, tuple[Request[Any], Callable[[Any], Any], Any]] = {
         lambda r: (r.client_software_name, r.client_software_version),
         ("kafka-eos", "1"),
     ),
+    "Fetch": (
+        logs.fetch(TOPIC, 3, 2**40, 1_000_000),
+        lambda r: (
+            (r.replica_id, r.min_bytes, r.max_bytes, r.isolation_level, r.session_id, r.session_epoch, r.rack_id),
+            [
+                (
+                    t.topic,
+                    p.partition,
+                    p.fetch_offset,
+                    p.current_leader_epoch,
+                    p.log_start_offset,
+                    p.partition_max_bytes,
+                )
+                for t in r.topics
+                for p in t.partitions
+            ],
+        ),
+        ((-1, 1, 1_000_000, 0, 0, -1, ""), [(TOPIC, 3, 2**40, -1, -1, 1_000_000)]),
+    ),
     "SaslHandshake": (connection.sasl_handshake("PLAIN"), lambda r: r.mechanism, "PLAIN"),
     "SaslAuthenticate": (connection.sasl_authenticate(b"\0a\0b"), lambda r: r.auth_bytes, b"\0a\0b"),
 }
@@ -158,6 +179,13 @@ def _coordinator(answer: Any) -> cluster.CoordinatorSeen:
     return cluster.CoordinatorSeen(found.node_id, found.host, found.port, found.error_code)
 
 
+def _fetched(answer: Any) -> logs.Fetched:
+    parts = [part for topic in answer.responses for part in topic.partitions]
+    if answer.error_code or not parts:
+        return logs.Fetched(answer.error_code, -1, b"")
+    return logs.Fetched(parts[0].error_code, parts[0].high_watermark, parts[0].records or b"")
+
+
 def _abilities(answer: Any) -> connection.Abilities:
     if answer.error_code:
         return connection.Abilities(answer.error_code, {}, {})
@@ -193,6 +221,7 @@ SEEN: dict[str, Callable[[Any], Any]] = {
     "Metadata": _metadata,
     "DescribeConfigs": _configs,
     "ApiVersions": _abilities,
+    "Fetch": _fetched,
     "SaslHandshake": lambda a: connection.Mechanisms(a.error_code, a.mechanisms),
     "SaslAuthenticate": lambda a: connection.Authenticated(
         a.error_code, a.error_message, a.auth_bytes, _ms(a.session_lifetime)

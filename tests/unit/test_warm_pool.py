@@ -77,7 +77,7 @@ def test_a_producer_in_use_is_polled_whenever_its_writer_is_attended_to(
         KafkaRequests(where),
         lambda slot: groups.named(str(slot)),
     )
-    shared.join()
+    shared.join("out")
     known = id(shared.enter(0, "out").warm._told)
     before = heard[known]
 

@@ -78,10 +78,11 @@ def audit_state(
     def judged() -> Verdict:
         if is_running(settings.job_dir(plan.name)):
             return _invalid(running(plan.name, app.path))
-        storage = find_storage(settings.checkpoints_of(plan.name)) or MemoryStorage()
-        ledger = read_ledger(storage, plan.name)
+        place = settings.checkpoints_of(plan.name)
+        storage = find_storage(place) or MemoryStorage()
+        ledger = read_ledger(storage, plan.name, place)
         if ledger.newest is None:
-            return _invalid(f"no committed checkpoint of job {plan.name!r} in {settings.checkpoints_of(plan.name)}")
+            return _invalid(f"no committed checkpoint of job {plan.name!r} in {place}")
         manifest = records.load(storage, Manifest, manifest_name(ledger.newest), plan.name)
         ledger = whole_history(settings, plan.name, ledger, earlier)
         of_plan = subject(plan, JobContext(plan.name, Term(0), settings.for_connectors()))
@@ -92,11 +93,11 @@ def audit_state(
         with session(spark, progress, master=master, python_path=[str(app.path.parent)]) as live:
             ending.context = replace(ending.context, spark=live.version, events=ledger.events)
             progress("waiting until no transaction is open")
-            with closing(Ground(live, of_plan, storage, ledger)) as ground:
+            with closing(Ground(live, of_plan, storage, place, ledger)) as ground:
                 if obstacles := [*ground.obstacles(settle_seconds), *_compacted(of_plan, ground)]:
                     return _invalid(*obstacles)
                 run = _Run(live, str(app), of_plan, ledger, manifest, ground, progress)
-                facts = run.facts(str(settings.checkpoints_of(plan.name)))
+                facts = run.facts(str(place))
                 ending.context = replace(ending.context, reads=ground.reads())
         return judge(facts, checks=StateCheck, vital=(StateCheck.WRONG_STATE,))
 
@@ -151,13 +152,14 @@ class _Run:
     def facts(self, address: str) -> Observations:
         """Gather everything ``judge`` needs. ``address``: of the job's checkpoints."""
         from kafka_eos.audit import jobs
+        from kafka_eos.audit.beside import files
         from kafka_eos.audit.state.rows import Checkpoint, Form
         from kafka_eos.audit.state.scan import Scope, StateScan
 
         ground, cut_, manifest, beginning = self._ground, self._cut, self._manifest, self._ground.beginning
         scope = jobs.Scope(
             self._app, self._subject, cut_, self._ledger, ground.inputs(), ground.ahead(), ground.outputs(),
-            ground.pinned.files, beginning,
+            ground.pinned.files, beginning, provenance=files(self._ledger.provenance),
         )  # fmt: skip
         with closing(jobs.Scan(self._spark, scope)) as steps:
             several = scope.streams > 1 or (cut_.parallelism > 1 and bool(cut_.parted))

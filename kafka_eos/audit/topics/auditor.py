@@ -12,8 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kafka_eos.audit.beside import files
 from kafka_eos.audit.cluster import ClusterAdmin, Ranges, java_config, settle
 from kafka_eos.audit.ending import Ending
+from kafka_eos.audit.ledger import provenance_at
 from kafka_eos.audit.report import Context
 from kafka_eos.audit.session import session
 from kafka_eos.audit.topics import shown, window
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 _A_TASK = 1_000_000
 """Records whose numbers fit into the memory of one task."""
+_NAME_THE_LEDGER = "name the directory of its job's checkpoints with --ledger"
 _JOB_ONLY = (
     Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.WRONG_COUNT, Check.WRONG_EPOCH,
     Check.ALTERED_CHECKPOINT, Check.TORN,
@@ -104,7 +107,8 @@ class _Run:
                 self.plans += scan.plans
 
     def _scan(self) -> TopicScan:
-        return TopicScan(self._spark, self._question, self.window)
+        told = {place: some for ledger in self._question.ledgers for place, some in provenance_at(ledger).items()}
+        return TopicScan(self._spark, self._question, self.window, files(told))
 
     def _examine(self, scan: TopicScan, base: Observations, compacted: list[str]) -> Observations:
         question = self._question
@@ -142,7 +146,7 @@ class _Run:
         if question.id is not None:
             found |= scan.compared()
             found |= {
-                check: shown.untold(self._spark, question, scan.places, check, suspects)
+                check: shown.untold(scan, question, check, suspects)
                 for check, suspects in scan.untold().items()
                 if suspects[0] and found[check] == (0, ())
             }
@@ -181,7 +185,7 @@ class _Run:
             if isinstance(suspects, NotPossible):
                 evidence[check] = suspects
                 continue
-            n, offenders = shown.offenders(self._spark, question, scan.places, check, suspects)
+            n, offenders = shown.offenders(scan, question, check, suspects)
             also = evidence[check]
             if isinstance(also, Evidence):  # the query found some too
                 n, offenders = n + also.count, (*offenders, *also.first)[:5]
@@ -243,11 +247,17 @@ def _nameless(question: Question, tallies: Mapping[tuple[str, int], Tally]) -> l
     """Ids that nothing has cannot be compared: the expression is wrong, or the topics are."""
     asked = {"outputs": (question.outputs, question.id), "inputs": (question.inputs, question.input_id or question.id)}
     return [
-        f"none of the {_total(tallies, names)} {role} has an id: look at {expression!r}"
+        f"none of the {_total(tallies, names)} {role} has an id: {_look(question, expression)}"
         for role, (names, expression) in asked.items()
         if (places := [t for (name, _), t in tallies.items() if name in names])
         and all(tally.unnamed == tally.records for tally in places)
     ]
+
+
+def _look(question: Question, expression: str | None) -> str:
+    if question.by_provenance and not question.ledgers:
+        return f'if their sink has provenance="ledger", {_NAME_THE_LEDGER}'
+    return f"look at {expression!r}"
 
 
 def _notes(question: Question, compacted: list[str]) -> list[str]:
@@ -271,8 +281,14 @@ def _notes(question: Question, compacted: list[str]) -> list[str]:
 def _unnamed(question: Question, tallies: Mapping[tuple[str, int], Tally]) -> list[str]:
     if question.id is None:
         return []
-    n = sum(tally.unnamed for (name, _), tally in tallies.items() if name in question.inputs)
-    return [f"{n} inputs have no id; no output of them was expected."] if n else []
+    unnamed = {
+        names: sum(tally.unnamed for (name, _), tally in tallies.items() if name in names)
+        for names in (question.inputs, question.outputs)
+    }
+    notes = [f"{n} inputs have no id; no output of them was expected."] if (n := unnamed[question.inputs]) else []
+    if unnamed[question.outputs] and question.by_provenance and not question.ledgers:
+        notes.append(f'Outputs without a header may be those of a sink with provenance="ledger": {_NAME_THE_LEDGER}.')
+    return notes
 
 
 def _records(ranges: Ranges) -> int:

@@ -40,6 +40,7 @@ class Question:
     ``start``, ``end``  None; a time; or offsets of partitions
     ``slack``    seconds around times in which counterparts may lie
     ``group``    consumer group whose offsets tell how far the input was processed
+    ``ledgers``  checkpoint directories (or addresses) of single jobs whose sinks keep provenance there
     ``resume``   the content of the report.json of an earlier PASS of the same question: only what came after it is read
 
     Several outputs are one multiset for an ``id`` of the user's; with provenance a copy is one in the same output.
@@ -63,6 +64,7 @@ class Question:
     resume: Mapping[str, Any] | None = field(default=None, repr=False)
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """librdkafka settings: TLS and SASL."""
+    ledgers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.outputs:
@@ -79,6 +81,8 @@ class Question:
             )
         if self.directories and (isinstance(self.start, datetime) or isinstance(self.end, datetime)):
             raise ConfigError("lines of files have no times: give offsets as start and end, or audit a directory whole")
+        if self.ledgers and not self.by_provenance:
+            raise ConfigError(f"a ledger tells of provenance: give it with --id {PROVENANCE}")
         if self.resume is not None:
             self._check_resume(self.resume)
 

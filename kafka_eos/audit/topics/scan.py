@@ -1,7 +1,7 @@
 """The checks of any topics, as Spark plans of expressions, groupings and windows.
 
-Rule: no Python in any plan (``plans`` shows them): a record costs what hashing and shuffling its numbers costs. Equal
-hashes count as equal records; what is shown is looked up and confirmed.
+Rule: no Python in any plan (``plans`` shows them) unless ledgers tell of provenance: a record costs what hashing and
+shuffling its numbers costs. Equal hashes count as equal records; what is shown is looked up and confirmed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from kafka_eos.audit import reads
+from kafka_eos.audit.beside import Files
+from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.topics import growth, tables
 from kafka_eos.audit.topics.question import Question, expression
 from kafka_eos.audit.topics.tables import Places, Window
@@ -75,8 +77,9 @@ Suspects = tuple[int, tuple[Suspect, ...]]
 class TopicScan:
     """The tables of one audit. ``close`` frees what Spark holds for them."""
 
-    def __init__(self, spark: SparkSession, question: Question, window: Window) -> None:
-        self._spark, self._question, self._window = spark, question, window
+    def __init__(self, spark: SparkSession, question: Question, window: Window, files: Files) -> None:
+        """``files``: of ledgers that tell where outputs came from."""
+        self._spark, self._question, self._window, self._files = spark, question, window, files
         self.places = Places(window)
         self.plans: list[str] = []
         """The physical plan of everything that was run."""
@@ -88,10 +91,15 @@ class TopicScan:
 
     # ------------------------------------------------------------ tables
 
+    def read(self, bounds: Mapping[str, Bounds], *, committed: bool) -> DataFrame:
+        """Records of topics; see ``tables.records``."""
+        files = {} if bounds.keys() <= {*self._question.inputs} else self._files
+        return tables.records(self._spark, self._question, bounds, files, committed=committed)
+
     def _records(self, names: Collection[str], *, committed: bool = True) -> DataFrame | None:
         """Records of topics and, where they are committed, lines of directories; None if there is nothing."""
         bounds = self._window.of([*names])
-        found = [tables.records(self._spark, self._question, bounds, committed=committed)] if bounds else []
+        found = [self.read(bounds, committed=committed)] if bounds else []
         if committed:
             files = {name: self._window.files.get(name) for name in names}
             found += [tables.lines(self._spark, self._question, d, some) for d, some in files.items() if some]
@@ -153,7 +161,7 @@ class TopicScan:
         }
         if not partly:
             return seen
-        table = tables.records(self._spark, self._question, partly, committed=False)
+        table = self.read(partly, committed=False)
         rows = self._run(table.groupBy("topic", "partition").agg(F.count("*").alias("n")))
         return seen | {(r.topic, r.partition): r.n for r in rows}
 

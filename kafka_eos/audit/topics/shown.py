@@ -31,25 +31,25 @@ Spot = tuple[int, int]
 
 
 def offenders(
-    spark: SparkSession, question: Question, places: Places, check: Check, suspects: Suspects
+    scan: TopicScan, question: Question, check: Check, suspects: Suspects
 ) -> tuple[int, tuple[Offender, ...]]:
     """The suspects with their texts, and how many there are."""
     n, first = suspects
     if not first:
         return n, ()
     spots = [(s.place, s.offset) for s in first if s.file is None] + [s.other for s in first if s.other is not None]
-    texts = _texts(spark, question, places, spots)
+    texts = _texts(scan, question, spots)
     kept = first
     if check is Check.DUPLICATE and n <= SHOWN:
         kept = tuple(s for s in first if s.other is None or _same(texts, (s.place, s.offset), s.other))
         n -= len(first) - len(kept)
-    return n, tuple(_offender(places, texts, check, suspect) for suspect in kept)
+    return n, tuple(_offender(scan.places, texts, check, suspect) for suspect in kept)
 
 
-def untold(spark: SparkSession, question: Question, places: Places, check: Check, suspects: Suspects) -> NotPossible:
+def untold(scan: TopicScan, question: Question, check: Check, suspects: Suspects) -> NotPossible:
     """Why ids that are inside and outside of what is judged keep a check from a conclusion."""
     n, (first, *_) = suspects
-    name, _ = _texts(spark, question, places, [(first.place, first.offset)]).get((first.place, first.offset), ("", ""))
+    name, _ = _texts(scan, question, [(first.place, first.offset)]).get((first.place, first.offset), ("", ""))
     there, should = first.counts
     more_or_less = "fewer" if check is Check.LOST else "more"
     return NotPossible(
@@ -85,10 +85,9 @@ def _offender(places: Places, texts: Mapping[Spot, tuple[str, str]], check: Chec
     return Offender(suspect.file or topic, partition, suspect.offset, detail.rstrip("; "))
 
 
-def _texts(
-    spark: SparkSession, question: Question, places: Places, spots: Sequence[Spot]
-) -> dict[Spot, tuple[str, str]]:
+def _texts(scan: TopicScan, question: Question, spots: Sequence[Spot]) -> dict[Spot, tuple[str, str]]:
     """Id and beginning of the records at some offsets of topics; each read takes one record of a partition."""
+    places = scan.places
     found: dict[Spot, tuple[str, str]] = {}
     todo = {spot for spot in spots if "/" not in places.names[spot[0]][0]}
     while todo:
@@ -98,7 +97,7 @@ def _texts(
         for place, offset in chosen.items():
             topic, partition = places.names[place]
             bounds.setdefault(topic, {})[partition] = (offset, offset + 1)
-        table = tables.records(spark, question, bounds, committed=False)
+        table = scan.read(bounds, committed=False)
         is_input = F.col("topic").isin([*question.inputs])
         name = F.col("provenance")
         if not question.by_provenance:

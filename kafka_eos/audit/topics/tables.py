@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import FractionalType, IntegralType
 
 from kafka_eos.audit import reads
+from kafka_eos.audit.beside import Beside, Files
 from kafka_eos.audit.cluster import java_config
 from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.topics.question import Question, expression
@@ -67,21 +68,27 @@ class Places:
         return number
 
 
-def records(spark: SparkSession, question: Question, bounds: Mapping[str, Bounds], *, committed: bool) -> DataFrame:
+def records(
+    spark: SparkSession, question: Question, bounds: Mapping[str, Bounds], files: Files, *, committed: bool
+) -> DataFrame:
     """topic, partition, offset, timestamp, key and value (text), raw_key and raw_value, headers, json, provenance.
 
-    ``file`` is null.
+    ``file`` is null. ``files``: of ledgers that tell of provenance.
     """
     config = java_config(question.bootstrap, question.config)
     table = reads.read(spark, config, bounds, committed=committed)
-    header = f"cast(try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value as string)"
+    told = F.expr(f"cast(try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value as string)")
+    if files:
+        beside = Beside(question.bootstrap, dict(question.config), files)
+        table = table.withColumn("told", beside.text(F.col("topic"), F.col("partition"), F.col("offset")))
+        told = F.coalesce("told", told)
     named = table.select(
         "topic",
         "partition",
         "offset",
         "timestamp",
         "headers",
-        F.expr(header).alias("provenance"),
+        told.alias("provenance"),
         F.lit(None).cast("string").alias("file"),
         F.col("key").alias("raw_key"),
         F.col("value").alias("raw_value"),

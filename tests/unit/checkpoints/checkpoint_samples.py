@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from kafka_eos.checkpoints.manifest import Base, Claim, Identity, Manifest, Receipt, Record
 from kafka_eos.checkpoints.savepoints import Origin, Savepoint
 from kafka_eos.ids import SplitId
@@ -36,6 +38,10 @@ SAVEPOINT = Savepoint(
     sources=MANIFEST.sources,
     operators=MANIFEST.states,
 )
+TOLD_BESIDE = msgspec.structs.replace(
+    MANIFEST, epoch=8, committables=(Committable("kafka:abc", {}, 2, {"out": 2}, {}, FileRef("4-0", "cd" * 32, 77)),)
+)
+"""Of an epoch whose outputs do not say themselves where they came from."""
 RECORDS: tuple[Record, ...] = (
     MANIFEST,
     Receipt(job=JOB, epoch=7, term=3, created_at=1, outcomes=(Outcome.COMMITTED, Outcome.ALREADY)),
@@ -46,4 +52,5 @@ RECORDS: tuple[Record, ...] = (
     Claim(job=JOB, term=4, host="h", pid=17, at=2, identity="0123456789ab"),
     Identity(job=JOB, identity="0123456789ab", nameless=False, at=1),
     Origin(job=JOB, savepoint=SAVEPOINT.id, path="/backup/totals", at=4),
+    TOLD_BESIDE,
 )

@@ -1,0 +1,98 @@
+"""Reading a partition as it is stored: batches, with who wrote them.
+
+Pure. See ``request``. Of a batch only the header is looked at, which is never compressed.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from kafka_eos.connectors.kafka.rpc.messages.request import Request
+from kafka_eos.connectors.kafka.rpc.wire import NO_TAGS, Malformed, Reader, array, int8, int32, int64, many, text
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_LENGTH: Final = struct.Struct(">qi")
+_MAGIC_AT, _MAGIC = 16, 2
+_CONTROL: Final = 0x20
+_WAIT_MS, _LEAST = 500, 1
+_UNCOMMITTED: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSeen:
+    """A stored batch: the offsets from ``first`` to ``last``, and who numbered the records in it from ``sequence`` on.
+
+    Compaction takes records away and leaves offsets and numbers. ``producer_id`` is -1 where the producer numbers
+    nothing, or where the batch is the marker of a transaction.
+    """
+
+    first: int
+    last: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What one request read of a partition: where the log ends, and batches as they are stored (``batches_in``)."""
+
+    error: int
+    end: int
+    records: bytes
+
+
+def fetch(topic: str, partition: int, offset: int, size: int) -> Request[Fetched]:
+    """What is stored from ``offset`` on, ``size`` bytes or one batch, whatever became of its transaction."""
+
+    def aborted(found: Reader) -> None:
+        found.skip(Reader.int64, Reader.int64, Reader.tags)
+
+    def read_partition(found: Reader) -> Fetched:
+        found.int32()
+        error, end = found.int16(), found.int64()
+        found.skip(Reader.int64, Reader.int64, many(aborted), Reader.int32)
+        records = found.blob() or b""
+        found.tags()
+        return Fetched(error, end, records)
+
+    def read_topic(found: Reader) -> tuple[Fetched, ...]:
+        found.text()
+        seen = found.array(read_partition)
+        found.tags()
+        return seen
+
+    def read(found: Reader, version: int) -> Fetched:
+        found.int32()
+        error = found.int16()
+        found.int32()
+        seen = [part for of_topic in found.array(read_topic) for part in of_topic]
+        found.tags()
+        return seen[0] if seen and not error else Fetched(error, -1, b"")
+
+    of_partition = int32(partition) + int32(-1) + int64(offset) + int32(-1) + int64(-1) + int32(size) + NO_TAGS
+    session = int32(0) + int32(-1)
+    body = (
+        int32(-1) + int32(_WAIT_MS) + int32(_LEAST) + int32(size) + int8(_UNCOMMITTED) + session
+        + array([text(topic) + array([of_partition]) + NO_TAGS]) + array([]) + text("") + NO_TAGS
+    )  # fmt: skip
+    return Request("Fetch", 1, 12, 12, lambda _: body, read)
+
+
+def batches_in(records: bytes) -> tuple[BatchSeen, ...]:
+    """The batches that are whole: a broker may cut the last one off. Malformed if they are of another format."""
+    seen = []
+    at = 0
+    while at + _HEADER.size <= len(records):
+        _, length = _LENGTH.unpack_from(records, at)
+        if at + _LENGTH.size + length > len(records):
+            break
+        if records[at + _MAGIC_AT] != _MAGIC or length < _HEADER.size - _LENGTH.size:
+            raise Malformed(f"a batch of format {records[at + _MAGIC_AT]}, and only {_MAGIC} says who wrote it")
+        first, _, _, _, _, attributes, last, _, _, producer, epoch, sequence, _ = _HEADER.unpack_from(records, at)
+        control = bool(attributes & _CONTROL)
+        seen.append(BatchSeen(first, first + last, -1 if control else producer, epoch, sequence))
+        at += _LENGTH.size + length
+    return tuple(seen)

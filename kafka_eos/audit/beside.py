@@ -1,0 +1,252 @@
+"""Provenance that is kept beside the data: from the place of an output in its topic to what its header would say.
+
+A stored batch tells which producer wrote it and how that one had numbered its records; the file of that producer's
+transaction tells where each of them came from. The Java client shows no batches, so the tasks read their headers
+themselves (``rpc.logs``).
+
+Rule: brokers say who wrote a record, and the job's ledger which file that is. A file that is named and not there, or
+not what was stored, breaks the audit off; a producer of which the ledger knows nothing has told nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.functions import arrow_udf
+
+from kafka_eos.checkpoints import provenance
+from kafka_eos.checkpoints.ledger import Kept
+from kafka_eos.checkpoints.opening import open_storage
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
+from kafka_eos.connectors.kafka.rpc.messages.logs import BatchSeen
+from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.origins import Block, Origins, decode, opened, places_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+T = TypeVar("T")
+Producer: TypeAlias = tuple[int, int]
+"""Its id and its epoch: one transaction for ever."""
+Files: TypeAlias = Mapping[Producer, tuple[tuple[str, Kept], ...]]
+"""Where the file of each transaction is: the address of a job's checkpoints, and the file in it. Producers of several
+clusters may share their numbers."""
+
+_END: Final = 1 << 62
+_TRANSACTIONS: Final = 256
+"""That are kept in memory, deflated: more than may be under way in one partition."""
+_BLOCKS: Final = 32
+"""Whose texts are kept: some five megabytes each."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What the tasks need. ``sinks``: by topic, the only one whose outputs count; None: all do."""
+
+    bootstrap: str
+    config: Mapping[str, Any] = field(repr=False)
+    files: Files
+    sinks: Mapping[str, str] | None = None
+
+    def text(self, topic: Column, partition: Column, offset: Column) -> Column:
+        """What the header of each record would say; null where no file tells of it."""
+
+        def told(batches: Iterator[tuple[pa.Array, pa.Array, pa.Array]]) -> Iterator[pa.Array]:
+            with closing(_Lookup(self)) as lookup:
+                for columns in batches:
+                    yield lookup.texts(*columns)
+
+        make: Any = arrow_udf  # its stub knows no function with hints
+        found: Column = make(told, "string")(topic, partition, offset)
+        return found
+
+
+def files(places: Mapping[str, Iterable[Kept]]) -> Files:
+    """By transaction. ``places``: the files that the ledger of each job names, by the address of its checkpoints."""
+    found: dict[Producer, tuple[tuple[str, Kept], ...]] = {}
+    for place, some in places.items():
+        for kept in some:
+            producer, _, epoch = kept.name.partition("-")
+            known = found.get((int(producer), int(epoch)), ())
+            if (place, kept) not in known:
+                found[int(producer), int(epoch)] = (*known, (place, kept))
+    return found
+
+
+# ---------------------------------------------------------------- what tasks do
+
+
+class _Lookup:
+    """One task's. Records come in the order of their partition, or the log is read again."""
+
+    def __init__(self, beside: Beside) -> None:
+        self._beside = beside
+        self._rpc = KafkaRequests(Cluster(beside.bootstrap, beside.config))
+        self._logs: dict[tuple[str, int], _Log] = {}
+        self._open: _Recent[_Written | None] = _Recent(_TRANSACTIONS)
+        self._texts: _Recent[pa.Array] = _Recent(_BLOCKS)
+
+    def close(self) -> None:
+        self._rpc.close()
+
+    def texts(self, topics: pa.Array, partitions: pa.Array, offsets: pa.Array) -> pa.Array:
+        """One text a record, null where nothing is told."""
+        named, of, at = topics.dictionary_encode(), np.asarray(partitions), np.asarray(offsets)
+        places = np.stack([np.asarray(named.indices), of])
+        found = np.full(len(at), None, dtype=object)
+        for topic, partition in np.unique(places, axis=1).T.tolist():
+            rows = np.flatnonzero((places[0] == topic) & (of == partition))
+            for some, texts in self._of_partition(named.dictionary[topic].as_py(), partition, at[rows]):
+                found[rows[some]] = texts
+        return pa.array(found, pa.string())
+
+    def _of_partition(
+        self, topic: str, partition: int, offsets: np.ndarray[Any, Any]
+    ) -> Iterator[tuple[np.ndarray[Any, Any], Any]]:
+        """Indices of records of one partition, and their texts, by transaction."""
+        log = self._logs.setdefault((topic, partition), _Log(self._rpc, topic, partition))
+        batches = log.covering(int(offsets.min()), int(offsets.max()))
+        if not batches:
+            return
+        firsts = np.array([batch.first for batch in batches])
+        of = np.searchsorted(firsts, offsets, "right") - 1
+        inside = (of >= 0) & (offsets <= np.array([batch.last for batch in batches])[of])
+        numbers = np.array([batch.sequence for batch in batches])[of] + offsets - firsts[of]
+        producers = [(batch.producer_id, batch.producer_epoch) for batch in batches]
+        known = {producer: self._written(producer, topic) for producer in set(producers)}
+        for producer, written in known.items():
+            if written is not None:
+                theirs = np.array([one == producer for one in producers])
+                some = np.flatnonzero(inside & theirs[of])
+                yield some, written.texts(partition, numbers[some])
+
+    def _written(self, producer: Producer, topic: str) -> _Written | None:
+        """What a transaction wrote to a topic; None if nothing is known of it."""
+        return self._open.get((producer, topic), lambda: self._read(producer, topic))
+
+    def _read(self, producer: Producer, topic: str) -> _Written | None:
+        named = self._beside.files.get(producer, ())
+        told = [origins for address, kept in named if self._is_of(origins := _origins(address, kept, producer), topic)]
+        if len(told) > 1:
+            raise CorruptCheckpoint(
+                f"several files of provenance tell of producer {producer[0]} epoch {producer[1]} and topic {topic}: "
+                "name the directory of the job that writes to this cluster, and no other"
+            )
+        return _Written(told[0], topic, self._texts) if told else None
+
+    def _is_of(self, origins: Origins, topic: str) -> bool:
+        """Another producer may have the same numbers in another cluster: it wrote for other sinks, or topics."""
+        blocks = origins.blocks.get(topic, ())
+        if not blocks or self._beside.sinks is None or topic not in self._beside.sinks:
+            return bool(blocks)
+        first = opened(blocks[0])
+        return first.names[first.spans[0].sink] == self._beside.sinks[topic]
+
+
+def _origins(address: str, kept: Kept, producer: Producer) -> Origins:
+    content = provenance.load(open_storage(address), kept.ref)
+    try:
+        found = decode(content)
+    except ValueError as error:
+        raise CorruptCheckpoint(f"the provenance of producer {kept.name} cannot be read: {error}") from error
+    if (found.producer_id, found.producer_epoch) != producer:
+        raise CorruptCheckpoint(f"the provenance of producer {kept.name} is that of another one")
+    return found
+
+
+class _Log:
+    """The headers of the batches of one partition, read forward."""
+
+    def __init__(self, rpc: KafkaRequests, topic: str, partition: int) -> None:
+        self._rpc, self._topic, self._partition = rpc, topic, partition
+        self._known: list[BatchSeen] = []
+        self._more: Iterator[BatchSeen] | None = None
+        self._from = _END
+
+    def covering(self, first: int, last: int) -> list[BatchSeen]:
+        """The batches that hold offsets from ``first`` to ``last``, as far as the log goes."""
+        if self._more is None or first < self._from:
+            self._more, self._known = self._rpc.batches(self._topic, self._partition, first, _END), []
+        self._from = first
+        self._known = [batch for batch in self._known if batch.last >= first]
+        while not self._known or self._known[-1].last < last:
+            batch = next(self._more, None)
+            if batch is None:
+                break
+            self._known.append(batch)
+        return self._known
+
+
+class _Written:
+    """What one transaction wrote to one topic, as the texts of headers."""
+
+    def __init__(self, origins: Origins, topic: str, texts: _Recent[pa.Array]) -> None:
+        """``texts``: those of blocks that were asked for not long ago, by whatever transaction."""
+        self._attempt, self._texts = f"{origins.term.n}.{origins.epoch.n}", texts
+        self._blocks = origins.blocks.get(topic, ())
+        self._counts = [np.bincount(np.asarray(places_of(block))) for block in self._blocks]
+
+    def texts(self, partition: int, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Of what was written to a partition, by the numbers that brokers know it by; None beyond what is known."""
+        found = np.full(len(numbers), None, dtype=object)
+        ends = np.cumsum([counts[partition] if partition < len(counts) else 0 for counts in self._counts])
+        of = np.searchsorted(ends, numbers, "right")
+        for number in np.unique(of[of < len(ends)]).tolist():
+            some = of == number
+            start = int(ends[number - 1]) if number else 0
+            texts = self._texts.get((id(self), partition, number), partial(self._of_block, partition, number))
+            found[some] = texts.take(pa.array(numbers[some] - start)).to_numpy(zero_copy_only=False)
+        return found
+
+    def _of_block(self, partition: int, number: int) -> pa.Array:
+        return texts_of(opened(self._blocks[number]), self._attempt, partition)
+
+
+def texts_of(block: Block, attempt: str, partition: int) -> pa.Array:
+    """What was written to a partition, in its order."""
+    rows = np.flatnonzero(np.asarray(block.places) == partition)
+    starts = [f"{attempt}/{block.names[span.source]}/{block.names[span.topic]}/" for span in block.spans]
+    lanes = [f"/{span.lane}." for span in block.spans]
+    spans = pa.array(np.repeat(np.arange(len(block.spans)), [span.count for span in block.spans])[rows])
+    updates = np.asarray(block.updates)[rows]
+    numbered = pc.binary_join_element_wise("", _text(updates), "/")
+    return pc.binary_join_element_wise(
+        pa.array(starts).take(spans),
+        _text(np.asarray(block.partitions)[rows]),
+        "/",
+        _text(np.asarray(block.offsets)[rows]),
+        pa.array(lanes).take(spans),
+        pa.array(list(block.names)).take(pa.array(np.asarray(block.branches)[rows])),
+        _text(np.asarray(block.numbers)[rows]),
+        pc.if_else(pa.array(updates > 0), numbered, pa.scalar("")),
+        "",
+    )
+
+
+def _text(numbers: np.ndarray[Any, Any]) -> pa.Array:
+    return pa.array(numbers).cast(pa.string())
+
+
+class _Recent(Generic[T]):
+    """What was made not long ago, by its key."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._made = most, OrderedDict[Any, T]()
+
+    def get(self, key: Any, make: Callable[[], T]) -> T:
+        if key in self._made:
+            self._made.move_to_end(key)
+            return self._made[key]
+        if len(self._made) >= self._most:
+            self._made.popitem(last=False)
+        found = self._made[key] = make()
+        return found

@@ -1,0 +1,95 @@
+"""Where records go that the writer sends to a partition itself."""
+
+from __future__ import annotations
+
+from itertools import repeat
+
+import pytest
+
+from kafka_eos.connectors.kafka import places as partitioners
+from kafka_eos.connectors.kafka.places import Places, fnv1a, murmur2
+from kafka_eos.errors import ConfigError
+
+KEYED = ("consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random")
+MURMUR2 = {
+    b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829, b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}  # fmt: skip
+"""The test of Kafka's own client."""
+
+
+def test_murmur2_is_that_of_the_java_client() -> None:
+    assert {key: murmur2(key) for key in MURMUR2} == {key: hashed & 0x7FFFFFFF for key, hashed in MURMUR2.items()}
+
+
+def test_fnv1a_is_that_of_librdkafka() -> None:
+    """The values of its own test."""
+    assert [fnv1a(key) for key in (b"kafka", b"giberish123456789", b"1234")] == [0xD33C4E1, 0x77A58295, 0x23BDD03]
+
+
+@pytest.mark.parametrize("partitioner", KEYED)
+def test_a_key_has_one_place_as_text_and_as_bytes_whatever_comes_before_it(partitioner: str) -> None:
+    places = Places(partitioner, 0)
+
+    first = places.of(["a", b"b", "ü"], 3, 5)
+    places.of([None, "c"], 2, 5)
+
+    assert places.of([b"a", "b", "ü".encode()], 3, 5) == first
+
+
+@pytest.mark.parametrize("partitioner", ["consistent_random", "murmur2_random", "fnv1a_random", "random"])
+def test_records_without_a_key_stay_together_and_batches_go_round(partitioner: str) -> None:
+    places = Places(partitioner, 1)
+
+    assert [places.of(repeat(None), 2, 3) for _ in range(4)] == [[2, 2], [0, 0], [1, 1], [2, 2]]
+    assert places.of([None, None], 2, 3) == [0, 0]
+
+
+@pytest.mark.parametrize("partitioner", ["consistent", "murmur2", "fnv1a"])
+def test_without_chance_no_key_is_a_key_too(partitioner: str) -> None:
+    places = Places(partitioner, 0)
+
+    assert len({place for _ in range(4) for place in places.of([None, b""], 2, 3)}) == 1
+
+
+def test_an_empty_key_is_one_but_to_consistent_random() -> None:
+    spread = {name: {Places(name, first).of([""], 1, 7)[0] for first in range(7)} for name in KEYED}
+
+    assert {name for name, found in spread.items() if len(found) > 1} == {"consistent_random"}
+
+
+def test_random_looks_at_no_key() -> None:
+    assert Places("random", 0).of(["a", "b", "c"], 3, 4) == [1, 1, 1]
+
+
+def test_a_topic_that_grows_moves_its_keys() -> None:
+    keys = [f"key {n}" for n in range(100)]
+    places = Places("murmur2_random", 0)
+    before = places.of(keys, 100, 2)
+
+    assert set(before) == {0, 1}
+    assert places.of(keys, 100, 8) == [murmur2(key.encode()) % 8 for key in keys]
+
+
+def test_keys_beyond_those_that_are_remembered_have_their_places_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitioners, "_MOST_KEYS", 10)
+    places = Places("murmur2_random", 0)
+
+    for start in range(0, 100, 5):
+        keys = [f"key {n}" for n in range(start, start + 5)]
+        assert places.of(keys, 5, 8) == [murmur2(key.encode()) % 8 for key in keys]
+
+
+def test_a_key_of_a_wrong_type_is_left_to_the_client_to_refuse() -> None:
+    keys = ["a", bytearray(b"b"), 7, b"c"]
+
+    found = Places("murmur2_random", 0).of(keys, 4, 8)  # type: ignore[arg-type]
+
+    assert (found[0], found[3]) == (murmur2(b"a") % 8, murmur2(b"c") % 8)
+
+
+@pytest.mark.parametrize("partitioner", ["something_else", None])
+def test_a_partitioner_that_only_the_client_knows_is_refused(partitioner: str | None) -> None:
+    with pytest.raises(ConfigError, match=r'or provenance="header"'):
+        Places(partitioner, 0)
