@@ -30,7 +30,6 @@ from kafka_eos.schemas import Counted, KeyCodec, MsgpackCodec
 from kafka_eos.state import memory
 from kafka_eos.state.handles import opened
 from kafka_eos.state.keygroups import Grouping
-from kafka_eos.state.layout import key_of
 from tests.audit.job import Job
 from tests.waiting import PATIENCE
 
@@ -205,7 +204,7 @@ def _spoil(job: Job, scratch: Path) -> None:
         updates, total = sums.decode(rows["accumulator"][row_key("ann")])
         rows["accumulator"][row_key("ann")] = sums.encode((updates, total + 0.1))
     with spoiling(job, scratch / "seen", "seen") as rows:
-        of_cid = sorted(key for key in rows["amounts"] if key_of(key, plain=False) == KeyCodec().encode("cid"))
+        of_cid = sorted(key for key in rows["amounts"] if b"cid" in key)
         rows["amounts"][of_cid[1]] = number.encode(99)
         rows["of"][next(key for key in rows["of"] if b"dee" in key and key.endswith(b"odd"))] = number.encode(98)
         del rows["count"][row_key("dee")]

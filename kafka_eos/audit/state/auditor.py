@@ -110,7 +110,7 @@ def _invalid(*obstacles: str) -> Verdict:
 
 def _obstacles(of_plan: Subject, manifest: Manifest, settings: Settings, app: Path) -> list[str]:
     """Why the checkpoint cannot be judged, as far as it tells itself."""
-    if not manifest.states and not any(node.stateful for node in of_plan.plan.nodes):
+    if not manifest.states and not any(node.keyed for node in of_plan.plan.nodes):
         return [f"the operators of job {manifest.job!r} keep no state: there is nothing to compare"]
     if manifest.in_flight:
         return [

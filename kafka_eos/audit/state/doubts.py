@@ -23,6 +23,7 @@ from kafka_eos.state.local import is_local
 Name: TypeAlias = tuple[str, str]
 """An operator and one of its states."""
 _FORM = ("key", "kind", "namespace", "entry", "ttl")
+_TIME = "no record tells how far event time had come"
 _EXPIRES = "it depends on when state with a time to live had expired"
 
 
@@ -73,6 +74,8 @@ def _unreadable(
     """Why what is stored cannot be compared with what the code would store."""
     if name[0] not in {node.name for node in plan.nodes}:
         return "the plan has no such operator"
+    if not plan.node(name[0]).keyed:
+        return _TIME
     if name not in known:
         return "the operator does not declare it any more"
     today = describe(known[name])
@@ -88,6 +91,8 @@ def _unreadable(
 def _unsure(cut: Cut, ledger: Ledger, operator: str, several: bool) -> str | None:
     if operator in cut.expiring or expires(cut.plan.node(operator)):
         return _EXPIRES
+    if operator in cut.timed:
+        return _TIME
     if operator in cut.summed:
         return "it depends on where epochs of a fold with merge= ended"
     if operator in cut.copied:

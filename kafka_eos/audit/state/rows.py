@@ -27,7 +27,7 @@ from kafka_eos.interfaces import CheckpointStorage, Json, StateBackend, StateHan
 from kafka_eos.schemas import Counted
 from kafka_eos.state.handles import opened
 from kafka_eos.state.keygroups import GROUP_BYTES, Grouping
-from kafka_eos.state.layout import key_of
+from kafka_eos.state.layout import span_of
 from kafka_eos.state.local import is_local
 from kafka_eos.state.rows import Row
 
@@ -151,12 +151,12 @@ def _stored(handle: StateHandle, storage: CheckpointStorage, groups: int, form: 
     first, last = handle.key_groups
     grouping, local = Grouping(handle.key_hash, groups), is_local(handle)
     for described, rows in _states(handle, storage):
-        name, plain = str(described["name"]), is_plain(described)
+        name, span = str(described["name"]), span_of(described)
         if (handle.operator, name) in form.blind:
             yield from ((handle.operator, name, b"", None, None, False) for _ in rows)
             continue
         for row_key, value in form.comparable(handle.operator, described, rows):
-            key, group = key_of(row_key, plain), int.from_bytes(row_key[:GROUP_BYTES], "big")
+            key, group = row_key[slice(*span(row_key))], int.from_bytes(row_key[:GROUP_BYTES], "big")
             at_home = local or (group == grouping.group(key) and first <= group <= last)
             yield handle.operator, name, key, row_key[GROUP_BYTES:], value, not at_home
 
@@ -166,11 +166,11 @@ def _made(backends: Mapping[str, StateBackend], form: Form) -> Iterator[Line]:
         storage = LocalStorage(Path(scratch) / "made")
         for operator, backend in backends.items():
             for described, rows in _states(backend.snapshot(Epoch(0))(storage), storage):
-                name, plain = str(described["name"]), is_plain(described)
+                name, span = str(described["name"]), span_of(described)
                 if (operator, name) in form.blind:
                     continue
                 for row_key, value in form.comparable(operator, described, rows):
-                    yield operator, name, key_of(row_key, plain), row_key[GROUP_BYTES:], value, False
+                    yield operator, name, row_key[slice(*span(row_key))], row_key[GROUP_BYTES:], value, False
 
 
 def _states(handle: StateHandle, storage: CheckpointStorage) -> Iterator[tuple[Mapping[str, Json], Iterable[Row]]]:
@@ -183,11 +183,6 @@ def _states(handle: StateHandle, storage: CheckpointStorage) -> Iterator[tuple[M
             rows = source.scan(str(described["name"]))
             yield described, rows
             rows.close()
-
-
-def is_plain(described: Mapping[str, Json]) -> bool:
-    """Are the places of a state keys? See ``state.layout``."""
-    return "namespace" not in described and "entry" not in described
 
 
 def _batches(lines: Iterable[Sequence[Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
