@@ -31,6 +31,8 @@ _TOLD = pa.schema([
     ("loose", pa.bool_()), ("detail", pa.string()),
 ])  # fmt: skip
 _LONGEST = 100
+_PARTS = {"list": "element", "map": "entry", "timer": "timer at"}
+"""What tells the places of a key apart, by kind of state."""
 _NEAR = 1e-9
 
 
@@ -96,7 +98,7 @@ class _State:
         except ValueError as error:
             return f"the row of {_short(place)}, which no key has ({error}),"
         key, *rest = (found,) if self._layout.plain else found
-        names = [*(["namespace"] if self._namespaced else []), {"list": "element", "map": "entry", "timer": "timer at"}.get(self._kind, "")]
+        names = [*(["namespace"] if self._namespaced else []), _PARTS.get(self._kind, "")]
         return ", ".join([f"key {_short(key)}", *(f"{n} {_short(part)}" for n, part in zip(names, rest, strict=False))])
 
     def _stored(self, value: bytes) -> str:
