@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         TooManyDeadLetters,
         UserError,
     )
-    from kafka_eos.interfaces import Ttl
+    from kafka_eos.interfaces import Ttl, WatermarkStrategy, bounded, monotonic
     from kafka_eos.operators.functions import (
         AggregatingState,
         KeyState,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         ProcessContext,
         ProcessFunction,
         ReducingState,
+        Timers,
     )
     from kafka_eos.plan import DerivedNameWarning
 
@@ -68,10 +69,14 @@ __all__ = [
     "RestartFromCheckpoint",
     "Retryable",
     "Stream",
+    "Timers",
     "TooManyDeadLetters",
     "Ttl",
     "UserError",
+    "WatermarkStrategy",
     "__version__",
+    "bounded",
+    "monotonic",
 ]
 
 _HOMES = {
@@ -82,9 +87,10 @@ _HOMES = {
         "KafkaEosError", "PlanError", "PoisonRecord", "RestartFromCheckpoint", "Retryable",
         "TooManyDeadLetters", "UserError",
     ),
-    "interfaces": ("Ttl",),
+    "interfaces": ("Ttl", "WatermarkStrategy", "bounded", "monotonic"),
     "operators.functions": (
         "AggregatingState", "KeyState", "ListState", "MapState", "ProcessContext", "ProcessFunction", "ReducingState",
+        "Timers",
     ),
     "plan": ("DerivedNameWarning",),
 }  # fmt: skip

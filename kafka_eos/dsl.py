@@ -23,8 +23,9 @@ from kafka_eos.app import register
 from kafka_eos.attribution import Attribution
 from kafka_eos.errors import PlanError
 from kafka_eos.ids import AppRef
-from kafka_eos.interfaces import DeadLetters, Ttl
+from kafka_eos.interfaces import DeadLetters, Ttl, WatermarkStrategy
 from kafka_eos.operators.functions import ProcessFunction
+from kafka_eos.operators.process import fires
 from kafka_eos.plan import DerivedNameWarning, KeyBy, Node, OnError, Plan, Where
 from kafka_eos.plan.callables import expect_no_coroutines
 from kafka_eos.schemas import Counted, KeyCodec, state_codec, wire_codec
@@ -184,6 +185,10 @@ class Pipeline:
         assert isinstance(node, KeyBy)  # a keyed stream begins with one
         return node
 
+    def _inputs(self, name: str) -> tuple[str, ...]:
+        """What a node reads."""
+        return next(node.inputs for node in self._nodes if node.name == name)
+
     def _name(self, given: str | None, kind: str) -> tuple[str, bool]:
         """The given name, or one made of the kind and its number; and whether it was made."""
         self._derived[kind] += 1
@@ -242,6 +247,23 @@ class Stream(_Upstream, Generic[T]):
     def map(self, fn: Callable[[T], U], *, name: str | None = None) -> Stream[U]:
         """One value in, one value out."""
         return Stream(self._pipeline, self._grow(plan.Map, name, fn=fn), returned(fn))
+
+    def with_timestamps(
+        self, fn: Callable[[T], int] | None = None, *, name: str | None = None, watermarks: WatermarkStrategy
+    ) -> Stream[T]:
+        """Give each value its event time, and the stream watermarks: right behind a source, for timers further down.
+
+        ``fn`` tells the time of a value, in milliseconds since the Unix epoch; without it, it is that of the record.
+        ``watermarks``: ``bounded(seconds)`` if records of a partition may be so much out of order, ``monotonic()`` if
+        they are in order. Event time goes on when all partitions have; one that is silent holds it back, unless the
+        strategy is told ``.with_idleness(seconds)``.
+        """
+        source = self._node
+        while inputs := self._pipeline._inputs(source):
+            source = inputs[0]
+        given = f"{source}-timestamps" if name is None else name
+        parts = {"fn": fn, "strategy": watermarks, "source": source}
+        return Stream(self._pipeline, self._grow(plan.Timestamps, given, **parts), self._type)
 
     def filter(self, fn: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
         """Keep the values for which ``fn`` is true."""
@@ -428,12 +450,20 @@ class KeyedStream(_Upstream, Generic[K, T]):
     def process(
         self, function: ProcessFunction[K, T, U] | type[ProcessFunction[K, T, U]], *, name: str | None = None
     ) -> Stream[U]:
-        """Run your own ``ProcessFunction``: a class, or an object of which each session gets a copy."""
-        self._expect_functions("process", process=function.process, open=getattr(function, "open", None))
+        """Run your own ``ProcessFunction``: a class, or an object of which each session gets a copy.
+
+        One that defines ``on_timer`` needs ``with_timestamps`` behind every source of the stream.
+        """
+        self._expect_functions(
+            "process",
+            process=function.process,
+            open=getattr(function, "open", None),
+            on_timer=getattr(function, "on_timer", None),
+        )
         factory = function if isinstance(function, type) else lambda: copy.deepcopy(function)
         return Stream(
             self._pipeline,
-            self._grow(plan.Process, name, factory=factory, key_codec=_KEY),
+            self._grow(plan.Process, name, factory=factory, key_codec=_KEY, timers=fires(function)),
             element(returned(function.process)),
         )
 

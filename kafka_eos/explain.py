@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kafka_eos.attribution import Attribution
 from kafka_eos.interfaces import Json, Ttl
-from kafka_eos.plan import Fold, Forward, KeyBy, Node, PartialFold, Plan, Reduce, Sink, Source
+from kafka_eos.plan import Fold, Forward, KeyBy, Node, PartialFold, Plan, Process, Reduce, Sink, Source, Timestamps
 from kafka_eos.settings import Settings
 
 
@@ -46,6 +46,10 @@ def _detail(node: Node) -> str:
         case Sink():
             refused = " (refused records)" if node.dead_letters else ""
             return f"{below}{refused}  {_described(node.sink.describe())}"
+        case Timestamps():
+            return f"{below}  event time of {'records' if node.fn is None else 'a function'}; {node.strategy}"
+        case Process(timers=True):
+            return f"{below}  keeps state and timers"
         case PartialFold():
             return f"{below}  sums up in each worker, {'stays there' if node.local else 'sends once an epoch'}"
         case KeyBy(local=True):

@@ -31,7 +31,8 @@ from kafka_eos.interfaces import (
     Writer,
 )
 from kafka_eos.operators.chain import Chain, Output
-from kafka_eos.plan import Node, Plan, Sink, Source, kafka_share
+from kafka_eos.operators.event_time import Pace, Signal
+from kafka_eos.plan import Node, Plan, Sink, Source, Timestamps, kafka_share
 from kafka_eos.records import Batch, Tally
 from kafka_eos.settings import Settings
 from kafka_eos.state.backends import open_backend, open_scratch
@@ -103,8 +104,9 @@ class OpenTask:
 
     def _backend(self, operator: str) -> StateBackend:
         share, settings = self._share, self._share.settings
+        of_splits = isinstance(share.plan.node(operator), Timestamps)
         return open_backend(
-            settings.state_backend,
+            "memory" if of_splits else settings.state_backend,
             operator,
             share.place(operator) / operator,
             key_group_range(share.subtask, share.parallelism),
@@ -114,6 +116,7 @@ class OpenTask:
             self.grouping,
             options=self._options,
             local=share.plan.keeps_local(operator),
+            by_split=of_splits,
             told=self._told,
         )
 
@@ -123,9 +126,22 @@ class OpenTask:
         exchanges: Mapping[str, Output],
         tally: Callable[[], Tally],
         nodes: Collection[str] | None = None,
+        *,
+        signals: Mapping[str, Signal],
+        pace: Pace,
     ) -> Chain:
         """Open the operators; see ``Chain``."""
-        chain = Chain(self._share.plan, self.backends, outputs, exchanges, nodes, scratch=self._scratch, tally=tally)
+        chain = Chain(
+            self._share.plan,
+            self.backends,
+            outputs,
+            exchanges,
+            nodes,
+            scratch=self._scratch,
+            tally=tally,
+            signals=signals,
+            pace=pace,
+        )
         self.closing.callback(chain.close)
         return chain
 

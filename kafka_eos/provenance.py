@@ -12,6 +12,9 @@ output at exchange 0 becomes ``0-1-``, and what follows from it counts as ``0-1-
 no branch, unless it is copied or goes round a loop. So the text does not depend on the parallelism.
 A row that goes back to the head of a loop as output k gets ``0-k-``: every round has names of its own.
 
+What a timer made comes from no record: the source is its operator, the topic ``timers``, the partition the key group,
+the offset the time of the timer, which may be negative, and the branch begins with two numbers that stand for the key.
+
 A dead letter's branch ends in the lane and a checksum of the name of who refused it: whoever else refuses the record,
 in whichever worker, writes another name.
 
@@ -28,11 +31,14 @@ from typing import Any
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.records import Batch
 
+TIMERS = "timers"
+"""In place of a topic: the row was made by a timer."""
+
 HEADER = "kafka_eos"
 """Name of the Kafka header that carries the text."""
 
 _TEXT = re.compile(
-    r"(?P<term>\d+)\.(?P<epoch>\d+)/(?P<source>[^/]+)/(?P<topic>[^/]+)/(?P<partition>\d+)/(?P<offset>\d+)"
+    r"(?P<term>\d+)\.(?P<epoch>\d+)/(?P<source>[^/]+)/(?P<topic>[^/]+)/(?P<partition>\d+)/(?P<offset>-?\d+)"
     r"/(?P<lane>\d+)\.(?P<ordinal>\d+(?:-\d+)*)(?:/(?P<update>\d+))?",
     re.ASCII,
 )
@@ -116,7 +122,7 @@ def column(batch: Batch[Any], term: Term, epoch: Epoch) -> list[str]:
 def parse(text: str) -> Provenance:
     """Read one text. ValueError if it is not one."""
     match = _TEXT.fullmatch(text)
-    if match is None:
+    if match is None or (match["offset"].startswith("-") and match["topic"] != TIMERS):
         raise ValueError(f"{text!r} is not a provenance: <term>.<epoch>/<source>/<topic>/<partition>/<offset>/…")
     part = match.groupdict()
     return Provenance(

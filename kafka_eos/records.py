@@ -1,4 +1,4 @@
-"""What flows between operators: batches of rows in columns, and where each row came from.
+"""What flows between operators: batches of rows in columns, where each row came from, and watermarks between them.
 
 Rule: an operator never loses the origin of a row. ``rows[i]`` says which row of ``origin`` made
 ``values[i]``; one origin row may make none, one or many values, and values keep the order of their rows.
@@ -129,6 +129,23 @@ class Origin(Protocol):
         """The undecoded record of a row, for error messages and dead letters."""
 
 
+BEGINNING: Final = -(2**63)
+"""The event time before any."""
+EVENT_TIMES: Final = range(1 - 10**18, 10**18)
+"""Of rows and timers: milliseconds since the Unix epoch, as many as provenance can name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Between two rows of a channel: those that come behind it have later times than ``time``, unless they are late.
+
+    ``idle``: nothing is to be expected there for now, so nobody should wait for it to go on.
+    """
+
+    time: int = BEGINNING
+    idle: bool = False
+
+
 _OF_THE_BATCH: Final = frozenset({"origin", "lane"})
 """Fields of a batch that are no columns: they say something of all its rows."""
 
@@ -142,6 +159,7 @@ class Batch(Generic[T]):
     ``lane``      number of the path from the source; two paths that meet in a union differ
     ``updates``   set by folds whose state lasts: how many outputs this key has had, this one included
     ``branch``    set by exchanges: which of several outputs of its row each value was; see ``provenance``
+    ``times``     set by ``with_timestamps``: the event time of each value
     """
 
     values: list[T]
@@ -151,6 +169,7 @@ class Batch(Generic[T]):
     lane: int = 0
     updates: list[int] | None = None
     branch: list[str] | None = None
+    times: Sequence[int] | None = None
 
     def __len__(self) -> int:
         return len(self.values)

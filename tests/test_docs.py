@@ -35,7 +35,7 @@ from kafka_eos.devbroker import Broker
 from kafka_eos.failpoints import POINTS
 from kafka_eos.ids import AppRef
 from kafka_eos.settings import Settings
-from kafka_eos.testing import SINK_CHECKS, run_local
+from kafka_eos.testing import SINK_CHECKS, Timed, run_local
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -265,6 +265,54 @@ def test_the_process_function_shown_runs(tmp_path: Path) -> None:
     out = run_local(pipeline, {"clicks": [click(user=user, page="/a") for user in ("ann", "bob", "ann")]})
 
     assert out["stays"] == ["ann stays at /a: ['/a', '/a'], {'/a': 2}, 2.0"]
+
+
+NOON = 1_699_963_200_000
+
+
+def test_the_windows_shown_give_the_table_shown(tmp_path: Path) -> None:
+    page = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
+    given = re.findall(r"^\| (\w+), (\d) \| 12:(\d\d):(\d\d) \|", page, re.MULTILINE)
+    sales = [(user, int(amount), int(m) * 60 + int(s)) for user, amount, m, s in given]
+
+    out = _timed(tmp_path, blocks(ROOT / "docs/event-time.md", "python")[0], sales)
+
+    totals = [(total.user, (total.until - NOON) // 60_000, total.total) for total in out["to-kafka"]]
+    assert totals == [("ann", 5, 7), ("bob", 5, 5), ("ann", 10, 1)]
+    shown = re.findall(r"`(\w+) until 12:(\d\d): (\d)`", page)
+    assert totals == [(user, int(minute), int(total)) for user, minute, total in shown]
+    assert out["sales-dead-letters"] == []
+
+
+def test_a_late_row_of_the_windows_shown_goes_to_the_dead_letters(tmp_path: Path) -> None:
+    sales = [("ann", 3, 0), ("ann", 1, 400), ("ann", 9, 10), ("ann", 7, 299)]
+
+    out = _timed(tmp_path, blocks(ROOT / "docs/event-time.md", "python")[0], sales)
+
+    assert [total.total for total in out["to-kafka"]] == [3]
+    assert ["late: the window" in each.message for each in out["sales-dead-letters"]] == [True, True]
+
+
+@pytest.mark.parametrize("batch_size", [1, 10])
+def test_the_alert_shown_says_the_same_wherever_reads_end(tmp_path: Path, batch_size: int) -> None:
+    windows, silence = blocks(ROOT / "docs/event-time.md", "python")
+    shown = windows.replace(".process(FiveMinutes", ".process(Silence").replace("value=Total", "value=str")
+    before, after = shown.replace("lambda total: total.user", "str").split("pipeline = ")
+    minutes = [("ann", 1, 0), ("ann", 1, 59), ("ann", 1, 121), ("bob", 1, 190)]
+
+    sales = [(user, amount, minute * 60) for user, amount, minute in minutes]
+    out = _timed(tmp_path, f"{before}\n{silence}\npipeline = {after}", sales, batch_size)
+
+    assert out["to-kafka"] == [f"ann is silent since {NOON + minute * 60_000}" for minute in (59, 121)]
+
+
+def _timed(directory: Path, code: str, sales: list[tuple[str, int, int]], batch_size: int = 1) -> dict[str, list[Any]]:
+    """What a pipeline of sales makes of some, each with seconds after noon."""
+    (directory / "shown.py").write_text(code)
+    pipeline = load(AppRef(directory / "shown.py"))
+    sale = pipeline.plan().sources[0].source.value_type
+    given = [Timed(sale(user=user, amount=amount), NOON + second * 1000) for user, amount, second in sales]
+    return run_local(pipeline, {"sales": given}, batch_size=batch_size)
 
 
 @pytest.mark.slow

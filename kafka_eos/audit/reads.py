@@ -25,7 +25,7 @@ Bounds = Mapping[int, tuple[int, int]]
 """First offset and end (exclusive) to read, by partition."""
 
 _INT, _LONG = r"(?:0|[1-9]\d{0,8})", r"(?:0|[1-9]\d{0,17})"
-PROVENANCE = rf"^{_INT}\.{_LONG}/[^/]+/[^/]+/{_INT}/{_LONG}/{_INT}\.{_LONG}(?:-{_LONG})*(?:/{_LONG})?\z"
+PROVENANCE = rf"^{_INT}\.{_LONG}/[^/]+/[^/]+/{_INT}/-?{_LONG}/{_INT}\.{_LONG}(?:-{_LONG})*(?:/{_LONG})?\z"
 """As a sink writes it: numbers that their types hold, and nothing behind it. (``$`` would let a line end follow.)"""
 _ERRORS = ("dead_letter.operator", "dead_letter.error", "dead_letter.message")
 _NEVER = 1 << 62

@@ -209,7 +209,7 @@ class Cut:
     @property
     def one_an_update(self) -> bool:
         """Every row that reaches a stage makes one output at most, so no two of a key have the same update number."""
-        stateful = [node for node in self.plan.nodes if node.stateful]
+        stateful = [node for node in self.plan.nodes if node.keyed]
         below = [self.plan.node(name) for name in self.below]
         manifold = self.copied or any(isinstance(node, FlatMap | Process | Union) for node in below)
         return not self.serial and len(self.stages) == 1 and len(stateful) == 1 and not manifold
@@ -243,7 +243,7 @@ class Cut:
     @cached_property
     def astray(self) -> frozenset[str]:
         """Nodes that updates of a key reach in no order: such an exchange lies between them and the state."""
-        stateful = {node.name for node in self.plan.nodes if node.stateful}
+        stateful = {node.name for node in self.plan.nodes if node.keyed}
         found: set[str] = set()
         todo = [(name, False) for name in stateful]
         seen = set(todo)
@@ -329,8 +329,16 @@ class Cut:
             return False
         key_by = self.whole.node(node.inputs[0])
         assert isinstance(key_by, KeyBy)  # the first phase
-        above = [other.name for other in self.plan.nodes if other.stateful and other.name != node.name]
+        above = [other.name for other in self.plan.nodes if other.keyed and other.name != node.name]
         return not (key_by.local or node.name in self.copied or node.name in descendants(self.plan, above))
+
+    # ------------------------------------------------------------ timers
+
+    @cached_property
+    def timed(self) -> frozenset[str]:
+        """Operators with timers, and nodes behind them: how far event time had come no record tells."""
+        names = [node.name for node in self.plan.timed_processes]
+        return frozenset({*names, *descendants(self.plan, names)})
 
     @property
     def moody(self) -> tuple[str, ...]:
@@ -339,7 +347,7 @@ class Cut:
 
     def refusers(self) -> tuple[str, ...]:
         """Operators whose dead letters nobody can foretell, as branches name them."""
-        return tuple(str(refuser(name)) for name in sorted(self.summed))
+        return tuple(str(refuser(name)) for name in sorted(self.summed | self.timed))
 
     # ------------------------------------------------------------ what the number of workers decides
 
@@ -370,7 +378,7 @@ def captured(stage: str) -> str:
 def cut(plan: Plan, parallelism: int = 1) -> Cut:
     """Cut a plan in front of its stateful operators, if they can be separated by key."""
     whole, plan = plan, plan.one_by_one
-    stages = tuple(dict.fromkeys(node.inputs[0] for node in plan.nodes if node.stateful))
+    stages = tuple(dict.fromkeys(node.inputs[0] for node in plan.nodes if node.keyed))
     below = descendants(plan, stages)
     nested = any(stage in below for stage in stages)
     mixed = any(

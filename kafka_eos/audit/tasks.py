@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import cache, partial
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -367,18 +367,21 @@ class _Tail:
         keys: list[Any] = []
         rows: list[int] = []
         branches: list[str] = []
+        times: list[int] = []
         for batch in self._caught[stage]:
             if batch.lane != lane:
                 continue
             assert batch.keys is not None  # a stage is a key_by
             names = zip(_branches(batch), ordinals(batch), strict=True)
-            for row, name, key, value in zip(batch.rows, names, batch.keys, batch.values, strict=True):
+            stamps = batch.times or repeat(None)
+            for row, name, key, value, time in zip(batch.rows, names, batch.keys, batch.values, stamps, strict=False):
                 if name == wanted[row]:
                     values.append(value)
                     keys.append(key)
                     rows.append(row)
                     branches.append(name[0])
-        return Batch(values=values, rows=rows, origin=origin, keys=keys, lane=lane, branch=branches)
+                    times += [] if time is None else [time]
+        return Batch(values, rows, origin, keys=keys, lane=lane, branch=branches, times=times or None)
 
     def __enter__(self) -> _Tail:
         return self
@@ -393,7 +396,7 @@ class _Backends:
     def __init__(self, plan: Plan, savepoint: str | None) -> None:
         self._scratch = tempfile.TemporaryDirectory(prefix="kafka-eos-audit-")
         root, groups = Path(self._scratch.name), range(MAX_KEY_GROUPS)
-        names = frozenset(node.name for node in plan.nodes if node.stateful)
+        names = frozenset(node.name for node in plan.nodes if node.keyed)
         storage = MemoryStorage() if savepoint is None else SavepointFiles(Path(savepoint))
         handles = {} if savepoint is None else restored(savepoint, names)
         self.by_operator: dict[str, StateBackend] = {

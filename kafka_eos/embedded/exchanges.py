@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.embedded.inputs import Input, Marker, Rows
+from kafka_eos.embedded.inputs import Input, Marker, Rows, Waiting
 from kafka_eos.embedded.network import Arrival, Network
 from kafka_eos.embedded.outgoing import Outgoing
 from kafka_eos.embedded.spill import SpillingQueue, size_of
@@ -24,8 +24,9 @@ from kafka_eos.exchange import in_flight, wire
 from kafka_eos.exchange.routing import Router, router
 from kafka_eos.failpoints import hit
 from kafka_eos.interfaces import CheckpointStorage, InFlight, ListCodec
+from kafka_eos.operators.event_time import Signal
 from kafka_eos.plan import Feedback, Forward, Node, PartialFold, Plan
-from kafka_eos.records import Batch
+from kafka_eos.records import Batch, Watermark
 from kafka_eos.settings import Settings
 from kafka_eos.state.keygroups import Grouping
 
@@ -102,8 +103,8 @@ class Exchanges:
     ) -> SpillingQueue[Any]:
         """A queue for what nobody can be asked to send later."""
 
-        def encode(entry: Rows | Marker) -> bytes | None:
-            return None if isinstance(entry, Marker) else self.as_now(edge, entry)
+        def encode(entry: Waiting) -> bytes | None:
+            return None if isinstance(entry, Marker | Watermark) else self.as_now(edge, entry)
 
         queue = SpillingQueue[Any](self._local / file, limit, encode, weigh)
         self._closing.callback(queue.close)
@@ -120,6 +121,19 @@ class Exchanges:
                     deliver(edge, part)
                 else:
                     self._outgoing[edge].add(target, part)
+
+        return send
+
+    def signal(self, edge: int, deliver: Callable[[int, Watermark], None]) -> Signal:
+        """What takes the watermarks behind the exchange's node: they go to all who get its rows."""
+
+        def send(watermark: Watermark) -> None:
+            self._outgoing[edge].flush()
+            for target in self._peers_of(self.nodes[edge].name):
+                if target == self._subtask:
+                    deliver(edge, watermark)
+                else:
+                    self._network.send_watermark(edge, target, watermark)
 
         return send
 
@@ -178,6 +192,6 @@ class Exchanges:
         return stored
 
 
-def _rows_in(entry: Rows | Marker) -> int:
+def _rows_in(entry: Waiting) -> int:
     """Of rows that were on the disk, about."""
-    return 0 if isinstance(entry, Marker) else len(entry) // (_ROW if isinstance(entry, bytes) else 1)
+    return 0 if isinstance(entry, Marker | Watermark) else len(entry) // (_ROW if isinstance(entry, bytes) else 1)

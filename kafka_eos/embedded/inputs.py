@@ -1,4 +1,4 @@
-"""The queues in front of a segment: rows and barriers that have arrived and are not processed yet.
+"""The queues in front of a segment: rows, barriers and watermarks that have arrived and are not processed yet.
 
 Rules: a barrier keeps its place among the rows of its channel even when it was reported early, because what stands
 before it belongs to its epoch. A sender gets credit for each row once: when it is processed, or, while its channel is
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from kafka_eos.embedded.spill import size_of
-from kafka_eos.records import Batch
+from kafka_eos.records import Batch, Watermark
 
 Rows: TypeAlias = "Batch[Any] | bytes"
 """From the same worker as they are, from another one as a frame of ``exchange.wire``."""
@@ -30,6 +30,7 @@ class Marker:
     """Its epoch must leave nothing under way."""
 
 
+Waiting: TypeAlias = "Rows | Marker | Watermark"
 Entry = TypeVar("Entry")
 
 
@@ -51,7 +52,7 @@ class Input:
     sender: int
     feedback: bool = False
     """The way back of a loop: it has no credits, because the loop would wait for itself."""
-    queue: Queue[Rows | Marker] = field(default_factory=lambda: deque[Any]())
+    queue: Queue[Waiting] = field(default_factory=lambda: deque[Any]())
     may_hold: int = 0
     """Bytes that may be held here while the channel is blocked; 0: its sender waits."""
     _markers: deque[Marker] = field(default_factory=deque)
@@ -67,13 +68,13 @@ class Input:
         """The name of the input in the gate."""
         return self.edge, self.sender
 
-    def put(self, entry: Rows | Marker) -> None:
+    def put(self, entry: Waiting) -> None:
         self.queue.append(entry)
         self._unpaid.append(size_of(entry))
         if isinstance(entry, Marker):
             self._markers.append(entry)
 
-    def take(self) -> Rows | Marker:
+    def take(self) -> Waiting:
         entry = self.queue.popleft()
         if self._paid:
             self._held -= self._paid.popleft()
@@ -107,7 +108,7 @@ class Input:
             if isinstance(entry, Marker):
                 if entry.epoch == epoch:
                     return
-            else:
+            elif not isinstance(entry, Watermark):
                 yield entry
 
     def marker(self, epoch: int) -> Marker | None:

@@ -5,9 +5,9 @@ more waits in its own queue, and ``room`` says so, until the receiver has *proce
 holds them on its disk, ``Input.hold``). So a slow operator slows down those who feed it, back to the sources, and
 memory is bounded by windows. What an operator has gathered and hands on at once may be more: it waits on the disk.
 
-Rule: channels are FIFO, except for a barrier that is told to overtake; what it overtakes is returned by ``overtake``,
-to become part of the snapshot. Nothing here blocks: the worker's one thread pumps. Sockets belong to one session, so
-what a worker of an earlier session still sends reaches nobody.
+Rule: channels are FIFO, except for a barrier that is told to overtake; the rows that it overtakes are returned by
+``overtake``, to become part of the snapshot. Nothing here blocks: the worker's one thread pumps. Sockets belong to one
+session, so what a worker of an earlier session still sends reaches nobody.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from kafka_eos.embedded.spill import SpillingQueue, size_of
+from kafka_eos.records import BEGINNING, Watermark
 
 _HEAD = struct.Struct("<IBHQ")
-"""Length of the body, kind, number of the exchange, epoch (barrier) or bytes (credit)."""
+"""Length of the body, kind, number of the exchange, epoch (barrier), bytes (credit) or time (watermark)."""
 _CHUNK = 1 << 20
 _SOCKET_BUFFER = 4 << 20
 
@@ -37,18 +38,23 @@ class Kind(enum.IntEnum):
     CREDIT = 2
     ALIGNED = 3
     """A barrier that overtakes nothing, whatever the mode of the job."""
+    WATERMARK = 4
+    IDLE = 5
+    """A watermark that nobody should wait behind."""
 
 
 _BARRIERS = (Kind.BARRIER, Kind.ALIGNED)
 
 
 @dataclass(frozen=True, slots=True)
-class _Barrier:
+class _Signal:
+    """A barrier or a watermark. ``number``: as in the head."""
+
     kind: Kind
-    epoch: int
+    number: int
 
 
-_Waiting: TypeAlias = bytes | _Barrier
+_Waiting: TypeAlias = bytes | _Signal
 """A frame of rows, or what stands between them."""
 
 
@@ -71,7 +77,16 @@ class BarrierArrived:
     aligned: bool
 
 
-Arrival = Rows | BarrierArrived
+@dataclass(frozen=True, slots=True)
+class WatermarkArrived:
+    """The same for a watermark."""
+
+    edge: int
+    sender: int
+    watermark: Watermark
+
+
+Arrival = Rows | BarrierArrived | WatermarkArrived
 
 
 @dataclass(slots=True)
@@ -174,7 +189,12 @@ class Network:
 
     def send_barrier(self, edge: int, target: int, epoch: int, aligned: bool) -> None:
         """Send a barrier behind everything that was sent before; with ``aligned`` the receivers do so, too."""
-        self._offer(edge, target, _Barrier(Kind.ALIGNED if aligned else Kind.BARRIER, epoch))
+        self._offer(edge, target, _Signal(Kind.ALIGNED if aligned else Kind.BARRIER, epoch))
+
+    def send_watermark(self, edge: int, target: int, watermark: Watermark) -> None:
+        """Send a watermark behind everything that was sent before. One that is overtaken by a barrier is not stored."""
+        kind = Kind.IDLE if watermark.idle else Kind.WATERMARK
+        self._offer(edge, target, _Signal(kind, watermark.time - BEGINNING))
 
     def overtake(self, edge: int, target: int, epoch: int) -> Iterator[bytes]:
         """Send a barrier before everything that has not left yet; returns the frames of rows that it overtakes.
@@ -186,7 +206,7 @@ class Network:
         peer.queued = deque(item for item in peer.queued if item[0] != edge or item[1] not in _BARRIERS)
         channel.void = epoch
         peer.urgent.append(_HEAD.pack(0, Kind.BARRIER, edge, epoch))
-        queued = (data[_HEAD.size :] for at, _, data in peer.queued if at == edge)
+        queued = (data[_HEAD.size :] for at, kind, data in peer.queued if at == edge and kind is Kind.ROWS)
         return chain(queued, filter(None, map(_rows_of, channel.waiting)))
 
     def credit(self, edge: int, sender: int, size: int) -> None:
@@ -229,9 +249,9 @@ class Network:
         peer, channel = self._peers[target], self._channels[edge, target]
         while channel.waiting and not peer.gone:
             item = channel.waiting[0]
-            if isinstance(item, _Barrier):
-                if item.epoch > channel.void:
-                    peer.queued.append((edge, item.kind, _HEAD.pack(0, item.kind, edge, item.epoch)))
+            if isinstance(item, _Signal):
+                if item.kind not in _BARRIERS or item.number > channel.void:
+                    peer.queued.append((edge, item.kind, _HEAD.pack(0, item.kind, edge, item.number)))
             elif channel.on_the_way and channel.on_the_way + len(item) > self.window:
                 return
             else:
@@ -246,6 +266,9 @@ class Network:
                     yield Rows(edge, peer.subtask, body)
                 case Kind.BARRIER | Kind.ALIGNED:
                     yield BarrierArrived(edge, peer.subtask, number, kind is Kind.ALIGNED)
+                case Kind.WATERMARK | Kind.IDLE:
+                    watermark = Watermark(number + BEGINNING, idle=kind is Kind.IDLE)
+                    yield WatermarkArrived(edge, peer.subtask, watermark)
                 case Kind.CREDIT:
                     self._channels[edge, peer.subtask].on_the_way -= number
                     self._release(edge, peer.subtask)

@@ -18,7 +18,7 @@ from typing import Any
 
 from kafka_eos.embedded.control import Start
 from kafka_eos.embedded.exchanges import Exchanges
-from kafka_eos.embedded.network import BarrierArrived
+from kafka_eos.embedded.network import BarrierArrived, WatermarkArrived
 from kafka_eos.embedded.task import Captured, Parts, Task
 from kafka_eos.exchange import in_flight
 from kafka_eos.failpoints import hit
@@ -36,9 +36,10 @@ from kafka_eos.interfaces import (
 )
 from kafka_eos.open_task import Base, OpenTask, Share
 from kafka_eos.operators.chain import Chain
+from kafka_eos.operators.event_time import STEADILY
 from kafka_eos.plan import PartialFold, Plan, Segment, Sink
 from kafka_eos.protocol.alignment import Mode
-from kafka_eos.records import Batch, RawRecord, Tally
+from kafka_eos.records import Batch, RawRecord, Tally, Watermark
 from kafka_eos.settings import Settings
 from kafka_eos.state.options import spread
 from kafka_eos.state.restoring import Told
@@ -118,13 +119,16 @@ class OpenPlan:
         senders = {name: self.exchanges.sender(edge, self._deliver) for name, edge in self.exchanges.edges.items()}
         self._tallies = {segment.index: Tally() for segment in self._segments}
         tally = lambda: self._tallies[self._current]  # noqa: E731
-        self._chain = self._opened.connect(outputs, senders, tally)
+        signals = {name: self.exchanges.signal(edge, self._deliver_time) for name, edge in self.exchanges.edges.items()}
+        self._chain = self._opened.connect(outputs, senders, tally, signals=signals, pace=STEADILY)
         self._services = Services(self._refuse_record, self._chain.refuse_row)
         for segment in self._segments:
             self._open_writers(segment)
         for source in plan.sources:
             context = self._opened.context(source.name, self._subtask, self._services)
-            self.readers[source.name] = self._opened.reader(source, context, self._start.positions.get(source.name, {}))
+            positions = self._start.positions.get(source.name, {})
+            self.readers[source.name] = self._opened.reader(source, context, positions)
+            self._chain.assign(source.name, positions.keys())
         self.tasks = [self._task(segment) for segment in reversed(self._segments)]
         self._by_edge = {edge: task for task in self.tasks for edge in {edge for edge, _ in task.inputs}}
         self._replay()
@@ -153,6 +157,9 @@ class OpenPlan:
 
     def _deliver(self, edge: int, rows: Batch[Any]) -> None:
         self._by_edge[edge].rows(edge, self._subtask, rows)
+
+    def _deliver_time(self, edge: int, watermark: Watermark) -> None:
+        self._by_edge[edge].watermark(edge, self._subtask, watermark)
 
     def _output(self, sink: Sink) -> Callable[[Batch[Any]], None]:
         def write(batch: Batch[Any]) -> None:
@@ -219,8 +226,15 @@ class OpenPlan:
             task = self._by_edge[arrival.edge]
             if isinstance(arrival, BarrierArrived):
                 task.barrier(arrival.edge, arrival.sender, arrival.epoch, arrival.aligned)
+            elif isinstance(arrival, WatermarkArrived):
+                task.watermark(arrival.edge, arrival.sender, arrival.watermark)
             else:
                 task.rows(arrival.edge, arrival.sender, arrival.frame)
+
+    def assign(self, source: str, positions: Positions) -> None:
+        """New splits of a source are read here, too."""
+        self.readers[source].assign(positions)
+        self._chain.assign(source, positions.keys())
 
     def trigger(self, epoch: EpochId, aligned: bool) -> None:
         """Begin an epoch at the sources. ``done`` is called when every segment has come to it."""
@@ -266,9 +280,13 @@ class OpenPlan:
     def push(self, segment: Segment, head: str, batch: Batch[Any] | None) -> None:
         self._current = segment.index
         if batch is None:
-            self._chain.flush_rejected(head)
+            self._chain.nothing_read(head)
         else:
             self._chain.push(head, batch)
+
+    def advance_time(self, segment: Segment, head: str, watermark: Watermark) -> None:
+        self._current = segment.index
+        self._chain.advance(head, watermark)
 
     def flush(self, segment: Segment) -> None:
         self._current = segment.index

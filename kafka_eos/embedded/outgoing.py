@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafka_eos.exchange.wire import alike
 from kafka_eos.records import Batch
 
 Send = Callable[[int, Sequence[Batch[Any]]], None]
@@ -39,7 +40,7 @@ class Outgoing:
             self._send(target, [batch])
             return
         waiting = self._waiting.setdefault(target, _Waiting())
-        if waiting.batches and kind(waiting.batches[0]) != kind(batch):
+        if waiting.batches and alike(waiting.batches[0]) != alike(batch):
             self._release(target, waiting)
         if not waiting.batches:
             waiting.since = time.monotonic()
@@ -67,9 +68,3 @@ class Outgoing:
         if waiting.batches:
             self._send(target, waiting.batches)
             waiting.batches, waiting.rows = [], 0
-
-
-def kind(batch: Batch[Any]) -> tuple[object, ...]:
-    """What batches have in common that can share a frame."""
-    origin = batch.origin
-    return origin.source, origin.topic, batch.lane, batch.keys is None, batch.updates is None

@@ -147,7 +147,7 @@ class Session:
                     case Count(round=number):
                         self._count(number)
                     case Assign(source=source, positions=positions):
-                        self._opened.readers[source].assign(positions)
+                        self._opened.assign(source, positions)
             if reading:
                 self._opened.advance(self._batch_size, _IDLE_POLL)
             else:

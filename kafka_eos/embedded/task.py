@@ -22,7 +22,8 @@ from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Positions, PreCommit, Reader, StateBackend, Upload, Writer
 from kafka_eos.plan import Segment
 from kafka_eos.protocol.alignment import Abandon, Action, Complete, Gate, Mode, Snapshot
-from kafka_eos.records import Batch, Tally
+from kafka_eos.protocol.event_time import Inputs
+from kafka_eos.records import Batch, Tally, Watermark
 
 _LONG = 0.02
 """Seconds of work after which a barrier that overtakes may not have to wait for more rows."""
@@ -59,6 +60,9 @@ class Surroundings(Protocol):
 
     def push(self, segment: Segment, head: str, batch: Batch[Any] | None) -> None:
         """Run rows through the segment; None after a read that brought nothing but, perhaps, bad records."""
+
+    def advance_time(self, segment: Segment, head: str, watermark: Watermark) -> None:
+        """Event time has come so far behind the head of the segment."""
 
     def flush(self, segment: Segment) -> None:
         """Run what the segment's operators have gathered in this epoch through it."""
@@ -129,6 +133,8 @@ class Task:
         self._back = [entry for entry in inputs if entry.feedback]
         channels = frozenset([*self.inputs, *(("source", name) for name in parts.readers)])
         self._gate = Gate(channels, mode, aligned_timeout, frozenset(entry.channel for entry in self._back))
+        self._event_time = {edge: Inputs.of(sender for at, sender in self.inputs if at == edge) for edge in self._heads}
+        """How far it has come, by exchange: all of its channels together."""
         self.replay: dict[int, Queue[Rows]] = {}
         """Rows that were under way in the epoch that this session continues, by exchange: processed before all others,
         one exchange after the other."""
@@ -152,6 +158,10 @@ class Task:
             self._hold(entry)
         for epoch in self._gate.logged_by(entry.channel):
             self._log(epoch, edge, [rows])
+
+    def watermark(self, edge: int, sender: int, watermark: Watermark) -> None:
+        """A watermark has arrived behind rows that may still wait here."""
+        self.inputs[edge, sender].put(watermark)
 
     def barrier(self, edge: int, sender: int, epoch: int, aligned: bool) -> None:
         """A barrier has arrived behind rows that may still wait here."""
@@ -261,6 +271,9 @@ class Task:
             return False
         owed = entry.owed
         entry.take()
+        if isinstance(first, Watermark):
+            self._advance(entry, first)
+            return True
         self._process(entry.edge, first)
         self._wires.processed(entry.edge, entry.sender, first)
         self._wires.credit(entry.edge, entry.sender, owed)
@@ -275,6 +288,12 @@ class Task:
 
     def _process(self, edge: int, rows: Rows) -> None:
         self._around.push(self.segment, self._heads[edge], self._wires.decode(edge, rows))
+
+    def _advance(self, entry: Input, watermark: Watermark) -> None:
+        before = self._event_time[entry.edge]
+        after = self._event_time[entry.edge] = before.on(entry.sender, watermark)
+        if after.watermark != before.watermark:
+            self._around.advance_time(self.segment, self._heads[entry.edge], after.watermark)
 
     # ------------------------------------------------------------ barriers
 

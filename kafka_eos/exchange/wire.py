@@ -42,6 +42,8 @@ class _Frame(msgspec.Struct, frozen=True, array_like=True):
     raws: list[Raw] | None
     rows: bytes | None = None
     """For each value, the first one that comes from the same row; None if no two do, or an exchange has parted them."""
+    times: bytes | None = None
+    """Event times."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -66,6 +68,12 @@ class WireOrigin:
         key, value, headers = (None, None, ()) if self._raws is None else self._raws[row]
         place = self.partitions[row], self.offsets[row], self.timestamps()[row]
         return RawRecord(self.topic, *place, key, value, tuple(headers))
+
+
+def alike(batch: Batch[Any]) -> tuple[object, ...]:
+    """What batches have in common that can share a frame."""
+    origin = batch.origin
+    return origin.source, origin.topic, batch.lane, batch.keys is None, batch.updates is None, batch.times is None
 
 
 def encode_at(plan: Plan, node: Node, batches: Sequence[Batch[Any]]) -> bytes:
@@ -113,6 +121,7 @@ def encode_all(batches: Sequence[Batch[Any]], codec: ListCodec[Any], keep_raw: b
             branch=_branches(batches),
             raws=[_raw(b.origin.raw(row)) for b in batches for row in b.rows] if keep_raw else None,
             rows=_together(batches) if keep_rows else None,
+            times=None if first.times is None else _bytes(_LONG, _all(b.times or () for b in batches)),
         )
     )
 
@@ -169,6 +178,7 @@ def decode(
         lane=frame.lane,
         updates=None if frame.updates is None else list(_numbers(_LONG, frame.updates)),
         branch=frame.branch,
+        times=None if frame.times is None else _numbers(_LONG, frame.times),
     )
 
 

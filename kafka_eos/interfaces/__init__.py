@@ -19,6 +19,7 @@ from kafka_eos.interfaces.commits import (
     Unstored,
 )
 from kafka_eos.interfaces.contexts import JobContext, TaskContext
+from kafka_eos.interfaces.event_time import WatermarkStrategy, bounded, monotonic
 from kafka_eos.interfaces.guarantees import Guarantee
 from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
 from kafka_eos.interfaces.services import Lasting, RejectRecord, RejectRow, Resources, Services
@@ -30,6 +31,7 @@ from kafka_eos.interfaces.state import (
     StateDescriptor,
     StateHandle,
     StateKind,
+    Timers,
     Ttl,
     Upload,
     ValueState,
@@ -79,11 +81,15 @@ __all__ = [
     "StoredFiles",
     "TaskContext",
     "TellsLives",
+    "Timers",
     "Ttl",
     "Unstored",
     "Upload",
     "ValueState",
+    "WatermarkStrategy",
     "Writer",
+    "bounded",
+    "monotonic",
     "total_lag",
     "unheard",
 ]

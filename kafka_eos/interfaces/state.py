@@ -35,7 +35,7 @@ class Ttl:
             raise ValueError(f"a time to live is more than 0 seconds, not {self.seconds}")
 
 
-StateKind: TypeAlias = Literal["value", "list", "map", "reducing", "aggregating"]
+StateKind: TypeAlias = Literal["value", "list", "map", "reducing", "aggregating", "timer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class StateDescriptor(Generic[T]):
     """One named state of one operator: its codecs are stored with the data.
 
     ``namespace``  if set, a key has a value a namespace (a window, say), and places are ``(key, namespace)``
-    ``entry``      maps and lists: codec of what tells the entries of one key apart, the last part of the place
+    ``entry``      maps, lists and timers: codec of what tells the entries of one key apart, the last part of the place
     """
 
     name: str
@@ -100,6 +100,26 @@ class ValueState(Protocol[T]):
         """A record of that time (ms since the epoch) is next. Moves the clock of an event-time ``Ttl``."""
 
 
+class Timers(Protocol):
+    """The pending timers of one operator in one subtask, and the event time that it has come to."""
+
+    def now(self, key: Any) -> int:
+        """The event time of a key. Never less than before, after a restart neither."""
+
+    def add(self, key: Any, time: int) -> None:
+        """A key has each time once. Bug if it is not later than ``now(key)``: that one may have fired."""
+
+    def remove(self, key: Any, time: int) -> None:
+        """Absent is fine."""
+
+    def due(self, until: int) -> Iterable[tuple[int, Any, int]]:
+        """Time, key and key group of all timers up to ``until``, in the order of times and, within one, of keys.
+
+        Each is removed when it is given out, and event time stands at it until the next one is asked for; in the end at
+        ``until``. Timers that are added meanwhile come in their turn.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class StateHandle:
     """Where the state of one operator and key-group range is after an epoch."""
@@ -137,6 +157,9 @@ class StateBackend(Protocol):
     """The keyed state of one operator in one subtask. Single-threaded, except what ``snapshot`` returns."""
 
     def value(self, descriptor: StateDescriptor[T]) -> ValueState[T]: ...
+
+    def timers(self, descriptor: StateDescriptor[Any]) -> Timers:
+        """The timers of that name; ``descriptor`` is of the kind "timer"."""
 
     def forget(self, name: str) -> None:
         """Drop a state that is stored and not opened. Absent is fine."""

@@ -12,6 +12,7 @@ from kafka_eos.operators.fold import Fold, Reduce
 from kafka_eos.operators.merge import MergingFold, PartialFold
 from kafka_eos.operators.process import Process
 from kafka_eos.operators.stateless import Filter, FlatMap, KeyBy, Map, MapBatches
+from kafka_eos.operators.timestamps import Timestamps
 
 __all__ = ["Operator", "OperatorContext", "build"]
 
@@ -27,6 +28,8 @@ def build(node: plan.Node) -> Operator:
             return FlatMap(node.fn)
         case plan.MapBatches():
             return MapBatches(node.fn)
+        case plan.Timestamps():
+            return Timestamps(node.fn, node.strategy)
         case plan.PartialFold():
             return PartialFold(node.fn, node.key_codec, node.init, node.step, node.merge, node.values)
         case plan.KeyBy():

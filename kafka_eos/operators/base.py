@@ -9,16 +9,22 @@ origin of every row; it is used from one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from kafka_eos.attribution import Attribution
 from kafka_eos.calls import each
-from kafka_eos.interfaces import StateDescriptor, ValueState
-from kafka_eos.records import Batch
+from kafka_eos.errors import Bug
+from kafka_eos.interfaces import StateDescriptor, Timers, ValueState
+from kafka_eos.records import Batch, Watermark
 from kafka_eos.state.scratch import Scratch, unbounded
+
+
+def no_timers(descriptor: StateDescriptor[Any]) -> Timers:
+    """Where no state is."""
+    raise Bug(f"timers {descriptor.name!r} were asked for where there is no state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,8 @@ class OperatorContext:
     """May a record of that source be sent aside undecoded? Then its rows must keep it."""
     attribution: Callable[[str], Attribution] = lambda source: Attribution()
     """What the user has said about exceptions, by source."""
+    timers: Callable[[StateDescriptor[Any]], Timers] = no_timers
+    """Opens the operator's timers."""
     scratch: Callable[[], Scratch] = unbounded
     """Makes room for what the operator gathers within an epoch and memory does not hold; called once at most."""
 
@@ -61,6 +69,25 @@ class Operator(Protocol):
 
     def close(self) -> None:
         """Called once, also after a failure. Must not write state."""
+
+
+@runtime_checkable
+class Timed(Operator, Protocol):
+    """An operator that waits for event time."""
+
+    def advance(self, time: int) -> Iterable[Batch[Any]]:
+        """What it makes of the fact that event time has come to ``time``. Raises PoisonRecord."""
+
+
+@runtime_checkable
+class Generating(Operator, Protocol):
+    """An operator that makes the watermarks of a source."""
+
+    def assign(self, splits: Collection[str]) -> None:
+        """These splits are read in this subtask from now on. Called before the first row, and as more are found."""
+
+    def watermark(self, now: float) -> Watermark:
+        """How far event time has come at ``now``, in seconds of a monotonic clock."""
 
 
 @runtime_checkable

@@ -23,7 +23,8 @@ from kafka_eos.attribution import told
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import StateBackend
 from kafka_eos.operators import build
-from kafka_eos.operators.base import Gathering, Operator, OperatorContext
+from kafka_eos.operators.base import Gathering, Operator, OperatorContext, no_timers
+from kafka_eos.operators.event_time import AT_BARRIERS, EventTime, Pace, Signal
 from kafka_eos.plan import (
     Exchange,
     Feedback,
@@ -38,7 +39,7 @@ from kafka_eos.plan import (
     union_lane,
 )
 from kafka_eos.provenance import branched
-from kafka_eos.records import Batch, RawRecord, Refusal, Rejected, Tally
+from kafka_eos.records import Batch, RawRecord, Refusal, Rejected, Tally, Watermark
 from kafka_eos.state.scratch import Scratch, unbounded
 
 _LONGEST = 200
@@ -59,12 +60,15 @@ class Chain:
         whole: Plan | None = None,
         scratch: Callable[[str], Scratch] = lambda operator: unbounded(),
         tally: Callable[[], Tally] = Tally,
+        signals: Mapping[str, Signal] | None = None,
+        pace: Pace = AT_BARRIERS,
     ) -> None:
         """``nodes``: those that work here, if not all of the plan do; rows may only be pushed to them.
 
         ``whole`` is the plan whose exchanges the outputs are named by, if ``plan`` is cut out of it.
         ``scratch`` makes room for what the operator of that name gathers; it is closed with the chain.
-        ``tally`` is where records and dead letters are counted now.
+        ``tally`` is where records and dead letters are counted now. ``signals`` are where watermarks leave, as rows do
+        through ``exchanges``; of a source they are made, as often as ``pace`` says, once its splits are assigned.
         """
         self._tally, self._sources = tally, {source.name for source in plan.sources}
         self._plan, self._outputs, self._exchanges = plan, outputs, exchanges or {}
@@ -84,6 +88,15 @@ class Chain:
                 if here and node.inputs and not isinstance(node, Sink | Union | Exchange | Forward | Loop):
                     self._open(node, backends, partial(scratch, node.name))
             self._closing = opened.pop_all()
+        self._event_time = EventTime(plan, self._operators, signals or {}, self._leave, pace)
+
+    def assign(self, source: str, splits: Collection[str]) -> None:
+        """These splits of a source are read here from now on: called before its first row, and as more are found."""
+        self._event_time.assign(source, splits)
+
+    def advance(self, head: str, watermark: Watermark) -> None:
+        """Event time has come so far behind ``head``, an exchange that rows have passed. Raises PoisonRecord."""
+        self._event_time.advance(head, watermark)
 
     def push(self, head: str, batch: Batch[Any]) -> None:
         """Run one batch through everything below ``head``: a source, or an exchange that the rows have passed.
@@ -94,13 +107,22 @@ class Chain:
             self._tally().reads(head, len(batch))
         self._forward(head, batch)
         self.flush_rejected(batch.origin.source)
+        self._event_time.read(head)
+
+    def nothing_read(self, source: str) -> None:
+        """A read has brought nothing but, perhaps, bad records."""
+        self.flush_rejected(source)
+        self._event_time.read(source)
 
     def flush(self, nodes: Collection[str] | None = None) -> None:
-        """The end of an epoch: what operators have gathered goes on, in plan order. ``nodes``: of these only.
+        """The end of an epoch: watermarks and what operators have gathered go on, in plan order.
+
+        ``nodes``: of these operators only.
 
         To be called before anything of the epoch is captured (positions, state, output) and before its barrier goes
         on. Nothing is left in any operator then but state. Raises PoisonRecord.
         """
+        self._event_time.end_epoch(nodes)
         for name, operator in self._gathering.items():
             if nodes is None or name in nodes:
                 for batch in operator.flush():
@@ -151,7 +173,8 @@ class Chain:
         state, forget = (backend.value, backend.forget) if backend else (_stateless, _stateless)
         place, keeps_raw = self._places.get(node.name, 0), self._rejected.__contains__
         attribution = self._plan.attribution
-        operator.open(OperatorContext(node.name, state, reject, forget, place, keeps_raw, attribution, scratch))
+        timers = backend.timers if backend else no_timers
+        operator.open(OperatorContext(node.name, state, reject, forget, place, keeps_raw, attribution, timers, scratch))
         self._operators[node.name] = operator
         if isinstance(operator, Gathering):
             self._gathering[node.name] = operator

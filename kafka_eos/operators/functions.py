@@ -155,6 +155,41 @@ class ProcessContext(Protocol):
     ) -> AggregatingState[T, R]:
         """``add(acc, value)`` gives the new accumulator, a new object: one changed in place is not undone."""
 
+    def timers(self) -> Timers:
+        """The timers of the key at hand. PlanError if the function does not define ``on_timer``."""
+
+    @property
+    def timestamp(self) -> int:
+        """The event time of the record at hand, or of the timer that fires.
+
+        PlanError if the stream has none: see ``Stream.with_timestamps``.
+        """
+
+    @property
+    def watermark(self) -> int:
+        """The event time that the key has come to: records of this time or before it are late. -2**63 at the beginning.
+
+        It stands still at each timer while that fires. How far it is when a record comes depends on chance, and on the
+        engine; so should nothing that you emit. PlanError if the function does not define ``on_timer``.
+        """
+
+
+class Timers(Protocol):
+    """Timers in event time of the key at hand. Each time is there once, however often it is set.
+
+    ``on_timer`` is called when the watermark has come to the time of a timer: all rows up to it are processed, but
+    those that are late. Timers fire in the order of their times; the timer is gone then.
+    """
+
+    def register(self, time: int) -> int:
+        """Set one, in milliseconds since the Unix epoch; returns when it fires.
+
+        That is ``time``, or the first moment that is not over: one for the past fires as soon as event time goes on.
+        """
+
+    def delete(self, time: int) -> None:
+        """Absent is fine. ``time`` is what ``register`` has returned."""
+
 
 class ProcessFunction(Generic[K, T, U]):
     """Subclass it for ``KeyedStream.process``. Every session of a worker starts with a fresh one."""
@@ -165,3 +200,11 @@ class ProcessFunction(Generic[K, T, U]):
     def process(self, key: K, value: T) -> Iterable[U]:
         """Outputs for one record. Called in order within a key."""
         raise NotImplementedError(f"{type(self).__name__} does not define process(key, value)")
+
+    def on_timer(self, key: K, time: int) -> Iterable[U]:
+        """Outputs for a timer of a key, that fires now. Define it to set timers (``ctx.timers()``).
+
+        There is no record that could be sent aside, so what it raises stops the job, or takes it back to the last
+        checkpoint if the environment is to blame.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define on_timer(key, time)")

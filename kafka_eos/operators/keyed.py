@@ -1,6 +1,7 @@
 """The handles of keyed state: what ``ProcessContext`` gives out, bound to the key at hand.
 
     Writes       what the record at hand has written so far, over one state
+    KeyTimers    the timers of the key at hand, and those that the record at hand has set or deleted
     Value … Aggregating    the handles; see the protocols in ``functions``
 
 Rule: a handle writes to ``Writes`` only, and reads what it wrote. The state changes when the record's call returned.
@@ -13,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import ValueState
+from kafka_eos.interfaces import Timers, ValueState
+from kafka_eos.records import EVENT_TIMES
 from kafka_eos.schemas import KeyCodec
 from kafka_eos.state.entries import NumberCodec
 
@@ -70,6 +72,50 @@ class Writes:
             else:
                 places.add(place)
         return sorted({place[1] for place in places}, key=NAMESPACE_CODEC.encode)
+
+
+class KeyTimers:
+    """See ``functions.Timers``. Over the pending timers of the operator."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self.key: Any = None
+        self._changes: list[tuple[int, bool]] = []
+        """Times, and whether a timer is to be there."""
+
+    def begin(self, key: Any) -> None:
+        self.key = key
+        if self._changes:
+            self._changes = []
+
+    def apply(self) -> None:
+        for time, there in self._changes:
+            if there:
+                self._timers.add(self.key, time)
+            else:
+                self._timers.remove(self.key, time)
+
+    def due(self, until: int) -> Iterable[tuple[int, Any, int]]:
+        """See ``interfaces.Timers``; for the operator."""
+        return self._timers.due(until)
+
+    @property
+    def watermark(self) -> int:
+        return self._timers.now(self.key)
+
+    def register(self, time: int) -> int:
+        at = max(_time(time), self._timers.now(self.key) + 1)
+        self._changes.append((at, True))
+        return at
+
+    def delete(self, time: int) -> None:
+        self._changes.append((_time(time), False))
+
+
+def _time(time: int) -> int:
+    if type(time) is not int or time not in EVENT_TIMES:
+        raise ValueError(f"a timer is set for a whole number of milliseconds since 1970-01-01T00:00Z, not {time!r}")
+    return time
 
 
 class _Handle:

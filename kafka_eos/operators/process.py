@@ -1,5 +1,8 @@
 """The process operator: the user's function, called for each row with the state of its key.
 
+Timers are state like any other. They fire when event time goes on (``advance``), in its order; while one fires, event
+time stands at it, so what follows from a firing does not depend on how far the watermark has leapt.
+
 Rules: state writes of a row wait in ``pending`` until its call has returned and its outputs are listed, so a row that
 is refused has changed nothing. A key has the state that the function gave it and nothing else: outputs have no update
 number, since the row that counts them would stay for ever.
@@ -7,23 +10,30 @@ number, since the row that counts them would stay for ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, get_origin
 
-from kafka_eos.errors import Bug, PlanError
+from kafka_eos.attribution import told
+from kafka_eos.errors import Bug, PlanError, PoisonRecord
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, StateDescriptor, StateKind, Ttl
 from kafka_eos.operators.base import OperatorContext
+from kafka_eos.operators.firing import Firings, where
 from kafka_eos.operators.functions import ProcessFunction
-from kafka_eos.operators.keyed import NAMESPACE_CODEC, Aggregating, List, Map, Reducing, Value, Writes
+from kafka_eos.operators.keyed import NAMESPACE_CODEC, Aggregating, KeyTimers, List, Map, Reducing, Value, Writes
 from kafka_eos.operators.stateless import spread
 from kafka_eos.records import Batch
 from kafka_eos.schemas import KeyCodec, state_codec
 from kafka_eos.state.entries import NumberCodec
+from kafka_eos.state.timers import timers
 
 UPDATES = "updates"
 """State in which checkpoints may still hold a count for each key. It is dropped; no other state may have its name."""
+TIMERS = "event-timers"
+"""The state that the timers are; no other may have its name."""
+_AT_ONCE = 500
+"""Outputs of timers that are handed on together."""
 
 
 class Process:
@@ -35,11 +45,17 @@ class Process:
         self._clocks: list[Callable[[int], None]] = []
         """Told the time of each record, before its call: states that expire in event time."""
         self._opening = False
+        self._timers: KeyTimers | None = None
+        self._timestamp: int | None = None
+        """Event time of the row, or the timer, at hand."""
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx = ctx
         ctx.forget(UPDATES)
         self._function = self._factory()
+        if fires(self._function):
+            self._timers = KeyTimers(ctx.timers(timers(TIMERS, self._key_codec)))
+            self._firings = Firings(ctx.operator, self._key_codec.encode)
         self._opening = True
         self._function.open(self)
         self._opening = False
@@ -78,9 +94,27 @@ class Process:
         writes = self._state(name, acc_tp, "aggregating", ttl, namespaced)
         return Aggregating(writes, namespaced, create, add, result)
 
+    def timers(self) -> KeyTimers:
+        if self._timers is None:
+            raise PlanError(f"operator {self._ctx.operator!r}: a function that sets timers defines on_timer(key, time)")
+        return self._timers
+
+    @property
+    def timestamp(self) -> int:
+        if self._timestamp is None:
+            raise PlanError(
+                f"operator {self._ctx.operator!r}: no event time is known here; put .with_timestamps(...) behind every "
+                "source before it"
+            )
+        return self._timestamp
+
+    @property
+    def watermark(self) -> int:
+        return self.timers().watermark
+
     def process(self, batch: Batch[Any]) -> Batch[Any]:
-        keys = batch.keys or []
-        call, states, clocks = self._function.process, tuple(self._states.values()), self._clocks
+        keys = self._in_event_time(batch)
+        call, states, clocks = self._function.process, self._pending, self._clocks
         made: list[list[Any]] = []
         refused: list[int] = []
         times = batch.origin.timestamps() if clocks else ()
@@ -100,6 +134,49 @@ class Process:
             made.append(outputs)
         return spread(replace(batch.without(refused), updates=None), made)
 
+    def advance(self, time: int) -> Iterator[Batch[Any]]:
+        if self._timers is None:
+            return
+        firings, states = self._firings, self._pending
+        for at, key, group in self._timers.due(time):
+            self._timestamp = at
+            for state in states:
+                state.begin(key)
+            try:
+                outputs = list(self._function.on_timer(key, at))
+            except Exception as error:
+                raise self._stop(key, at, error) from error
+            for state in states:
+                state.apply()
+            firings.add(key, group, at, outputs)
+            if len(firings) >= _AT_ONCE:
+                yield firings.take()
+        if len(firings):
+            yield firings.take()
+
+    def _in_event_time(self, batch: Batch[Any]) -> Iterable[Any]:
+        """The keys of the rows. Where rows have event times, it is that of each row when its key comes out."""
+        if batch.times is None:
+            self._timestamp = None
+            return batch.keys or ()
+        return self._stamping(batch.keys or (), batch.times)
+
+    def _stamping(self, keys: Iterable[Any], times: Iterable[int]) -> Iterator[Any]:
+        for key, self._timestamp in zip(keys, times, strict=True):
+            yield key
+
+    @property
+    def _pending(self) -> tuple[Writes | KeyTimers, ...]:
+        """What waits until the call has returned."""
+        return (*self._states.values(), *([] if self._timers is None else [self._timers]))
+
+    def _stop(self, key: Any, time: int, error: Exception) -> PoisonRecord:
+        at = f"{where(self._ctx.operator)}, key {key!r}, time {time}"
+        self._ctx.attribution(self._ctx.operator).expect_record(error, self._ctx.operator, at)
+        return PoisonRecord(
+            at, self._ctx.operator, told(error), "It comes from no record that could be sent aside. Fix on_timer"
+        )
+
     def close(self) -> None:
         return None
 
@@ -108,7 +185,7 @@ class Process:
     ) -> Writes:
         if not self._opening:
             raise PlanError(f"operator {self._ctx.operator!r}: declare state {name!r} in open(ctx), not later")
-        if name in self._states or name == UPDATES:
+        if name in self._states or name in (UPDATES, TIMERS):
             raise PlanError(f"operator {self._ctx.operator!r}: the state name {name!r} is taken")
         namespace = NAMESPACE_CODEC if namespaced else None
         state = self._ctx.value_state(
@@ -118,6 +195,12 @@ class Process:
             self._clocks.append(state.advance)
         writes = self._states[name] = Writes(state)
         return writes
+
+
+def fires(function: object) -> bool:
+    """Does a process function define ``on_timer``? ``function`` may be its class."""
+    cls = function if isinstance(function, type) else type(function)
+    return getattr(cls, "on_timer", None) is not ProcessFunction.on_timer
 
 
 class _Unbound:
@@ -143,5 +226,5 @@ def declared(
     def reject(batch: Batch[Any], index: int, error: Exception) -> None:
         raise Bug("a record was refused where none is processed") from error
 
-    Process(factory, key_codec).open(OperatorContext("declared", note, reject))
+    Process(factory, key_codec).open(OperatorContext("declared", note, reject, timers=note))
     return tuple(found)

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from kafka_eos.attribution import Attribution
 from kafka_eos.interfaces import Guarantee
-from kafka_eos.plan.nodes import Feedback, KeyBy, Node, Sink, Source, Where
+from kafka_eos.plan.nodes import Feedback, KeyBy, Loop, Node, PartialFold, Process, Sink, Source, Timestamps, Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,35 @@ class Graph:
         return next((sink for sink in self.sinks if sink.dead_letters and sink.inputs == (source,)), None)
 
     def attribution(self, source: str) -> Attribution:
-        """What the user has said about exceptions on records of ``source``."""
-        return next((node.attribution for node in self.sources if node.name == source), Attribution())
+        """What the user has said about exceptions on records of ``source``; on what timers made, of all before them."""
+        said = [node.attribution for node in self.sources if node.name == source or source in self._fired_below(node)]
+        return Attribution(
+            tuple(dict.fromkeys(error for each in said for error in each.environment)),
+            tuple(dict.fromkeys(error for each in said for error in each.record)),
+        )
+
+    def _fired_below(self, source: Source) -> frozenset[str]:
+        """Operators with timers that rows of the source may set: their names stand where a source's would."""
+        return frozenset(node.name for node in self.timed_processes if node.name in self.below(source.name))
+
+    @cached_property
+    def timed_processes(self) -> tuple[Process, ...]:
+        """Operators with timers."""
+        return tuple(node for node in self.nodes if isinstance(node, Process) and node.timers)
+
+    @cached_property
+    def timed(self) -> frozenset[str]:
+        """Nodes behind which every row has an event time, and watermarks come.
+
+        Not in a loop, which would wait for its own watermarks, nor behind a fold with ``merge``: its outputs are of
+        many rows, and come when an epoch ends.
+        """
+        found: set[str] = set()
+        for node in self.nodes:
+            behind = bool(node.inputs) and found.issuperset(node.inputs) and not isinstance(node, PartialFold)
+            if isinstance(node, Timestamps) or (behind and not isinstance(node, Loop)):
+                found.add(node.name)
+        return frozenset(found)
 
     @cached_property
     def exchanges(self) -> tuple[Node, ...]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from kafka_eos import interfaces
 from kafka_eos.attribution import Attribution
-from kafka_eos.interfaces import Codec, DeadLetters, ListCodec, Ttl
+from kafka_eos.interfaces import Codec, DeadLetters, ListCodec, Ttl, WatermarkStrategy
 
 OnError: TypeAlias = Literal["stop"] | DeadLetters
 """What a source does with a record that cannot be processed."""
@@ -52,6 +52,9 @@ class Node:
 
     kind: ClassVar[str] = "node"
     stateful: ClassVar[bool] = False
+    """It has something in every checkpoint."""
+    keyed: ClassVar[bool] = False
+    """What it has there belongs to keys."""
 
     name: str
     where: Where
@@ -104,6 +107,21 @@ class MapBatches(Node):
     kind: ClassVar[str] = "map-batches"
 
     fn: Callable[[list[Any]], list[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timestamps(Node):
+    """Gives rows their event times, and makes the watermarks of ``source``, whose splits are told apart here.
+
+    ``fn`` is None where the time of a row is that of its record. What it has in a checkpoint belongs to splits.
+    """
+
+    kind: ClassVar[str] = "timestamps"
+    stateful: ClassVar[bool] = True
+
+    fn: Callable[[Any], int] | None
+    strategy: WatermarkStrategy
+    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +204,7 @@ class Fold(Node):
 
     kind: ClassVar[str] = "fold"
     stateful: ClassVar[bool] = True
+    keyed: ClassVar[bool] = True
 
     init: Callable[[], Any]
     step: Callable[[Any, Any], Any]
@@ -200,6 +219,7 @@ class Fold(Node):
 class Reduce(Node):
     kind: ClassVar[str] = "reduce"
     stateful: ClassVar[bool] = True
+    keyed: ClassVar[bool] = True
 
     fn: Callable[[Any, Any], Any]
     key_codec: Codec[Any]
@@ -209,13 +229,15 @@ class Reduce(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process(Node):
-    """``factory`` makes a fresh process function for every session of a worker."""
+    """``factory`` makes a fresh process function for every session of a worker; ``timers``: it defines ``on_timer``."""
 
     kind: ClassVar[str] = "process"
     stateful: ClassVar[bool] = True
+    keyed: ClassVar[bool] = True
 
     factory: Callable[[], Any]
     key_codec: Codec[Any]
+    timers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,22 @@ from kafka_eos.ids import token
 from kafka_eos.interfaces import Guarantee
 from kafka_eos.plan.cycles import back_edges
 from kafka_eos.plan.graph import Graph
-from kafka_eos.plan.nodes import Exchange, Feedback, KeyBy, Loop, Node, PartialFold, Sink, for_dead_letters
+from kafka_eos.plan.nodes import (
+    Exchange,
+    Feedback,
+    Filter,
+    FlatMap,
+    KeyBy,
+    Loop,
+    Map,
+    MapBatches,
+    Node,
+    PartialFold,
+    Sink,
+    Source,
+    Timestamps,
+    for_dead_letters,
+)
 
 
 def validate(plan: Graph) -> None:
@@ -19,6 +34,7 @@ def validate(plan: Graph) -> None:
     _check_use(plan)
     _check_loops(plan)
     _check_local(plan)
+    _check_event_time(plan)
     _check_sinks(plan)
     _check_guarantees(plan)
 
@@ -48,7 +64,7 @@ def _check_edges(plan: Graph) -> None:
                 )
             if isinstance(seen[name], Sink):
                 raise PlanError(f"{node.kind} {node.name!r} reads the sink {name!r}.\n  {node.where}")
-            if node.stateful and not isinstance(seen[name], KeyBy):
+            if node.keyed and not isinstance(seen[name], KeyBy):
                 raise PlanError(
                     f"{node.kind} {node.name!r} keeps state for a key, but its input {name!r} has no key; "
                     f"put .key_by(...) before it.\n  {node.where}"
@@ -109,6 +125,29 @@ def _check_local(plan: Graph) -> None:
                         f"{reader.kind} {name!r} is local=True, but {node.how.value} {node.name!r} before it puts rows "
                         f"of a key into any subtask. Leave local=True out.\n  {reader.where}"
                     )
+
+
+def _check_event_time(plan: Graph) -> None:
+    """Watermarks are made where the splits of a source can be told apart, and come to all that waits for them."""
+    for node in plan.nodes:
+        if isinstance(node, Timestamps):
+            above = plan.node(node.inputs[0])
+            while isinstance(above, Map | Filter | FlatMap | MapBatches):
+                above = plan.node(above.inputs[0])
+            if not isinstance(above, Source):
+                raise PlanError(
+                    f"{node.kind} {node.name!r} stands behind {above.kind} {above.name!r}, where the order of a "
+                    f"partition's records is no longer known; put .with_timestamps(...) right behind the source.\n"
+                    f"  {node.where}"
+                )
+    for process in plan.timed_processes:
+        if process.inputs[0] not in plan.timed:
+            raise PlanError(
+                f"process {process.name!r} defines on_timer, and its timers would never fire: no watermarks come to it "
+                "from every source, because some rows have not passed .with_timestamps(...), or it is in a loop or "
+                f"behind a fold with merge=. Put .with_timestamps(...) behind every source before it.\n"
+                f"  {process.where}"
+            )
 
 
 def _check_sinks(plan: Graph) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafka_eos.errors import PlanError
-from kafka_eos.plan import Plan, Segment
+from kafka_eos.plan import Plan, Segment, Timestamps
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,19 @@ class Level:
 
 
 def levels(plan: Plan) -> tuple[Level, ...]:
-    """The levels, in the order in which they run. PlanError if rows flow in a circle."""
+    """The levels, in the order in which they run. PlanError if rows flow in a circle, or partitions can be idle."""
     if plan.feedbacks:
         raise PlanError(
             f"pipeline {plan.name!r} feeds rows back, and an epoch on Spark is one job, which cannot run in a circle. "
             f"Run it on the embedded engine, or loop through a topic.\n  {plan.feedbacks[0].where}"
         )
+    for node in plan.nodes:
+        if isinstance(node, Timestamps) and node.strategy.idle_after is not None:
+            raise PlanError(
+                f"{node.kind} {node.name!r} waits until a partition is idle, and on Spark nobody watches partitions "
+                "between epochs, which begin when there is something to read. Leave .with_idleness(...) out, or run it "
+                f"on the embedded engine.\n  {node.where}"
+            )
     depths = _depths(plan)
     return tuple(_level(plan, depth, depths) for depth in range(max(depths.values()) + 1))
 

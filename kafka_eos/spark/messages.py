@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
-from kafka_eos.records import Tally
+from kafka_eos.records import Tally, Watermark
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -98,3 +98,4 @@ encode = msgspec.msgpack.Encoder().encode
 decode_spec = msgspec.msgpack.Decoder(Spec).decode
 decode_report = msgspec.msgpack.Decoder(Report).decode
 decode_end = msgspec.msgpack.Decoder(End).decode
+decode_watermark = msgspec.msgpack.Decoder(Watermark).decode

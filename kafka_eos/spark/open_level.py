@@ -30,9 +30,11 @@ from kafka_eos.interfaces import (
 )
 from kafka_eos.open_task import Base, OpenTask, Share
 from kafka_eos.operators.chain import Chain
+from kafka_eos.operators.event_time import AT_BARRIERS, Signal
 from kafka_eos.plan import Node, Partitioning, Plan, Sink
 from kafka_eos.protocol.assignment import subtask_of_split
-from kafka_eos.records import Batch, Tally
+from kafka_eos.protocol.event_time import Inputs
+from kafka_eos.records import Batch, Tally, Watermark
 from kafka_eos.settings import Settings
 from kafka_eos.spark.levels import destinations, levels
 from kafka_eos.spark.messages import Report, Spec
@@ -85,6 +87,8 @@ class OpenLevel:
         self._readers: dict[str, Reader[Any]] = {}
         self._writers: dict[str, Writer[Any]] = {}
         self._waiting: dict[tuple[str, int, object], list[Batch[Any]]] = {}
+        self._event_time: dict[str, Inputs] = {}
+        """How far it has come at the end of this epoch, by exchange."""
         self._tally = Tally()
         self._in: Counter[str] = Counter()
         self._out: Counter[str] = Counter()
@@ -99,7 +103,12 @@ class OpenLevel:
         sinks = [node for node in nodes if isinstance(node, Sink)]
         outputs = {sink.name: self._output(sink.name) for sink in sinks}
         senders = {node.name: self._sender(node) for node in self._plan.exchanges}
-        self._chain = self._opened.connect(outputs, senders, lambda: self._tally, self._level.nodes)
+        signals = {node.name: self._signal(node) for node in self._plan.exchanges}
+        self._chain = self._opened.connect(
+            outputs, senders, lambda: self._tally, self._level.nodes, signals=signals, pace=AT_BARRIERS
+        )
+        for name in self._level.sources:
+            self._chain.assign(name, self._positions(name).keys())
         self._services = Services(self._chain.refuse_record, self._chain.refuse_row, term=self._around.resources)
         for sink in sinks:
             self._writers[sink.name] = self._opened.writer(sink, self._context(sink.name))
@@ -127,6 +136,18 @@ class OpenLevel:
 
         return send
 
+    def _signal(self, node: Node) -> Signal:
+        """A watermark goes to all who get rows."""
+        around, level = self._around, self._destinations[node.name]
+        stays = node.partitioning is Partitioning.FORWARD
+        targets = [around.subtask] if stays else range(self._spec.parallelism)
+
+        def send(watermark: Watermark) -> None:
+            for target in targets:
+                self._outbox.watermark(target, level, node.name, watermark)
+
+        return send
+
     def _router(self, node: Node) -> Router:
         """By key it is the same in every epoch with one grouping, and it remembers the owners of keys."""
         spec, around = self._spec, self._around
@@ -139,8 +160,7 @@ class OpenLevel:
 
     def _gather(self, node: Node, target: int, part: Batch[Any]) -> None:
         """Put rows that may share a frame together, until they are worth one; other frames may go before them."""
-        alike = (part.origin.source, part.origin.topic, part.lane, part.keys is None, part.updates is None)
-        waiting = self._waiting.setdefault((node.name, target, alike), [])
+        waiting = self._waiting.setdefault((node.name, target, wire.alike(part)), [])
         waiting.append(part)
         if sum(map(len, waiting)) >= self._around.settings.batch_size:
             self._send(node.name, target, waiting)
@@ -165,7 +185,7 @@ class OpenLevel:
                     continue
                 batch = reader.poll(meter.most(batch_size), _POLL / len(reading))
                 if batch is None:
-                    self._chain.flush_rejected(name)
+                    self._chain.nothing_read(name)
                     continue
                 until = time.monotonic() + _PATIENCE
                 meter.took(batch)
@@ -187,6 +207,13 @@ class OpenLevel:
         assert codec is not None
         self._chain.push(exchange, wire.decode(frame, codec, self._plan.attribution))
 
+    def hear(self, exchange: str, origin: int, watermark: Watermark) -> None:
+        """How far event time has come behind all that a task has sent through an exchange in this epoch."""
+        stays = self._plan.node(exchange).partitioning is Partitioning.FORWARD
+        senders = [self._around.subtask] if stays else range(self._spec.parallelism)
+        so_far = self._event_time.get(exchange, Inputs.of(senders))
+        self._event_time[exchange] = so_far.on(origin % self._spec.parallelism, watermark)
+
     def replay(self) -> None:
         """Send on the rows that the snapshot holds on their way: each task its share, in front of all others."""
         spec, around = self._spec, self._around
@@ -200,7 +227,10 @@ class OpenLevel:
             self._outbox.earlier(target, self._destinations[name], name, frame, number)
 
     def finish(self) -> Report:
-        """The barrier: hand on what is summed up, send what waits, snapshot, prepare, report."""
+        """The barrier: let event time go on, hand on what is summed up, send what waits, snapshot, prepare, report."""
+        for node in self._plan.exchanges:
+            if node.name in self._event_time:
+                self._chain.advance(node.name, self._event_time[node.name].watermark)
         self._chain.flush()
         for (exchange, target, _), waiting in self._waiting.items():
             if waiting:

@@ -2,10 +2,10 @@
 
     target    subtask of the next level that gets the row
     level     level that the row is for; tasks of levels before it pass it on
-    kind      FRAME, END or REPORT
+    kind      FRAME, WATERMARK, END or REPORT
     origin    number of the task that made it: level × parallelism + subtask
     seq       number of the row among those of its origin; order is by (origin, seq)
-    exchange  name of the exchange of a frame
+    exchange  name of the exchange of a frame, or of a watermark
     frame     the bytes
 
 Rule: a task that did not get every row that was sent to it, from exactly one attempt of each sender, fails.
@@ -20,9 +20,10 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_eos.errors import RestartFromCheckpoint
+from kafka_eos.records import Watermark
 from kafka_eos.spark.messages import End, decode_end, encode
 
-FRAME, END, REPORT = 0, 1, 2
+FRAME, END, REPORT, WATERMARK = 0, 1, 2, 3
 SPARK_SCHEMA = "target int, level int, kind int, origin int, seq long, exchange string, frame binary"
 _SCHEMA = pa.schema(
     [
@@ -55,6 +56,10 @@ class Outbox:
     def earlier(self, target: int, level: int, exchange: str, frame: bytes, number: int) -> None:
         """A frame that was under way before the epoch: its order is before all of the epoch's own."""
         self._add((target, level, FRAME, -1, number, exchange, frame))
+
+    def watermark(self, target: int, level: int, exchange: str, watermark: Watermark) -> None:
+        """How far event time has come behind the frames of the epoch."""
+        self._add((target, level, WATERMARK, self._origin, self._next(), exchange, encode(watermark)))
 
     def report(self, frame: bytes) -> None:
         """A report goes straight down to the last level, and out to the driver."""

@@ -34,9 +34,9 @@ from kafka_eos.ids import AppRef, Epoch, Term
 from kafka_eos.interfaces import Resources
 from kafka_eos.settings import Settings
 from kafka_eos.spark.cache import LocalDisk, attempt_directory, disk_of
-from kafka_eos.spark.messages import Failure, Report, Spec, decode_spec, encode
+from kafka_eos.spark.messages import Failure, Report, Spec, decode_spec, decode_watermark, encode
 from kafka_eos.spark.open_level import OpenLevel, Surroundings
-from kafka_eos.spark.rows import FRAME, Inbox, Outbox
+from kafka_eos.spark.rows import FRAME, WATERMARK, Inbox, Outbox
 from kafka_eos.state.keygroups import Grouping
 
 
@@ -109,6 +109,8 @@ class _Work:
         for row in inbox:
             if row[1] == self._spec.level and row[2] == FRAME:
                 self.level.push(row[5], row[6])
+            elif row[1] == self._spec.level and row[2] == WATERMARK:
+                self.level.hear(row[5], row[3], decode_watermark(row[6]))
             else:
                 self._outbox.pass_on(row)
             yield

@@ -22,21 +22,23 @@ from kafka_eos.interfaces import (
     StateDescriptor,
     StateHandle,
     StoredFiles,
+    Timers,
     Upload,
     ValueState,
 )
 from kafka_eos.state import memory, rocksdb
 from kafka_eos.state.clocks import UNKNOWN, time_of, wall_clock
 from kafka_eos.state.entries import NEXT, CachedEntryState, CachedListState
-from kafka_eos.state.evolution import CURSOR, MARKS, Evolution, carried, describe
+from kafka_eos.state.evolution import CURSOR, MARKS, WATERMARKS, Evolution, carried, describe
 from kafka_eos.state.keygroups import GROUPING, Grouping, group_prefix
-from kafka_eos.state.layout import Layout, regrouped
+from kafka_eos.state.layout import Layout, Span, regrouped, span_of
 from kafka_eos.state.local import LOCAL, check_new, is_local
-from kafka_eos.state.merging import Marks, as_it_is, bounds, cursors, described, taken
+from kafka_eos.state.merging import Marks, as_it_is, bounds, cursors, described, floors, taken
 from kafka_eos.state.options import StateOptions
 from kafka_eos.state.restoring import Restoration, Told, nobody
 from kafka_eos.state.rows import Rows, Store
 from kafka_eos.state.scratch import MemoryScratch, Scratch, most_of
+from kafka_eos.state.timers import Floor, PendingTimers
 from kafka_eos.state.ttl import TIME, ExpiringState, Timed
 from kafka_eos.state.values import CachedValueState
 
@@ -62,8 +64,10 @@ class KeyedStateBackend:
         clean_rows: int,
         local: bool,
         cursors: Mapping[str, bytes],
+        floors: Mapping[str, Sequence[Floor]],
         converted: Callable[[int], None],
     ) -> None:
+        self._floors = floors
         self._converted = converted
         self._operator, self._store, self._local, self._cursors = operator, store, local, cursors
         self._stored = {name: stored for name, (stored, _) in restored.items()}
@@ -73,10 +77,23 @@ class KeyedStateBackend:
         self._groups = range(grouping.groups) if local else key_groups
         self._cache_entries, self._grouping = cache_entries, grouping
         self._clock, self._clean_rows = clock, clean_rows
-        self._open: dict[str, _State] = {}
+        self._open: dict[str, _State | PendingTimers] = {}
 
     def value(self, descriptor: StateDescriptor[T]) -> ValueState[T]:
         """The state of that name, of any kind. ConfigError if its rows were written by a codec that does not fit."""
+        rows, marks = self._opened(descriptor)
+        state = self._state(descriptor, rows, marks)
+        self._open[descriptor.name] = state
+        return state
+
+    def timers(self, descriptor: StateDescriptor[Any]) -> Timers:
+        rows, _ = self._opened(descriptor)
+        given = (self._operator, descriptor, rows, self._groups, self._grouping, self._cache_entries)
+        found = self._open[descriptor.name] = PendingTimers(*given, self._floors.get(descriptor.name, ()), self._bounds)
+        return found
+
+    def _opened(self, descriptor: StateDescriptor[Any]) -> tuple[Rows, Marks]:
+        """Its rows as they are to be, and its marks."""
         name = token(descriptor.name, "state name")
         if name in self._open:
             raise Bug(f"operator {self._operator!r} asks twice for its state {name!r}")
@@ -88,8 +105,7 @@ class KeyedStateBackend:
             )
             marks = carried(marks, self._stored[name], describe(descriptor))
         self._stored[name] = describe(descriptor)
-        state = self._open[name] = self._state(descriptor, rows, marks)
-        return state
+        return rows, marks
 
     def forget(self, name: str) -> None:
         if name in self._open:
@@ -141,8 +157,13 @@ class KeyedStateBackend:
         described = dict(self._stored[name])
         if marks:
             described[MARKS] = dict(marks)
-        if isinstance(state := self._open.get(name), ExpiringState):
+        state = self._open.get(name)
+        if isinstance(state, ExpiringState):
             described[CURSOR] = state.cursor.hex()
+        if isinstance(state, PendingTimers):
+            described[WATERMARKS] = state.watermarks()
+        elif floors := self._floors.get(name):
+            described[WATERMARKS] = [list(floor) for floor in floors]
         return described
 
 
@@ -159,6 +180,7 @@ def open_backend(
     options: StateOptions | None = None,
     clock: Callable[[], int] = wall_clock,
     local: bool = False,
+    by_split: bool = False,
     told: Told = nobody,
 ) -> StateBackend:
     """The state of one operator for ``key_groups``, as it was in ``handles`` (empty for a fresh start).
@@ -168,19 +190,23 @@ def open_backend(
     a state. ``handles`` are those of all subtasks. One of this backend, this very range and this ``grouping`` is taken
     as it is; others are converted row by row. ``clock`` gives the time of state that expires, in ms since the epoch.
 
-    ``local``: keys are of any group, and ``key_groups`` only names the subtask (see ``local``). ``told`` hears how far
-    the restore is, also while the rows of a state are rewritten when it is asked for; what it raises ends the restore.
+    ``local``: keys are of any group, and ``key_groups`` only names the subtask (see ``local``). ``by_split``: so they
+    are, and each subtask is handed the rows of all, of which its operator keeps those of its own splits.
+
+    ``told`` hears how far the restore is, also while the rows of a state are rewritten when it is asked for; what it
+    raises ends the restore.
 
     Raises CorruptCheckpoint if a file is not what was stored, RestartFromCheckpoint if RocksDB fails, ConfigError if
     local state is wanted as nobody can divide it.
     """
     token(operator, "operator name")
     scattered = any(map(is_local, handles))
-    handles = taken(operator, key_groups, handles, grouping, local=local)
+    handles = taken(operator, key_groups, handles, grouping, local=local, by_split=by_split)
     if directory.exists():
         shutil.rmtree(directory)
     directory.mkdir(mode=0o700, parents=True)
     whole = as_it_is(kind, key_groups, handles, grouping)
+    local = local or by_split
     options, groups = options or StateOptions(), range(grouping.groups) if local else key_groups
     restoration = Restoration(operator, storage, [file for handle in handles for file in handle.files], told)
     store = _opened(kind, directory, whole, restoration, options)
@@ -197,6 +223,7 @@ def open_backend(
         options.ttl_cleanup_rows,
         local,
         cursors(handles, grouping),
+        floors(handles, key_groups, grouping, local=local),
         restoration.converted,
     )
 
@@ -234,10 +261,10 @@ def _import(
         raise ConfigError(f"the checkpoint was made by state backend {handle.backend!r}, which is not known here")
     scratch.mkdir(mode=0o700)
     first, end = group_prefix(groups.start), group_prefix(groups.stop)
-    other, plain = handle.key_hash != grouping.key_hash, _plain(handle)
+    other, spans = handle.key_hash != grouping.key_hash, _spans(handle)
     for state, block in _READERS[handle.backend](handle, restoration, scratch):
         if other:
-            block = regrouped(block, plain[state], grouping)
+            block = regrouped(block, spans[state], grouping)
         own = [row for row in block if first <= row[0] < end]
         if scattered:
             check_new(store.rows(state), own, handle.operator, state)
@@ -246,9 +273,9 @@ def _import(
     shutil.rmtree(scratch)
 
 
-def _plain(handle: StateHandle) -> dict[str, bool]:
-    """By state: are its places keys? See ``layout``."""
-    return {str(state["name"]): "namespace" not in state and "entry" not in state for state in handle.states}
+def _spans(handle: StateHandle) -> dict[str, Span]:
+    """By state: where the key is in its row keys."""
+    return {str(state["name"]): span_of(state) for state in handle.states}
 
 
 def _next(rows: Rows, layout: Layout) -> int:

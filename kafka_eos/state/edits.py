@@ -93,7 +93,7 @@ class EditedState:
     def _has(self, part: ValueState[Any], place: Any) -> bool:
         if self._layout.plain:
             return part.get(place) is not None
-        return any(True for _ in part.within(place[0]))
+        return any(found[0] == place[0] for found, _ in part.within(place[0]))
 
     def _check(self, place: Any, value: Any) -> None:
         """Refuse at once what the flush would refuse much later."""
@@ -108,7 +108,7 @@ class EditedState:
     def _divided(self, place: Any) -> tuple[Any, ...]:
         codecs = self._layout.codecs
         if not (isinstance(place, tuple) and len(place) == len(codecs)):
-            names = {"list": ["number"], "map": ["entry"]}.get(self._descriptor.kind, [])
+            names = {"list": ["number"], "map": ["entry"], "timer": ["time"]}.get(self._descriptor.kind, [])
             namespace = ["namespace"] if self._descriptor.namespace is not None else []
             raise ValueError(f"a place of this state is a tuple ({', '.join(['key', *namespace, *names])})")
         return place

@@ -29,6 +29,10 @@ CURSOR = "cursor"
 """Of a state with a time to live: the row key at which the clean-up goes on, in hexadecimal digits."""
 
 
+WATERMARKS = "watermarks"
+"""Of timers: first and last key group of a range, and the event time that it has come to."""
+
+
 def describe(descriptor: StateDescriptor[Any]) -> dict[str, Json]:
     """What is stored about a state. A value state without more is described as in the first release."""
     stored: dict[str, Json] = {
@@ -47,9 +51,10 @@ def describe(descriptor: StateDescriptor[Any]) -> dict[str, Json]:
 
 
 def split(stored: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, int]]:
-    """A description of a handle without its marks and its cursor, and the marks."""
+    """A description of a handle without its marks, its cursor and its watermarks, and the marks."""
     plain = dict(stored)
     plain.pop(CURSOR, None)
+    plain.pop(WATERMARKS, None)
     marks: Any = plain.pop(MARKS, {})
     return plain, dict(marks)
 

@@ -4,23 +4,26 @@
     value with namespace         group | size key | namespace
     map, list                    group | size key | entry
     map, list with namespace     group | size key | size namespace | entry
+    timer                        group | entry (a time, eight bytes) | key
 
 ``group`` is two bytes, ``size`` one byte, or ff and four bytes for parts of 255 bytes and more; every part is encoded.
 Rule: part of the durable format. A part in front of another one tells its size, so no two places share a row key, and
-all rows of one key (and of one namespace of it) are neighbours.
+all rows of one key (and of one namespace of it) are neighbours; but timers, which are in the order of time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka_eos.interfaces import Codec, StateDescriptor
+from kafka_eos.interfaces import Codec, Json, StateDescriptor
 from kafka_eos.state.keygroups import GROUP_BYTES, Grouping, group_prefix
 from kafka_eos.state.rows import Row
 
 _LONG = 255
 _LONG_BYTES = 4
+TIME_BYTES = 8
+_TIMED = GROUP_BYTES + TIME_BYTES
 
 
 class Layout:
@@ -31,8 +34,11 @@ class Layout:
         self.codecs: tuple[Codec[Any], ...] = (descriptor.key, *rest)
         self.plain = not rest
         """Places are keys, not tuples."""
+        self.timed = descriptor.kind == "timer"
+        """Rows are in the order of time: those of a key are no neighbours."""
         self._grouping = grouping
-        self.encode: Callable[[Any], bytes] = descriptor.key.encode if self.plain else self._encode
+        encode = self._timed if self.timed else self._encode
+        self.encode: Callable[[Any], bytes] = descriptor.key.encode if self.plain else encode
         """The first half of the way to a row key, a place at a time, for whoever must know which place fails."""
 
     def row_keys(self, places: Iterable[Any]) -> list[bytes]:
@@ -44,12 +50,17 @@ class Layout:
         return self._grouping.row_keys(encoded) if self.plain else encoded
 
     def prefix(self, parts: Sequence[Any]) -> bytes:
-        """What all row keys begin with whose places begin with ``parts``, fewer than a place has."""
+        """What all row keys begin with whose places begin with ``parts``, fewer than a place has; others may, too."""
+        if self.timed:
+            return group_prefix(self._grouping.group(self.codecs[0].encode(parts[0])))
         encoded = [codec.encode(part) for codec, part in zip(self.codecs, parts, strict=False)]
         return group_prefix(self._grouping.group(encoded[0])) + b"".join(map(_sized, encoded))
 
     def place(self, row_key: bytes) -> Any:
         """The place of a row key: a key, or a tuple of key, namespace, entry. ValueError if it is not one."""
+        if self.timed:
+            key, time = self.codecs
+            return key.decode(row_key[_TIMED:]), time.decode(row_key[GROUP_BYTES:_TIMED])
         *front, last = self.codecs
         at, parts = GROUP_BYTES, []
         for codec in front:
@@ -62,15 +73,29 @@ class Layout:
         *front, last = [codec.encode(part) for codec, part in zip(self.codecs, place, strict=True)]
         return group_prefix(self._grouping.group(front[0])) + b"".join(map(_sized, front)) + last
 
+    def _timed(self, place: Any) -> bytes:
+        key, time = (codec.encode(part) for codec, part in zip(self.codecs, place, strict=True))
+        return group_prefix(self._grouping.group(key)) + time + key
 
-def regrouped(rows: Iterable[Row], plain: bool, grouping: Grouping) -> list[Row]:
-    """The same rows, each in the group that ``grouping`` puts its key into. ``plain``: see ``Layout``.
 
-    ValueError if a row key is not one.
-    """
+Span = Callable[[bytes], tuple[int, int]]
+"""Start and end of the key in a row key."""
+
+
+def span_of(description: Mapping[str, Json]) -> Span:
+    """Where the key is in the row keys of a state, from what is stored about it."""
+    if description.get("kind") == "timer":
+        return lambda row_key: (_TIMED, len(row_key))
+    if "namespace" in description or "entry" in description:
+        return lambda row_key: _span(row_key, GROUP_BYTES)
+    return lambda row_key: (GROUP_BYTES, len(row_key))
+
+
+def regrouped(rows: Iterable[Row], span: Span, grouping: Grouping) -> list[Row]:
+    """The same rows, each in the group that ``grouping`` puts its key into. ValueError if a row key is not one."""
     found: list[Row] = []
     for row_key, value in rows:
-        start, end = (GROUP_BYTES, len(row_key)) if plain else _span(row_key, GROUP_BYTES)
+        start, end = span(row_key)
         found.append((group_prefix(grouping.group(row_key[start:end])) + row_key[GROUP_BYTES:], value))
     return found
 

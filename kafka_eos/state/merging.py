@@ -7,14 +7,15 @@ groups say.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from kafka_eos.errors import Bug
 from kafka_eos.interfaces import Json, StateHandle
 from kafka_eos.state import rocksdb
-from kafka_eos.state.evolution import CURSOR, split
+from kafka_eos.state.evolution import CURSOR, WATERMARKS, split
 from kafka_eos.state.keygroups import GROUPING, Grouping, key_group_range
 from kafka_eos.state.local import is_local, of_same_subtask
+from kafka_eos.state.timers import Floor
 
 Marks: TypeAlias = dict[str, int]
 
@@ -25,10 +26,18 @@ def bounds(groups: range) -> tuple[int, int]:
 
 
 def taken(
-    operator: str, key_groups: range, handles: Sequence[StateHandle], grouping: Grouping, *, local: bool
+    operator: str,
+    key_groups: range,
+    handles: Sequence[StateHandle],
+    grouping: Grouping,
+    *,
+    local: bool,
+    by_split: bool,
 ) -> list[StateHandle]:
     """Those of all subtasks that may hold something of a share. ConfigError if local state is not to be divided."""
     _check_cover(operator, key_groups, handles)
+    if by_split:
+        return list(handles)
     if local:
         return of_same_subtask(operator, key_groups, handles, grouping.groups)
     if any(map(is_local, handles)) or any(handle.key_hash != grouping.key_hash for handle in handles):
@@ -81,6 +90,27 @@ def described(operator: str, handles: Sequence[StateHandle]) -> dict[str, tuple[
             raise Bug(f"operator {operator!r}: subtasks of one epoch wrote state {name!r} with different codecs")
         highest.update({mark: max(value, highest.get(mark, value)) for mark, value in marks.items()})
     return found
+
+
+def floors(
+    handles: Sequence[StateHandle], key_groups: range, grouping: Grouping, *, local: bool
+) -> dict[str, list[Floor]]:
+    """The event times that the share's key groups have come to, by the name of the timers.
+
+    Where keys are of any group, or their groups by another hash, the least of all of them is what can be said.
+    """
+    found: dict[str, list[Floor]] = {}
+    mixed = local or any(is_local(handle) or handle.key_hash != grouping.key_hash for handle in handles)
+    for state in (state for handle in handles for state in handle.states if WATERMARKS in state):
+        told: Any = state[WATERMARKS]
+        found.setdefault(str(state["name"]), []).extend((first, last, time) for first, last, time in told)
+    first, last = bounds(key_groups)
+    if mixed:
+        return {name: [(first, last, min(time for *_, time in all_))] for name, all_ in found.items()}
+    return {
+        name: [(max(f, first), min(end, last), time) for f, end, time in all_ if f <= last and end >= first]
+        for name, all_ in found.items()
+    }
 
 
 def cursors(handles: Sequence[StateHandle], grouping: Grouping) -> dict[str, bytes]:

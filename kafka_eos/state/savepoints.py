@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from kafka_eos import failpoints
 from kafka_eos.checkpoints import files, paths, savepoints
@@ -24,7 +25,7 @@ from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import KeyGroup
 from kafka_eos.interfaces import CheckpointStorage, FileRef, InFlight, Json, StateHandle
 from kafka_eos.state import memory
-from kafka_eos.state.evolution import MARKS, split
+from kafka_eos.state.evolution import MARKS, WATERMARKS, split
 from kafka_eos.state.handles import StoredRows, opened
 from kafka_eos.state.keygroups import GROUP_BYTES, key_group_range, subtask_of
 from kafka_eos.state.local import is_local
@@ -167,7 +168,12 @@ def _operator(
 
 
 def _described(handles: Iterable[StateHandle]) -> dict[str, Mapping[str, Json]]:
-    """What is stored of each state, by name, with the highest of the subtasks' marks."""
+    """What is stored of each state, by name, with the highest of the subtasks' marks, and the watermarks of all."""
+    handles = list(handles)
+    times: dict[str, list[Json]] = {}
+    for told in (state for handle in handles for state in handle.states if WATERMARKS in state):
+        ranges: Any = told[WATERMARKS]
+        times.setdefault(str(told["name"]), []).extend(ranges)
     found: dict[str, Mapping[str, Json]] = {}
     highest: dict[str, dict[str, int]] = {}
     for state, marks in (split(state) for handle in handles for state in handle.states):
@@ -175,6 +181,8 @@ def _described(handles: Iterable[StateHandle]) -> dict[str, Mapping[str, Json]]:
         known = highest.setdefault(name, {})
         known.update({mark: max(value, known.get(mark, value)) for mark, value in marks.items()})
         found[name] = {**state, MARKS: dict[str, Json](known)} if known else state
+    for name, ranges in times.items():
+        found[name] = {**found[name], WATERMARKS: ranges}
     return found
 
 

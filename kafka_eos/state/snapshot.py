@@ -24,7 +24,7 @@ from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.checkpoints.savepoints import Savepoint, SavepointFiles
 from kafka_eos.checkpoints.storage import LocalFiles
 from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import CheckpointStorage, Json, Positions, StateDescriptor, StateHandle, Ttl
+from kafka_eos.interfaces import CheckpointStorage, Codec, Json, Positions, StateDescriptor, StateHandle, Ttl
 from kafka_eos.schemas.stored import stored_codec
 from kafka_eos.state.clocks import UNKNOWN
 from kafka_eos.state.entries import NumberCodec
@@ -34,6 +34,7 @@ from kafka_eos.state.keygroups import Grouping
 from kafka_eos.state.layout import Layout
 from kafka_eos.state.local import is_local
 from kafka_eos.state.rows import Row
+from kafka_eos.state.timers import PresentCodec, TimeCodec
 from kafka_eos.state.ttl import TIME, Timed, expired
 
 EVERY: Any = object()
@@ -41,6 +42,8 @@ EVERY: Any = object()
 
 _BATCH = 8192
 """Rows of a table that are converted at once."""
+_OWN: Mapping[str, Codec[Any]] = {each.name: each for each in (NumberCodec(), TimeCodec(), PresentCodec())}
+"""Codecs that no type of a user's has, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,8 @@ class Snapshot:
                 near = itertools.takewhile(lambda row: row[0].startswith(first), _from(first, rows))
                 mine = (row for row in near if row[0] == first or not layout.plain)
                 found += (decoded for row in mine if (decoded := decode(row)) is not None)
-        return found
+        # Timers of one key have others between them.
+        return [(place, value) for place, value in found if layout.plain or place[0] == key]
 
     def _in_namespace(self, info: StateInfo, key: Any, namespace: Any) -> list[tuple[Any, Any]]:
         codec = descriptor_of(info.description).namespace
@@ -256,8 +260,8 @@ def _manifest(storage: CheckpointStorage, path: Path | str, epoch: int | None) -
 
 
 def _codec(stored: Any) -> Any:
-    if stored["name"] == NumberCodec.name:
-        return NumberCodec()
+    if stored["name"] in _OWN:
+        return _OWN[stored["name"]]
     return stored_codec(stored["name"], stored["schema"])
 
 

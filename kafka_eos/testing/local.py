@@ -19,6 +19,7 @@ from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import RejectRow, StateBackend
 from kafka_eos.operators.chain import Chain
+from kafka_eos.operators.event_time import WITH_EACH_BATCH
 from kafka_eos.plan import Plan, Sink, Source
 from kafka_eos.records import Batch, RawRecord
 from kafka_eos.state.backends import open_backend
@@ -92,17 +93,28 @@ def run_local(pipeline: Plan | Planned, inputs: Mapping[str, Sequence[Any]], *, 
     with ExitStack() as closing:
         directory = Path(closing.enter_context(TemporaryDirectory(prefix="kafka-eos-")))
         outputs = {sink.name: _Output(sink, results) for sink in plan.sinks}
-        chain = Chain(plan, _backends(plan, directory, closing), outputs)
+        chain = Chain(plan, _backends(plan, directory, closing), outputs, pace=WITH_EACH_BATCH)
         closing.callback(chain.close)
         for output in outputs.values():
             output.refuse = chain.refuse_row
-        for source in plan.sources:
-            given, reject = inputs.get(source.name, ()), partial(chain.refuse_record, source.name)
-            for start in range(0, len(given), batch_size):
-                batch = _read(source, given[start : start + batch_size], start, reject)
-                chain.push(source.name, batch)
+        read = {
+            source.name: _batches(source, inputs.get(source.name, ()), batch_size, chain) for source in plan.sources
+        }
+        for name, batches in read.items():
+            splits = {(batch.origin.topic, partition) for batch in batches for partition in batch.origin.partitions}
+            chain.assign(name, [f"{topic}/{partition}" for topic, partition in splits])
+        for name, batches in read.items():
+            for batch in batches:
+                chain.push(name, batch)
+            chain.nothing_read(name)
         chain.flush()
     return results
+
+
+def _batches(source: Source, given: Sequence[Any], size: int, chain: Chain) -> list[Batch[Any]]:
+    """What the reader of the source would bring, read by read."""
+    reject = partial(chain.refuse_record, source.name)
+    return [_read(source, given[start : start + size], start, reject) for start in range(0, len(given), size)]
 
 
 def _read(source: Source, given: Sequence[Any], start: int, reject: _Reject) -> Batch[Any]:

@@ -206,6 +206,13 @@ CASES: Mapping[str, Case] = {
         },
         {"output": 600, "minutes": 600, "highest": 600, "merged": 600},
     ),
+    "timed": Case(
+        pipelines.timed,
+        _once,
+        # The last window ends behind the last payment: it stays open.
+        {"totals": [in_order()], "output": [in_order()], "branches": [in_order()]},
+        {"totals": N, "output": (N // 100 - 1) * 20, "branches": (N // 100 - 1) * 4},
+    ),
     "loop": Case(
         pipelines.loop,
         [{"input": payments(0, 300)}],

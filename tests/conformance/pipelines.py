@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from kafka_eos import Pipeline, ProcessContext, ProcessFunction, Stream, Ttl
+from kafka_eos import Pipeline, ProcessContext, ProcessFunction, Stream, Ttl, monotonic
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
 
@@ -219,6 +219,58 @@ class Visits(ProcessFunction[str, Payment, Total]):
         self.kept.put(self.kept.get() + 1)
         counts = (self.gone.get(), self.past.get("n") or 0, self.kept.get())
         return [Total(key, counts[0] * 100 + counts[1] * 10 + counts[2], 0, value.id)]
+
+
+def timed(pipeline: Pipeline, at: Names) -> None:
+    """Windows on timers, in two stages; and a fold beside them."""
+    read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
+    to_kafka(totals(read), at, "totals")
+    windows = read.key_by(account, name="by-account").process(Windows, name="windows")
+    to_kafka(windows, at)
+    by_branch = windows.key_by(lambda total: f"b{int(total.key[1:]) % 4}", name="by-branch", values=Total)
+    to_kafka(by_branch.process(Branches, name="branch-windows"), at, "branches")
+
+
+WINDOW_MS = 100
+
+
+class Windows(ProcessFunction[str, Payment, Total]):
+    """What an account was paid in each window; ``id`` is its end."""
+
+    def open(self, ctx: ProcessContext) -> None:
+        self.ctx, self.timers = ctx, ctx.timers()
+        self.sums = ctx.map_state("sums", int, Total)
+
+    def process(self, key: str, value: Payment) -> Iterable[Total]:
+        end = (self.ctx.timestamp // WINDOW_MS + 1) * WINDOW_MS
+        so_far = self.sums.get(end) or Total(key, 0, 0, end)
+        self.sums.put(end, Total(key, so_far.total + value.amount, so_far.count + 1, end))
+        self.timers.register(end - 1)
+        return []
+
+    def on_timer(self, key: str, time: int) -> Iterable[Total]:
+        found = self.sums.get(time + 1)
+        self.sums.remove(time + 1)
+        return [] if found is None else [found]
+
+
+class Branches(ProcessFunction[str, Total, Total]):
+    """What the accounts of a branch were paid in each window; emitted a moment after theirs."""
+
+    def open(self, ctx: ProcessContext) -> None:
+        self.ctx, self.timers = ctx, ctx.timers()
+        self.sums = ctx.map_state("sums", int, Total)
+
+    def process(self, key: str, value: Total) -> Iterable[Total]:
+        so_far = self.sums.get(value.id) or Total(key, 0, 0, value.id)
+        self.sums.put(value.id, Total(key, so_far.total + value.total, so_far.count + value.count, value.id))
+        self.timers.register(self.ctx.timestamp + 1)
+        return []
+
+    def on_timer(self, key: str, time: int) -> Iterable[Total]:
+        found = self.sums.get(time)
+        self.sums.remove(time)
+        return [] if found is None else [found]
 
 
 def loop(pipeline: Pipeline, at: Names) -> None:

@@ -31,7 +31,9 @@ def thirds(rows: list[Fed]) -> list[list[Fed]]:
     return [rows[turn * size : (turn + 1) * size] for turn in range(len(TURNS))]
 
 
-@pytest.mark.parametrize(("name", "how"), [("keyed", "savepoints"), campaign("stages", "checkpoints")])
+@pytest.mark.parametrize(
+    ("name", "how"), [("keyed", "savepoints"), campaign("stages", "checkpoints"), ("timed", "savepoints")]
+)
 def test_a_job_goes_there_and_back(runs: Runs, spark: Any, name: str, how: str) -> None:
     """Its history is one, by comparison and by the audit: with savepoints over all of its checkpoint directories."""
     reference, case = runs.of(name, REFERENCE, spark), CASES[name]

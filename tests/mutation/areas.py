@@ -21,6 +21,7 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/protocol/checkpoint.py": (f"{PROTOCOL}/test_checkpoint.py", f"{PROTOCOL}/test_flights.py"),
         "kafka_eos/protocol/commit.py": (f"{PROTOCOL}/test_commit.py", f"{PROTOCOL}/test_recovery.py"),
         "kafka_eos/protocol/dead_letters.py": (f"{PROTOCOL}/test_dead_letters.py",),
+        "kafka_eos/protocol/event_time.py": (f"{PROTOCOL}/test_event_time.py",),
         "kafka_eos/protocol/facts.py": (f"{PROTOCOL}/test_attempt.py",),
         "kafka_eos/protocol/housekeeping.py": (f"{PROTOCOL}/test_housekeeping.py",),
         "kafka_eos/protocol/lineage.py": (f"{PROTOCOL}/test_lineage.py", f"{PROTOCOL}/test_recovery.py"),
@@ -55,6 +56,12 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/state/local.py": (f"{STATE}/test_rescaling.py",),
         "kafka_eos/state/merging.py": (f"{STATE}/test_rescaling.py", f"{STATE}/test_grouping.py"),
         "kafka_eos/state/restoring.py": (f"{STATE}/test_restoring.py",),
+    },
+    "timers": {
+        "kafka_eos/operators/event_time.py": ("tests/unit/operators/test_event_time.py",),
+        "kafka_eos/operators/firing.py": ("tests/unit/operators/test_event_time.py",),
+        "kafka_eos/operators/timestamps.py": ("tests/unit/operators/test_event_time.py",),
+        "kafka_eos/state/timers.py": (f"{STATE}/test_timers.py",),
     },
     "ttl": {
         "kafka_eos/state/clocks.py": (f"{STATE}/test_clocks.py",),

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_eos import Pipeline
+from kafka_eos import Pipeline, monotonic
 from kafka_eos.checkpoints import manifest, paths
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import Acked, Coordinator, Patience
@@ -24,13 +24,14 @@ from kafka_eos.errors import ConfigError, CorruptCheckpoint, EnvironmentFailed, 
 from kafka_eos.ids import SplitId, Term
 from kafka_eos.interfaces import FileRef, Positions
 from kafka_eos.protocol.checkpoint import Cadence
+from kafka_eos.records import Watermark
 from kafka_eos.spark import inputs
 from kafka_eos.spark.cache import CachedStorage, attempt_directory, own_directory
 from kafka_eos.spark.epochs import EpochResult, fitting
 from kafka_eos.spark.inputs import Inputs
 from kafka_eos.spark.levels import destinations, levels
-from kafka_eos.spark.messages import Failure, Quota, Report, Spec
-from kafka_eos.spark.rows import FRAME, Inbox, Outbox
+from kafka_eos.spark.messages import Failure, Quota, Report, Spec, decode_watermark
+from kafka_eos.spark.rows import FRAME, WATERMARK, Inbox, Outbox
 from kafka_eos.spark.tasks import drivers_storage
 from kafka_eos.testing import ListSource, MemorySink
 
@@ -75,6 +76,26 @@ def test_rows_that_are_fed_back_are_refused() -> None:
 
     with pytest.raises(PlanError, match="embedded engine"):
         levels(pipeline.plan())
+
+
+def test_partitions_that_may_be_idle_are_refused_on_spark() -> None:
+    pipeline = Pipeline("idle")
+    source = pipeline.source(ListSource([]), name="numbers")
+    source.with_timestamps(watermarks=monotonic().with_idleness(5)).sink(MemorySink(), name="out")
+
+    with pytest.raises(PlanError, match=r"nobody watches partitions between epochs.*Leave .with_idleness"):
+        levels(pipeline.plan())
+
+
+@pytest.mark.parametrize("watermark", [Watermark(), Watermark(-5), Watermark(2**62, idle=True)])
+def test_a_watermark_passes_between_tasks(watermark: Watermark) -> None:
+    outbox = Outbox(0, 1, 2, attempt=7)
+    outbox.watermark(0, 2, "by-key", watermark)
+    (batch,) = outbox.rest()
+    ((target, level, kind, origin, _, exchange, frame),) = zip(*(c.to_pylist() for c in batch.columns), strict=True)
+
+    assert (target, level, kind, origin, exchange) == (0, 2, WATERMARK, 1, "by-key")
+    assert decode_watermark(frame) == watermark
 
 
 # ---------------------------------------------------------------- what an epoch reads

@@ -5,7 +5,7 @@ from typing import assert_type
 
 import msgspec
 
-from kafka_eos import KeyedStream, Pipeline, ProcessContext, ProcessFunction, Stream, Ttl
+from kafka_eos import KeyedStream, Pipeline, ProcessContext, ProcessFunction, Stream, Ttl, bounded, monotonic
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record
 
 
@@ -36,6 +36,8 @@ assert_type(orders.map(lambda o: o.amount), Stream[int])
 assert_type(orders.filter(lambda o: o.amount > 0), Stream[Order])
 assert_type(orders.flat_map(lambda o: [o.user, o.user]), Stream[str])
 assert_type(orders.map_batches(lambda batch: [o.amount for o in batch]), Stream[int])
+assert_type(orders.with_timestamps(lambda o: o.amount, watermarks=bounded(5).with_idleness(60)), Stream[Order])
+assert_type(orders.with_timestamps(watermarks=monotonic()), Stream[Order])
 assert_type(orders.union(orders.filter(lambda o: o.amount > 1)), Stream[Order])
 
 assert_type(KafkaSource("orders"), KafkaSource[bytes])

@@ -11,6 +11,7 @@ from kafka_eos import (
     ProcessContext,
     ProcessFunction,
     ReducingState,
+    Timers,
     Ttl,
 )
 
@@ -32,9 +33,13 @@ class All(ProcessFunction[str, int, str]):
         self.by_name = ctx.map_state("by-name", str, int)
         self.by_pair = ctx.map_state("by-pair", tuple[str, int], bytes)
         self.highest = ctx.reducing_state("highest", int, max)
+        self.timers = ctx.timers()
+        assert_type(self.timers, Timers)
+        assert_type((ctx.timestamp, ctx.watermark), tuple[int, int])
         self.mean = ctx.aggregating_state("mean", list[int], create=list, add=longer, result=mean)
 
     def process(self, key: str, value: int) -> Iterable[str]:
+        assert_type(self.timers.register(5), int)
         assert_type(self.last, KeyState[int | None])
         assert_type(self.count.of("window"), KeyState[int])
         assert_type(self.items, ListState[int])

@@ -11,8 +11,9 @@ def test_the_public_names_are_these() -> None:
     }  # fmt: skip
     verbs = {"KeyState", "KeyedStream", "Pipeline", "ProcessContext", "ProcessFunction", "Stream"}
     states = {"AggregatingState", "ListState", "MapState", "ReducingState", "Ttl"}
+    time = {"Timers", "WatermarkStrategy", "bounded", "monotonic"}
 
-    assert set(kafka_eos.__all__) == errors | verbs | states | {"DerivedNameWarning", "__version__"}
+    assert set(kafka_eos.__all__) == errors | verbs | states | time | {"DerivedNameWarning", "__version__"}
 
 
 def test_every_public_name_exists_and_is_documented() -> None:

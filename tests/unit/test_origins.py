@@ -16,7 +16,8 @@ from kafka_eos.origins import Block, Recording, decode, encode, opened
 from kafka_eos.provenance import Provenance, column
 from kafka_eos.records import Batch, RawRecord
 
-numbers = st.integers(min_value=0, max_value=2**62)
+numbers = st.integers(min_value=-(2**62), max_value=2**62)
+"""Below zero are times of timers."""
 TERM, EPOCH = Term(3), Epoch(9)
 
 

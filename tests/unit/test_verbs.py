@@ -46,6 +46,7 @@ def test_all_verbs_are_looked_at() -> None:
         "forward",
         "iterate",
         "union",
+        "with_timestamps",
     }
 
     assert {verb.__name__ for verb in VERBS} == stateful | others | {"source", "sink"}

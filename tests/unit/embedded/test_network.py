@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_eos.embedded.network import BarrierArrived, Network, Rows
+from kafka_eos.embedded.network import Arrival, BarrierArrived, Network, Rows, WatermarkArrived
+from kafka_eos.records import Watermark
 
 WINDOW = 10_000
 Pair = tuple[Network, Network]
@@ -37,9 +38,9 @@ def connected() -> Iterator[Callable[..., Pair]]:
         yield lambda **options: pair(closing, **options)
 
 
-def arrivals(network: Network, sender: Network, wanted: int, process: bool = True) -> list[Rows | BarrierArrived]:
+def arrivals(network: Network, sender: Network, wanted: int, process: bool = True) -> list[Arrival]:
     """Pump both ends until ``wanted`` things have arrived, processing rows at once."""
-    found: list[Rows | BarrierArrived] = []
+    found: list[Arrival] = []
     for _ in range(10_000):
         sender.pump(0)
         for arrival in network.pump(0):
@@ -51,9 +52,9 @@ def arrivals(network: Network, sender: Network, wanted: int, process: bool = Tru
     raise AssertionError(f"{len(found)} of {wanted} arrived")
 
 
-def settle(*networks: Network) -> list[Rows | BarrierArrived]:
+def settle(*networks: Network) -> list[Arrival]:
     """Pump until nothing moves; what has arrived at the last one."""
-    found: list[Rows | BarrierArrived] = []
+    found: list[Arrival] = []
     for _ in range(50):
         for network in networks:
             arrived = network.pump(0)
@@ -69,7 +70,7 @@ def test_a_channel_is_first_in_first_out(items: list[tuple[int, int | None, bool
     """Whatever the sizes: frames larger than the window, empty ones, barriers between."""
     with ExitStack() as closing:
         sender, receiver = pair(closing, edges=2)
-        sent: dict[int, list[Rows | BarrierArrived]] = {0: [], 1: []}
+        sent: dict[int, list[Arrival]] = {0: [], 1: []}
         for number, (edge, size, aligned) in enumerate(items):
             if size is None:
                 sender.send_barrier(edge, 1, number, aligned)
@@ -84,6 +85,32 @@ def test_a_channel_is_first_in_first_out(items: list[tuple[int, int | None, bool
         assert {edge: [a for a in arrived if a.edge == edge] for edge in sent} == sent
 
 
+@pytest.mark.parametrize(
+    "watermark", [Watermark(), Watermark(-1), Watermark(0, idle=True), Watermark(2**63 - 1), Watermark(idle=True)]
+)
+def test_a_watermark_comes_behind_the_rows_before_it(connected: Callable[..., Pair], watermark: Watermark) -> None:
+    sender, receiver = connected()
+    sender.send(0, 1, bytes(WINDOW))
+    sender.send(0, 1, b"waits for credit")
+    sender.send_watermark(0, 1, watermark)
+
+    assert arrivals(receiver, sender, 3)[1:] == [Rows(0, 0, b"waits for credit"), WatermarkArrived(0, 0, watermark)]
+
+
+def test_a_barrier_that_overtakes_leaves_watermarks_where_they_are_and_returns_rows_alone(
+    connected: Callable[..., Pair],
+) -> None:
+    sender, receiver = connected()
+    sender.send(0, 1, b"rows")
+    sender.send_watermark(0, 1, Watermark(5))
+    sender.send(0, 1, bytes(2 * WINDOW))
+    sender.send_watermark(0, 1, Watermark(6))
+
+    assert list(sender.overtake(0, 1, 1)) == [b"rows", bytes(2 * WINDOW)]
+    arrived = arrivals(receiver, sender, 5)
+    assert [type(each) for each in arrived] == [BarrierArrived, Rows, WatermarkArrived, Rows, WatermarkArrived]
+
+
 def test_both_directions_at_once_with_more_than_the_kernel_takes(connected: Callable[..., Pair]) -> None:
     one, other = connected(window=64 << 20)
     big = bytes(6 << 20)
@@ -91,7 +118,7 @@ def test_both_directions_at_once_with_more_than_the_kernel_takes(connected: Call
         one.send(0, 1, big)
         other.send(0, 0, big)
 
-    got: list[list[Rows | BarrierArrived]] = [[], []]
+    got: list[list[Arrival]] = [[], []]
     for _ in range(100_000):
         for number, network in enumerate((one, other)):
             got[number] += network.pump(0)
@@ -149,7 +176,7 @@ def test_overtaking_returns_exactly_what_had_not_left(sizes: list[int], pumps: i
     with ExitStack() as closing:
         sender, receiver = pair(closing, edges=2)
         before = [number.to_bytes(2, "big") + bytes(size) for number, size in enumerate(sizes)]
-        early: list[Rows | BarrierArrived] = []
+        early: list[Arrival] = []
         for number, frame in enumerate(before):
             sender.send(0, 1, frame)
             sender.send(1, 1, b"other exchange")
@@ -250,7 +277,7 @@ def test_three_workers_hear_each_other_and_know_from_whom() -> None:
             for target in sockets[subtask]:
                 network.send(0, target, f"{subtask}>{target}".encode())
 
-        heard: list[list[Rows | BarrierArrived]] = [[], [], []]
+        heard: list[list[Arrival]] = [[], [], []]
         for _ in range(5):
             for subtask, network in enumerate(networks):
                 heard[subtask] += network.pump(0)

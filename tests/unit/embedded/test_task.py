@@ -24,7 +24,7 @@ from kafka_eos.embedded.task import Captured, Parts, Task
 from kafka_eos.ids import Term
 from kafka_eos.plan import Segment
 from kafka_eos.protocol.alignment import Mode
-from kafka_eos.records import Batch, Tally
+from kafka_eos.records import BEGINNING, Batch, Tally, Watermark
 from kafka_eos.testing.sources import ListOrigin
 
 SUBTASKS = 3
@@ -141,7 +141,13 @@ class Subtasks:
         if queue := self.sent[sender, receiver.number]:
             kind, what, aligned = queue.popleft()
             task = receiver.tasks[1]
-            task.rows(KEY, sender, what) if kind == "rows" else task.barrier(KEY, sender, what, aligned)
+            match kind:
+                case "rows":
+                    task.rows(KEY, sender, what)
+                case "watermark":
+                    task.watermark(KEY, sender, what)
+                case _:
+                    task.barrier(KEY, sender, what, aligned)
 
     def work(self, task: Task) -> None:
         """All that the task can do alone, though its exits have no room now and then."""
@@ -172,6 +178,10 @@ class Subtask:
     """Output that the answers so far name."""
     prepared_at: dict[int, list[Row]] = field(default_factory=dict)
     logs: list[tuple[int, int, Logged]] = field(default_factory=list)
+    times: dict[str, int] = field(default_factory=lambda: {"key": BEGINNING, "stay": BEGINNING})
+    """How far event time has come, by head. The number of a row is its time."""
+    said: int = BEGINNING
+    """The newest watermark that this one's source has sent."""
 
     def __post_init__(self) -> None:
         self.reader = Counting(self.number)
@@ -190,7 +200,7 @@ class Subtask:
             return Input(edge, sender)
 
         def encode(entry: Any) -> bytes | None:
-            return None if isinstance(entry, Marker) else self.as_now(edge, entry)
+            return None if isinstance(entry, Marker | Watermark) else self.as_now(edge, entry)
 
         file = self.cluster.disk / f"{self.number}-{edge}-{sender}"
         queue = SpillingQueue[Any](file, 2 * WINDOW, encode, size_of)
@@ -204,6 +214,7 @@ class Subtask:
         if segment is TARGET:
             self.processed_rows += batch.values if batch else []
             self.writer.rows += batch.values if batch else []
+            assert all(n % COPY > self.times[head] for _, n in (batch.values if batch else [])), "a row is late"
             return
         parts: dict[int, list[Row]] = defaultdict(list)
         for row in batch.values if batch else []:
@@ -215,6 +226,20 @@ class Subtask:
                 self.cluster.unsent[self.number, target].append(("rows", frame_of(rows), False))
         if batch:
             self.tasks[1].rows(STAY, self.number, batch_of([(s, n + COPY) for s, n in batch.values]))
+        if batch and self.cluster.random.random() < 0.5:
+            self.send_watermark(Watermark(self.reader.next - 1))
+
+    def send_watermark(self, watermark: Watermark) -> None:
+        self.said = watermark.time
+        for target in range(SUBTASKS):
+            if target != self.number:
+                self.cluster.unsent[self.number, target].append(("watermark", watermark, False))
+        for edge in EDGES.values():
+            self.tasks[1].watermark(edge, self.number, watermark)
+
+    def advance_time(self, segment: Segment, head: str, watermark: Watermark) -> None:
+        assert watermark.time > self.times[head]
+        self.times[head] = watermark.time
 
     def flush(self, segment: Segment) -> None:
         return None
@@ -250,10 +275,10 @@ class Subtask:
             if target == self.number or edge == STAY:
                 continue
             if overtake:
-                kept = [entry for entry in queue if entry[0] == "rows"]  # older barriers are given up
+                kept = [entry for entry in queue if entry[0] != "barrier"]  # older ones are given up
                 queue.clear()
                 queue.extend(kept)
-                overtaken += [what for _, what, _ in kept]
+                overtaken += [what for kind, what, _ in kept if kind == "rows"]
                 self.cluster.urgent[self.number, target].append(("barrier", epoch, aligned))
             else:
                 queue.append(("barrier", epoch, aligned))
@@ -300,6 +325,8 @@ def run(
             raise AssertionError(f"epoch {epoch} is never complete")
     cluster.drain()
     assert not any(cluster.on_the_way.values()), "a sender did not get its credit back"
+    for subtask in cluster.subtasks:
+        assert subtask.times == {"key": min(s.said for s in cluster.subtasks), "stay": subtask.said}
     return cluster, epochs
 
 

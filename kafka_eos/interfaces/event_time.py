@@ -1,0 +1,47 @@
+"""How watermarks are made: what the user says of the order of rows in a split."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkStrategy:
+    """Make one with ``bounded`` or ``monotonic``.
+
+    ``delay``       milliseconds by which a row may be older than the newest one of its split before it
+    ``idle_after``  seconds without a row after which a split is not waited for; None: it always is
+    """
+
+    delay: int
+    idle_after: float | None = None
+
+    def with_idleness(self, seconds: float) -> WatermarkStrategy:
+        """Do not wait for a split (a partition) that has brought nothing for so long.
+
+        Event time goes on without it, and what it then brings may be late. Time in which nothing is read does not
+        count. ValueError if ``seconds`` is not more than zero.
+        """
+        if not seconds > 0:
+            raise ValueError(f"a split is idle after more than 0 seconds, not {seconds}")
+        return replace(self, idle_after=seconds)
+
+    def __str__(self) -> str:
+        order = f"up to {self.delay / 1000:g} s out of order" if self.delay else "in order"
+        return order + ("" if self.idle_after is None else f", idle after {self.idle_after:g} s")
+
+
+def bounded(seconds: float) -> WatermarkStrategy:
+    """Rows of a split may be up to ``seconds`` older than the newest one before them; what is older is late.
+
+    ValueError if ``seconds`` is negative or no finite number.
+    """
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"rows are out of order by 0 seconds or more, not by {seconds}")
+    return WatermarkStrategy(round(seconds * 1000))
+
+
+def monotonic() -> WatermarkStrategy:
+    """Rows of a split come in the order of their times; equal times are in order."""
+    return WatermarkStrategy(0)

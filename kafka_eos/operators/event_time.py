@@ -1,0 +1,116 @@
+"""How event time goes through the operators of a chain, as far as they work in one subtask.
+
+A watermark goes the way of the rows. Where it passes an operator that waits for event time, what that makes goes before
+it; where streams meet, the least of them counts; at an exchange it leaves, and comes in again behind it.
+
+Rule: a watermark is handed on only when it says something new. Where nothing gives rows event times, nothing is done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_eos.operators.base import Generating, Operator, Timed
+from kafka_eos.plan import Loop, Node, PartialFold, Plan, Sink, Timestamps, Union
+from kafka_eos.protocol.event_time import Inputs
+from kafka_eos.records import Batch, Watermark
+
+Signal = Callable[[Watermark], None]
+"""Takes a watermark out of the chain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often watermarks are made. ``every``: seconds, of ``clock``; at the end of an epoch they are, in any case."""
+
+    every: float
+    clock: Callable[[], float] = time.monotonic
+
+
+AT_BARRIERS = Pace(float("inf"))
+STEADILY = Pace(0.2)
+"""As often as it is worth telling other subtasks."""
+WITH_EACH_BATCH = Pace(0.0)
+
+
+class EventTime:
+    """Of one chain. ``signals``: the ways out, by exchange; without one, watermarks simply go on."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        operators: Mapping[str, Operator],
+        signals: Mapping[str, Signal],
+        leave: Callable[[Node, Batch[Any]], None],
+        pace: Pace,
+    ) -> None:
+        """``leave(node, batch)`` hands on what an operator has made."""
+        self._plan, self._operators, self._signals, self._leave, self._pace = plan, operators, signals, leave, pace
+        self._making: dict[str, list[tuple[str, Generating]]] = {}
+        """By source, the operators that make its watermarks here."""
+        for node in plan.nodes:
+            operator = operators.get(node.name)
+            if isinstance(node, Timestamps) and isinstance(operator, Generating):
+                self._making.setdefault(node.source, []).append((node.name, operator))
+        self._met = {
+            node.name: Inputs.of(range(len(node.inputs)))
+            for node in plan.nodes
+            if isinstance(node, Union) and node.name in plan.timed
+        }
+        self._told: dict[str, Watermark] = {}
+        self._made: dict[str, float] = {}
+        """When the watermarks of each source were made last."""
+
+    def assign(self, source: str, splits: Collection[str]) -> None:
+        """These are read here from now on."""
+        for _, operator in self._making.get(source, ()):
+            operator.assign(splits)
+
+    def read(self, source: str) -> None:
+        """What the source had to be read has been pushed: it may be time for a watermark."""
+        if source in self._making:
+            now = self._pace.clock()
+            if now >= self._made.get(source, -self._pace.every) + self._pace.every:
+                self._make(source, now)
+
+    def end_epoch(self, nodes: Collection[str] | None) -> None:
+        """The last watermarks of an epoch. ``nodes``: of these operators only."""
+        for source, operators in self._making.items():
+            if nodes is None or any(name in nodes for name, _ in operators):
+                self._make(source, self._pace.clock())
+
+    def advance(self, head: str, watermark: Watermark) -> None:
+        """Event time has come to ``watermark`` behind ``head``."""
+        for node, index in self._plan.downstream(head):
+            if isinstance(node, Union):
+                self._meet(node, index, watermark)
+            elif not isinstance(node, Sink | Loop | PartialFold | Timestamps):
+                self._pass(node, watermark)
+
+    def _make(self, source: str, now: float) -> None:
+        self._made[source] = now
+        for name, operator in self._making[source]:
+            self._hand_on(name, operator.watermark(now))
+
+    def _pass(self, node: Node, watermark: Watermark) -> None:
+        operator = self._operators.get(node.name)
+        if isinstance(operator, Timed):
+            for batch in operator.advance(watermark.time):
+                self._leave(node, batch)
+        if node.partitioning is not None and node.name in self._signals:
+            self._signals[node.name](watermark)
+        else:
+            self._hand_on(node.name, watermark)
+
+    def _meet(self, node: Node, index: int, watermark: Watermark) -> None:
+        if node.name in self._met:
+            self._met[node.name] = self._met[node.name].on(index, watermark)
+            self._hand_on(node.name, self._met[node.name].watermark)
+
+    def _hand_on(self, name: str, watermark: Watermark) -> None:
+        if self._told.get(name) != watermark:
+            self._told[name] = watermark
+            self.advance(name, watermark)

@@ -1,0 +1,82 @@
+"""What timers make: rows that come from no record, and where they say that they come from.
+
+Each is of a *firing*: an operator, a key and a time. In their provenance the operator stands where a source would, its
+key group where a partition, the time where an offset, and two numbers made of the key's bytes begin the ordinal.
+Rule: a time of a key fires once, so that two outputs which agree there are a duplicate, whatever attempt made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from kafka_eos.provenance import TIMERS
+from kafka_eos.records import Batch, RawRecord
+
+_NUMBER_BYTES = 7
+
+
+class FiringOrigin:
+    """The origin of what one operator's timers made: a row for each firing."""
+
+    topic = TIMERS
+
+    def __init__(self, operator: str, groups: Sequence[int], times: Sequence[int]) -> None:
+        self.source, self.partitions, self.offsets = operator, groups, times
+
+    def timestamps(self) -> Sequence[int]:
+        """A record's timestamp cannot be before 1970."""
+        return [max(time, -1) for time in self.offsets]
+
+    def raw(self, row: int) -> RawRecord:
+        return RawRecord(
+            where(self.source), self.partitions[row], self.offsets[row], self.timestamps()[row], None, None, ()
+        )
+
+
+class Firings:
+    """The outputs of timers that have fired, until they are handed on."""
+
+    def __init__(self, operator: str, encode: Callable[[Any], bytes]) -> None:
+        self._operator, self._encode = operator, encode
+        self._start()
+
+    def _start(self) -> None:
+        self._values: list[Any] = []
+        self._rows: list[int] = []
+        self._groups: list[int] = []
+        self._times: list[int] = []
+        self._branches: list[str] = []
+
+    def add(self, key: Any, group: int, time: int, outputs: Sequence[Any]) -> None:
+        if not outputs:
+            return
+        self._rows += [len(self._times)] * len(outputs)
+        self._values += outputs
+        self._branches += [branch_of(self._encode(key))] * len(outputs)
+        self._groups.append(group)
+        self._times.append(time)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def take(self) -> Batch[Any]:
+        """All of them."""
+        origin = FiringOrigin(self._operator, self._groups, self._times)
+        times = [self._times[row] for row in self._rows]
+        batch = Batch(self._values, self._rows, origin, branch=self._branches, times=times)
+        self._start()
+        return batch
+
+
+def branch_of(key: bytes) -> str:
+    """What stands for an encoded key: two numbers that whoever parses provenance can hold, and no other key has."""
+    digest = blake2b(key, digest_size=2 * _NUMBER_BYTES).digest()
+    first, second = (int.from_bytes(part, "big") for part in (digest[:_NUMBER_BYTES], digest[_NUMBER_BYTES:]))
+    return f"{first}-{second}-"
+
+
+def where(operator: str) -> str:
+    """For people: in place of a topic."""
+    return f"timers of {operator}"

@@ -1,0 +1,89 @@
+"""How far event time has come: at a source from what its splits have brought, behind channels from their watermarks.
+
+Pure: the clock is an argument, in seconds of any monotonic clock. Rules: the result never goes back; it is the least of
+all inputs that are not idle, so what has said nothing yet holds it back until it speaks or is idle; where all are idle
+it stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from kafka_eos.records import BEGINNING, Watermark
+
+STEP = 1.0
+"""Seconds between two looks that count at most: while nobody reads, no split can bring anything, and none is idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Inputs that meet: the channels of an exchange, or the streams of a union."""
+
+    heard: Mapping[Hashable, Watermark]
+    """The newest watermark of each."""
+    time: int = BEGINNING
+
+    @classmethod
+    def of(cls, inputs: Iterable[Hashable]) -> Inputs:
+        """Inputs that have said nothing yet."""
+        return cls(dict.fromkeys(inputs, Watermark()))
+
+    def on(self, which: Hashable, watermark: Watermark) -> Inputs:
+        """An input has come to ``watermark``. An older one than before changes its idleness only."""
+        known = self.heard[which]
+        newer = replace(watermark, time=max(known.time, watermark.time))
+        heard = {**self.heard, which: newer}
+        times = [each.time for each in heard.values() if not each.idle]
+        return Inputs(heard, max([self.time, min(times)]) if times else self.time)
+
+    @property
+    def watermark(self) -> Watermark:
+        """What all of them together have come to."""
+        return Watermark(self.time, all(each.idle for each in self.heard.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """The splits of one source in one subtask, at the place where rows get their event times.
+
+    ``delay``: by how much a row of a split may be older than the newest one before it, in milliseconds.
+    ``idle_after``: seconds without a row after which a split is not waited for; None if it always is.
+    """
+
+    delay: int
+    idle_after: float | None = None
+    highest: Mapping[str, int] = field(default_factory=dict)
+    """The newest event time of each split that has brought a row. What a checkpoint keeps."""
+    quiet: Mapping[str, float] = field(default_factory=dict)
+    """For how long each split that is read here has brought nothing."""
+    looked: float | None = None
+    time: int = BEGINNING
+
+    def assigned(self, splits: Iterable[str]) -> Splits:
+        """These are read here from now on, too."""
+        return replace(self, quiet={**dict.fromkeys(splits, 0.0), **self.quiet})
+
+    def seen(self, newest: Mapping[str, int]) -> Splits:
+        """Rows have come: the newest event time by split."""
+        highest = {split: max(time, self.highest.get(split, time)) for split, time in newest.items()}
+        return replace(
+            self,
+            highest={**self.highest, **highest},
+            quiet={**self.quiet, **dict.fromkeys(newest, 0.0)},
+        )
+
+    def at(self, now: float) -> Splits:
+        """It is ``now``; all that was to be read before has been told."""
+        since = 0.0 if self.looked is None else min(max(now - self.looked, 0.0), STEP)
+        quiet = {split: passed + since for split, passed in self.quiet.items()}
+        waited_for = [split for split, passed in quiet.items() if self.idle_after is None or passed < self.idle_after]
+        times = [self.highest.get(split, BEGINNING) for split in waited_for]
+        least = max(BEGINNING, min(times) - self.delay - 1) if times else self.time
+        return replace(self, quiet=quiet, looked=now, time=max(self.time, least))
+
+    @property
+    def watermark(self) -> Watermark:
+        """As of the last look."""
+        idle = all(self.idle_after is not None and passed >= self.idle_after for passed in self.quiet.values())
+        return Watermark(self.time, idle)

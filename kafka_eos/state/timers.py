@@ -1,0 +1,233 @@
+"""Timers: places (key, time) whose rows are in the order of time within a key group, and the next of them in memory.
+
+Row keys are ``group | time | key``. In memory are, of each group, all timers whose row keys lie before a cursor, as a
+heap over all groups, and those that were set since the last flush; the rest are rows alone, read a page at a time when
+event time comes near them. So millions of timers that are far away cost no memory.
+
+Rule: event time never goes back for a key. So each time of a key fires once, and key and time are the name of a firing.
+Subtasks that become one may have come to different times: each range of groups keeps its own till the others are there.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+from kafka_eos.errors import Bug, ConfigError
+from kafka_eos.ids import KeyGroup
+from kafka_eos.interfaces import Codec, Json, StateDescriptor
+from kafka_eos.records import BEGINNING
+from kafka_eos.state.keygroups import GROUP_BYTES, Grouping, group_prefix
+from kafka_eos.state.layout import TIME_BYTES, Layout
+from kafka_eos.state.rows import Rows
+
+Floor: TypeAlias = tuple[int, int, int]
+"""First and last key group of a range, and the event time that it has come to."""
+
+_PAGE = 256
+"""Rows of one group that are read at once."""
+_MOST = 1 << 16
+"""Timers that are kept in memory, if not fewer."""
+_END = b"\xff" * (TIME_BYTES + 2)
+"""No time and key is greater: no key's bytes begin with two of these."""
+
+
+class TimeCodec:
+    """Event times as eight bytes, big endian, those before 1970 first: rows are in the order of time."""
+
+    name = "time"
+    schema: Json = None
+
+    def encode(self, value: int) -> bytes:
+        try:
+            return (value - BEGINNING).to_bytes(TIME_BYTES, "big")
+        except OverflowError:
+            raise ValueError(f"an event time has 64 bits, which {value} has not") from None
+
+    def decode(self, data: bytes) -> int:
+        if len(data) != TIME_BYTES:
+            raise ValueError(f"an event time has {TIME_BYTES} bytes, not {len(data)}")
+        return int.from_bytes(data, "big") + BEGINNING
+
+
+class PresentCodec:
+    """What is stored for a timer: nothing but that it is there."""
+
+    name = "present"
+    schema: Json = None
+
+    def encode(self, value: bool) -> bytes:
+        if value is not True:
+            raise ValueError(f"a timer is there (True) or it is deleted, it has no value {value!r}")
+        return b""
+
+    def decode(self, data: bytes) -> bool:
+        if data:
+            raise ValueError(f"a timer has no value, but {len(data)} bytes are stored")
+        return True
+
+
+def timers(name: str, key: Codec[Any]) -> StateDescriptor[bool]:
+    """The descriptor of timers of keys."""
+    return StateDescriptor(name, key, PresentCodec(), "timer", entry=TimeCodec())
+
+
+class PendingTimers:
+    """See ``interfaces.Timers``. ``limit``: timers in memory, and changes that are not written yet."""
+
+    def __init__(
+        self,
+        operator: str,
+        descriptor: StateDescriptor[bool],
+        rows: Rows,
+        groups: range,
+        grouping: Grouping,
+        limit: int,
+        floors: Sequence[Floor],
+        bounds: tuple[int, int],
+    ) -> None:
+        """``bounds``: first and last group of the subtask's handle; ``groups`` are those that its keys may be of."""
+        if descriptor.kind != "timer" or descriptor.ttl is not None or descriptor.namespace is not None:
+            raise Bug(f"{descriptor} describes no timers")
+        self._where = f"timers {descriptor.name!r} of operator {operator!r}"
+        self._key, self._rows, self._grouping = descriptor.key, rows, grouping
+        self._limit = min(limit, _MOST)
+        self._layout = Layout(descriptor, grouping)
+        self._bounds = bounds
+        self._time = min((time for _, _, time in floors), default=BEGINNING)
+        self._floors = [floor for floor in floors if floor[2] > self._time]
+        self._known: set[bytes] = set()
+        """Row keys of pending timers in memory."""
+        self._heap: list[tuple[bytes, bytes]] = []
+        """(time and key, row key) of those, and of some that are pending no more."""
+        self._changed: dict[bytes, bool] = {}
+        """Row keys that are not written yet: is the timer there?"""
+        self._cursors: list[tuple[bytes, bytes]] = [(b"", group_prefix(group)) for group in groups]
+        """Time and row key from which on the rows of a group are not in memory; a heap, without groups that are."""
+        self._begun: dict[int, bytes] = {group: group_prefix(group) for group in groups}
+        """The same by group: ``group | ff…`` if all of its rows are in memory."""
+
+    # ------------------------------------------------------------ what is pending
+
+    def now(self, key: Any) -> int:
+        if not self._floors:
+            return self._time
+        group = self._grouping.group(self._key.encode(key))
+        return max([self._time, *(time for first, last, time in self._floors if first <= group <= last)])
+
+    def add(self, key: Any, time: int) -> None:
+        if time <= self.now(key):
+            raise Bug(f"{self._where}: time {time} of key {key!r} is over")
+        row = self._row(key, time)
+        self._group(row)
+        if row not in self._known:
+            self._known.add(row)
+            heapq.heappush(self._heap, (row[GROUP_BYTES:], row))
+            self._change(row, there=True)
+
+    def remove(self, key: Any, time: int) -> None:
+        row = self._row(key, time)
+        if row in self._known:
+            self._known.discard(row)
+        elif row < self._begun[self._group(row)]:
+            return  # all before the cursor are known, so it is not there
+        self._change(row, there=False)
+
+    def due(self, until: int) -> Iterator[tuple[int, Any, int]]:
+        if until <= self._time:
+            return
+        last = TimeCodec().encode(until) + _END
+        place = self._layout.place
+        while True:
+            near = self._heap[0][0] if self._heap and self._heap[0][0] < last else last
+            if self._cursors and self._cursors[0][0] <= near:
+                self._load(near)
+            if not self._heap or self._heap[0][0] > last:
+                break
+            _, row = heapq.heappop(self._heap)
+            if row in self._known:
+                self._known.discard(row)
+                self._change(row, there=False)
+                key, time = place(row)
+                self._time = max(self._time, time)
+                yield time, key, int.from_bytes(row[:GROUP_BYTES], "big")
+        self._time = max(self._time, until)
+        self._floors = [floor for floor in self._floors if floor[2] > self._time]
+
+    # ------------------------------------------------------------ rows
+
+    def flush(self) -> None:
+        """Write what has changed. Called at the barrier, and before when too much has."""
+        if self._changed:
+            there = [row for row, present in self._changed.items() if present]
+            gone = [row for row, present in self._changed.items() if not present]
+            self._rows.write(there, [b""] * len(there), gone)
+            self._changed.clear()
+        if len(self._heap) > self._limit:
+            self._forget()
+
+    def marks(self) -> dict[str, int]:
+        """None: what must not go back are times by key group, see ``watermarks``."""
+        return {}
+
+    def watermarks(self) -> list[Json]:
+        """For the description; see ``evolution.WATERMARKS``."""
+        first, last = self._bounds
+        floors = sorted(self._floors)
+        cuts = sorted({first, last + 1, *(f for f, _, _ in floors), *(end + 1 for _, end, _ in floors)})
+        ranges = [(f, end - 1) for f, end in pairwise(cut for cut in cuts if first <= cut <= last + 1)]
+        return [[f, end, self._of_group(f)] for f, end in ranges]
+
+    def _of_group(self, group: int) -> int:
+        return max([self._time, *(time for first, last, time in self._floors if first <= group <= last)])
+
+    def _row(self, key: Any, time: int) -> bytes:
+        try:
+            return self._layout.encode((key, time))
+        except ValueError as error:
+            raise ConfigError(f"{self._where}: {key!r} at {time!r} cannot be a timer: {error}") from error
+
+    def _group(self, row: bytes) -> KeyGroup:
+        group = KeyGroup(int.from_bytes(row[:GROUP_BYTES], "big"))
+        if group not in self._begun:
+            raise Bug(f"{self._where}: a key reached a subtask that does not own its key group")
+        return group
+
+    def _change(self, row: bytes, *, there: bool) -> None:
+        self._changed[row] = there
+        if len(self._changed) > self._limit:
+            self.flush()
+
+    def _load(self, until: bytes) -> None:
+        """Take the rows of every group into memory whose times are up to ``until``, and a page more of them."""
+        while self._cursors and self._cursors[0][0] <= until:
+            _, cursor = heapq.heappop(self._cursors)
+            group = self._group(cursor)
+            page = self._rows.page(cursor, group_prefix(group + 1), _PAGE)
+            new = [row for row, _ in page if row not in self._known and self._changed.get(row, True)]
+            self._known.update(new)
+            for row in new:
+                heapq.heappush(self._heap, (row[GROUP_BYTES:], row))
+            self._begun[group] = page[-1][0] + b"\0" if len(page) == _PAGE else group_prefix(group) + _END
+            if len(page) == _PAGE:
+                heapq.heappush(self._cursors, (self._begun[group][GROUP_BYTES:], self._begun[group]))
+
+    def _forget(self) -> None:
+        """Keep the next timers of each group in memory, and leave the others to the rows, where they all are now."""
+        kept: list[bytes] = []
+        by_group: dict[int, list[bytes]] = {}
+        for row in self._known:
+            by_group.setdefault(self._group(row), []).append(row)
+        for group, cursor in self._begun.items():
+            near = sorted(row for row in by_group.get(group, ()) if row < cursor)
+            kept += near[:_PAGE]
+            if len(near) > _PAGE:
+                self._begun[group] = near[_PAGE]
+        self._known = set(kept)
+        self._heap = [(row[GROUP_BYTES:], row) for row in kept]
+        heapq.heapify(self._heap)
+        full = {group: group_prefix(group) + _END for group in self._begun}
+        self._cursors = [(at[GROUP_BYTES:], at) for group, at in self._begun.items() if at != full[group]]
+        heapq.heapify(self._cursors)

@@ -1,0 +1,88 @@
+"""What timers make is not computed again, and the headline says so; a firing that is visible twice is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kafka_eos import Pipeline, ProcessContext, ProcessFunction, monotonic
+from kafka_eos.audit import Check, Conclusion
+from kafka_eos.audit.subject import cut
+from kafka_eos.provenance import HEADER
+from kafka_eos.testing import ListSource, MemorySink
+from tests.audit.job import FED_AT, Job, Out
+from tests.chaos.harness import read
+
+pytestmark = pytest.mark.timeout(600)
+
+FIRED = """
+from kafka_eos import Pipeline, ProcessFunction, monotonic
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+
+class Each(ProcessFunction):
+    def open(self, ctx):
+        self.ctx, self.timers = ctx, ctx.timers()
+
+    def process(self, key, word):
+        self.timers.register(self.ctx.timestamp + 5)
+        return []
+
+    def on_timer(self, key, time):
+        yield key
+
+pipeline = Pipeline("{name}")
+words = pipeline.source(KafkaSource("{input}", value=str), name="orders") \\
+    .with_timestamps(lambda word: FED_AT + int(word[1:]), watermarks=monotonic())
+words.sink(KafkaSink("{copies}", value=str), name="copies")
+words.key_by(lambda word: word[0]).process(Each, name="each").sink(KafkaSink("{output}", value=str), name="fired")
+""".replace("FED_AT", str(FED_AT))
+
+
+def test_a_run_passes_without_what_timers_made_and_a_firing_that_is_there_twice_fails_it(
+    new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
+) -> None:
+    source, fired, copies = topic(partitions=2), topic(), topic()
+    job = new_job(FIRED, input=source, output=fired, copies=copies)
+    job.feed(source, [(n % 2, None, b"%c%d" % (97 + n % 3, n)) for n in range(40)])
+    job.run()
+    outputs = read(job.bootstrap, fired)
+
+    verdict = job.audit(spark)
+
+    assert len(outputs) == 33  # up to time 37, less the five milliseconds
+    assert (verdict.conclusion, verdict.findings) == (Conclusion.PASS, ()), verdict.headline
+    assert "sink fired not recomputed: its outputs are of timers" in verdict.headline
+    assert (verdict.facts.outputs, verdict.facts.expected) == (73, 40)
+
+    text = dict(outputs[0].headers())[HEADER].decode()
+    job.write(fired, [Out(None, outputs[0].value(), text)])
+    twice = job.audit(spark)
+
+    assert (twice.conclusion, {f.check for f in twice.findings}) == (
+        Conclusion.FAIL,
+        {Check.DUPLICATE, Check.WRONG_COUNT},
+    )
+
+
+class Nothing(ProcessFunction[str, str, str]):
+    def open(self, ctx: ProcessContext) -> None:
+        ctx.timers()
+
+    def on_timer(self, key: str, time: int) -> list[str]:
+        return []
+
+
+def test_what_lies_behind_timers_is_told_by_the_plan() -> None:
+    pipeline = Pipeline("timed")
+    words = pipeline.source(ListSource([]), name="words").with_timestamps(watermarks=monotonic())
+    keyed = words.key_by(str, name="word")
+    keyed.process(Nothing, name="fires").map(str, name="text").sink(MemorySink(), name="fired")
+    keyed.reduce(max, name="highest").sink(MemorySink(), name="lasting")
+
+    parts = cut(pipeline.plan())
+
+    assert parts.timed == {"fires", "text", "fired"}
+    assert parts.stages == ("word",)
+    assert "words-timestamps" in {node.name for node in parts.head.nodes}

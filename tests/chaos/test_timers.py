@@ -1,0 +1,89 @@
+"""Timers under fault: every window fires once, with all of its payments, whoever dies, with any number of workers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kafka_eos.provenance import HEADER, TIMERS, parse
+from tests.chaos.harness import Job, open_transactions, read
+from tests.chaos.storm import Storm
+from tests.marks import campaign
+
+NewJob = Callable[..., Job]
+Fired = tuple[str, int, int, int]
+"""Key, end of the window, total, count."""
+
+PAYMENTS = 300
+SIZE = 50
+"""Of the app's windows."""
+BASE = int(time.time()) * 1000
+"""Where event time begins."""
+STEPS = (
+    (1, ("commit.before=kill@2", "sink.seal=kill@3")),
+    (3, ("align.complete=kill@4", "recovery.opened=kill", "snapshot.uploaded=kill@5")),
+    (2, ("worker.ack.after=kill@3", "manifest.published=kill@2")),
+)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("mode", "backend"), [("unaligned", "rocksdb"), campaign("aligned", "rocksdb"), campaign("unaligned", "memory")]
+)
+def test_windows_fire_once_in_a_storm_with_other_numbers_of_workers(new_job: NewJob, mode: str, backend: str) -> None:
+    job = new_job(
+        PAYMENTS,
+        "windows.py",
+        KAFKA_EOS_CHECKPOINT_MODE=mode,
+        TEST_BACKEND=backend,
+        TEST_BASE=BASE,
+        TEST_PAUSE=0.0002,
+        TEST_PAUSE_AFTER=0.001,
+    )
+    storm = Storm(job, PAYMENTS)
+    for workers, faults in STEPS:
+        with storm.through(*faults, KAFKA_EOS_PARALLELISM=workers):
+            storm.feed(1000)
+    job.environment["TEST_PAUSE_AFTER"] = "0"
+    job.run()
+
+    check(job)
+
+
+def check(job: Job) -> None:
+    messages = read(job.bootstrap, job.output)
+    found = Counter(row(message) for message in messages)
+    names = Counter(parse(dict(message.headers())[HEADER].decode()) for message in messages)
+
+    assert found == Counter(due(read(job.bootstrap, job.input)))
+    assert max(names.values()) == 1
+    assert {name.topic for name in names} == {TIMERS}
+    assert not open_transactions(job)
+
+
+def row(message: Any) -> Fired:
+    said = json.loads(message.value())
+    return said["key"], said["end"] - BASE, said["total"], said["count"]
+
+
+def due(payments: list[Any]) -> list[Fired]:
+    """Every window that event time has come to the end of, at the end of the input."""
+    newest: dict[int, int] = defaultdict(int)
+    sums: dict[tuple[str, int], list[int]] = defaultdict(list)
+    branches: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for message in payments:
+        payment = json.loads(message.value())
+        newest[message.partition()] = max(newest[message.partition()], payment["id"])
+        if payment["amount"] > 0:
+            sums[payment["account"], (payment["id"] // SIZE + 1) * SIZE].append(payment["amount"])
+    watermark = min(newest.values()) - 1
+    for (account, end), amounts in sums.items():
+        if end - 1 <= watermark:
+            branches[f"b{int(account[1:]) % 4}", end] += amounts
+    first = [(key, end, sum(each), len(each)) for (key, end), each in sums.items() if end - 1 <= watermark]
+    return first + [(key, end, sum(each), len(each)) for (key, end), each in branches.items() if end <= watermark]

@@ -1,0 +1,151 @@
+"""How far event time has come: the least of all that is waited for, and never less than before."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_eos.protocol.event_time import STEP, Inputs, Splits
+from kafka_eos.records import BEGINNING, Watermark
+
+TIMES = st.integers(-100, 100)
+WATERMARKS = st.builds(Watermark, st.one_of(st.just(BEGINNING), TIMES), st.booleans())
+
+
+def test_inputs_stand_at_the_least_of_all() -> None:
+    inputs = Inputs.of("ab").on("a", Watermark(10))
+
+    assert inputs.watermark == Watermark(BEGINNING)
+    assert inputs.on("b", Watermark(7)).watermark == Watermark(7)
+
+
+def test_an_idle_input_is_not_waited_for() -> None:
+    inputs = Inputs.of("ab").on("a", Watermark(10)).on("b", Watermark(BEGINNING, idle=True))
+
+    assert inputs.watermark == Watermark(10)
+
+
+def test_where_all_are_idle_time_stays_where_it_is() -> None:
+    inputs = Inputs.of("ab").on("a", Watermark(10)).on("b", Watermark(3)).on("b", Watermark(3, idle=True))
+    both = inputs.on("a", Watermark(20, idle=True))
+
+    assert inputs.watermark == Watermark(10)
+    assert both.watermark == Watermark(10, idle=True)
+
+
+def test_an_input_that_comes_back_from_idleness_does_not_take_time_back() -> None:
+    inputs = Inputs.of("ab").on("b", Watermark(idle=True)).on("a", Watermark(10)).on("b", Watermark(2))
+
+    assert inputs.watermark == Watermark(10)
+    assert inputs.on("a", Watermark(20)).watermark == Watermark(10)
+
+
+def test_what_has_no_inputs_to_wait_for_is_idle() -> None:
+    assert Splits(0).at(0.0).watermark == Watermark(BEGINNING, idle=True)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), WATERMARKS)))
+def test_time_behind_inputs_never_goes_back_nor_beyond_any_that_is_waited_for(
+    heard: list[tuple[str, Watermark]],
+) -> None:
+    inputs = Inputs.of("abc")
+    highest = dict.fromkeys("abc", BEGINNING)
+    for which, watermark in heard:
+        before, inputs = inputs, inputs.on(which, watermark)
+        highest[which] = max(highest[which], watermark.time)
+        awake = [highest[each] for each in "abc" if not inputs.heard[each].idle]
+
+        assert inputs.time >= before.time
+        assert inputs.time == before.time or inputs.time == min(awake)
+        assert inputs.watermark.idle == (not awake)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.one_of(st.just(BEGINNING), TIMES))))
+def test_where_none_is_idle_the_order_of_watermarks_does_not_matter(heard: list[tuple[str, int]]) -> None:
+    def after(order: list[tuple[str, int]]) -> Watermark:
+        inputs = Inputs.of("abc")
+        for which, time in order:
+            inputs = inputs.on(which, Watermark(time))
+        return inputs.watermark
+
+    assert after(heard) == after(sorted(heard)) == after(heard[::-1])
+
+
+def test_a_split_that_has_brought_nothing_yet_holds_the_others_back() -> None:
+    splits = Splits(0).assigned("ab").seen({"a": 50}).at(0.0)
+
+    assert splits.watermark == Watermark(BEGINNING)
+    assert splits.seen({"b": 40}).at(0.1).watermark == Watermark(39)
+
+
+def test_rows_may_be_out_of_order_by_the_delay() -> None:
+    assert Splits(30).assigned("a").seen({"a": 100}).at(0.0).watermark == Watermark(69)
+
+
+def test_an_older_row_changes_nothing() -> None:
+    splits = Splits(0).assigned("a").seen({"a": 100})
+
+    assert splits.seen({"a": 10}).highest == {"a": 100}
+
+
+def test_a_silent_split_is_idle_after_a_while_and_is_waited_for_again_when_it_speaks() -> None:
+    splits = Splits(0, idle_after=1.5).assigned("ab").seen({"a": 50, "b": 10}).at(0.0)
+    later = splits.seen({"a": 60}).at(0.9).seen({"a": 70}).at(1.8)
+
+    assert splits.watermark == Watermark(9)
+    assert later.watermark == Watermark(69)
+    assert later.seen({"b": 20, "a": 90}).at(1.9).watermark == Watermark(69)
+    assert later.at(2.7).at(3.6).watermark == Watermark(69, idle=True)
+
+
+def test_time_in_which_nobody_reads_makes_nothing_idle() -> None:
+    splits = Splits(0, idle_after=3 * STEP).assigned("ab").seen({"a": 50}).at(0.0).seen({"a": 60})
+
+    assert splits.at(1000 * STEP).watermark == Watermark(BEGINNING)
+
+
+def test_without_idleness_a_silent_split_is_waited_for_for_ever() -> None:
+    splits = Splits(0).assigned("ab").seen({"a": 50})
+    for now in range(1000):
+        splits = splits.at(float(now))
+
+    assert splits.watermark == Watermark(BEGINNING)
+
+
+def test_a_split_that_is_found_later_does_not_take_time_back() -> None:
+    splits = Splits(0).assigned("a").seen({"a": 50}).at(0.0).assigned("b").at(0.1)
+
+    assert splits.watermark == Watermark(49)
+
+
+ROWS = st.lists(st.tuples(st.sampled_from("abc"), TIMES, st.floats(0, 2)))
+
+
+@given(ROWS, st.sampled_from([0, 7]), st.sampled_from([None, 1.0]))
+def test_time_at_a_source_never_goes_back(rows: list[tuple[str, int, float]], delay: int, idle: float | None) -> None:
+    splits, now = Splits(delay, idle).assigned("abc"), 0.0
+    for split, time, passed in rows:
+        before, now = splits.time, now + passed
+        splits = splits.seen({split: time}).at(now)
+
+        assert splits.time >= before
+
+
+@given(ROWS, st.sampled_from([0, 7]))
+def test_no_row_within_the_delay_of_its_split_is_late(rows: list[tuple[str, int, float]], delay: int) -> None:
+    splits, newest = Splits(delay).assigned("abc"), dict[str, int]()
+    for split, time, _ in rows:
+        in_order = time >= newest.get(split, time) - delay
+        assert not in_order or time > splits.time
+        newest[split] = max(newest.get(split, time), time)
+        splits = splits.seen({split: time}).at(0.0)
+
+
+@given(ROWS)
+def test_what_a_checkpoint_keeps_is_enough_to_go_on_from(rows: list[tuple[str, int, float]]) -> None:
+    splits = Splits(5).assigned("abc")
+    for split, time, _ in rows:
+        splits = splits.seen({split: time}).at(0.0)
+    restored = Splits(5).seen(splits.highest).assigned("abc").at(0.0)
+
+    assert restored.watermark == splits.at(0.0).watermark

@@ -1,0 +1,291 @@
+"""Timers: each once, in the order of time, wherever they are kept; and event time that never goes back for a key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from state_world import World, snapshot
+
+from kafka_eos.errors import Bug, ConfigError
+from kafka_eos.interfaces import StateHandle, Timers
+from kafka_eos.records import BEGINNING
+from kafka_eos.schemas import KeyCodec
+from kafka_eos.state import timers as module
+from kafka_eos.state.keygroups import GROUPING, OLDEST, Grouping, key_group_range
+from kafka_eos.state.layout import Layout
+from kafka_eos.state.memory import MemoryRows
+from kafka_eos.state.snapshot import descriptor_of
+from kafka_eos.state.timers import PendingTimers, PresentCodec, TimeCodec, timers
+
+DESCRIPTOR = timers("event-timers", KeyCodec())
+ALL = range(128)
+
+
+def pending(rows: MemoryRows, limit: int = 1000, groups: range = ALL) -> PendingTimers:
+    bounds = groups.start, groups.stop - 1
+    return PendingTimers("op", DESCRIPTOR, rows, groups, GROUPING, limit, (), bounds)
+
+
+def fired(found: Timers, until: int) -> list[tuple[int, object]]:
+    return [(time, key) for time, key, _ in found.due(until)]
+
+
+def test_timers_fire_in_the_order_of_time_and_of_keys_within_one() -> None:
+    found = pending(MemoryRows())
+    for key, time in [("b", 5), ("a", 5), ("c", -3), ("a", 9), ("d", 4)]:
+        found.add(key, time)
+
+    assert fired(found, 5) == [(-3, "c"), (4, "d"), (5, "a"), (5, "b")]
+    assert fired(found, 100) == [(9, "a")]
+
+
+def test_a_time_of_a_key_is_there_once() -> None:
+    found = pending(MemoryRows())
+    found.add("a", 5)
+    found.flush()
+    found.add("a", 5)
+
+    assert fired(found, 5) == [(5, "a")]
+
+
+def test_event_time_stands_at_each_timer_while_it_fires() -> None:
+    found = pending(MemoryRows())
+    found.add("a", 3)
+    found.add("b", 5)
+
+    assert [(time, found.now("a")) for time, _, _ in found.due(10)] == [(3, 3), (5, 5)]
+    assert found.now("a") == 10
+
+
+def test_timers_that_are_added_while_others_fire_come_in_their_turn() -> None:
+    found = pending(MemoryRows())
+    found.add("a", 1)
+    found.add("b", 2)
+    seen = []
+    for time, key, _ in found.due(6):
+        seen.append((time, key))
+        if key == "a":
+            found.add("a", time + 2)
+
+    assert seen == [(1, "a"), (2, "b"), (3, "a"), (5, "a")]
+
+
+def test_a_time_that_is_over_is_refused() -> None:
+    found = pending(MemoryRows())
+    assert fired(found, 5) == []
+
+    with pytest.raises(Bug, match="over"):
+        found.add("a", 5)
+
+
+def test_the_rows_of_a_group_are_in_the_order_of_time() -> None:
+    layout = Layout(DESCRIPTOR, GROUPING)
+    keys = [layout.encode(("a", time)) for time in (-(2**40), -1, 0, 1, 2**40)]
+
+    assert keys == sorted(keys)
+    assert [layout.place(key) for key in keys] == [("a", time) for time in (-(2**40), -1, 0, 1, 2**40)]
+
+
+def test_these_are_the_bytes_of_a_timer() -> None:
+    """Durable: whatever changes here can no longer read what is stored."""
+    group = GROUPING.group(b"\xa1a")
+
+    assert Layout(DESCRIPTOR, GROUPING).encode(("a", 258)) == bytes([0, group]) + b"\x80\0\0\0\0\0\1\2" + b"\xa1a"
+    assert PresentCodec().encode(True) == b""
+
+
+@pytest.mark.parametrize("time", [-(2**63), 2**63 - 1])
+def test_times_at_both_ends_come_back(time: int) -> None:
+    assert TimeCodec().decode(TimeCodec().encode(time)) == time
+
+
+def test_a_time_beyond_64_bits_is_refused() -> None:
+    with pytest.raises(ConfigError, match="64 bits"):
+        pending(MemoryRows()).add("a", 2**63)
+
+
+def test_the_greatest_key_at_the_last_time_fires() -> None:
+    """Its row key is the greatest there can be."""
+    rows = MemoryRows()
+    found = pending(rows)
+    found.add(-1, 2**63 - 1)
+    found.flush()
+
+    assert fired(pending(rows), 2**63 - 1) == [(2**63 - 1, -1)]
+
+
+OPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 12), st.integers(1, 40)),
+        st.tuples(st.just("remove"), st.integers(0, 12), st.integers(1, 40)),
+        st.tuples(st.just("advance"), st.integers(0, 15), st.just(0)),
+        st.tuples(st.just("flush"), st.just(0), st.just(0)),
+        st.tuples(st.just("restore"), st.just(0), st.just(0)),
+    ),
+    max_size=80,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(OPS, st.sampled_from([1, 3, 1000]), st.sampled_from([1, 2, 256]))
+def test_any_number_in_memory_and_on_disk_fires_what_a_sorted_set_would(
+    ops: Sequence[tuple[str, int, int]], limit: int, page: int
+) -> None:
+    with patch.object(module, "_PAGE", page):
+        rows = MemoryRows()
+        found, model, now = pending(rows, limit), set[tuple[int, int]](), 0
+        assert fired(found, 0) == []
+        for op, number, ahead in ops:
+            match op:
+                case "add":
+                    found.add(number, now + ahead)
+                    model.add((now + ahead, number))
+                case "remove":
+                    found.remove(number, now + ahead)
+                    model.discard((now + ahead, number))
+                case "advance":
+                    now += number
+                    due = sorted(timer for timer in model if timer[0] <= now)
+                    assert fired(found, now) == due
+                    model.difference_update(due)
+                case "flush":
+                    found.flush()
+                case "restore":
+                    found.flush()
+                    found = pending(rows, limit)
+                    assert fired(found, now) == []
+        assert fired(found, 1000) == sorted(model)
+
+
+def test_far_timers_take_no_memory() -> None:
+    with patch.object(module, "_PAGE", 2):
+        found = pending(MemoryRows(), limit=10)
+        for key in range(5000):
+            found.add(key, 1 + key)
+        found.flush()
+
+        assert len(found._known) <= 2 * len(ALL)
+        assert fired(found, 5000) == [(1 + key, key) for key in range(5000)]
+
+
+# ---------------------------------------------------------------- in a backend
+
+
+def opened(world: World, handles: Sequence[StateHandle], parallelism: int) -> list[Timers]:
+    shares = [key_group_range(subtask, parallelism) for subtask in range(parallelism)]
+    return [world.open(handles, share).timers(DESCRIPTOR) for share in shares]
+
+
+def owner(key: object, parallelism: int) -> int:
+    group = GROUPING.group(KeyCodec().encode(key))
+    return next(n for n in range(parallelism) if group in key_group_range(n, parallelism))
+
+
+KEYS = [f"k{n}" for n in range(50)]
+
+
+def filled(world: World, times: Sequence[int], at: Sequence[int]) -> list[StateHandle]:
+    """Handles of subtasks with a timer for each key and time; ``at``: the event time of each subtask."""
+    parallelism, handles = len(at), []
+    for subtask in range(parallelism):
+        backend = world.open((), key_group_range(subtask, parallelism))
+        found = backend.timers(DESCRIPTOR)
+        for key in (key for key in KEYS if owner(key, parallelism) == subtask):
+            for time in times:
+                found.add(key, time)
+        assert list(found.due(at[subtask])) == []
+        handles.append(snapshot(world, backend))
+    return handles
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 5])
+def test_timers_survive_a_restore_with_any_number_of_subtasks(world: World, parallelism: int) -> None:
+    handles = filled(world, [30, 20], [10, 10, 10])
+    found = opened(world, handles, parallelism)
+
+    assert sorted(each for part in found for each in fired(part, 25)) == sorted((20, key) for key in KEYS)
+    assert sorted(each for part in found for each in fired(part, 35)) == sorted((30, key) for key in KEYS)
+
+
+def test_what_has_fired_and_what_was_deleted_stays_gone(world: World) -> None:
+    backend = world.open()
+    found = backend.timers(DESCRIPTOR)
+    for time in (10, 20, 30):
+        found.add("a", time)
+    first = snapshot(world, backend)
+    assert fired(found, 10) == [(10, "a")]
+    found.remove("a", 20)
+    second = snapshot(world, backend, 2)
+
+    assert fired(opened(world, [first], 1)[0], 100) == [(10, "a"), (20, "a"), (30, "a")]
+    assert fired(opened(world, [second], 1)[0], 100) == [(30, "a")]
+
+
+def test_event_time_is_part_of_the_checkpoint(world: World) -> None:
+    (found,) = opened(world, filled(world, [], [17]), 1)
+
+    assert found.now("a") == 17
+
+
+def test_before_any_watermark_it_is_the_beginning(world: World) -> None:
+    assert world.open().timers(DESCRIPTOR).now("a") == BEGINNING
+
+
+@pytest.mark.parametrize("parallelism", [1, 3, 5])
+def test_event_time_goes_back_for_no_key_when_subtasks_have_come_to_different_times(
+    world: World, parallelism: int
+) -> None:
+    at = [17, 3]
+    found = opened(world, filled(world, [], at), parallelism)
+
+    assert [found[owner(key, parallelism)].now(key) for key in KEYS] == [at[owner(key, 2)] for key in KEYS]
+
+
+def test_the_times_of_ranges_survive_another_checkpoint_and_end_when_all_have_come_there(world: World) -> None:
+    backend = world.open(filled(world, [], [17, 3]))
+    found = backend.timers(DESCRIPTOR)
+    assert fired(found, 9) == []
+    handle = snapshot(world, backend)
+    (again,) = opened(world, [handle], 1)
+
+    assert {found.now(key) for key in KEYS} == {again.now(key) for key in KEYS} == {17, 9}
+    assert handle.states[0]["watermarks"] == [[0, 63, 17], [64, 127, 9]]
+
+    assert fired(again, 20) == []
+    assert {again.now(key) for key in KEYS} == {20}
+
+
+def test_times_are_kept_by_a_job_that_does_not_open_its_timers(world: World) -> None:
+    handle = snapshot(world, world.open(filled(world, [], [17])))
+
+    assert opened(world, [handle], 1)[0].now("a") == 17
+
+
+def test_rows_of_an_older_hash_come_to_the_owners_of_today(world: World) -> None:
+    backend = world.open((), ALL, grouping=Grouping(OLDEST))
+    found = backend.timers(DESCRIPTOR)
+    for key in KEYS:
+        found.add(key, 20)
+    assert fired(found, 5) == []
+    handle = snapshot(world, backend)
+    parts = opened(world, [handle], 3)
+
+    assert [{key for _, key in fired(part, 20)} for part in parts] == [
+        {key for key in KEYS if owner(key, 3) == subtask} for subtask in range(3)
+    ]
+
+
+def test_what_is_stored_tells_how_to_read_it(world: World) -> None:
+    handle = filled(world, [20], [5])[0]
+    stored = descriptor_of(handle.states[0])
+
+    assert (stored.kind, stored.key.name, stored.value.name, stored.entry and stored.entry.name) == (
+        "timer",
+        "key",
+        "present",
+        "time",
+    )
