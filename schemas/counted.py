@@ -34,5 +34,10 @@ class Counted(Generic[T]):
             raise ValueError(f"an entry has at least {_WIDTH} bytes, got {len(data)}")
         return int.from_bytes(data[:_WIDTH], "big"), self.inner.decode(data[_WIDTH:])
 
+    @staticmethod
+    def uncounted(data: bytes) -> bytes:
+        """The same entry as one without an update."""
+        return bytes(_WIDTH) + data[_WIDTH:]
+
     def reader_of(self, schema: Json) -> Counted[T]:
         return Counted(reader_of(self.inner, schema))

@@ -6,16 +6,13 @@ stands in the way of a sound scan ends up in the verdict as INVALID, with its na
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kafka_eos.audit.beginning import Beginning, beginning, whole_history
-from kafka_eos.audit.cluster import ClusterAdmin, Range, Ranges, in_flight, java_config, unsettled
+from kafka_eos.audit.beginning import whole_history
 from kafka_eos.audit.commits import (
     ByEpoch,
     Counts,
@@ -30,13 +27,14 @@ from kafka_eos.audit.commits import (
     wrong_counts,
 )
 from kafka_eos.audit.ending import Ending
+from kafka_eos.audit.ground import Ground
 from kafka_eos.audit.impossible import Impossible, by_expiry, impossible
 from kafka_eos.audit.ledger import Ledger, read_ledger
 from kafka_eos.audit.notes import notes, uncompared
 from kafka_eos.audit.report import Context
 from kafka_eos.audit.session import Opening, session
-from kafka_eos.audit.subject import Cut, Directory, Subject, Topic, cut, subject
-from kafka_eos.audit.verdict import Check, Evidence, NotPossible, Observations, Verdict, judge
+from kafka_eos.audit.subject import Cut, Subject, cut, subject
+from kafka_eos.audit.verdict import AnyCheck, Check, Evidence, NotPossible, Observations, Verdict, judge
 from kafka_eos.checkpoints.opening import find_storage
 from kafka_eos.checkpoints.storage import JobStorage, MemoryStorage
 from kafka_eos.coordinator.requests import is_running
@@ -54,7 +52,6 @@ Progress = Callable[[str], None]
 
 _BY_THE_LEDGER = (Check.WRONG_COUNT, Check.ALTERED_CHECKPOINT)
 """Checks that look at no single output."""
-_POLL_SECONDS = 0.5
 _MANY = 2_000_000
 """Outputs of a job that is worth a session for minutes of work."""
 
@@ -98,7 +95,7 @@ def audit(
 
     def judged() -> Verdict:
         if is_running(settings.job_dir(plan.name)):
-            return judge(Observations(obstacles=[_running(plan.name, app.path)]))
+            return judge(Observations(obstacles=[running(plan.name, app.path)]))
         place = settings.checkpoints_of(plan.name)
         storage = find_storage(place) or MemoryStorage()
         ledger = read_ledger(storage, plan.name, place)
@@ -114,17 +111,8 @@ def audit(
     return ending.of(judged)
 
 
-def _running(job: str, app: Path) -> str:
+def running(job: str, app: Path) -> str:
     return f"the job {job!r} is running: stop it (kafka-eos stop {app.name}), then audit again"
-
-
-@dataclass(frozen=True)
-class _Pinned:
-    """Offsets of all topics at one moment without open transactions, by source or sink."""
-
-    ranges: Mapping[str, Mapping[int, Range]]
-    compacted: tuple[str, ...]
-    files: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 class _Audit:
@@ -142,47 +130,19 @@ class _Audit:
     ) -> None:
         self._spark, self._app, self._progress = spark, app, progress
         self._place, self._storage, self._ledger = settings.checkpoints_of(plan.name), storage, ledger
-        self._beginning: Beginning | None = None
         self._strict = settings.checkpoint_mode != "at-least-once"
         context = JobContext(plan.name, Term(0), settings.for_connectors())
         self._subject: Subject = subject(plan, context)
         self._counts: Counts = counts_of(ledger, self._subject)
         self._cut: Cut = cut(plan, self._ledger.parallelism)
-        self._pinned = _Pinned({}, ())
-        self._clusters: dict[tuple[str, ...], tuple[ClusterAdmin, set[str]]] = {}
-        for topic in (*self._subject.sources, *self._subject.topics):
-            config = java_config(topic.bootstrap, topic.config)
-            key = tuple(f"{name}={config[name]}" for name in sorted(config))
-            if key not in self._clusters:
-                self._clusters[key] = (ClusterAdmin(spark, config), set())
-            self._clusters[key][1].add(topic.topic)
+        self._ground = Ground(spark, self._subject, storage, self._place, ledger)
 
     def close(self) -> None:
-        for cluster, _ in self._clusters.values():
-            cluster.close()
+        self._ground.close()
 
     def reads(self) -> list[dict[str, Any]]:
         """What was read: one entry a partition, for the report."""
-        sources = {topic.node for topic in self._subject.sources}
-        read = [
-            {
-                "role": "input" if topic.node in sources else "output",
-                "operator": topic.node,
-                "topic": topic.topic,
-                "partition": partition,
-                "begin": at.begin,
-                "end": at.end,
-                "processed": self._ledger.positions.get(topic.node, {}).get(partition),
-            }
-            for topic in (*self._subject.sources, *self._subject.topics)
-            for partition, at in sorted(self._pinned.ranges.get(topic.node, {}).items())
-        ]
-        files = [(directory, self._pinned.files.get(directory.node, ())) for directory in self._subject.directories]
-        return read + [
-            {"role": "output", "operator": directory.node, "topic": f"{directory.path} ({len(names)} files)",
-             "partition": 0, "begin": 0, "end": len(names), "processed": None}
-            for directory, names in files
-        ]  # fmt: skip
+        return self._ground.reads()
 
     # ------------------------------------------------------------ steps
 
@@ -199,68 +159,9 @@ class _Audit:
             return replace(base, obstacles=[f"no committed checkpoint of job {job!r} in {self._place}"])
         if not self._subject.sinks:
             return replace(base, obstacles=["no sink can be audited"])
-        obstacles = self._settle(settle_seconds)
-        if not obstacles:
-            self._beginning = beginning(self._ledger)
-            obstacles = self._ground()
-        return replace(base, obstacles=obstacles) if obstacles else self._scan(base)
-
-    def _settle(self, seconds: float) -> list[str]:
-        """Wait until nothing is in flight, then pin. Returns what still is."""
         self._progress("waiting until no transaction is open")
-        deadline = time.monotonic() + seconds
-        while True:
-            found = {cluster: cluster.ranges(topics) for cluster, topics in self._clusters.values()}
-            busy = {cluster: topics for cluster, ranges in found.items() if (topics := unsettled(ranges))}
-            if not busy:
-                self._pin(found)
-                return []
-            if time.monotonic() > deadline:
-                return [line for cluster, topics in busy.items() for line in in_flight(cluster, topics)]
-            time.sleep(_POLL_SECONDS)
-
-    def _pin(self, found: Mapping[ClusterAdmin, Ranges]) -> None:
-        ranges = {topic: parts for clustered in found.values() for topic, parts in clustered.items()}
-        nodes = (*self._subject.sources, *self._subject.topics)
-        compacted = [t for cluster, topics in self._clusters.values() for t in cluster.compacted(topics)]
-        files = {directory.node: _files(directory) for directory in self._subject.directories}
-        self._pinned = _Pinned({node.node: ranges[node.topic] for node in nodes}, tuple(compacted), files)
-
-    def _ground(self) -> list[str]:
-        """Why the pinned topics are no sound base, if so."""
-        now = read_ledger(self._storage, self._subject.plan.name, self._place)
-        if now.newest != self._ledger.newest:
-            return ["the job is running: it committed another epoch while the audit began"]
-        if now.unfinished is not None:
-            return [f"epoch {now.unfinished} is decided but not committed; start the job once more to finish it"]
-        if anew := self._created_anew():
-            return anew
-        return [
-            f"input {source.topic}/{partition} was read from offset {start}, but now begins at {at.begin}"
-            for source in self._subject.sources
-            for partition, at in self._pinned.ranges[source.node].items()
-            if (start := self._start(source, partition, at)) < at.begin
-        ]
-
-    def _created_anew(self) -> list[str]:
-        """Input topics that are not those which the job has read."""
-        told = self._ledger.topic_ids
-        ids = {topic: found for cluster, topics in self._clusters.values() for topic, found in cluster.ids(topics)}
-        return [
-            f"input {source.topic} was deleted and created again since the job read it (topic id {told[source.node]}, "
-            f"now {ids[source.topic]}): nothing that it holds says what the outputs should be"
-            for source in self._subject.sources
-            if told.get(source.node, ids[source.topic]) != ids[source.topic]
-        ]
-
-    def _start(self, source: Topic, partition: int, at: Range) -> int:
-        """Where the job began to read a partition."""
-        start = self._ledger.start
-        if start is None:
-            start = None if self._beginning is None else self._beginning.start
-        if start is None:
-            return 0
-        return start.get(source.node, {}).get(partition, at.begin)
+        obstacles = self._ground.obstacles(settle_seconds)
+        return replace(base, obstacles=obstacles) if obstacles else self._scan(base)
 
     # ------------------------------------------------------------ scan
 
@@ -268,40 +169,27 @@ class _Audit:
         from kafka_eos.audit.beside import files
         from kafka_eos.audit.jobs import Scan, Scope
 
-        ranges = self._pinned.ranges
+        ground = self._ground
         scope = Scope(
             app=self._app,
             subject=self._subject,
             cut=self._cut,
             ledger=self._ledger,
-            inputs={
-                source.node: {
-                    p: (self._start(source, p, at), max(self._start(source, p, at), self._position(source, p, at)))
-                    for p, at in ranges[source.node].items()
-                }
-                for source in self._subject.sources
-            },
-            ahead={
-                source.node: {p: (self._position(source, p, at), at.end) for p, at in ranges[source.node].items()}
-                for source in self._subject.sources
-            },
-            outputs={sink.node: {p: (at.begin, at.end) for p, at in ranges[sink.node].items()}
-                     for sink in self._subject.topics},
-            files=self._pinned.files,
-            beginning=self._beginning,
+            inputs=ground.inputs(),
+            ahead=ground.ahead(),
+            outputs=ground.outputs(),
+            files=ground.pinned.files,
+            beginning=ground.beginning,
             strict=self._strict,
             provenance=files(self._ledger.provenance),
-        )  # fmt: skip
+        )
         with closing(Scan(self._spark, scope)) as scan:
             return self._examine(scan, base)
-
-    def _position(self, source: Topic, partition: int, at: Range) -> int:
-        return self._ledger.positions.get(source.node, {}).get(partition, self._start(source, partition, at))
 
     def _examine(self, scan: Scan, base: Observations) -> Observations:
         from kafka_eos.audit.jobs import Expected
 
-        compacted = self._pinned.compacted
+        compacted = self._ground.pinned.compacted
         barred = impossible(self._subject, self._ledger, self._counts, compacted, strict=self._strict)
         self._progress("reading input and output")
         inputs, ahead = scan.inputs()
@@ -344,9 +232,9 @@ class _Audit:
 
     def _judged(self, visible: ByEpoch) -> tuple[ByEpoch, int]:
         """Of visible outputs those of the job's own terms, and how many are of terms before its savepoint."""
-        if self._beginning is None:
+        if self._ground.beginning is None:
             return visible, 0
-        term = self._beginning.term
+        term = self._ground.beginning.term
         own = {epoch: found for epoch, found in visible.items() if epoch is None or epoch.term > term}
         return own, sum(how_many(seen) for epoch, seen in visible.items() if epoch not in own)
 
@@ -373,13 +261,13 @@ class _Audit:
 
     def _evidence(
         self, scan: Scan, barred: Mapping[Check, str], visible: ByEpoch, hidden: ByEpoch, facts: Observations
-    ) -> dict[Check, Evidence | NotPossible]:
+    ) -> dict[AnyCheck, Evidence | NotPossible]:
         ledger, counted = self._ledger, Check.WRONG_COUNT not in barred
         wanted = [check for check in Check if check not in barred and check not in _BY_THE_LEDGER]
         partly = half_hidden(ledger, self._counts if counted else None, visible, hidden)
         apart = {*facts.not_recomputed, *facts.not_audited}
         found = scan.find(wanted, undecided(ledger, visible), partly, apart)
-        evidence: dict[Check, Evidence | NotPossible] = {c: NotPossible(why) for c, why in barred.items()}
+        evidence: dict[AnyCheck, Evidence | NotPossible] = {c: NotPossible(why) for c, why in barred.items()}
         for check in wanted:
             evidence[check] = replace(found.get(check, Evidence(0)), looked_at=_looked_at(check, facts))
         if counted:
@@ -393,21 +281,9 @@ class _Audit:
 
         None if every epoch shows all that it committed: what is gone was there before the job.
         """
-        cut = [
-            f"{sink.topic}/{p} begins at offset {at.begin}"
-            for sink in self._subject.topics
-            for p, at in sorted(self._pinned.ranges[sink.node].items())
-            if at.begin > 0
-        ]
+        cut = self._ground.expired()
         whole = Check.WRONG_COUNT not in barred and all_there(self._ledger, self._counts, visible)
         return {} if not cut or whole else by_expiry(self._subject, cut)
-
-
-def _files(directory: Directory) -> Sequence[str]:
-    """Names of the committed files of a sink, as they are now."""
-    path = Path(directory.path)
-    names = (file.name for file in path.iterdir()) if path.is_dir() else ()
-    return sorted(name for name in names if re.fullmatch(directory.names, name))
 
 
 def _looked_at(check: Check, facts: Observations) -> int:

@@ -59,8 +59,8 @@ def half_hidden(ledger: Ledger, counts: Counts | None, visible: ByEpoch, hidden:
 
 def undated(ledger: Ledger, visible: ByEpoch) -> int:
     """Outputs of committed epochs of which the ledger does not tell what they processed."""
-    dated = {each.epoch for each in ledger.intervals}
-    return sum(how_many(s) for epoch, s in visible.items() if epoch in ledger.committed and epoch not in dated)
+    known = ledger.dated
+    return sum(how_many(s) for epoch, s in visible.items() if epoch in ledger.committed and epoch not in known)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def impossible(
         why |= dict.fromkeys(_HISTORY, "the job's history has no committed epochs")
     if not ledger.written:
         why[Check.ALTERED_CHECKPOINT] = "the job is older than the ledger of commits"
-    if not ledger.intervals:
+    if not ledger.dated:
         why[Check.WRONG_EPOCH] = "nothing tells which input each epoch processed"
     if not strict:
         why[Check.WRONG_EPOCH] = 'with checkpoint_mode="at-least-once" an epoch may process input of the next one'

@@ -6,7 +6,7 @@ one ended, this one has processed. Rule: what the ledger does not tell is left o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kafka_eos.checkpoints.ledger import Entry
@@ -32,13 +32,12 @@ class Interval:
     end: int
 
 
-def intervals(entries: Iterable[Entry], heir: bool) -> list[Interval]:
+def intervals(entries: Iterable[Entry], heir: bool) -> Iterator[Interval]:
     """Of every committed epoch of which it is known what was before it.
 
     ``entries``: in the order of epochs. ``heir``: the job began with a savepoint, so that its partitions were read
     before its first epoch.
     """
-    found: list[Interval] = []
     open_: dict[tuple[str, int], int] = {}
     """By source and partition where what was under way at the end of the last epoch begins."""
     before: Entry | None = None
@@ -52,9 +51,8 @@ def intervals(entries: Iterable[Entry], heir: bool) -> list[Interval]:
             for partition, end in parts.items():
                 if (start := known.get(source, {}).get(partition)) is not None:
                     begin = under_way[source, partition] = open_.get((source, partition), start)
-                    found.append(Interval(entry.id, source, partition, begin, end))
+                    yield Interval(entry.id, source, partition, begin, end)
         before, open_ = entry, under_way if entry.in_flight else {}
-    return found
 
 
 def spans(entries: Iterable[Entry]) -> Spans:

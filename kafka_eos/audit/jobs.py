@@ -7,6 +7,7 @@ Rule: each check looks at the records themselves; nothing is derived from offset
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -98,7 +99,7 @@ class Scan:
         for table in self._held:
             table.unpersist()
 
-    def _hold(self, table: DataFrame) -> DataFrame:
+    def hold(self, table: DataFrame) -> DataFrame:
         self._held.append(table.persist())
         return table
 
@@ -128,7 +129,7 @@ class Scan:
     @cached_property
     def _seen(self) -> DataFrame:
         """Marked outputs that read_committed readers see; ``before`` are those of before the savepoint."""
-        return self._hold(self._output(self._marked, committed=True).withColumn("before", self._is_before()))
+        return self.hold(self._output(self._marked, committed=True).withColumn("before", self._is_before()))
 
     @cached_property
     def _visible(self) -> DataFrame:
@@ -140,7 +141,7 @@ class Scan:
         if hashed.where("count > 1").isEmpty():
             return self._seen.withColumn("copy", F.when(F.col("ours"), F.lit(1)))
         copies = Window.partitionBy("s_offset", "id", "sink").orderBy("before", "topic", "partition", "offset")
-        return self._hold(self._seen.withColumn("copy", F.when(F.col("ours"), F.row_number().over(copies))))
+        return self.hold(self._seen.withColumn("copy", F.when(F.col("ours"), F.row_number().over(copies))))
 
     def _intervals(self) -> DataFrame:
         """Which offsets of which input partition each epoch processed, by the term and epoch that outputs name."""
@@ -148,16 +149,19 @@ class Scan:
         labels: dict[EpochId, list[EpochId]] = {}
         for given_up, into in ledger.carried.items():
             labels.setdefault(into, []).append(given_up)
-        rows = [
-            (said.term.n, said.epoch.n, each.source, each.partition, each.begin, each.end)
-            for each in ledger.intervals
-            for said in (each.epoch, *labels.get(each.epoch, ()))
-        ]
-        names = ("term", "epoch", "source", "s_partition", "first", "end")
-        kinds = (pa.int32(), pa.int64(), pa.string(), pa.int32(), pa.int64(), pa.int64())
+        # There are as many as epochs and partitions together: numbers take less room than rows.
+        sources: list[str] = []
+        numbers = [array("q") for _ in range(5)]
+        for each in ledger.intervals:
+            for said in (each.epoch, *labels.get(each.epoch, ())):
+                sources.append(each.source)
+                row = (said.term.n, said.epoch.n, each.partition, each.begin, each.end)
+                for column, number in zip(numbers, row, strict=True):
+                    column.append(number)
+        names = ("source", "term", "epoch", "s_partition", "first", "end")
+        kinds = (pa.string(), pa.int32(), pa.int64(), pa.int32(), pa.int64(), pa.int64())
         schema = pa.schema(list(zip(names, kinds, strict=True)))
-        columns = zip(*rows, strict=True) if rows else [()] * len(names)
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+        arrays = [pa.array(column, kind) for column, kind in zip((sources, *numbers), kinds, strict=True)]
         return self._spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
 
     def _is_before(self) -> Column:
@@ -212,14 +216,14 @@ class Scan:
     @cached_property
     def _plain(self) -> DataFrame:
         """Outputs that do not say where they come from."""
-        return self._hold(self._output(self._unmarked, committed=True))
+        return self.hold(self._output(self._unmarked, committed=True))
 
     @cached_property
     def _hidden(self) -> DataFrame:
         """Marked outputs that only read_uncommitted readers see."""
         place = ["offset", "partition", "topic"]
         every = _union(self._records(self._marked, committed=False))
-        return self._hold(reads.parsed(every.join(self._seen.select(*place), place, "left_anti")))
+        return self.hold(reads.parsed(every.join(self._seen.select(*place), place, "left_anti")))
 
     @property
     def free(self) -> bool:
@@ -231,20 +235,34 @@ class Scan:
         """What the recompute makes for audited sinks."""
         return self._recomputed[0]
 
+    @property
+    def _recompute(self) -> Recompute:
+        scope = self._scope
+        sinks = frozenset(sink.node for sink in scope.subject.sinks)
+        savepoint = None if scope.beginning is None else str(scope.beginning.path)
+        return Recompute(
+            scope.app, scope.cut, sinks, scope.streams, savepoint, scope.subject.unmarked, scope.spans, self.hold
+        )
+
+    @property
+    def steps(self) -> tuple[DataFrame, bool]:
+        """What a recompute of state runs through: what reaches the stages, in the order of its keys; all input, if the
+        plan must run in one task. And whether the order of some of it is not known.
+        """
+        scope, recompute, records = self._scope, self._recompute, self._input(self._scope.inputs)
+        if scope.cut.serial:
+            return recompute.serial(records)
+        tells = bool(self._marked) and scope.cut.one_to_one and scope.streams > 1
+        return recompute.keyed(records, self._firsts if tells else None)
+
     @cached_property
     def _recomputed(self) -> tuple[DataFrame, bool]:
-        sinks = frozenset(sink.node for sink in self._scope.subject.sinks)
-        savepoint = None if self._scope.beginning is None else str(self._scope.beginning.path)
-        recompute = Recompute(
-            self._scope.app, self._scope.cut, sinks, self._scope.streams, savepoint, self._scope.subject.unmarked,
-            self._scope.spans, self._hold,
-        )  # fmt: skip
         seen = self._firsts if self._marked else self._plain
-        every, free = recompute.expected(self._input(self._scope.inputs), seen)
+        every, free = self._recompute.expected(self._input(self._scope.inputs), seen)
         expiring = F.col("sink").isin([*self._scope.cut.expiring])
-        made = self._comparable(every.where(F.col("sink").isin(*sinks)))
+        made = self._comparable(every.where(F.col("sink").isin([sink.node for sink in self._scope.subject.sinks])))
         made = made.withColumn("loose", F.col("loose") | expiring)
-        return self._hold(made) if self._unmarked else made, free
+        return self.hold(made) if self._unmarked else made, free
 
     @cached_property
     def _pairs(self) -> DataFrame:
@@ -264,8 +282,8 @@ class Scan:
         strict = F.col("there") & F.col("should") & ~F.col("loose")
         summed = F.col("sink").isin([*self._scope.cut.totals])
         pairs = pairs.withColumn("series", series).withColumn("strict", strict).withColumn("summed", summed)
-        pairs = self._answered(self._hold(pairs.repartition("series", "sink")))
-        return self._hold(totals.closed(pairs)) if self._scope.cut.totals else totals.none(pairs)
+        pairs = self._answered(self.hold(pairs.repartition("series", "sink")))
+        return self.hold(totals.closed(pairs)) if self._scope.cut.totals else totals.none(pairs)
 
     def _answered(self, pairs: DataFrame) -> DataFrame:
         """With ``answered``: a dead letter that stands for an output which its sink refused, or that output."""
@@ -273,7 +291,7 @@ class Scan:
         if not self._scope.cut.letters or found.isEmpty():
             return pairs.withColumn("answered", F.lit(False))
         joined = pairs.join(found.withColumn("answered", F.lit(True)), ["sink", "id"], "left")
-        return self._hold(joined.withColumn("answered", F.coalesce("answered", F.lit(False))))
+        return self.hold(joined.withColumn("answered", F.coalesce("answered", F.lit(False))))
 
     def _doubted(self, sinks: Collection[str]) -> DataFrame:
         """``_pairs`` with ``doubted``: what is alone there in one of ``sinks``, and may be so by right."""

@@ -10,9 +10,10 @@ published manifest alone is only a promise. Unknown events of the history are le
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from kafka_eos.audit.regimes import Regime, regimes
 from kafka_eos.checkpoints import ledger as epochs
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.ledger import Entry, Kept, difference, entry_of
+from kafka_eos.checkpoints.ledger import Entries, Entry, Kept, difference, entry_of
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.opening import find_storage
 from kafka_eos.checkpoints.savepoints import Origin
@@ -66,7 +67,7 @@ class Ledger:
     committed: frozenset[EpochId]
     records: Mapping[EpochId, Recorded]
     """Only of epochs of which the ledger or the history tells; the history tells no sinks."""
-    entries: Mapping[EpochId, Entry] = field(repr=False, default_factory=dict)
+    entries: Mapping[EpochId, Entry] = field(repr=False, default_factory=Entries)
     """What the job knew at each commit, in the order of epochs; of those before the ledger only what is stored."""
     written: frozenset[EpochId] = frozenset()
     """Epochs with a line in the ledger."""
@@ -86,10 +87,15 @@ class Ledger:
     def has_history(self) -> bool:
         return bool(self.written) or any(event.get("event") == "committed" for event in self.events)
 
-    @cached_property
-    def intervals(self) -> Sequence[Interval]:
+    @property
+    def intervals(self) -> Iterator[Interval]:
         """Which input each epoch has processed, as far as ``entries`` tell."""
         return intervals(self.entries.values(), self.origin is not None)
+
+    @cached_property
+    def dated(self) -> frozenset[EpochId]:
+        """Epochs of which that is known."""
+        return frozenset(each.epoch for each in self.intervals)
 
     @cached_property
     def regimes(self) -> Mapping[str, tuple[Regime, ...]]:
@@ -130,8 +136,8 @@ def read_ledger(storage: JobStorage, job: str, place: Path | str) -> Ledger:
     stored = {epoch: _manifest(storage, job, epoch) for epoch in valid}
     newest = next((epoch for epoch in valid if epoch in committed), None)
     # A manifest is evidence of what it says where no line of the ledger is there yet, or none any more.
-    entries = {epoch: entry_of(manifest) for epoch, manifest in stored.items() if epoch in committed} | written
-    entries, origin = dict(sorted(entries.items())), _origin(storage, job)
+    only = [entry_of(manifest) for epoch, manifest in stored.items() if epoch in committed and epoch not in written]
+    entries, origin = Entries((*only, *written.values())), _origin(storage, job)
     # Also of epochs that do not count: an output of one that is visible all the same has to be named.
     others = (entry_of(_manifest(storage, job, epoch)) for epoch in facts.manifests - entries.keys())
     return Ledger(
@@ -150,7 +156,7 @@ def read_ledger(storage: JobStorage, job: str, place: Path | str) -> Ledger:
         carried=_carried(events, committed),
         parallelism=max((entry.parallelism for entry in entries.values()), default=1),
         events=events,
-        provenance=_kept(place, [*entries.values(), *others]),
+        provenance=_kept(place, chain(entries.values(), others)),
     )
 
 
@@ -163,7 +169,8 @@ def provenance_at(place: str) -> Mapping[str, Sequence[Kept]]:
     if storage is None:
         raise ConfigError(f"{place} is no directory of a job's checkpoints: name the one that holds its {paths.LEDGER}")
     stored = (records.decode(Manifest, name, storage.read(name)) for name in storage.list(paths.MANIFESTS))
-    found = _kept(place if "://" in place else Path(place), [*epochs.read(storage).values(), *map(entry_of, stored)])
+    entries = chain(epochs.read(storage).values(), map(entry_of, stored))
+    found = _kept(place if "://" in place else Path(place), entries)
     if not found:
         raise ConfigError(
             f'the job in {place} keeps no provenance in its ledger: its sinks have no provenance="ledger"'
@@ -188,7 +195,7 @@ def joined(ledger: Ledger, earlier: Sequence[Ledger]) -> Ledger:
         start=None if first.start is None else reduce(operator.or_, (start or {} for start in starts)),
         committed=frozenset().union(*(life.committed for life in lives)),
         records=reduce(operator.or_, (dict(life.records) for life in lives)),
-        entries=dict(sorted(reduce(operator.or_, (dict(life.entries) for life in lives)).items())),
+        entries=Entries(entry for life in lives for entry in life.entries.values()),
         written=frozenset().union(*(life.written for life in lives)),
         altered=reduce(operator.or_, (dict(life.altered) for life in lives)),
         origin=first.origin,

@@ -53,8 +53,7 @@ class Recompute:
         cut, free = self.cut, False
         parts: list[DataFrame] = []
         if cut.serial:
-            ordered = records.repartition(1).sortWithinPartitions("source", "partition", "offset")
-            several = self.streams > 1 or (cut.parallelism > 1 and bool(cut.parted))
+            ordered, several = self.serial(records)
             serial = partial(tasks.serial_outputs, self.app, cut.parallelism, self.savepoint, several)
             parts.append(ordered.mapInArrow(serial, tasks.EXPECTED))
             free = several or bool(cut.below & cut.shuffled)
@@ -64,19 +63,27 @@ class Recompute:
                     records.mapInArrow(partial(tasks.head_outputs, self.app, self.cut.parallelism), tasks.EXPECTED)
                 )
             if cut.stages:
-                keyed, free = self._keyed(records, visible)
-                parts.append(keyed)
+                rows, free = self.keyed(records, visible)
+                tail = partial(tasks.tail_outputs, self.app, cut.parallelism, self.savepoint)
+                parts.append(rows.mapInArrow(tail, tasks.EXPECTED))
         return _identified(reduce(lambda a, b: a.unionByName(b), parts), cut, self.unmarked), free
 
-    def _keyed(self, records: DataFrame, visible: DataFrame) -> tuple[DataFrame, bool]:
+    def serial(self, records: DataFrame) -> tuple[DataFrame, bool]:
+        """``records`` in one task and order; and whether the job may have read them in another one."""
+        several = self.streams > 1 or (self.cut.parallelism > 1 and bool(self.cut.parted))
+        return records.repartition(1).sortWithinPartitions("source", "partition", "offset"), several
+
+    def keyed(self, records: DataFrame, visible: DataFrame | None) -> tuple[DataFrame, bool]:
+        """What reaches the stages, all of a key together and in its order, with ``loose``; and whether there are keys
+        with an order that nothing tells. ``visible`` is None if no outputs are read: they tell no order then.
+        """
         rows = records.mapInArrow(partial(tasks.captures, self.app, self.cut.parallelism, self.spans), tasks.CAPTURED)
         rows, free = self._in_their_order(self.hold(rows.repartition("grp", "stage")), visible)
         place = ("source", "s_partition", "s_offset", "lane", *_NUMBER)
         ordered = rows.sortWithinPartitions("stage", "span", "turn", *place)
-        tail = partial(tasks.tail_outputs, self.app, self.cut.parallelism, self.savepoint)
-        return ordered.select(*tasks.CAPTURED_COLUMNS, "loose").mapInArrow(tail, tasks.EXPECTED), free
+        return ordered.select(*tasks.CAPTURED_COLUMNS, "loose"), free
 
-    def _in_their_order(self, rows: DataFrame, visible: DataFrame) -> tuple[DataFrame, bool]:
+    def _in_their_order(self, rows: DataFrame, visible: DataFrame | None) -> tuple[DataFrame, bool]:
         """Adds ``turn``, the order among the rows of a key where offsets do not give one, and ``loose``. Also: are
         there such keys?
         """
@@ -87,7 +94,7 @@ class Recompute:
         key, stream = Window.partitionBy("grp", "stage"), F.concat_ws("/", *_STREAM)
         several = F.count("*").over(key) > 1 if shuffled else F.min(stream).over(key) != F.max(stream).over(key)
         rows = rows.withColumn("several", several)
-        if self.cut.one_to_one:
+        if self.cut.one_to_one and visible is not None:
             place = ["s_offset", "source", "s_topic", "s_partition", "lane", "path"]
             turns = visible.where("update is not null").groupBy(*place).agg(F.min("update").alias("turn"))
             rows = rows.withColumn("path", self._path()).join(turns, place, "left").drop("path")

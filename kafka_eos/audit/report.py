@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos.audit.timeline import partition_bars, timeline
-from kafka_eos.audit.verdict import Check, Evidence, Verdict
+from kafka_eos.audit.verdict import AnyCheck, Evidence, Observations, Verdict
 from kafka_eos.protocol.dead_letters import described
 from kafka_eos.records import Tally
 
@@ -72,18 +72,24 @@ def as_json(verdict: Verdict, context: Context) -> dict[str, Any]:
             "restarts": facts.restarts,
             "kills": facts.kills,
         },
+        "state": None if facts.state is None else asdict(facts.state),
         "dead_letters": _dead_letters(context.events),
         "refused": dict(facts.refused),
-        "checks": [_check(check, verdict) for check in Check],
+        "checks": [_check(check, verdict) for check in verdict.checks],
         "not_audited": dict(facts.not_audited),
         "not_recomputed": dict(facts.not_recomputed),
-        "not_compared": [asdict(left_out) for left_out in facts.uncompared],
+        "not_compared": _uncompared(facts),
         "notes": list(facts.notes),
         "read": [dict(entry) for entry in context.reads],
         "versions": _versions(context),
         "traceback": verdict.traceback,
         **context.extra,
     }
+
+
+def _uncompared(facts: Observations) -> list[dict[str, Any]]:
+    of_state = [] if facts.state is None else [asdict(left_out) for left_out in facts.state.uncompared]
+    return [*map(asdict, facts.uncompared), *of_state]
 
 
 def _dead_letters(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
@@ -94,7 +100,7 @@ def _dead_letters(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, in
     return functools.reduce(Tally.plus, counted, Tally()).refused
 
 
-def _check(check: Check, verdict: Verdict) -> dict[str, Any]:
+def _check(check: AnyCheck, verdict: Verdict) -> dict[str, Any]:
     evidence = verdict.facts.evidence.get(check)
     entry: dict[str, Any] = {"check": check.value, "question": check.question}
     if check in verdict.not_possible:

@@ -75,32 +75,32 @@ Rows = list[tuple[Any, ...]]
 
 def head_outputs(app: str, workers: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Outputs of sinks that no state is in front of. Input: INPUT rows in any order of partitions."""
-    parts = _cut(app, workers)
+    parts = cut_of(app, workers)
     made = _Made()
     with ExitStack() as stack:
         outputs: dict[str, Output] = {sink: _Collector(parts.plan, sink, made) for sink in parts.head_sinks}
-        outputs |= {captured(stage): _ignore for stage in parts.stages}
-        chain = stack.enter_context(_chain(parts, parts.head, {}, outputs))
+        outputs |= {captured(stage): ignore for stage in parts.stages}
+        chain = stack.enter_context(chain_of(parts, parts.head, {}, outputs))
         for batch in batches:
-            for source, raws in _runs(batch):
-                _feed(parts.plan, chain, source, raws)
+            for source, raws in runs(batch):
+                feed(parts.plan, chain, source, raws)
             yield made.take()
 
 
 def captures(app: str, workers: int, spans: Spans, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """CAPTURED rows: which key each record goes to."""
-    parts = _cut(app, workers)
+    parts = cut_of(app, workers)
     rows: Rows = []
     with ExitStack() as stack:
-        outputs: dict[str, Output] = dict.fromkeys(parts.head_sinks, _ignore)
+        outputs: dict[str, Output] = dict.fromkeys(parts.head_sinks, ignore)
         outputs |= {
             captured(stage): _Capture(parts.plan, stage, rows, spans if stage in parts.summing else {})
             for stage in parts.stages
         }
-        chain = stack.enter_context(_chain(parts, parts.head, {}, outputs))
+        chain = stack.enter_context(chain_of(parts, parts.head, {}, outputs))
         for batch in batches:
-            for source, raws in _runs(batch):
-                _feed(parts.plan, chain, source, raws)
+            for source, raws in runs(batch):
+                feed(parts.plan, chain, source, raws)
             yield _arrow(rows, _CAPTURED)
             rows.clear()
 
@@ -112,12 +112,12 @@ def tail_outputs(
 
     State begins as it is in ``savepoint``.
     """
-    parts = _cut(app, workers)
+    parts = cut_of(app, workers)
     made = _Made()
     with ExitStack() as stack:
-        tail = stack.enter_context(_Tail(parts, made, savepoint))
+        tail = stack.enter_context(Tail(parts, made, savepoint))
         for batch in batches:
-            for _, run in groupby(map(_CapturedRow, *_columns(batch)), key=_CapturedRow.stream):
+            for _, run in groupby(map(CapturedRow, *columns_of(batch)), key=CapturedRow.stream):
                 tail.push(list(run))
             yield made.take()
 
@@ -126,18 +126,18 @@ def serial_outputs(
     app: str, workers: int, savepoint: str | None, loose: bool, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Outputs of the whole plan, run in one task; ``loose`` marks what the order of partitions may change."""
-    parts = _cut(app, workers)
+    parts = cut_of(app, workers)
     made, free = _Made(), parts.below & parts.shuffled
     with ExitStack() as stack:
         outputs: dict[str, Output] = {
             sink.name: _Collector(parts.plan, sink.name, made, loose=sink.name in (parts.below if loose else free))
             for sink in parts.plan.sinks
         }
-        backends = stack.enter_context(_Backends(parts.plan, savepoint))
-        chain = stack.enter_context(_chain(parts, parts.plan, backends.by_operator, outputs))
+        backends = stack.enter_context(Backends(parts.plan, savepoint))
+        chain = stack.enter_context(chain_of(parts, parts.plan, backends.by_operator, outputs))
         for batch in batches:
-            for source, raws in _runs(batch):
-                _feed(parts.plan, chain, source, raws)
+            for source, raws in runs(batch):
+                feed(parts.plan, chain, source, raws)
             yield made.take()
 
 
@@ -145,21 +145,21 @@ def serial_outputs(
 
 
 @cache
-def _cut(app: str, workers: int) -> Cut:
+def cut_of(app: str, workers: int) -> Cut:
     parts = cut(load(AppRef.parse(app)).plan(), workers)
     spare_the_collector()
     return parts
 
 
-def _runs(batch: pa.RecordBatch) -> Iterator[tuple[str, list[RawRecord]]]:
+def runs(batch: pa.RecordBatch) -> Iterator[tuple[str, list[RawRecord]]]:
     """Consecutive records of one source, as batches must have one."""
-    sources, *raw, headers = _columns(batch)
+    sources, *raw, headers = columns_of(batch)
     rows = zip(sources, map(RawRecord, *raw, map(_pairs, headers)), strict=True)
     for source, run in groupby(rows, key=itemgetter(0)):
         yield source, [record for _, record in run]
 
 
-def _columns(batch: pa.RecordBatch) -> list[list[Any]]:
+def columns_of(batch: pa.RecordBatch) -> list[list[Any]]:
     return [column.to_pylist() for column in batch.columns]
 
 
@@ -167,19 +167,19 @@ def _pairs(headers: Sequence[Mapping[str, Any]]) -> Headers:
     return [(h["key"], h["value"]) for h in headers]
 
 
-def _feed(plan: Plan, chain: Chain, source: str, raws: Sequence[RawRecord]) -> None:
+def feed(plan: Plan, chain: Chain, source: str, raws: Sequence[RawRecord]) -> None:
     node = plan.node(source)
     assert isinstance(node, plans.Source)
     batch = cast("AuditableSource", node.source).decode(source, raws, partial(chain.refuse_record, source))
     chain.push(source, batch)
 
 
-def _ignore(batch: Batch[Any]) -> None:
+def ignore(batch: Batch[Any]) -> None:
     """For outputs that another pass computes."""
 
 
 @contextmanager
-def _chain(
+def chain_of(
     parts: Cut, plan: Plan, backends: Mapping[str, StateBackend], outputs: Mapping[str, Output]
 ) -> Iterator[Chain]:
     """The plan's operators; rows that a sink cannot encode go where the policy of their source sends them."""
@@ -240,7 +240,7 @@ class _Collector:
     def __call__(self, batch: Batch[Any]) -> None:
         if not self._audited:
             return
-        assert self.refuse is not None  # _chain sets it
+        assert self.refuse is not None  # chain_of sets it
         kept, written = self._sink.audit_rows(batch, self._name, self.refuse)
         origin, updates, branches, lane = kept.origin, kept.updates, _branches(kept), kept.lane
         topic, partitions, offsets = origin.topic, origin.partitions, origin.offsets
@@ -303,7 +303,7 @@ def _branches(batch: Batch[Any]) -> Sequence[str]:
     return [""] * len(batch) if batch.branch is None else batch.branch
 
 
-class _CapturedRow(NamedTuple):
+class CapturedRow(NamedTuple):
     """As ``CAPTURED``, and ``loose``."""
 
     stage: str
@@ -330,30 +330,34 @@ class _CapturedRow(NamedTuple):
         return RawRecord(self.topic, self.partition, self.offset, self.timestamp, self.key, self.value, headers)
 
 
-class _Tail:
+class Tail:
     """Runs captured rows again from their raw records, and on through the stages."""
 
-    def __init__(self, parts: Cut, made: _Made, savepoint: str | None) -> None:
+    def __init__(self, parts: Cut, made: _Made | None, savepoint: str | None) -> None:
+        """``made``: gets the outputs; None if nobody wants them."""
         self._parts, self._held = parts, ExitStack()
         self._caught: dict[str, list[Batch[Any]]] = {stage: [] for stage in parts.stages}
-        outputs: dict[str, Output] = dict.fromkeys(parts.head_sinks, _ignore)
+        outputs: dict[str, Output] = dict.fromkeys(parts.head_sinks, ignore)
         outputs |= {captured(stage): self._caught[stage].append for stage in parts.stages}
-        self._head = self._held.enter_context(_chain(parts, parts.head, {}, outputs))
+        self._head = self._held.enter_context(chain_of(parts, parts.head, {}, outputs))
         letters = [sink.name for sink in parts.plan.sinks if sink.dead_letters]
         names = [sink.name for sink in parts.plan.sinks if sink.name in parts.below]
-        self._collectors = {name: _Collector(parts.plan, name, made) for name in names}
-        # What the head refuses of a record comes before what the tail refuses of it.
-        self._collectors |= {name: _Collector(parts.plan, name, made, ordinal=1) for name in letters}
-        backends = self._held.enter_context(_Backends(parts.tail, savepoint))
-        self._tail = self._held.enter_context(_chain(parts, parts.tail, backends.by_operator, self._collectors))
+        self._collectors: dict[str, _Collector] = {}
+        if made is not None:
+            self._collectors |= {name: _Collector(parts.plan, name, made) for name in names}
+            # What the head refuses of a record comes before what the tail refuses of it.
+            self._collectors |= {name: _Collector(parts.plan, name, made, ordinal=1) for name in letters}
+        self.backends = self._held.enter_context(Backends(parts.tail, savepoint)).by_operator
+        ends: Mapping[str, Output] = self._collectors or dict.fromkeys((*names, *letters), ignore)
+        self._tail = self._held.enter_context(chain_of(parts, parts.tail, self.backends, ends))
 
-    def push(self, run: Sequence[_CapturedRow]) -> None:
+    def push(self, run: Sequence[CapturedRow]) -> None:
         """One run of captured rows of the same stage, source, topic and lane."""
         stage, source, lane = run[0].stage, run[0].source, run[0].lane
         raws = [row.raw() for row in run]
         for caught in self._caught.values():
             caught.clear()
-        _feed(self._parts.plan, self._head, source, raws)
+        feed(self._parts.plan, self._head, source, raws)
         batch = self._wanted(stage, lane, [(row.branch, row.ordinal) for row in run], RawOrigin(source, raws))
         at_stage = [(row.ordinal, row.grp, row.loose, row.span) for row in run]
         for name in self._parts.below & self._collectors.keys():
@@ -383,14 +387,14 @@ class _Tail:
                     times += [] if time is None else [time]
         return Batch(values, rows, origin, keys=keys, lane=lane, branch=branches, times=times or None)
 
-    def __enter__(self) -> _Tail:
+    def __enter__(self) -> Tail:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._held.close()
 
 
-class _Backends:
+class Backends:
     """State in memory for every stateful operator of a plan, empty or as it is in a savepoint."""
 
     def __init__(self, plan: Plan, savepoint: str | None) -> None:
@@ -403,7 +407,7 @@ class _Backends:
             name: open_backend("memory", name, root / name, groups, handles.get(name, ()), storage) for name in names
         }
 
-    def __enter__(self) -> _Backends:
+    def __enter__(self) -> Backends:
         return self
 
     def __exit__(self, *_: object) -> None:

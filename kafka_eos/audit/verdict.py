@@ -8,8 +8,9 @@ promise "nothing lost, nothing doubled" rests on it the verdict is INVALID.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 
 class Conclusion(enum.Enum):
@@ -48,6 +49,25 @@ class Check(enum.Enum):
         return _QUESTIONS[self]
 
 
+class StateCheck(enum.Enum):
+    """The checks of an audit of state."""
+
+    WRONG_STATE = "wrong state"
+    LOST_STATE = "lost state"
+    SURPLUS_STATE = "surplus state"
+
+    @property
+    def question(self) -> str:
+        return _OF_STATE[self]
+
+
+AnyCheck: TypeAlias = Check | StateCheck
+
+_OF_STATE: Mapping[StateCheck, str] = {
+    StateCheck.WRONG_STATE: "Is anything stored of a key other than what the input makes?",
+    StateCheck.LOST_STATE: "Is anything of a key that the input makes not stored?",
+    StateCheck.SURPLUS_STATE: "Is anything stored that the input does not make?",
+}
 _QUESTIONS: Mapping[Check, str] = {
     Check.DUPLICATE: "Is any output visible more than once (same input record, path and ordinal)?",
     Check.LOST: "Is any output that the recompute expects missing?",
@@ -73,7 +93,10 @@ _PROMISES: Mapping[Check, str] = {Check.LOST: "none lost", Check.DUPLICATE: "non
 
 @dataclass(frozen=True, slots=True, order=True)
 class Offender:
-    """One record that breaks a check: where it is, and what is wrong with it."""
+    """One record that breaks a check: where it is, and what is wrong with it.
+
+    Of what is no record ``topic`` says where it is, and ``partition`` and ``offset`` are -1.
+    """
 
     topic: str
     partition: int
@@ -81,7 +104,8 @@ class Offender:
     detail: str
 
     def __str__(self) -> str:
-        return f"{self.topic}/{self.partition}/{self.offset}: {self.detail}"
+        place = self.topic if self.partition < 0 else f"{self.topic}/{self.partition}/{self.offset}"
+        return f"{place}: {self.detail}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +128,7 @@ class NotPossible:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    check: Check
+    check: AnyCheck
     count: int
     first: tuple[Offender, ...]
     by_sink: Mapping[str, int] = field(default_factory=dict)
@@ -123,6 +147,37 @@ class Uncompared:
     def __str__(self) -> str:
         of = "" if self.outputs is None else f"{self.outputs} output{'s' if self.outputs > 1 else ''} of "
         return f"{self.what} of {of}sink {self.sink} not compared: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class UncomparedState:
+    """What a PASS does not say of a state, and why: how many of its entries."""
+
+    state: str
+    entries: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{_entries(self.entries)} of state {self.state} not compared: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class StateFacts:
+    """What an audit of state looked at: a key has an entry in a value state, in others maybe several."""
+
+    states: int
+    stored: int
+    made: int
+    epoch: int
+    uncompared: Sequence[UncomparedState] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.stored or self.made or self.uncompared)
+
+
+def _entries(n: int) -> str:
+    return f"{n} entr{'y' if n == 1 else 'ies'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +200,7 @@ class Observations:
     """None where topics are audited, not a job."""
     kills: int = 0
     restarts: int = 0
-    evidence: Mapping[Check, Evidence | NotPossible] = field(default_factory=dict)
+    evidence: Mapping[AnyCheck, Evidence | NotPossible] = field(default_factory=dict)
     obstacles: Sequence[str] = ()
     """Why the scans are no sound base: open transactions, expired input, a job that still runs …"""
     not_audited: Mapping[str, str] = field(default_factory=dict)
@@ -164,6 +219,8 @@ class Observations:
     """Visible records that are not judged: the job had written them before it began with a savepoint."""
     notes: Sequence[str] = ()
     """How the comparison was made, where that limits what it proves."""
+    state: StateFacts | None = None
+    """Of an audit of state, which looks at no outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +230,16 @@ class Verdict:
     conclusion: Conclusion
     reasons: tuple[str, ...]
     findings: tuple[Finding, ...]
-    performed: tuple[Check, ...]
-    not_possible: Mapping[Check, str]
+    performed: tuple[AnyCheck, ...]
+    not_possible: Mapping[AnyCheck, str]
     facts: Observations
     traceback: str = field(default="", repr=False)
     """Of what broke the audit off, if anything did."""
+
+    @property
+    def checks(self) -> tuple[AnyCheck, ...]:
+        """All that were made or could not be."""
+        return tuple(check for check in (*Check, *StateCheck) if check in self.performed or check in self.not_possible)
 
     @property
     def exit_code(self) -> int:
@@ -190,35 +252,40 @@ class Verdict:
 
 
 def judge(
-    facts: Observations, *, allow_foreign: bool = False, expect_faults: bool = False, vital: Sequence[Check] = _VITAL
+    facts: Observations,
+    *,
+    allow_foreign: bool = False,
+    expect_faults: bool = False,
+    vital: Sequence[AnyCheck] = _VITAL,
+    checks: Iterable[AnyCheck] = Check,
 ) -> Verdict:
-    """Turn facts into a verdict. ``vital`` are the checks that a PASS rests on.
+    """Turn facts into a verdict. ``vital`` are the checks that a PASS rests on, ``checks`` all that there are.
 
     INVALID if the ground is missing (an obstacle, no input, no output, no committed epoch, a vital check not
     possible), else FAIL if anything was found, else INVALID if faults were expected and none is recorded, else PASS.
     """
-    ignored = {Check.FOREIGN} if allow_foreign else set()
+    ignored, checks = {Check.FOREIGN} if allow_foreign else set(), tuple(checks)
     found = tuple(
         Finding(check, evidence.count, evidence.first, evidence.by_sink)
-        for check in Check
+        for check in checks
         if isinstance(evidence := facts.evidence.get(check), Evidence) and evidence.count and check not in ignored
     )
-    not_possible = {check: e.reason for check in Check if isinstance(e := _evidence(facts, check), NotPossible)}
+    not_possible = {check: e.reason for check in checks if isinstance(e := _evidence(facts, check), NotPossible)}
     conclusion, reasons = _conclude(facts, found, not_possible, expect_faults, vital)
-    performed = tuple(check for check in Check if check not in not_possible)
+    performed = tuple(check for check in checks if check not in not_possible)
     return Verdict(conclusion, reasons, found, performed, not_possible, facts)
 
 
-def _evidence(facts: Observations, check: Check) -> Evidence | NotPossible:
+def _evidence(facts: Observations, check: AnyCheck) -> Evidence | NotPossible:
     return facts.evidence.get(check, NotPossible("the scan did not get that far"))
 
 
 def _conclude(
     facts: Observations,
     found: Sequence[Finding],
-    not_possible: Mapping[Check, str],
+    not_possible: Mapping[AnyCheck, str],
     expect_faults: bool,
-    vital: Sequence[Check],
+    vital: Sequence[AnyCheck],
 ) -> tuple[Conclusion, tuple[str, ...]]:
     if missing := _missing_ground(facts, not_possible, vital):
         return Conclusion.INVALID, missing
@@ -226,6 +293,8 @@ def _conclude(
         return Conclusion.FAIL, tuple(f"{f.check.value}: {f.count}" for f in found)
     if expect_faults and not facts.kills:
         return Conclusion.INVALID, ("no kill is recorded in the job's history, so surviving kills is not proven",)
+    if facts.state is not None:
+        return Conclusion.PASS, (_said_of_state(facts, facts.state), *map(str, facts.state.uncompared))
     parts = [f"{facts.inputs} records in, {facts.outputs} out" if facts.inputs is not None else f"{facts.outputs} out"]
     parts += [text for check, text in _PROMISES.items() if check not in not_possible]
     clean = ", ".join(parts)
@@ -246,7 +315,12 @@ def _conclude(
     return Conclusion.PASS, (clean, *blind, *_unchecked(facts, not_possible))
 
 
-def _unchecked(facts: Observations, not_possible: Mapping[Check, str]) -> tuple[str, ...]:
+def _said_of_state(facts: Observations, state: StateFacts) -> str:
+    states = f"{state.states} state{'' if state.states == 1 else 's'}"
+    return f"{facts.inputs} records in, {_entries(state.stored)} of {states} of epoch {state.epoch} as they make them"
+
+
+def _unchecked(facts: Observations, not_possible: Mapping[AnyCheck, str]) -> tuple[str, ...]:
     """The checks of a job that could not be made; of topics they are those that nobody asked for."""
     if facts.committed_epochs is None:
         return ()
@@ -256,13 +330,16 @@ def _unchecked(facts: Observations, not_possible: Mapping[Check, str]) -> tuple[
     return tuple(f"{', '.join(checks)} not checked: {why}" for why, checks in by_reason.items())
 
 
-def _missing_ground(facts: Observations, not_possible: Mapping[Check, str], vital: Sequence[Check]) -> tuple[str, ...]:
+def _missing_ground(
+    facts: Observations, not_possible: Mapping[AnyCheck, str], vital: Sequence[AnyCheck]
+) -> tuple[str, ...]:
     missing = list(facts.obstacles)
     if not missing:
         absent = {
             "no committed checkpoint": facts.committed_epochs == 0,
             "no input records before the last checkpoint": facts.inputs == 0,
-            "no visible output records": not facts.outputs,
+            "no visible output records": not facts.outputs and facts.state is None,
+            "the checkpoint holds no state": facts.state is not None and facts.state.is_empty,
         }
         missing += [what for what, is_absent in absent.items() if is_absent]
     if not missing:

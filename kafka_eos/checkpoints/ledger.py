@@ -17,9 +17,11 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from operator import itemgetter
+from typing import Any, TypeAlias, get_type_hints
 
 import msgspec
 
@@ -81,6 +83,62 @@ class Entry:
     """By operator."""
     provenance: tuple[Kept, ...] = ()
     """Files that say where outputs came from which do not say it themselves."""
+
+
+class Entries(Mapping[EpochId, Entry]):
+    """Entries by epoch, in their order.
+
+    A job of years has millions. They are kept packed, in some hundred bytes each, and an entry is made anew whenever it
+    is asked for.
+    """
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self._packed: dict[EpochId, tuple[bytes, _Alike]] = {}
+        self._alike: dict[bytes, _Alike] = {}
+        for entry in entries:
+            self._packed[entry.id] = self._pack(entry)
+        self._sort()
+
+    @classmethod
+    def told(cls, entries: Iterable[tuple[int, Entry]]) -> Entries:
+        """Those of a ledger, with the numbers of their lines. CorruptCheckpoint if two of an epoch differ."""
+        found = cls()
+        for number, entry in entries:
+            packed = found._pack(entry)
+            if found._packed.setdefault(entry.id, packed) != packed and found[entry.id] != entry:
+                raise CorruptCheckpoint(f"{paths.LEDGER}: line {number} contradicts another one of epoch {entry.id}")
+        found._sort()
+        return found
+
+    def __getitem__(self, epoch: EpochId) -> Entry:
+        own, alike = self._packed[epoch]
+        return Entry(id=epoch, **dict(zip(_OWN, _unpacked(zlib.decompress(own)), strict=True)), **alike)
+
+    def __iter__(self) -> Iterator[EpochId]:
+        return iter(self._packed)
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def _pack(self, entry: Entry) -> tuple[bytes, _Alike]:
+        alike = {field: getattr(entry, field) for field in _ALIKE}
+        own = zlib.compress(_packed([getattr(entry, field) for field in _OWN]), _QUICKLY)
+        return own, self._alike.setdefault(_packed(alike), alike)
+
+    def _sort(self) -> None:
+        self._packed = dict(sorted(self._packed.items(), key=itemgetter(0)))
+
+
+_Alike: TypeAlias = Mapping[str, Any]
+_ALIKE = ("plan", "spread")
+"""What most entries have in common with others."""
+_HINTS = {field.name: hint for field, hint in zip(fields(Entry), get_type_hints(Entry).values(), strict=True)}
+_OWN = tuple(name for name in _HINTS if name not in ("id", *_ALIKE))
+_Json: TypeAlias = dict[str, dict[str, dict[str, Any]]]
+"""Positions as they are read; their own type is recursive, which the decoder cannot take."""
+_QUICKLY = 1
+_packed = msgspec.msgpack.Encoder().encode
+_unpacked = msgspec.msgpack.Decoder(tuple[tuple(_Json if n == "sources" else _HINTS[n] for n in _OWN)]).decode  # type: ignore[misc]
 
 
 def entry_of(manifest: Manifest) -> Entry:
@@ -270,11 +328,15 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 # ---------------------------------------------------------------- reading
 
 
-def read(storage: JobStorage) -> dict[EpochId, Entry]:
-    """All entries, by epoch. CorruptCheckpoint, naming the line, if one was altered or contradicts another."""
-    entries: dict[EpochId, Entry] = {}
+def read(storage: JobStorage) -> Entries:
+    """All entries. CorruptCheckpoint, naming the line, if one was altered or contradicts another."""
+    return Entries.told(_read(storage.lines(paths.LEDGER)))
+
+
+def _read(texts: Sequence[str]) -> Iterator[tuple[int, Entry]]:
+    """What the lines say, with their numbers."""
     last: dict[str, tuple[int, _Known]] = {}
-    for number, line in _lines(storage.lines(paths.LEDGER)):
+    for number, line in _lines(texts):
         before = last.pop(line.writer, None)
         if line.full:
             known = replace(_NOTHING, plan=line.plan)
@@ -284,9 +346,7 @@ def read(storage: JobStorage) -> dict[EpochId, Entry]:
             continue
         entry = _entry(line, known)
         last[line.writer] = line.n, known.after(entry)
-        if entries.setdefault(entry.id, entry) != entry:
-            raise CorruptCheckpoint(f"{paths.LEDGER}: line {number} contradicts another one of epoch {entry.id}")
-    return dict(sorted(entries.items()))
+        yield number, entry
 
 
 def _lines(texts: Sequence[str]) -> Iterator[tuple[int, _Line]]:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from kafka_eos.audit import Verdict
 
 
+Earlier = Annotated[
+    list[str] | None,
+    typer.Option(help="Checkpoint directory of the job before it began with a savepoint; repeat for more."),
+]
 ReportDir = Annotated[Path, typer.Option(help="Where the report is written.")]
 Master = Annotated[
     str | None,
@@ -33,10 +37,7 @@ def audit(
     app: App,
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
-    earlier: Annotated[
-        list[str] | None,
-        typer.Option(help="Checkpoint directory of the job before it began with a savepoint; repeat for more."),
-    ] = None,
+    earlier: Earlier = None,
     report_dir: ReportDir = Path(".kafka-eos/audit"),
     master: Master = None,
 ) -> None:
@@ -48,7 +49,7 @@ def audit(
 
     Example: `kafka-eos audit orders.py --report-dir audit`
     """
-    with _judging(app, report_dir) as progress:
+    with judging(app, report_dir) as progress:
         from kafka_eos.audit import audit as run_audit
 
         pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
@@ -56,7 +57,7 @@ def audit(
         verdict = run_audit(
             pipeline, settings, report_dir=report_dir, progress=progress, earlier=earlier or (), master=master
         )
-    _show(verdict, report_dir)
+    conclude(verdict, report_dir)
 
 
 def topics(
@@ -105,7 +106,7 @@ def topics(
     """
     cli = {} if bootstrap_servers is None else {"bootstrap_servers": bootstrap_servers}
     settings = Settings.resolve(cli=cli)
-    with _judging("topics", report_dir) as progress:
+    with judging("topics", report_dir) as progress:
         from kafka_eos.audit.topics import Question, audit_topics
         from kafka_eos.audit.topics.question import moment, query
 
@@ -117,7 +118,7 @@ def topics(
         verdict = audit_topics(
             question, report_dir=report_dir, progress=progress, allow_foreign=allow_foreign, master=master
         )
-    _show(verdict, report_dir)
+    conclude(verdict, report_dir)
 
 
 def _earlier(report: Path | None) -> dict[str, Any] | None:
@@ -150,7 +151,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def _judging(what: str, report_dir: Path) -> Iterator[Callable[[str], None]]:
+def judging(what: str, report_dir: Path) -> Iterator[Callable[[str], None]]:
     """Whatever keeps the block from a verdict, even an end of the process, ends the command as INVALID."""
     from kafka_eos.audit.ending import Ending
     from kafka_eos.audit.report import Context
@@ -159,11 +160,11 @@ def _judging(what: str, report_dir: Path) -> Iterator[Callable[[str], None]]:
         with _progress() as progress:
             yield progress
     except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - told, and kept in the report
-        _show(Ending(report_dir, Context(job=what, app=what)).without_verdict(error), report_dir)
+        conclude(Ending(report_dir, Context(job=what, app=what)).without_verdict(error), report_dir)
 
 
-def _show(verdict: Verdict, report_dir: Path) -> None:
-    """The verdict for people; ends the command with its exit code."""
+def conclude(verdict: Verdict, report_dir: Path, *, at_least: int = 0) -> NoReturn:
+    """The verdict for people; ends the command with its exit code. ``at_least``: of what else was found; 1 is worst."""
     typer.echo(verdict.headline)
     for finding in verdict.findings:
         typer.echo(f"\n{finding.check.question} {finding.count:,} found, the first:")
@@ -175,4 +176,4 @@ def _show(verdict: Verdict, report_dir: Path) -> None:
     for note in verdict.facts.notes:
         typer.echo(f"note: {note}")
     typer.echo(f"report: {report_dir}")
-    raise typer.Exit(verdict.exit_code)
+    raise typer.Exit(at_least or verdict.exit_code)

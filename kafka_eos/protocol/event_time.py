@@ -2,7 +2,7 @@
 
 Pure: the clock is an argument, in seconds of any monotonic clock. Rules: the result never goes back; it is the least of
 all inputs that are not idle, so what has said nothing yet holds it back until it speaks or is idle; where all are idle
-it stays where it is.
+none waits for another, and it is the greatest.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class Inputs:
         known = self.heard[which]
         newer = replace(watermark, time=max(known.time, watermark.time))
         heard = {**self.heard, which: newer}
-        times = [each.time for each in heard.values() if not each.idle]
-        return Inputs(heard, max([self.time, min(times)]) if times else self.time)
+        awake = [each.time for each in heard.values() if not each.idle]
+        together = min(awake) if awake else max(each.time for each in heard.values())
+        return Inputs(heard, max(self.time, together))
 
     @property
     def watermark(self) -> Watermark:
@@ -78,9 +79,9 @@ class Splits:
         since = 0.0 if self.looked is None else min(max(now - self.looked, 0.0), STEP)
         quiet = {split: passed + since for split, passed in self.quiet.items()}
         waited_for = [split for split, passed in quiet.items() if self.idle_after is None or passed < self.idle_after]
-        times = [self.highest.get(split, BEGINNING) for split in waited_for]
-        least = max(BEGINNING, min(times) - self.delay - 1) if times else self.time
-        return replace(self, quiet=quiet, looked=now, time=max(self.time, least))
+        newest = min if waited_for else max
+        together = newest((self.highest.get(split, BEGINNING) for split in waited_for or quiet), default=BEGINNING)
+        return replace(self, quiet=quiet, looked=now, time=max(self.time, together - self.delay - 1))
 
     @property
     def watermark(self) -> Watermark:

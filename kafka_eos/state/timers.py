@@ -74,6 +74,11 @@ def timers(name: str, key: Codec[Any]) -> StateDescriptor[bool]:
     return StateDescriptor(name, key, PresentCodec(), "timer", entry=TimeCodec())
 
 
+def _turned(row: bytes) -> bytes:
+    """A row key with its group behind the rest."""
+    return row[GROUP_BYTES:] + row[:GROUP_BYTES]
+
+
 class PendingTimers:
     """See ``interfaces.Timers``. ``limit``: timers in memory, and changes that are not written yet."""
 
@@ -99,9 +104,9 @@ class PendingTimers:
         self._time = min((time for _, _, time in floors), default=BEGINNING)
         self._floors = [floor for floor in floors if floor[2] > self._time]
         self._known: set[bytes] = set()
-        """Row keys of pending timers in memory."""
-        self._heap: list[tuple[bytes, bytes]] = []
-        """(time and key, row key) of those, and of some that are pending no more."""
+        """Pending timers in memory, as ``time | key | group``: so they are in the order in which they fire."""
+        self._heap: list[bytes] = []
+        """Those, and some that are pending no more."""
         self._changed: dict[bytes, bool] = {}
         """Row keys that are not written yet: is the timer there?"""
         self._cursors: list[tuple[bytes, bytes]] = [(b"", group_prefix(group)) for group in groups]
@@ -122,15 +127,16 @@ class PendingTimers:
             raise Bug(f"{self._where}: time {time} of key {key!r} is over")
         row = self._row(key, time)
         self._group(row)
-        if row not in self._known:
-            self._known.add(row)
-            heapq.heappush(self._heap, (row[GROUP_BYTES:], row))
+        timer = _turned(row)
+        if timer not in self._known:
+            self._known.add(timer)
+            heapq.heappush(self._heap, timer)
             self._change(row, there=True)
 
     def remove(self, key: Any, time: int) -> None:
         row = self._row(key, time)
-        if row in self._known:
-            self._known.discard(row)
+        if (timer := _turned(row)) in self._known:
+            self._known.discard(timer)
         elif row < self._begun[self._group(row)]:
             return  # all before the cursor are known, so it is not there
         self._change(row, there=False)
@@ -139,20 +145,20 @@ class PendingTimers:
         if until <= self._time:
             return
         last = TimeCodec().encode(until) + _END
-        place = self._layout.place
         while True:
-            near = self._heap[0][0] if self._heap and self._heap[0][0] < last else last
+            near = self._heap[0] if self._heap and self._heap[0] < last else last
             if self._cursors and self._cursors[0][0] <= near:
                 self._load(near)
-            if not self._heap or self._heap[0][0] > last:
+            if not self._heap or self._heap[0] > last:
                 break
-            _, row = heapq.heappop(self._heap)
-            if row in self._known:
-                self._known.discard(row)
-                self._change(row, there=False)
-                key, time = place(row)
+            timer = heapq.heappop(self._heap)
+            if timer in self._known:
+                self._known.discard(timer)
+                group, rest = timer[-GROUP_BYTES:], timer[:-GROUP_BYTES]
+                self._change(group + rest, there=False)
+                time = int.from_bytes(rest[:TIME_BYTES], "big") + BEGINNING
                 self._time = max(self._time, time)
-                yield time, key, int.from_bytes(row[:GROUP_BYTES], "big")
+                yield time, self._key.decode(rest[TIME_BYTES:]), int.from_bytes(group, "big")
         self._time = max(self._time, until)
         self._floors = [floor for floor in self._floors if floor[2] > self._time]
 
@@ -206,10 +212,10 @@ class PendingTimers:
             _, cursor = heapq.heappop(self._cursors)
             group = self._group(cursor)
             page = self._rows.page(cursor, group_prefix(group + 1), _PAGE)
-            new = [row for row, _ in page if row not in self._known and self._changed.get(row, True)]
-            self._known.update(new)
-            for row in new:
-                heapq.heappush(self._heap, (row[GROUP_BYTES:], row))
+            found = {_turned(row) for row, _ in page if self._changed.get(row, True)}
+            for timer in found - self._known:
+                heapq.heappush(self._heap, timer)
+            self._known |= found
             self._begun[group] = page[-1][0] + b"\0" if len(page) == _PAGE else group_prefix(group) + _END
             if len(page) == _PAGE:
                 heapq.heappush(self._cursors, (self._begun[group][GROUP_BYTES:], self._begun[group]))
@@ -217,17 +223,17 @@ class PendingTimers:
     def _forget(self) -> None:
         """Keep the next timers of each group in memory, and leave the others to the rows, where they all are now."""
         kept: list[bytes] = []
-        by_group: dict[int, list[bytes]] = {}
-        for row in self._known:
-            by_group.setdefault(self._group(row), []).append(row)
+        by_group: dict[bytes, list[bytes]] = {}
+        for timer in self._known:
+            by_group.setdefault(timer[-GROUP_BYTES:], []).append(timer)
         for group, cursor in self._begun.items():
-            near = sorted(row for row in by_group.get(group, ()) if row < cursor)
+            prefix = group_prefix(group)
+            near = sorted(timer for timer in by_group.get(prefix, ()) if prefix + timer[:-GROUP_BYTES] < cursor)
             kept += near[:_PAGE]
             if len(near) > _PAGE:
-                self._begun[group] = near[_PAGE]
+                self._begun[group] = prefix + near[_PAGE][:-GROUP_BYTES]
         self._known = set(kept)
-        self._heap = [(row[GROUP_BYTES:], row) for row in kept]
-        heapq.heapify(self._heap)
+        self._heap = sorted(kept)
         full = {group: group_prefix(group) + _END for group in self._begun}
         self._cursors = [(at[GROUP_BYTES:], at) for group, at in self._begun.items() if at != full[group]]
         heapq.heapify(self._cursors)

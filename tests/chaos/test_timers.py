@@ -9,11 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from kafka_eos.provenance import HEADER, TIMERS, parse
 from tests.chaos.harness import Job, open_transactions, read
+from tests.chaos.running import running
 from tests.chaos.storm import Storm
 from tests.marks import campaign
+from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]
 Fired = tuple[str, int, int, int]
@@ -53,6 +56,31 @@ def test_windows_fire_once_in_a_storm_with_other_numbers_of_workers(new_job: New
     job.run()
 
     check(job)
+
+
+@pytest.mark.chaos
+def test_a_silent_partition_holds_back_a_job_that_waits_for_it_and_no_other(new_job: NewJob) -> None:
+    """All is in one of three partitions. Who does not wait fires while the job runs; who waits, not even at its end."""
+    job = new_job(0, "windows.py", TEST_BASE=BASE, KAFKA_EOS_PARALLELISM=2)
+    _feed_one_account(job, 400)
+    job.run()
+    assert read(job.bootstrap, job.output) == []
+
+    job.environment["TEST_IDLE"] = "0.5"
+    with running(job) as run:
+        run.until_output()
+        run.drain()
+
+    found = Counter(map(row, read(job.bootstrap, job.output)))
+    ends_of = [("a0", end) for end in range(SIZE, 400, SIZE)] + [("b0", end) for end in range(SIZE, 400, SIZE)]
+    assert found == {(key, end, SIZE, SIZE): 1 for key, end in ends_of}
+
+
+def _feed_one_account(job: Job, payments: int) -> None:
+    producer = Producer({"bootstrap.servers": job.bootstrap})
+    for n in range(payments):
+        producer.produce(job.input, json.dumps({"id": n, "account": "a0", "amount": 1}).encode(), key="a0")
+    assert producer.flush(PATIENCE) == 0
 
 
 def check(job: Job) -> None:

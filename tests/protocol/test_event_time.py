@@ -25,12 +25,14 @@ def test_an_idle_input_is_not_waited_for() -> None:
     assert inputs.watermark == Watermark(10)
 
 
-def test_where_all_are_idle_time_stays_where_it_is() -> None:
-    inputs = Inputs.of("ab").on("a", Watermark(10)).on("b", Watermark(3)).on("b", Watermark(3, idle=True))
-    both = inputs.on("a", Watermark(20, idle=True))
+def test_where_all_are_idle_none_waits_for_another_whichever_was_idle_first() -> None:
+    inputs = Inputs.of("ab").on("a", Watermark(10)).on("b", Watermark(3))
+    idle = {"a": Watermark(10, idle=True), "b": Watermark(3, idle=True)}
 
-    assert inputs.watermark == Watermark(10)
-    assert both.watermark == Watermark(10, idle=True)
+    assert inputs.on("b", idle["b"]).watermark == Watermark(10)
+    assert inputs.on("a", idle["a"]).watermark == Watermark(3)
+    assert inputs.on("a", idle["a"]).on("b", idle["b"]).watermark == Watermark(10, idle=True)
+    assert inputs.on("b", idle["b"]).on("a", idle["a"]).watermark == Watermark(10, idle=True)
 
 
 def test_an_input_that_comes_back_from_idleness_does_not_take_time_back() -> None:
@@ -56,7 +58,7 @@ def test_time_behind_inputs_never_goes_back_nor_beyond_any_that_is_waited_for(
         awake = [highest[each] for each in "abc" if not inputs.heard[each].idle]
 
         assert inputs.time >= before.time
-        assert inputs.time == before.time or inputs.time == min(awake)
+        assert inputs.time == before.time or inputs.time == (min(awake) if awake else max(highest.values()))
         assert inputs.watermark.idle == (not awake)
 
 
@@ -96,6 +98,30 @@ def test_a_silent_split_is_idle_after_a_while_and_is_waited_for_again_when_it_sp
     assert later.watermark == Watermark(69)
     assert later.seen({"b": 20, "a": 90}).at(1.9).watermark == Watermark(69)
     assert later.at(2.7).at(3.6).watermark == Watermark(69, idle=True)
+
+
+def test_where_all_splits_are_silent_none_is_waited_for() -> None:
+    """As after a restart, when all begin to be silent at the same moment."""
+    splits = Splits(5, idle_after=1.0).seen({"a": 50, "b": 10}).assigned("abc").at(0.0)
+
+    assert splits.at(0.5).watermark == Watermark(BEGINNING)
+    assert splits.at(1.0).watermark == Watermark(44, idle=True)
+
+
+def test_a_split_is_idle_when_it_has_been_silent_for_as_long_as_was_said_and_not_before() -> None:
+    splits = Splits(0, idle_after=0.75).assigned("ab").at(100.0).seen({"b": 50}).at(100.5)
+    at_last = splits.seen({"b": 60}).at(100.75)
+
+    assert Splits(0, idle_after=1.0).assigned("a").at(0.0).watermark == Watermark(BEGINNING)
+    assert splits.watermark == Watermark(BEGINNING)
+    assert at_last.watermark == Watermark(59)
+    assert Splits(0, idle_after=1.0).assigned("a").at(0.0).at(1.0).watermark == Watermark(idle=True)
+
+
+def test_of_a_long_time_between_two_looks_a_second_counts() -> None:
+    once = Splits(0, idle_after=1.5).assigned("a").at(0.0).at(60.0)
+
+    assert (once.watermark.idle, once.at(120.0).watermark.idle) == (False, True)
 
 
 def test_time_in_which_nobody_reads_makes_nothing_idle() -> None:

@@ -189,7 +189,8 @@ def test_a_torn_line_of_the_diary_is_left_out(storage: LocalStorage) -> None:
     diary.write("committed", epoch=1, term=1, records={"file://out": 3})
 
     assert [event["event"] for event in history.read(storage)] == ["started", "committed"]
-    assert list(read_ledger(storage, JOB, storage.root).records.values()) == [3]
+    records = read_ledger(storage, JOB, storage.root).records
+    assert [recorded.total for recorded in records.values()] == [3]
 
 
 # ---------------------------------------------------------------- what is imported, and where things are printed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_eos.audit.intervals import Interval, intervals, spans, starts
+from kafka_eos.audit.intervals import intervals, spans, starts
 from kafka_eos.checkpoints.ledger import Entry
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.interfaces import Position
@@ -24,7 +24,7 @@ def _position(at: int | tuple[int, int]) -> Position:
 
 def found(*entries: Entry, heir: bool = False) -> list[tuple[int, int, int, int]]:
     """Epoch, partition, begin and end."""
-    every: list[Interval] = intervals(entries, heir)
+    every = list(intervals(entries, heir))
     return [(each.epoch.epoch.n, each.partition, each.begin, each.end) for each in every]
 
 

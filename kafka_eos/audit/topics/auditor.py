@@ -22,7 +22,7 @@ from kafka_eos.audit.topics import shown, window
 from kafka_eos.audit.topics.question import Question
 from kafka_eos.audit.topics.scan import Suspects, Tally, TopicScan
 from kafka_eos.audit.topics.tables import Window
-from kafka_eos.audit.verdict import Check, Evidence, NotPossible, Observations, Offender, Verdict, judge
+from kafka_eos.audit.verdict import AnyCheck, Check, Evidence, NotPossible, Observations, Offender, Verdict, judge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +78,7 @@ class _Run:
         self.window = Window({}, {}, {})
         self.partitions: list[dict[str, Any]] = []
         self.plans: list[str] = []
-        self.vital: tuple[Check, ...] = ()
+        self.vital: tuple[AnyCheck, ...] = ()
 
     def facts(self, settle_seconds: float) -> Observations:
         question = self._question
@@ -169,7 +169,7 @@ class _Run:
         found: Mapping[Check, Suspects | NotPossible],
         texts: Mapping[Check, tuple[int, tuple[str, ...]]],
         facts: Observations,
-    ) -> dict[Check, Evidence | NotPossible]:
+    ) -> dict[AnyCheck, Evidence | NotPossible]:
         question = self._question
         asked = {
             Check.DUPLICATE: question.id or question.sql,
@@ -177,7 +177,7 @@ class _Run:
             Check.REORDERED: question.order,
         }
         self.vital = tuple(check for check, wanted in asked.items() if wanted)
-        evidence: dict[Check, Evidence | NotPossible] = {c: NotPossible(_why_not(c, question)) for c in Check}
+        evidence: dict[AnyCheck, Evidence | NotPossible] = {c: NotPossible(_why_not(c, question)) for c in Check}
         for check, (n, first) in texts.items():
             offenders = tuple(Offender("query", 0, -1, text) for text in first)
             evidence[check] = Evidence(facts.outputs, n, offenders)
@@ -210,8 +210,8 @@ def _misplaced(scan: TopicScan) -> Suspects | NotPossible:
 
 
 def _compacted_away(
-    question: Question, compacted: list[str], evidence: Mapping[Check, Evidence | NotPossible]
-) -> dict[Check, NotPossible]:
+    question: Question, compacted: list[str], evidence: Mapping[AnyCheck, Evidence | NotPossible]
+) -> dict[AnyCheck, NotPossible]:
     """Findings that compaction makes too: it takes records away and leaves their counterparts."""
     of_inputs = (Check.UNEXPECTED,) if question.by_provenance else (Check.UNEXPECTED, Check.DUPLICATE)
     cut: set[Check] = set()

@@ -16,6 +16,8 @@ from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 SIZE = 50
 BASE = int(os.environ["TEST_BASE"])
 PAUSE = float(os.environ.get("TEST_PAUSE", "0.0002"))
+IDLE = float(os.environ.get("TEST_IDLE", "0"))
+STRATEGY = monotonic().with_idleness(IDLE) if IDLE else monotonic()
 AFTER = float(os.environ.get("TEST_PAUSE_AFTER", "0"))
 
 
@@ -91,7 +93,7 @@ pipeline = Pipeline(
 )
 windows = (
     pipeline.source(KafkaSource(os.environ["TEST_INPUT"], value=Payment), name="payments")
-    .with_timestamps(lambda payment: BASE + payment.id, watermarks=monotonic())
+    .with_timestamps(lambda payment: BASE + payment.id, watermarks=STRATEGY)
     .map(slowly)
     .filter(lambda payment: payment.amount > 0)
     .key_by(lambda payment: payment.account)

@@ -334,6 +334,24 @@ def test_verify_reads_each_record_once() -> None:
     assert sorted(storage.reads) == sorted(name for kind in kinds for name in storage.list(kind))
 
 
+def test_what_a_long_ledger_says_is_all_there_and_in_order(tmp_path: Path) -> None:
+    """Entries are kept packed: each of ten thousand epochs comes out as it went in, twice, from both ends."""
+    storage = LocalStorage(tmp_path / "job")
+    manifests = [
+        msgspec.structs.replace(divided(n, FOUR if n > 5000 else TWO), sources=at(n, _0=3 * n, _1=n // 7).sources)
+        for n in range(10_000)
+    ]
+    write(storage, *manifests[5000:])
+    write(storage, *manifests[:5001])
+    found = ledger.read(storage)
+
+    assert len(found) == 10_000
+    assert list(found) == [manifest.id for manifest in manifests]
+    assert all(entry == entry_of(manifest) for entry, manifest in zip(found.values(), manifests, strict=True))
+    assert found[manifests[9_999].id] == entry_of(manifests[9_999])
+    assert at(10_000).id not in found
+
+
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("manifest-[56]/golden-*")), ids=lambda path: path.name)
 def test_the_ledger_of_an_earlier_version_is_read(path: Path) -> None:
     storage, names = LocalStorage(path), sorted((path / paths.MANIFESTS).iterdir())

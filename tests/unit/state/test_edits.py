@@ -18,9 +18,10 @@ from kafka_eos.operators.keyed import List, Map, Writes
 from kafka_eos.schemas import KeyCodec, MsgpackCodec
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import key_group_range
+from kafka_eos.state.keygroups import GROUPING, key_group_range
 from kafka_eos.state.reader import SavepointBuilder, Snapshot
 from kafka_eos.state.savepoints import canonical
+from kafka_eos.state.timers import timers
 
 KEY = KeyCodec()
 INT, TEXT = MsgpackCodec[Any](int), MsgpackCodec[Any](str)
@@ -237,3 +238,57 @@ def test_a_new_key_of_local_state_is_refused_unless_one_worker_has_all(job: Job)
         builder.write(job.root / "alone")
     state = job.open(Snapshot.open(job.root / "alone"), local=True).value(SUM)
     assert dict(state.items()) == {"a": 1, "new": 1}
+
+
+# ---------------------------------------------------------------- timers
+
+TIMERS = timers("event-timers", KEY)
+NAMES = [f"k{n}" for n in range(300)]
+
+
+def with_timers(job: Job, at: Sequence[int] = (5, 9)) -> Snapshot:
+    """A timer of each key at 20, in two subtasks that have come to different times."""
+    backends = [job.open(groups=key_group_range(n, len(at))) for n in range(len(at))]
+    for subtask, backend in enumerate(backends):
+        pending = backend.timers(TIMERS)
+        for key in (key for key in NAMES if group_of(key) in key_group_range(subtask, len(at))):
+            pending.add(key, 20)
+        assert list(pending.due(at[subtask])) == []
+    return job.savepoint(backends)
+
+
+def group_of(key: str) -> int:
+    return GROUPING.group(KEY.encode(key))
+
+
+def test_pending_timers_are_read_as_keys_and_times(job: Job) -> None:
+    snapshot = with_timers(job)
+
+    assert dict(snapshot.read("op", "event-timers")) == {(key, 20): True for key in NAMES}
+    assert snapshot.find("op", "event-timers", "k7") == [(("k7", 20), True)]
+    assert snapshot.get("op", "event-timers", "k7") == {20: True}
+    assert snapshot.states("op")["event-timers"].kind == "timer"
+
+
+def test_timers_can_be_edited_and_event_time_stays_where_it_was(job: Job, tmp_path: Path) -> None:
+    builder = SavepointBuilder.from_snapshot(with_timers(job))
+    builder.put("op", "event-timers", ("k7", 12), True)
+    builder.delete("op", "event-timers", ("k8", 20))
+    builder.write(tmp_path / "edited")
+    edited = Snapshot.open(tmp_path / "edited")
+    pending = job.open(edited).timers(TIMERS)
+
+    assert {pending.now(key) for key in NAMES} == {5, 9}
+    assert [pending.now(key) for key in NAMES] == [9 if group_of(key) >= 64 else 5 for key in NAMES]
+    fired = [(time, key) for time, key, _ in pending.due(20)]
+    assert (fired[0], len(fired), (20, "k8") in fired) == ((12, "k7"), len(NAMES), False)
+
+
+def test_what_is_no_timer_is_refused(job: Job) -> None:
+    builder = SavepointBuilder.from_snapshot(with_timers(job))
+
+    with pytest.raises(ConfigError, match=r"tuple \(key, time\)"):
+        builder.put("op", "event-timers", "k7", True)
+    with pytest.raises(ConfigError, match="it has no value"):
+        builder.put("op", "event-timers", ("k7", 12), False)
+    builder.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from state_world import World, snapshot
 
 from kafka_eos.errors import Bug, ConfigError
-from kafka_eos.interfaces import StateHandle, Timers
+from kafka_eos.interfaces import StateHandle, Timers, Ttl
 from kafka_eos.records import BEGINNING
 from kafka_eos.schemas import KeyCodec
 from kafka_eos.state import timers as module
@@ -101,6 +103,22 @@ def test_these_are_the_bytes_of_a_timer() -> None:
 @pytest.mark.parametrize("time", [-(2**63), 2**63 - 1])
 def test_times_at_both_ends_come_back(time: int) -> None:
     assert TimeCodec().decode(TimeCodec().encode(time)) == time
+
+
+def test_what_no_timer_is_stored_as_is_refused() -> None:
+    assert PresentCodec().decode(b"") is True
+    with pytest.raises(ValueError, match="2 bytes are stored"):
+        PresentCodec().decode(b"ab")
+    with pytest.raises(ValueError, match="it has no value"):
+        PresentCodec().encode(False)
+    with pytest.raises(ValueError, match="8 bytes, not 7"):
+        TimeCodec().decode(bytes(7))
+
+
+@pytest.mark.parametrize("other", [{"kind": "map"}, {"ttl": Ttl(5)}, {"namespace": KeyCodec()}])
+def test_what_is_described_as_something_else_is_no_timers(other: dict[str, Any]) -> None:
+    with pytest.raises(Bug, match="describes no timers"):
+        PendingTimers("op", replace(DESCRIPTOR, **other), MemoryRows(), ALL, GROUPING, 1, (), (0, 127))
 
 
 def test_a_time_beyond_64_bits_is_refused() -> None:

@@ -1,0 +1,188 @@
+"""What an audit of a job stands on: topics without open transactions, their offsets at one moment, and which of their
+records the job has read.
+
+Rule: every offset is pinned before the first scan. What stands in the way of a sound scan is said in a sentence.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafka_eos.audit.beginning import Beginning, beginning
+from kafka_eos.audit.cluster import ClusterAdmin, Range, Ranges, in_flight, java_config, unsettled
+from kafka_eos.audit.ledger import Ledger, read_ledger
+from kafka_eos.audit.subject import Directory, Subject, Topic
+from kafka_eos.checkpoints.storage import JobStorage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafka_eos.audit.reads import Bounds
+
+_POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """Offsets of all topics at one moment without open transactions, by source or sink."""
+
+    ranges: Mapping[str, Mapping[int, Range]]
+    compacted: tuple[str, ...]
+    files: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+class Ground:
+    """The topics and files of one audit. ``close`` it."""
+
+    def __init__(
+        self, spark: SparkSession, subject: Subject, storage: JobStorage, place: Path | str, ledger: Ledger
+    ) -> None:
+        """``place``: where the ``storage`` is."""
+        self._subject, self._storage, self._place, self._ledger = subject, storage, place, ledger
+        self.beginning: Beginning | None = None
+        self.pinned = Pinned({}, ())
+        self._clusters: dict[tuple[str, ...], tuple[ClusterAdmin, set[str]]] = {}
+        for topic in (*subject.sources, *subject.topics):
+            config = java_config(topic.bootstrap, topic.config)
+            key = tuple(f"{name}={config[name]}" for name in sorted(config))
+            if key not in self._clusters:
+                self._clusters[key] = (ClusterAdmin(spark, config), set())
+            self._clusters[key][1].add(topic.topic)
+
+    def close(self) -> None:
+        for cluster, _ in self._clusters.values():
+            cluster.close()
+
+    def obstacles(self, seconds: float) -> list[str]:
+        """Wait until nothing is in flight, and pin. Returns why what is pinned is no sound base, if so."""
+        if busy := self._settle(seconds):
+            return busy
+        self.beginning = beginning(self._ledger)
+        return self._unsound()
+
+    def _settle(self, seconds: float) -> list[str]:
+        deadline = time.monotonic() + seconds
+        while True:
+            found = {cluster: cluster.ranges(topics) for cluster, topics in self._clusters.values()}
+            busy = {cluster: topics for cluster, ranges in found.items() if (topics := unsettled(ranges))}
+            if not busy:
+                self._pin(found)
+                return []
+            if time.monotonic() > deadline:
+                return [line for cluster, topics in busy.items() for line in in_flight(cluster, topics)]
+            time.sleep(_POLL_SECONDS)
+
+    def _pin(self, found: Mapping[ClusterAdmin, Ranges]) -> None:
+        ranges = {topic: parts for clustered in found.values() for topic, parts in clustered.items()}
+        nodes = (*self._subject.sources, *self._subject.topics)
+        compacted = [t for cluster, topics in self._clusters.values() for t in cluster.compacted(topics)]
+        files = {directory.node: _files(directory) for directory in self._subject.directories}
+        self.pinned = Pinned({node.node: ranges[node.topic] for node in nodes}, tuple(compacted), files)
+
+    def _unsound(self) -> list[str]:
+        now = read_ledger(self._storage, self._subject.plan.name, self._place)
+        if now.newest != self._ledger.newest:
+            return ["the job is running: it committed another epoch while the audit began"]
+        if now.unfinished is not None:
+            return [f"epoch {now.unfinished} is decided but not committed; start the job once more to finish it"]
+        if anew := self._created_anew():
+            return anew
+        return [
+            f"input {source.topic}/{partition} was read from offset {start}, but now begins at {at.begin}"
+            for source in self._subject.sources
+            for partition, at in self.pinned.ranges[source.node].items()
+            if (start := self._start(source, partition, at)) < at.begin
+        ]
+
+    def _created_anew(self) -> list[str]:
+        """Input topics that are not those which the job has read."""
+        told = self._ledger.topic_ids
+        ids = {topic: found for cluster, topics in self._clusters.values() for topic, found in cluster.ids(topics)}
+        return [
+            f"input {source.topic} was deleted and created again since the job read it (topic id {told[source.node]}, "
+            f"now {ids[source.topic]}): nothing that it holds says what the outputs should be"
+            for source in self._subject.sources
+            if told.get(source.node, ids[source.topic]) != ids[source.topic]
+        ]
+
+    # ------------------------------------------------------------ what was read
+
+    def inputs(self) -> dict[str, Bounds]:
+        """By source: from the job's start to the position of its last committed epoch."""
+        return {
+            source.node: {
+                p: (self._start(source, p, at), max(self._start(source, p, at), self._position(source, p, at)))
+                for p, at in self.pinned.ranges[source.node].items()
+            }
+            for source in self._subject.sources
+        }
+
+    def ahead(self) -> dict[str, Bounds]:
+        """By source: from there to the pinned end."""
+        return {
+            source.node: {
+                p: (self._position(source, p, at), at.end) for p, at in self.pinned.ranges[source.node].items()
+            }
+            for source in self._subject.sources
+        }
+
+    def outputs(self) -> dict[str, Bounds]:
+        """By sink that is a topic: all of it, up to the pinned end."""
+        ranges = self.pinned.ranges
+        return {t.node: {p: (at.begin, at.end) for p, at in ranges[t.node].items()} for t in self._subject.topics}
+
+    def expired(self) -> list[str]:
+        """Where output partitions begin now that do not begin at their first record."""
+        return [
+            f"{sink.topic}/{p} begins at offset {at.begin}"
+            for sink in self._subject.topics
+            for p, at in sorted(self.pinned.ranges[sink.node].items())
+            if at.begin > 0
+        ]
+
+    def _start(self, source: Topic, partition: int, at: Range) -> int:
+        """Where the job began to read a partition."""
+        start = self._ledger.start
+        if start is None:
+            start = None if self.beginning is None else self.beginning.start
+        if start is None:
+            return 0
+        return start.get(source.node, {}).get(partition, at.begin)
+
+    def _position(self, source: Topic, partition: int, at: Range) -> int:
+        return self._ledger.positions.get(source.node, {}).get(partition, self._start(source, partition, at))
+
+    def reads(self) -> list[dict[str, Any]]:
+        """What was read: one entry a partition, for the report."""
+        sources = {topic.node for topic in self._subject.sources}
+        read = [
+            {
+                "role": "input" if topic.node in sources else "output",
+                "operator": topic.node,
+                "topic": topic.topic,
+                "partition": partition,
+                "begin": at.begin,
+                "end": at.end,
+                "processed": self._ledger.positions.get(topic.node, {}).get(partition),
+            }
+            for topic in (*self._subject.sources, *self._subject.topics)
+            for partition, at in sorted(self.pinned.ranges.get(topic.node, {}).items())
+        ]
+        files = [(directory, self.pinned.files.get(directory.node, ())) for directory in self._subject.directories]
+        return read + [
+            {"role": "output", "operator": directory.node, "topic": f"{directory.path} ({len(names)} files)",
+             "partition": 0, "begin": 0, "end": len(names), "processed": None}
+            for directory, names in files
+        ]  # fmt: skip
+
+
+def _files(directory: Directory) -> Sequence[str]:
+    """Names of the committed files of a sink, as they are now."""
+    path = Path(directory.path)
+    names = (file.name for file in path.iterdir()) if path.is_dir() else ()
+    return sorted(name for name in names if re.fullmatch(directory.names, name))

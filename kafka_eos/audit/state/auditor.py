@@ -1,0 +1,257 @@
+"""The steps of an audit of state: look at the checkpoint, pin the input, recompute, compare, judge.
+
+Rule: what nothing tells is counted and said, never called wrong. The newest committed checkpoint is judged, as it is
+the one that the job would go on with.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafka_eos.audit.auditor import HasPlan, running
+from kafka_eos.audit.beginning import whole_history
+from kafka_eos.audit.ending import Ending
+from kafka_eos.audit.ground import Ground
+from kafka_eos.audit.ledger import Ledger, read_ledger
+from kafka_eos.audit.report import Context
+from kafka_eos.audit.session import Opening, session
+from kafka_eos.audit.state.doubts import Doubts, doubts, stored
+from kafka_eos.audit.subject import Subject, cut, subject
+from kafka_eos.audit.verdict import (
+    AnyCheck,
+    Evidence,
+    NotPossible,
+    Observations,
+    Offender,
+    StateCheck,
+    StateFacts,
+    UncomparedState,
+    Verdict,
+    judge,
+)
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.opening import find_storage
+from kafka_eos.checkpoints.paths import manifest_name
+from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.coordinator.requests import is_running
+from kafka_eos.ids import AppRef, Term
+from kafka_eos.interfaces import JobContext
+from kafka_eos.plan import Plan
+from kafka_eos.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafka_eos.audit.state.scan import Difference, StateScan
+
+Progress = Callable[[str], None]
+_LOOSE = "nothing tells in which order the input of their keys was read"
+_SHOWN = 5
+
+
+def audit_state(
+    pipeline: Plan | HasPlan,
+    settings: Settings,
+    *,
+    app: AppRef | None = None,
+    report_dir: Path | None = None,
+    progress: Progress = lambda _: None,
+    spark: SparkSession | Opening | None = None,
+    master: str | None = None,
+    settle_seconds: float = 30.0,
+    earlier: Sequence[Path | str] = (),
+) -> Verdict:
+    """Compare the state of a stopped job's newest committed checkpoint with what its input makes, key by key.
+
+    The arguments are those of ``audit``, and so is what becomes of errors.
+    """
+    plan = pipeline if isinstance(pipeline, Plan) else pipeline.plan()
+    app = app or AppRef(Path(plan.where.file).absolute(), plan.name)
+    ending = Ending(report_dir, Context(job=plan.name, app=app.path.name))
+
+    def judged() -> Verdict:
+        if is_running(settings.job_dir(plan.name)):
+            return _invalid(running(plan.name, app.path))
+        place = settings.checkpoints_of(plan.name)
+        storage = find_storage(place) or MemoryStorage()
+        ledger = read_ledger(storage, plan.name, place)
+        if ledger.newest is None:
+            return _invalid(f"no committed checkpoint of job {plan.name!r} in {place}")
+        manifest = records.load(storage, Manifest, manifest_name(ledger.newest), plan.name)
+        ledger = whole_history(settings, plan.name, ledger, earlier)
+        of_plan = subject(plan, JobContext(plan.name, Term(0), settings.for_connectors()))
+        if not cut(plan, ledger.parallelism).one_to_one:
+            of_plan = replace(of_plan, sinks=())  # only there do outputs tell an order
+        if obstacles := _obstacles(of_plan, manifest, settings, app.path):
+            return _invalid(*obstacles)
+        with session(spark, progress, master=master, python_path=[str(app.path.parent)]) as live:
+            ending.context = replace(ending.context, spark=live.version, events=ledger.events)
+            progress("waiting until no transaction is open")
+            with closing(Ground(live, of_plan, storage, place, ledger)) as ground:
+                if obstacles := [*ground.obstacles(settle_seconds), *_compacted(of_plan, ground)]:
+                    return _invalid(*obstacles)
+                run = _Run(live, str(app), of_plan, ledger, manifest, ground, progress)
+                facts = run.facts(str(place))
+                ending.context = replace(ending.context, reads=ground.reads())
+        return judge(facts, checks=StateCheck, vital=(StateCheck.WRONG_STATE,))
+
+    return ending.of(judged)
+
+
+def _invalid(*obstacles: str) -> Verdict:
+    return judge(Observations(obstacles=obstacles), checks=StateCheck, vital=())
+
+
+def _obstacles(of_plan: Subject, manifest: Manifest, settings: Settings, app: Path) -> list[str]:
+    """Why the checkpoint cannot be judged, as far as it tells itself."""
+    if not manifest.states and not any(node.keyed for node in of_plan.plan.nodes):
+        return [f"the operators of job {manifest.job!r} keep no state: there is nothing to compare"]
+    if manifest.in_flight:
+        return [
+            f"epoch {manifest.id} holds rows that were under way between operators (an unaligned checkpoint, or a "
+            "loop): what they do to the state is not in it yet. Stop the job cleanly (kafka-eos run "
+            f"{app.name}, then kafka-eos stop {app.name}): its last checkpoint holds none"
+        ]
+    if settings.checkpoint_mode == "at-least-once":
+        return [
+            'with checkpoint_mode="at-least-once" an epoch may hold input of the next one: no input makes its state'
+        ]
+    if of_plan.blind_sources:
+        return [f"source {', '.join(of_plan.blind_sources)} cannot be read again by the audit"]
+    return []
+
+
+def _compacted(of_plan: Subject, ground: Ground) -> list[str]:
+    names = sorted({source.topic for source in of_plan.sources}.intersection(ground.pinned.compacted))
+    return [f"compaction may have removed records of input {', '.join(names)}"] if names else []
+
+
+class _Run:
+    """One audit."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        app: str,
+        of_plan: Subject,
+        ledger: Ledger,
+        manifest: Manifest,
+        ground: Ground,
+        progress: Progress,
+    ) -> None:
+        self._spark, self._app, self._progress = spark, app, progress
+        self._subject, self._ledger, self._manifest, self._ground = of_plan, ledger, manifest, ground
+        self._cut = cut(of_plan.plan, ledger.parallelism)
+
+    def facts(self, address: str) -> Observations:
+        """Gather everything ``judge`` needs. ``address``: of the job's checkpoints."""
+        from kafka_eos.audit import jobs
+        from kafka_eos.audit.beside import files
+        from kafka_eos.audit.state.rows import Checkpoint, Form
+        from kafka_eos.audit.state.scan import Scope, StateScan
+
+        ground, cut_, manifest, beginning = self._ground, self._cut, self._manifest, self._ground.beginning
+        scope = jobs.Scope(
+            self._app, self._subject, cut_, self._ledger, ground.inputs(), ground.ahead(), ground.outputs(),
+            ground.pinned.files, beginning, provenance=files(self._ledger.provenance),
+        )  # fmt: skip
+        with closing(jobs.Scan(self._spark, scope)) as steps:
+            several = scope.streams > 1 or (cut_.parallelism > 1 and bool(cut_.parted))
+            unknown = doubts(cut_, self._ledger, manifest.states, several)
+            scan = StateScan(
+                self._spark,
+                Scope(
+                    app=self._app,
+                    workers=cut_.parallelism,
+                    serial=cut_.serial,
+                    steps=steps,
+                    checkpoint=Checkpoint(address, manifest.job, manifest.name),
+                    handles=len(manifest.states),
+                    savepoint=None if beginning is None else str(beginning.path),
+                    form=Form(frozenset(unknown.blind), frozenset(fold.name for fold in cut_.merging)),
+                    described=stored(manifest.states),
+                ),
+            )
+            return self._examine(steps, scan, unknown)
+
+    def _examine(self, steps: object, scan: StateScan, unknown: Doubts) -> Observations:
+        from kafka_eos.audit.jobs import Scan
+
+        assert isinstance(steps, Scan)
+        self._progress("reading the checkpoint")
+        rows = scan.stored()
+        inputs, ahead = steps.inputs()
+        self._progress(f"recomputing the state of {inputs} records")
+        made, found = scan.made(), scan.differences()
+        surely = [each for each in found if not each.loose and each.operator not in unknown.unsure]
+        compared = sum(n for n, _ in rows.values())
+        self._progress(f"comparing {compared} entries with {made} expected")
+        facts = StateFacts(
+            states=len([name for name, (n, _) in rows.items() if n]),
+            stored=compared,
+            made=made,
+            epoch=self._manifest.epoch,
+            uncompared=_uncompared({name: others for name, (_, others) in rows.items()}, found, unknown),
+        )
+        return Observations(
+            inputs=inputs,
+            not_yet_processed=ahead,
+            committed_epochs=len(self._ledger.committed),
+            kills=self._ledger.kills,
+            restarts=self._ledger.restarts,
+            evidence=_evidence(surely, facts, unknown),
+            notes=self._notes(),
+            state=facts,
+        )
+
+    def _notes(self) -> list[str]:
+        said = []
+        if self._ledger.origin is not None:
+            said.append(
+                f"The job began with savepoint {self._ledger.origin.savepoint} ({self._ledger.origin.path}): the "
+                "recompute starts with its state, unless --earlier names the checkpoint directory of before."
+            )
+        if self._ledger.start is None:
+            said.append("Nothing tells any more where the job began to read; the audit assumes offset 0.")
+        if self._cut.merging:
+            names = ", ".join(fold.name for fold in self._cut.merging)
+            said.append(
+                f"Of {names}, a fold with merge=, accumulators were compared; how many outputs a key had, was not."
+            )
+        return said
+
+
+def _uncompared(
+    blind: dict[tuple[str, str], int], found: Sequence[Difference], unknown: Doubts
+) -> tuple[UncomparedState, ...]:
+    """What the verdict leaves open, by state: rows that were not looked at, and differences that prove nothing."""
+    left = [UncomparedState(f"{name[1]} of {name[0]}", n, unknown.blind[name]) for name, n in blind.items() if n]
+    open_: Counter[tuple[str, str, str]] = Counter()
+    for each in found:
+        why = unknown.unsure.get(each.operator, _LOOSE if each.loose else None)
+        if why is not None:
+            open_[each.operator, each.state, why] += each.count
+    return (*left, *(UncomparedState(f"{state} of {op}", n, why) for (op, state, why), n in open_.items()))
+
+
+def _evidence(
+    found: Sequence[Difference], facts: StateFacts, unknown: Doubts
+) -> dict[AnyCheck, Evidence | NotPossible]:
+    if not facts.stored and not facts.made and unknown.blind:
+        why = "; ".join(f"state {state} of {operator}: {why}" for (operator, state), why in unknown.blind.items())
+        return dict.fromkeys(StateCheck, NotPossible(f"none of the state can be compared: {why}"))
+    kinds = {"wrong": StateCheck.WRONG_STATE, "missing": StateCheck.LOST_STATE, "surplus": StateCheck.SURPLUS_STATE}
+    evidence: dict[AnyCheck, Evidence | NotPossible] = {}
+    for kind, check in kinds.items():
+        some = [each for each in found if each.kind == kind]
+        first = [Offender(f"{each.operator}.{each.state}", -1, -1, text) for each in some for text in each.first]
+        by_state = {f"{each.operator}.{each.state}": each.count for each in some}
+        looked_at = facts.made if check is StateCheck.LOST_STATE else facts.stored
+        evidence[check] = Evidence(looked_at, sum(by_state.values()), tuple(first[:_SHOWN]), by_state)
+    return evidence

@@ -1,0 +1,112 @@
+"""What of a job's state a recompute cannot tell, and why.
+
+Pure. Rule: what was found the same is the same, whatever the operator; a difference is a finding only where nothing
+else can be why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from kafka_eos.audit.ledger import Ledger
+from kafka_eos.audit.subject import Cut, expires
+from kafka_eos.errors import UserError
+from kafka_eos.interfaces import Json, StateDescriptor, StateHandle
+from kafka_eos.operators.fold import STATE
+from kafka_eos.operators.process import declared as declared_by
+from kafka_eos.plan import Fold, KeyBy, Plan, Process, Reduce
+from kafka_eos.state.evolution import describe, reader, split
+from kafka_eos.state.local import is_local
+
+Name: TypeAlias = tuple[str, str]
+"""An operator and one of its states."""
+_FORM = ("key", "kind", "namespace", "entry", "ttl")
+_TIME = "no record tells how far event time had come"
+_EXPIRES = "it depends on when state with a time to live had expired"
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """``blind``: states that are not compared at all. ``unsure``: operators of which a difference proves nothing."""
+
+    blind: Mapping[Name, str]
+    unsure: Mapping[str, str]
+
+
+def declared(plan: Plan) -> dict[Name, StateDescriptor[Any]]:
+    """The states that the operators of a plan have; a process function is asked, and processes nothing."""
+    found: dict[Name, StateDescriptor[Any]] = {}
+    for node in plan.nodes:
+        if isinstance(node, Fold | Reduce):
+            found[node.name, STATE] = StateDescriptor(STATE, node.key_codec, node.entry_codec, ttl=node.ttl)
+        elif isinstance(node, Process):
+            found |= {(node.name, each.name): each for each in declared_by(node.factory, node.key_codec)}
+    return found
+
+
+def stored(handles: Sequence[StateHandle]) -> dict[Name, Mapping[str, Json]]:
+    """How each stored state is described."""
+    return {(h.operator, str(each["name"])): split(each)[0] for h in handles for each in h.states}
+
+
+def doubts(cut: Cut, ledger: Ledger, handles: Sequence[StateHandle], several: bool) -> Doubts:
+    """``several``: records may have come in an order that nothing tells, to a plan that is recomputed in one task."""
+    known, local = declared(cut.plan), {handle.operator for handle in handles if is_local(handle)}
+    blind = {name: why for name, each in stored(handles).items() if (why := _unreadable(cut.plan, known, name, each))}
+    blind |= {name: f"{_EXPIRES}: its own" for name, descriptor in known.items() if descriptor.ttl is not None}
+    reason = "key_by(local=True) leaves keys where their partitions are read"
+    blind |= {name: reason for name in known if name[0] in local or _is_local(cut.plan, name[0])}
+    operators = {operator for operator, _ in known}
+    unsure = {name: why for name in sorted(operators) if (why := _unsure(cut, ledger, name, several))}
+    return Doubts(dict(sorted(blind.items())), unsure)
+
+
+def _is_local(plan: Plan, operator: str) -> bool:
+    stage = plan.node(plan.node(operator).inputs[0])
+    return isinstance(stage, KeyBy) and stage.local
+
+
+def _unreadable(
+    plan: Plan, known: Mapping[Name, StateDescriptor[Any]], name: Name, described: Mapping[str, Json]
+) -> str | None:
+    """Why what is stored cannot be compared with what the code would store."""
+    if name[0] not in {node.name for node in plan.nodes}:
+        return "the plan has no such operator"
+    if not plan.node(name[0]).keyed:
+        return _TIME
+    if name not in known:
+        return "the operator does not declare it any more"
+    today = describe(known[name])
+    if any(described.get(part) != today.get(part) for part in _FORM):
+        return "it was stored in another form than the code declares: verify with the code that stored it"
+    try:
+        reader(known[name].value, described["value"])
+    except UserError as error:
+        return f"the code cannot read what is stored ({error}): verify with the code that stored it"
+    return None
+
+
+def _unsure(cut: Cut, ledger: Ledger, operator: str, several: bool) -> str | None:
+    if operator in cut.expiring or expires(cut.plan.node(operator)):
+        return _EXPIRES
+    if operator in cut.timed:
+        return _TIME
+    if operator in cut.summed:
+        return "it depends on where epochs of a fold with merge= ended"
+    if operator in cut.copied:
+        return "it depends on the number of workers"
+    if (epoch := _added(ledger, operator)) is not None:
+        return f"the operator was added in epoch {epoch}, and what had been read by then did not reach it"
+    if cut.serial and operator in (cut.below if several else cut.shuffled):
+        return "nothing tells in which order its input was read"
+    return None
+
+
+def _added(ledger: Ledger, operator: str) -> int | None:
+    """The epoch that an operator was added in, if it was not there from the first."""
+    epochs = [(entry.id.epoch.n, operator in entry.states) for entry in ledger.entries.values() if entry.id.epoch.n]
+    if not epochs or epochs[0][1]:
+        return None
+    return next((epoch for epoch, is_there in epochs if is_there), None)

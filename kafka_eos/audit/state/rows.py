@@ -1,0 +1,192 @@
+"""Stored state, and the state that the input makes, as rows of one form, inside Spark's Python workers.
+
+A row is the encoded key, the place (a row key without its key group) and the encoded value. Rule: what is no part of
+what a key holds is taken out on both sides: the numbers that a subtask's counter gave to the elements of lists (each
+list counts its own), and of a fold with ``merge=`` how often it gave out a key.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from kafka_eos.audit.tasks import Backends, CapturedRow, Tail, chain_of, columns_of, cut_of, feed, ignore, runs
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.opening import open_storage
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.ids import Epoch
+from kafka_eos.interfaces import CheckpointStorage, Json, StateBackend, StateHandle
+from kafka_eos.schemas import Counted
+from kafka_eos.state.handles import opened
+from kafka_eos.state.keygroups import GROUP_BYTES, Grouping
+from kafka_eos.state.layout import span_of
+from kafka_eos.state.local import is_local
+from kafka_eos.state.rows import Row
+
+STORED = "operator string, state string, grp binary, place binary, value binary, astray boolean"
+"""A row of a checkpoint. ``place`` is null where nothing is compared; one that is ``astray`` lies in the part of a
+subtask that does not look there."""
+MADE = "operator string, state string, grp binary, place binary, value binary, loose boolean"
+"""A row that the input makes. Without ``state`` it is a key: one with an order that nothing tells (``loose``), or any
+that the input has, where the recompute begins with a savepoint."""
+
+_STORED = pa.schema([
+    ("operator", pa.string()), ("state", pa.string()), ("grp", pa.binary()), ("place", pa.binary()),
+    ("value", pa.binary()), ("astray", pa.bool_()),
+])  # fmt: skip
+_MADE = pa.schema([*list(_STORED)[:-1], pa.field("loose", pa.bool_())])
+_NUMBER_BYTES = 8
+_AT_ONCE = 5000
+
+Line: TypeAlias = tuple[str, str | None, bytes, bytes | None, bytes | None, bool]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the rows of states are made comparable. By operator and name of the state."""
+
+    blind: frozenset[tuple[str, str]]
+    """States that are not compared at all."""
+    merging: frozenset[str]
+    """Folds with ``merge=``: how many outputs a key has had depends on where epochs ended."""
+
+    def comparable(self, operator: str, described: Mapping[str, Json], rows: Iterable[Row]) -> Iterator[Row]:
+        """Row keys, still with their groups, and values of a state; ``rows`` come in the order of row keys."""
+        merged = operator in self.merging
+        if described.get("kind") == "list":
+            rows = _numbered(rows)
+        return ((key, Counted.uncounted(value)) for key, value in rows) if merged else iter(rows)
+
+
+def _numbered(rows: Iterable[Row]) -> Iterator[Row]:
+    """The elements of each list numbered from 0."""
+    for of, elements in itertools.groupby(rows, key=lambda row: row[0][:-_NUMBER_BYTES]):
+        for number, (_, value) in enumerate(elements):
+            yield of + number.to_bytes(_NUMBER_BYTES, "big"), value
+
+
+# ---------------------------------------------------------------- what Spark runs
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One manifest in the checkpoints of a job, and where those are."""
+
+    address: str
+    job: str
+    manifest: str
+
+
+def stored(at: Checkpoint, form: Form, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """STORED rows of some handles. Input: their numbers."""
+    storage = open_storage(at.address)
+    manifest = records.load(storage, Manifest, at.manifest, at.job)
+    for batch in batches:
+        for (number,) in zip(*columns_of(batch), strict=True):
+            lines = _stored(manifest.states[number], storage, manifest.max_key_groups, form)
+            yield from _batches(lines, _STORED)
+
+
+def restored(
+    app: str, workers: int, savepoint: str, form: Form, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """MADE rows that a savepoint holds, as the code of today stores them. Input: one row."""
+    for _ in batches:
+        with Tail(cut_of(app, workers), None, savepoint) as tail:
+            yield from _batches(_made(tail.backends, form), _MADE)
+
+
+def recomputed(
+    app: str, workers: int, savepoint: str | None, form: Form, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """MADE rows. Input: as ``tasks.tail_outputs``."""
+    parts = cut_of(app, workers)
+    loose: set[tuple[str, bytes]] = set()
+    seen: set[tuple[str, bytes]] = set()
+    with ExitStack() as stack:
+        tail = stack.enter_context(Tail(parts, None, savepoint))
+        for batch in batches:
+            for _, run in itertools.groupby(map(CapturedRow, *columns_of(batch)), key=CapturedRow.stream):
+                rows = list(run)
+                tail.push(rows)
+                loose.update((row.stage, row.grp) for row in rows if row.loose)
+                if savepoint is not None:
+                    seen.update((row.stage, row.grp) for row in rows)
+        stages = {name: parts.plan.node(name).inputs[0] for name in tail.backends}
+        keys = [(name, key) for name, stage in stages.items() for at, key in seen | loose if at == stage]
+        yield from _batches(((n, None, key, None, None, (stages[n], key) in loose) for n, key in keys), _MADE)
+        made = _made(tail.backends, form)
+        # Of a savepoint each task has all keys.
+        own = (line for line in made if savepoint is None or (stages[line[0]], line[2]) in seen)
+        yield from _batches(own, _MADE)
+
+
+def recomputed_alone(
+    app: str, workers: int, savepoint: str | None, form: Form, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """MADE rows of the whole plan, run in one task. Input: INPUT rows in the order of partitions."""
+    parts = cut_of(app, workers)
+    with ExitStack() as stack:
+        backends = stack.enter_context(Backends(parts.plan, savepoint)).by_operator
+        outputs = {sink.name: ignore for sink in parts.plan.sinks}
+        chain = stack.enter_context(chain_of(parts, parts.plan, backends, outputs))
+        for batch in batches:
+            for source, raws in runs(batch):
+                feed(parts.plan, chain, source, raws)
+        yield from _batches(_made(backends, form), _MADE)
+
+
+# ---------------------------------------------------------------- rows of handles
+
+
+def _stored(handle: StateHandle, storage: CheckpointStorage, groups: int, form: Form) -> Iterator[Line]:
+    first, last = handle.key_groups
+    grouping, local = Grouping(handle.key_hash, groups), is_local(handle)
+    for described, rows in _states(handle, storage):
+        name, span = str(described["name"]), span_of(described)
+        if (handle.operator, name) in form.blind:
+            yield from ((handle.operator, name, b"", None, None, False) for _ in rows)
+            continue
+        for row_key, value in form.comparable(handle.operator, described, rows):
+            key, group = row_key[slice(*span(row_key))], int.from_bytes(row_key[:GROUP_BYTES], "big")
+            at_home = local or (group == grouping.group(key) and first <= group <= last)
+            yield handle.operator, name, key, row_key[GROUP_BYTES:], value, not at_home
+
+
+def _made(backends: Mapping[str, StateBackend], form: Form) -> Iterator[Line]:
+    with tempfile.TemporaryDirectory(prefix="kafka-eos-audit-") as scratch:
+        storage = LocalStorage(Path(scratch) / "made")
+        for operator, backend in backends.items():
+            for described, rows in _states(backend.snapshot(Epoch(0))(storage), storage):
+                name, span = str(described["name"]), span_of(described)
+                if (operator, name) in form.blind:
+                    continue
+                for row_key, value in form.comparable(operator, described, rows):
+                    yield operator, name, row_key[slice(*span(row_key))], row_key[GROUP_BYTES:], value, False
+
+
+def _states(handle: StateHandle, storage: CheckpointStorage) -> Iterator[tuple[Mapping[str, Json], Iterable[Row]]]:
+    """Each state of a handle with its rows, in the order of their keys."""
+    with (
+        tempfile.TemporaryDirectory(prefix="kafka-eos-audit-") as scratch,
+        opened([handle], storage, Path(scratch)) as (source,),
+    ):
+        for described in handle.states:
+            rows = source.scan(str(described["name"]))
+            yield described, rows
+            rows.close()
+
+
+def _batches(lines: Iterable[Sequence[Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    lines = iter(lines)
+    while some := list(itertools.islice(lines, _AT_ONCE)):
+        arrays = [pa.array(column, field.type) for column, field in zip(zip(*some, strict=True), schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)

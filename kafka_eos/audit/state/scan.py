@@ -1,0 +1,132 @@
+"""The tables of an audit of state: what is stored beside what the input makes, and what of it differs.
+
+Rule: rows are put side by side by their whole place, never by a hash of it; only those that are not the same byte for
+byte are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from kafka_eos.audit.jobs import SHOWN, Scan
+from kafka_eos.audit.state import rows, words
+from kafka_eos.audit.state.doubts import Name
+from kafka_eos.audit.state.rows import Checkpoint, Form
+from kafka_eos.interfaces import Json
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_AT = ("operator", "state", "place")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What to compare. ``steps`` gives the input that the recompute runs through."""
+
+    app: str
+    workers: int
+    serial: bool
+    steps: Scan
+    checkpoint: Checkpoint
+    handles: int
+    """How many the checkpoint has."""
+    savepoint: str | None
+    """Where the state is that the recompute begins with; None for none."""
+    form: Form
+    described: Mapping[Name, Mapping[str, Json]]
+    """How the stored states are described."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Rows of a state that differ in one way: how many, and the first of them in words."""
+
+    operator: str
+    state: str
+    kind: str
+    loose: bool
+    count: int
+    first: tuple[str, ...]
+
+
+class StateScan:
+    """One comparison. Tables are held by ``Scan``, which its owner closes."""
+
+    def __init__(self, spark: SparkSession, scope: Scope) -> None:
+        self._spark, self._scope = spark, scope
+
+    def stored(self) -> dict[Name, tuple[int, int]]:
+        """Of each state, how many rows of the checkpoint are compared, and how many are not."""
+        compared = F.count("place")
+        counted = self._stored.groupBy("operator", "state").agg(
+            compared.alias("n"), (F.count(F.lit(1)) - compared).alias("others")
+        )
+        return {(row["operator"], row["state"]): (row["n"], row["others"]) for row in counted.collect()}
+
+    def made(self) -> int:
+        """How many rows the input makes."""
+        return self._expected.count()
+
+    def differences(self) -> list[Difference]:
+        """All rows that are not the same, by state and kind; ``loose`` are those of keys whose order nothing tells."""
+        scope = self._scope
+        judged = partial(words.told, scope.app, scope.workers, scope.form.merging, scope.described)
+        told = scope.steps.hold(self._different().mapInArrow(judged, words.TOLD))
+        kind = ("operator", "state", "kind", "loose")
+        of_kind = Window.partitionBy(*kind)
+        numbered = told.withColumn("n", F.count("*").over(of_kind))
+        ranked = numbered.withColumn("rank", F.row_number().over(of_kind.orderBy("place", "detail")))
+        found: dict[tuple[str, str, str, bool], tuple[int, list[str]]] = {}
+        for row in ranked.where(F.col("rank") <= SHOWN).orderBy(*kind, "rank").collect():
+            _, first = found.setdefault(tuple(row[c] for c in kind), (row["n"], []))
+            first.append(row["detail"])
+        return [Difference(*of, count, tuple(first)) for of, (count, first) in found.items()]
+
+    # ------------------------------------------------------------ tables
+
+    @cached_property
+    def _stored(self) -> DataFrame:
+        scope = self._scope
+        numbers = self._spark.range(0, scope.handles, 1, max(1, scope.handles))
+        return scope.steps.hold(numbers.mapInArrow(partial(rows.stored, scope.checkpoint, scope.form), rows.STORED))
+
+    @cached_property
+    def _made(self) -> DataFrame:
+        scope = self._scope
+        table, _ = scope.steps.steps
+        run = rows.recomputed_alone if scope.serial else rows.recomputed
+        task = partial(run, scope.app, scope.workers, scope.savepoint, scope.form)
+        return scope.steps.hold(table.mapInArrow(task, rows.MADE))
+
+    @cached_property
+    def _expected(self) -> DataFrame:
+        """What the input makes, and what a savepoint holds of keys that the input does not have."""
+        scope = self._scope
+        made = self._made.where("state is not null").select(*_AT, "grp", F.col("value").alias("made"))
+        if scope.savepoint is None or scope.serial:
+            return made
+        seen = self._made.where("state is null").select("operator", "grp")
+        task = partial(rows.restored, scope.app, scope.workers, scope.savepoint, scope.form)
+        kept = self._spark.range(0, 1, 1, 1).mapInArrow(task, rows.MADE).join(seen, ["operator", "grp"], "left_anti")
+        return made.unionByName(kept.select(*_AT, "grp", F.col("value").alias("made")))
+
+    def _different(self) -> DataFrame:
+        here = self._stored.where("place is not null and not astray").select(*_AT, "grp", "value")
+        both = here.join(self._expected.withColumnRenamed("grp", "made_grp"), [*_AT], "full")
+        both = both.where(~F.col("value").eqNullSafe(F.col("made")))
+        both = both.select(*_AT, F.coalesce("grp", "made_grp").alias("grp"), "value", "made").withColumn(
+            "astray", F.lit(False)
+        )
+        astray = self._stored.where("astray").select(
+            *_AT, "grp", "value", F.lit(None).cast("binary").alias("made"), "astray"
+        )
+        loose = self._made.where("state is null and loose").select("operator", "grp", F.lit(True).alias("loose"))
+        every = both.unionByName(astray).join(loose, ["operator", "grp"], "left")
+        return every.select(*_AT, "value", "made", "astray", F.coalesce("loose", F.lit(False)).alias("loose"))

@@ -1,0 +1,133 @@
+"""What differs between stored and recomputed state, in words, inside Spark's Python workers.
+
+Rule: rows are the same if their bytes are, or if they decode to equal values. What the parts of a ``fold(merge=)`` add
+up to may differ in the last digits of a float, as they are added in another order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from kafka_eos.audit.state.doubts import Name, declared
+from kafka_eos.audit.tasks import columns_of, cut_of
+from kafka_eos.interfaces import Json, StateDescriptor
+from kafka_eos.schemas import Counted
+from kafka_eos.schemas.stored import stored_codec
+from kafka_eos.state.evolution import describe, reader
+from kafka_eos.state.keygroups import GROUPING, group_prefix
+from kafka_eos.state.layout import Layout
+
+DIFFERENT = "operator string, state string, place binary, value binary, made binary, astray boolean, loose boolean"
+"""A row that is stored, or made, or both, and not the same. The columns are in this order."""
+TOLD = "operator string, state string, place binary, kind string, loose boolean, detail string"
+WRONG, MISSING, SURPLUS = "wrong", "missing", "surplus"
+
+_TOLD = pa.schema([
+    ("operator", pa.string()), ("state", pa.string()), ("place", pa.binary()), ("kind", pa.string()),
+    ("loose", pa.bool_()), ("detail", pa.string()),
+])  # fmt: skip
+_LONGEST = 100
+_PARTS = {"list": "element", "map": "entry", "timer": "timer at"}
+"""What tells the places of a key apart, by kind of state."""
+_NEAR = 1e-9
+
+
+def told(
+    app: str, workers: int, merging: frozenset[str], stored: Mapping[Name, Mapping[str, Json]],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """TOLD rows of those that differ. Input: DIFFERENT rows."""
+    known = declared(cut_of(app, workers).plan)
+    states = {
+        name: _State(descriptor, stored.get(name), merged=name[0] in merging) for name, descriptor in known.items()
+    }
+    for batch in batches:
+        lines = []
+        for operator, name, place, value, made, astray, loose in zip(*columns_of(batch), strict=True):
+            if (found := states[operator, name].difference(place, value, made, astray)) is not None:
+                lines.append((operator, name, place, found[0], bool(loose), found[1]))
+        columns = zip(*lines, strict=True) if lines else [()] * len(_TOLD)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, _TOLD, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=_TOLD)
+
+
+class _State:
+    """One state: how its places and values are read and shown."""
+
+    def __init__(self, descriptor: StateDescriptor[Any], stored: Mapping[str, Json] | None, *, merged: bool) -> None:
+        self._layout, self._merged = Layout(descriptor, GROUPING), merged
+        self._is_counted = isinstance(descriptor.value, Counted)
+        self._kind, self._namespaced = descriptor.kind, descriptor.namespace is not None
+        today = describe(descriptor)["value"]
+        written = today if stored is None else stored["value"]
+        self._decode_stored, self._decode_made = reader(descriptor.value, written).decode, descriptor.value.decode
+        plain: Any = today if written == today else None
+        self._plain = None if plain is None else stored_codec(plain["name"], plain["schema"])
+
+    def difference(self, place: bytes, value: bytes | None, made: bytes | None, astray: bool) -> tuple[str, str] | None:
+        """Its kind, and what is wrong; None if both are the same."""
+        key = self._key(place)
+        if astray:
+            return SURPLUS, f"{key} is in the part of a subtask that never looks for it there"
+        if value is None:
+            return MISSING, f"{key} is not there and should be {self._made(made)}"
+        if made is None:
+            return SURPLUS, f"{key} is there and should not be: {self._stored(value)}"
+        try:
+            if self._same(value, made):
+                return None
+        except ValueError as error:
+            return WRONG, f"{key} cannot be read ({error}) and should be {self._made(made)}"
+        return WRONG, f"{key} is {self._stored(value)} and should be {self._made(made)}"
+
+    def _same(self, value: bytes, made: bytes) -> bool:
+        if self._decode_stored(value) == self._decode_made(made):
+            return True
+        if self._plain is None:
+            return False
+        one, other = self._plain.decode(value), self._plain.decode(made)
+        return _alike(one, other) if self._merged else bool(one == other)
+
+    def _key(self, place: bytes) -> str:
+        try:
+            found = self._layout.place(group_prefix(0) + place)
+        except ValueError as error:
+            return f"the row of {_short(place)}, which no key has ({error}),"
+        key, *rest = (found,) if self._layout.plain else found
+        names = [*(["namespace"] if self._namespaced else []), _PARTS.get(self._kind, "")]
+        return ", ".join([f"key {_short(key)}", *(f"{n} {_short(part)}" for n, part in zip(names, rest, strict=False))])
+
+    def _stored(self, value: bytes) -> str:
+        try:
+            return self._shown(self._decode_stored(value))
+        except ValueError as error:
+            return f"what cannot be read ({error})"
+
+    def _made(self, made: bytes | None) -> str:
+        return "what it is not" if made is None else self._shown(self._decode_made(made))
+
+    def _shown(self, value: Any) -> str:
+        if not self._is_counted:
+            return _short(value)
+        updates, accumulator = value
+        return _short(accumulator) if self._merged else f"{_short(accumulator)} after {updates} updates"
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Equal, but for the last digits of floats."""
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or math.isclose(one, other, rel_tol=_NEAR, abs_tol=_NEAR)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return bool(one == other)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
