@@ -30,7 +30,7 @@ _ADVICE = (
     (r"No space left on device|Disk quota exceeded", "free some space, or let SPARK_LOCAL_DIRS name a larger disk"),
     (r"OutOfMemoryError|Cannot allocate memory|MemoryError",
      "give it more memory (PYSPARK_SUBMIT_ARGS='--driver-memory 8g pyspark-shell')"),
-    (r"OffsetOutOfRange|Some data may have been lost|data loss",
+    (r"OffsetOutOfRange|OFFSET_OUT_OF_RANGE|Some data may have been lost|data loss",
      "records went away while they were read: audit again, or lengthen the topic's retention"),
     (r"EnvironmentFailed", "what the pipeline's own functions or codecs need is away: audit again when it is back"),
     (r"PoisonRecord", "the pipeline's own functions failed: audit with the code that made the output"),

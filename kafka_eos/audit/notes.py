@@ -21,7 +21,8 @@ def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mappin
         said.append(
             f"The job began with savepoint {ledger.origin.savepoint} ({ledger.origin.path}): the recompute starts with "
             f"its state. {before} visible outputs of before it were looked at for copies only; with --earlier, which "
-            "names the job's checkpoint directory of then, the whole history is judged."
+            "names the job's checkpoint directory of then, the whole history is judged. Outputs of then whose "
+            "provenance is in the ledger of that directory count as foreign without it."
         )
     said += [
         f"Sink {sink} is not audited by provenance, its outputs have none: they were compared as a multiset of "

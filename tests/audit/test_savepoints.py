@@ -59,14 +59,15 @@ class Lives:
 def lives(new_job: Callable[..., Job], topic: Callable[..., str], tmp_path: Path) -> Callable[..., Lives]:
     """``lives(apart=True)``: the second life has an output topic of its own."""
 
-    def make(*, apart: bool) -> Lives:
+    def make(*, apart: bool, provenance: str = "header") -> Lives:
         source, target = topic(partitions=2), topic(partitions=2)
-        first = new_job(TOTALS, input=source, output=target)
+        pipeline = TOTALS.replace("config={{", f'provenance="{provenance}", config={{{{')
+        first = new_job(pipeline, input=source, output=target)
         topics = {"input": source, "output": topic(partitions=2) if apart else target}
         home = tmp_path / "second"
         home.mkdir()
         app = home / "second.py"
-        app.write_text(TOTALS.format(name=first.name, **topics))
+        app.write_text(pipeline.format(name=first.name, **topics))
         made = Lives(first, Job(first.bootstrap, home, app, first.name, topics), tmp_path / "savepoint")
         made.feed(FIRST)
         first.run(workers=1)
@@ -114,6 +115,22 @@ def test_the_same_job_is_judged_over_its_whole_history(lives: Callable[..., Live
 
     assert found(lost)[Check.LOST] == 3, lost.headline
     assert found(lost)[Check.WRONG_COUNT] >= 1
+
+
+@pytest.mark.campaign
+def test_with_provenance_in_the_ledger_its_earlier_outputs_need_the_earlier_ledger(
+    lives: Callable[..., Lives], spark: Any
+) -> None:
+    both = lives(apart=False, provenance="ledger")
+    both.go_on()
+
+    whole = both.second.audit(spark, earlier=both.earlier)
+    alone = both.second.audit(spark)
+
+    assert (Conclusion.PASS, {}) == (whole.conclusion, whole.not_possible), whole.headline
+    assert (FIRST + MORE, sum(MADE)) == (whole.facts.inputs, whole.facts.outputs)
+    assert {Check.FOREIGN: MADE[0]} == found(alone), alone.headline
+    assert any("count as foreign without it" in note for note in alone.facts.notes)
 
 
 @pytest.mark.campaign

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from kafka_eos.audit import Conclusion, audit
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.job_master import Refused
+from kafka_eos.ids import AppRef
 from tests.chaos.harness import TRACES
 from tests.spark.kit import SUMS, Job, feed, payment, rows, same, totals
 
@@ -94,6 +96,20 @@ def test_a_job_moves_between_engines_and_parallelisms(new_job: NewJob, spark: An
     storage = LocalStorage(job.checkpoints / job.name)
     newest = records.load(storage, Manifest, storage.list("manifests")[-1], job.name)
     assert newest.parallelism == 1
+
+
+def test_a_job_with_provenance_in_the_ledger_is_proved_whatever_engine_it_ran_on(new_job: NewJob, spark: Any) -> None:
+    """Tasks of Spark write their own transactions; what they recorded is stored as the embedded engine stores it."""
+    told = TOTALS.replace("key=lambda total: total.account)", 'key=lambda total: total.account, provenance="ledger")')
+    job = new_job(told, input=3, output=2)
+    for turn, run in enumerate((lambda: job.on_spark(spark, max_records_per_epoch=40), lambda: job.embedded(2))):
+        feed(job, "input", map(payment, range(turn * 90, turn * 90 + 90)))
+        run()
+
+    verdict = audit(job.plan(), job.settings(), app=AppRef(job.app), spark=spark)
+
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, verdict.not_possible), verdict.headline
+    assert {name for message in job.read("output") for name, _ in message.headers() or ()} == set()
 
 
 def test_processes_unions_and_chained_exchanges(new_job: NewJob, spark: Any) -> None:

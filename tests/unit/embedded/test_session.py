@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import queue
 import socket
 import threading
@@ -11,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos import Pipeline
+from kafka_eos.checkpoints import paths, provenance
 from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.embedded.control import Begin, Drop, Start
+from kafka_eos.embedded.control import Ack, Begin, Decline, Drop, Failed, Start, Trigger, receive_as_supervisor
 from kafka_eos.embedded.open_plan import OpenPlan
 from kafka_eos.embedded.session import Mouth, run_session
 from kafka_eos.embedded.task import Captured
-from kafka_eos.interfaces import TaskContext
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import FileRef, PreCommit, TaskContext, Unstored
 from kafka_eos.settings import Settings
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.sinks import MemoryWriter
@@ -41,11 +45,8 @@ class AttentiveWriter(MemoryWriter):
         self._sink.turns.release()
 
 
-def test_a_writer_is_attended_to_again_and_again_while_there_is_nothing_to_write(tmp_path: Path) -> None:
-    sink, pipeline = Attentive(), Pipeline("quiet")
-    pipeline.source(ListSource([]), name="in").sink(sink, name="out")
-    storage, told = MemoryStorage(), lambda restored: None
-    start = Start(
+def _start() -> Start:
+    return Start(
         session=1,
         identity="0123456789ab",
         term=1,
@@ -57,6 +58,13 @@ def test_a_writer_is_attended_to_again_and_again_while_there_is_nothing_to_write
         in_flight=(),
         ends=None,
     )
+
+
+def test_a_writer_is_attended_to_again_and_again_while_there_is_nothing_to_write(tmp_path: Path) -> None:
+    sink, pipeline = Attentive(), Pipeline("quiet")
+    pipeline.source(ListSource([]), name="in").sink(sink, name="out")
+    storage, told = MemoryStorage(), lambda restored: None
+    start = _start()
 
     def opened(done: Callable[[int, Sequence[Captured]], None]) -> OpenPlan:
         return OpenPlan(pipeline.plan(), Settings(), storage, start, [tmp_path / "1"], 0, {}, done, told)
@@ -71,3 +79,65 @@ def test_a_writer_is_attended_to_again_and_again_while_there_is_nothing_to_write
         session.result(PATIENCE)
 
     assert found == [True, True]
+
+
+class Telling(MemorySink):
+    """Each epoch of its writers prepares a committable with a file of provenance, whether or not it has rows."""
+
+    def writer(self, ctx: TaskContext) -> MemoryWriter:
+        return TellingWriter(self, ctx)
+
+
+class TellingWriter(MemoryWriter):
+    def seal(self, epoch: EpochId) -> PreCommit:
+        content = b"of %d" % epoch.epoch.n
+        ref = FileRef(f"4-{epoch.epoch}", hashlib.sha256(content).hexdigest(), len(content))
+        return lambda: (Unstored("memory", {}, 1, {"out": 1}, {}, ref, content),)
+
+
+class FullOnce(MemoryStorage):
+    """Has no room for the first file of provenance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused = 0
+
+    def publish(self, name: str, data: bytes) -> None:
+        if name.startswith(paths.PROVENANCE) and not self.refused:
+            self.refused += 1
+            raise OSError(errno.ENOSPC, "no room", name)
+        super().publish(name, data)
+
+
+def test_provenance_that_cannot_be_stored_lets_the_checkpoint_fail_and_goes_with_the_next(tmp_path: Path) -> None:
+    pipeline, storage, start = Pipeline("told"), FullOnce(), _start()
+    pipeline.source(ListSource([]), name="in").sink(Telling(), name="out")
+
+    def opened(done: Callable[[int, Sequence[Captured]], None]) -> OpenPlan:
+        return OpenPlan(
+            pipeline.plan(), Settings(), storage, start, [tmp_path / "1"], 0, {}, done, lambda restored: None
+        )
+
+    ours, theirs = socket.socketpair()
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    inbox.put((Begin(session=1), []))
+    with ours, theirs, ThreadPoolExecutor(1) as thread:
+        session = thread.submit(run_session, opened, 10, storage, start, Mouth(ours), [tmp_path], inbox)
+        answers = (said for said in receive_as_supervisor(theirs) if isinstance(said, Ack | Decline | Failed))
+        inbox.put((Trigger(session=1, epoch=_epoch(1), last=False, aligned=True), []))
+        declined = next(answers)
+        inbox.put((Trigger(session=1, epoch=_epoch(2), last=False, aligned=True), []))
+        taken = next(answers)
+        inbox.put((Drop(session=1), []))
+        session.result(PATIENCE)
+
+    assert isinstance(declined, Decline), declined
+    assert "no room" in declined.reason
+    assert isinstance(taken, Ack), taken
+    refs = [each.provenance for sealed in taken.sealed for each in sealed.committables]
+    assert [ref.name for ref in refs if ref] == ["4-1", "4-2"]
+    assert [provenance.load(storage, ref) for ref in refs if ref] == [b"of 1", b"of 2"]
+
+
+def _epoch(number: int) -> EpochId:
+    return EpochId(Epoch(number), Term(1))

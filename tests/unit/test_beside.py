@@ -1,0 +1,43 @@
+"""Provenance beside the data, as audits read it: what was recorded is what headers would have said."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_eos.audit.beside import files, texts_of
+from kafka_eos.checkpoints.ledger import Kept
+from kafka_eos.ids import Epoch, Term
+from kafka_eos.origins import Recording, decode, encode, opened
+from kafka_eos.provenance import column
+from kafka_eos.records import Batch
+from kafka_eos.testing.sources import ListOrigin
+
+
+@given(st.data())
+def test_the_texts_of_a_partition_are_those_of_its_headers(data: st.DataObject) -> None:
+    recording, expected = Recording(), list[tuple[int, str]]()
+    for number in range(data.draw(st.integers(1, 4))):
+        count = data.draw(st.integers(1, 6))
+        rows = sorted(data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=8)))
+        updates = data.draw(st.none() | st.lists(st.integers(1, 2**40), min_size=len(rows), max_size=len(rows)))
+        branch = data.draw(st.none() | st.just(["0-1-"] * len(rows)))
+        origin = ListOrigin("in", f"topic-{number % 2}", number, data.draw(st.integers(0, 2**40)), [None] * count)
+        batch = Batch([None] * len(rows), rows, origin, lane=number, updates=updates, branch=branch)
+        places = data.draw(st.lists(st.integers(0, 2), min_size=len(rows), max_size=len(rows)))
+        recording.add("out", batch, places)
+        expected += zip(places, column(batch, Term(3), Epoch(9)), strict=True)
+    (block,) = decode(encode(Term(3), Epoch(9), 1, 0, {"t": recording})).blocks["t"]
+
+    found = {place: texts_of(opened(block), "3.9", place).to_pylist() for place in range(4)}
+
+    assert found == {place: [text for at, text in expected if at == place] for place in range(4)}
+
+
+def test_producers_of_several_clusters_may_share_their_numbers() -> None:
+    one, other, third = Kept("4-0", "aa", 1), Kept("4-0", "bb", 1), Kept("5-7", "cc", 1)
+
+    assert files({"/a": [one, third], "/b": [other]}) == {
+        (4, 0): (("/a", one), ("/b", other)),
+        (5, 7): (("/a", third),),
+    }
