@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction, monotonic
+from kafka_eos.app import load
 from kafka_eos.audit import Check, Conclusion
+from kafka_eos.audit.state import audit_state
 from kafka_eos.audit.subject import cut
+from kafka_eos.ids import AppRef
 from kafka_eos.provenance import HEADER
 from kafka_eos.testing import ListSource, MemorySink
 from tests.audit.job import FED_AT, Job, Out
@@ -55,6 +58,11 @@ def test_a_run_passes_without_what_timers_made_and_a_firing_that_is_there_twice_
     assert (verdict.conclusion, verdict.findings) == (Conclusion.PASS, ()), verdict.headline
     assert "sink fired not recomputed: its outputs are of timers" in verdict.headline
     assert (verdict.facts.outputs, verdict.facts.expected) == (73, 40)
+
+    ref = AppRef(job.app, job.name)
+    state = audit_state(load(ref), job.settings, app=ref, spark=spark)
+    assert state.findings == (), state.headline
+    assert "no record tells how far event time had come" in state.headline
 
     text = dict(outputs[0].headers())[HEADER].decode()
     job.write(fired, [Out(None, outputs[0].value(), text)])
