@@ -152,7 +152,7 @@ def test_a_job_whose_topic_had_partitions_added_and_then_another_partitioner(
     verdict = job.audit(spark)
 
     assert (Conclusion.PASS, ()) == (verdict.conclusion, verdict.findings), verdict.headline
-    told = [regime.spread for regime in read_ledger(job.storage, job.name).regimes["copies"]]
+    told = [regime.spread for regime in read_ledger(job.storage, job.name, job.storage.root).regimes["copies"]]
     assert [("murmur2_random", 2, 2), ("murmur2_random", 5, 5), ("fnv1a_random", 5, 5)] == [
         (spread.partitioner, spread.fewest, spread.most) for spread in told if spread is not None
     ]
