@@ -21,6 +21,9 @@ from typing import IO, Self
 from kafka_eos.devbroker import Broker
 from tests.cluster.brokers import Brokers
 
+_KEEPS = {"log.retention.check.interval.ms": "86400000"}
+"""Tests write records with timestamps of long ago, and read them."""
+
 
 class SharedBroker:
     """A place in the file system where a run's broker is, or will be once someone needs it."""
@@ -54,7 +57,7 @@ class SharedBroker:
             fcntl.flock(lock, fcntl.LOCK_EX)
             started: Broker | Brokers
             if brokers == 1:
-                started = Broker(home, daemon=True, release=release)
+                started = Broker(home, daemon=True, release=release, overrides=_KEEPS)
             else:
                 started = Brokers(home, brokers, daemon=True, release=release)
             if not started.running:
