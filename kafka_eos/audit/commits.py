@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from kafka_eos.audit.ledger import Ledger, Recorded
 from kafka_eos.audit.subject import Subject
-from kafka_eos.audit.verdict import Evidence, Offender
+from kafka_eos.audit.verdict import SHOWN, Evidence, Offender
 from kafka_eos.checkpoints.paths import manifest_name
 from kafka_eos.ids import EpochId
 
@@ -20,7 +20,6 @@ Seen = Mapping[str, tuple[int, Offender]]
 ByEpoch = Mapping[EpochId | None, Seen]
 """None for records without provenance."""
 
-_SHOWN = 5
 _NONE = Offender("-", -1, -1, "")
 
 
@@ -147,13 +146,13 @@ def wrong_counts(counts: Counts, visible: ByEpoch) -> Evidence:
             found.append(replace(first, detail=f"{text} visible"))
             if wrong.sink is not None:
                 by_sink[wrong.sink] += 1
-    return Evidence(len(counts.recorded), len(found), tuple(found[:_SHOWN]), by_sink)
+    return Evidence(len(counts.recorded), len(found), tuple(found[:SHOWN]), by_sink)
 
 
 def altered(ledger: Ledger) -> Evidence:
     """Stored checkpoints that are not what the ledger says was committed."""
     wrong = [Offender(manifest_name(epoch), -1, -1, text) for epoch, text in sorted(ledger.altered.items())]
-    return Evidence(len(ledger.written), len(wrong), tuple(wrong[:_SHOWN]))
+    return Evidence(len(ledger.written), len(wrong), tuple(wrong[:SHOWN]))
 
 
 def _named(found: ByEpoch) -> set[EpochId]:

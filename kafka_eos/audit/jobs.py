@@ -27,15 +27,12 @@ from kafka_eos.audit.places import Placing, with_homes
 from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.recompute import Recompute
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic
-from kafka_eos.audit.verdict import Check, Evidence, Offender
+from kafka_eos.audit.verdict import SHOWN, Check, Evidence, Offender
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.operators.chain import refuser
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-SHOWN = 5
-"""Offending records that are kept for each check and sink."""
 
 
 @dataclass(frozen=True)

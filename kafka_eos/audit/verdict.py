@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+SHOWN = 5
+"""Offenders that are kept for each check and sink."""
+
 
 class Conclusion(enum.Enum):
     """What the audit concludes; the value of ``exit_code`` is the exit code of ``kafka-eos audit``."""

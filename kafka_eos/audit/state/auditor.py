@@ -23,6 +23,7 @@ from kafka_eos.audit.session import Opening, session
 from kafka_eos.audit.state.doubts import Doubts, doubts, stored
 from kafka_eos.audit.subject import Subject, cut, subject
 from kafka_eos.audit.verdict import (
+    SHOWN,
     AnyCheck,
     Evidence,
     NotPossible,
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 _LOOSE = "nothing tells in which order the input of their keys was read"
-_SHOWN = 5
 
 
 def audit_state(
@@ -253,5 +253,5 @@ def _evidence(
         first = [Offender(f"{each.operator}.{each.state}", -1, -1, text) for each in some for text in each.first]
         by_state = {f"{each.operator}.{each.state}": each.count for each in some}
         looked_at = facts.made if check is StateCheck.LOST_STATE else facts.stored
-        evidence[check] = Evidence(looked_at, sum(by_state.values()), tuple(first[:_SHOWN]), by_state)
+        evidence[check] = Evidence(looked_at, sum(by_state.values()), tuple(first[:SHOWN]), by_state)
     return evidence

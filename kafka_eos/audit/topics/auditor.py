@@ -22,7 +22,17 @@ from kafka_eos.audit.topics import shown, window
 from kafka_eos.audit.topics.question import Question
 from kafka_eos.audit.topics.scan import Suspects, Tally, TopicScan
 from kafka_eos.audit.topics.tables import Window
-from kafka_eos.audit.verdict import AnyCheck, Check, Evidence, NotPossible, Observations, Offender, Verdict, judge
+from kafka_eos.audit.verdict import (
+    SHOWN,
+    AnyCheck,
+    Check,
+    Evidence,
+    NotPossible,
+    Observations,
+    Offender,
+    Verdict,
+    judge,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -188,7 +198,7 @@ class _Run:
             n, offenders = shown.offenders(scan, question, check, suspects)
             also = evidence[check]
             if isinstance(also, Evidence):  # the query found some too
-                n, offenders = n + also.count, (*offenders, *also.first)[:5]
+                n, offenders = n + also.count, (*offenders, *also.first)[:SHOWN]
             looked_at = {Check.LOST: facts.inputs or 0, Check.REORDERED: scan.in_order}.get(check, facts.outputs)
             evidence[check] = Evidence(looked_at, n, offenders)
         return evidence

@@ -21,12 +21,11 @@ from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.topics import growth, tables
 from kafka_eos.audit.topics.question import Question, expression
 from kafka_eos.audit.topics.tables import Places, Window
-from kafka_eos.audit.verdict import Check
+from kafka_eos.audit.verdict import SHOWN, Check
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-SHOWN = 5
 TERM = r"^\d+\."
 """Of an attempt."""
 Attempt = tuple[str, str]

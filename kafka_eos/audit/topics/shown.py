@@ -18,9 +18,9 @@ from kafka_eos.audit import reads
 from kafka_eos.audit.report import Context
 from kafka_eos.audit.topics import tables, window
 from kafka_eos.audit.topics.question import Question, expression
-from kafka_eos.audit.topics.scan import SHOWN, TERM, Attempt, Suspect, Suspects, Tally, TopicScan
+from kafka_eos.audit.topics.scan import TERM, Attempt, Suspect, Suspects, Tally, TopicScan
 from kafka_eos.audit.topics.tables import Places, Window
-from kafka_eos.audit.verdict import Check, NotPossible, Observations, Offender
+from kafka_eos.audit.verdict import SHOWN, Check, NotPossible, Observations, Offender
 from kafka_eos.errors import ConfigError
 
 if TYPE_CHECKING:
