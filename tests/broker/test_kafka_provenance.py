@@ -82,6 +82,24 @@ def worker(bootstrap: str) -> Iterator[Callable[..., Worker]]:
         each.close()
 
 
+def settled_end(bootstrap: str, at: TopicPartition) -> int:
+    """Where a partition ends, once no transaction is open in it: the markers come after the answer to EndTxn."""
+
+    def ends() -> tuple[int, int]:
+        found = [end(isolation) for isolation in ("read_committed", "read_uncommitted")]
+        return found[0], found[1]
+
+    def end(isolation: str) -> int:
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends", "isolation.level": isolation})
+        try:
+            return int(consumer.get_watermark_offsets(at, timeout=PATIENCE)[1])
+        finally:
+            consumer.close()
+
+    eventually(lambda: len(set(ends())) == 1, f"no transaction is open in {at.topic}/{at.partition}")
+    return ends()[0]
+
+
 def stored(bootstrap: str, topic: str, partitions: int) -> list[tuple[tuple[str, int, int, int], int, bytes]]:
     """Of every record that is visible: topic, producer and partition; its number there; its value."""
     found: list[tuple[tuple[str, int, int, int], int, bytes]] = []
@@ -89,7 +107,7 @@ def stored(bootstrap: str, topic: str, partitions: int) -> list[tuple[tuple[str,
                          "enable.partition.eof": True})  # fmt: skip
     with KafkaRequests(Cluster(bootstrap)) as rpc:
         for partition in range(partitions):
-            _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PATIENCE)
+            end = settled_end(bootstrap, TopicPartition(topic, partition))
             numbers = {
                 offset: ((topic, each.producer_id, each.producer_epoch, partition), each.sequence + offset - each.first)
                 for each in rpc.batches(topic, partition, 0, end)
