@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import struct
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from kio.schema.errors import ErrorCode
 from kio.schema.types import BrokerId
@@ -23,6 +24,8 @@ from tests.wire import METADATA, answer_of, framed, with_length
 _NOBODY = BrokerId(-1)
 _SECONDS = 10.0
 
+T = TypeVar("T")
+
 
 class ForgetfulProxy:
     """Listens on ``port`` of 127.0.0.1 and passes everything on to ``upstream``, but what ``forgetful`` replaces."""
@@ -30,39 +33,76 @@ class ForgetfulProxy:
     def __init__(self, port: int, upstream: int) -> None:
         self._port, self._upstream = port, upstream
         self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._writers: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[Any]] = set()
         self.forgetful = False
         """Whether answers about metadata name no broker now."""
         self.forgot = 0
         """Answers that named none."""
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
-        self._run(self._listen())
+        self._thread.start()
+        self._server = self._run(self._listen())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._run(self._disconnect())
+        self._run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
     def disconnect(self) -> None:
         """Close every connection: clients connect again, and ask for metadata."""
         self._run(self._disconnect())
 
-    def _run(self, what: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(what, self._loop).result(_SECONDS)
+    def _run(self, what: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(_SECONDS)
 
-    async def _listen(self) -> None:
-        await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+    async def _listen(self) -> asyncio.Server:
+        return await asyncio.start_server(self._accept, "127.0.0.1", self._port)
+
+    def _accept(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(client, to_client))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
 
     async def _disconnect(self) -> None:
         for writer in self._writers:
             writer.transport.abort()
 
+    async def _end(self) -> None:
+        """No connection is taken any more, and none is left behind: each ends by itself once it is aborted."""
+        self._server.close()
+        while self._serving:
+            await self._disconnect()
+            await asyncio.wait(self._serving, timeout=0.1)
+
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        broker, to_broker = await asyncio.open_connection("127.0.0.1", self._upstream)
-        both = {to_client, to_broker}
-        self._writers |= both
+        with self._held(to_client):
+            try:
+                broker, to_broker = await asyncio.open_connection("127.0.0.1", self._upstream)
+            except ConnectionError:
+                return  # as if nobody listened
+            with self._held(to_broker):
+                await self._pass_on(client, to_client, broker, to_broker)
+
+    @contextmanager
+    def _held(self, writer: asyncio.StreamWriter) -> Iterator[None]:
+        self._writers.add(writer)
+        try:
+            yield
+        finally:
+            self._writers.remove(writer)
+            writer.close()
+
+    async def _pass_on(
+        self,
+        client: asyncio.StreamReader,
+        to_client: asyncio.StreamWriter,
+        broker: asyncio.StreamReader,
+        to_broker: asyncio.StreamWriter,
+    ) -> None:
         asked: dict[int, int] = {}
         try:
             async with asyncio.TaskGroup() as ways:
@@ -70,10 +110,6 @@ class ForgetfulProxy:
                 ways.create_task(self._answers(broker, to_client, asked))
         except* (asyncio.IncompleteReadError, ConnectionError):
             pass  # one side has gone, and so does the other
-        finally:
-            self._writers -= both
-            for writer in both:
-                writer.close()
 
     async def _requests(self, client: asyncio.StreamReader, to: asyncio.StreamWriter, asked: dict[int, int]) -> None:
         """Pass on requests; ``asked`` takes the version of each about metadata, by its correlation id."""
