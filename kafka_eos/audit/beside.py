@@ -192,6 +192,7 @@ class _Written:
     def __init__(self, origins: Origins, topic: str, texts: _Recent[pa.Array]) -> None:
         """``texts``: those of blocks that were asked for not long ago, by whatever transaction."""
         self._attempt, self._texts = f"{origins.term.n}.{origins.epoch.n}", texts
+        self._name = origins.producer_id, origins.producer_epoch, topic
         self._blocks = origins.blocks.get(topic, ())
         self._counts = [np.bincount(np.asarray(places_of(block))) for block in self._blocks]
 
@@ -203,7 +204,7 @@ class _Written:
         for number in np.unique(of[of < len(ends)]).tolist():
             some = of == number
             start = int(ends[number - 1]) if number else 0
-            texts = self._texts.get((id(self), partition, number), partial(self._of_block, partition, number))
+            texts = self._texts.get((*self._name, partition, number), partial(self._of_block, partition, number))
             found[some] = texts.take(pa.array(numbers[some] - start)).to_numpy(zero_copy_only=False)
         return found
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.audit.beside import files, texts_of
+from kafka_eos.audit.beside import _Recent, _Written, files, texts_of
 from kafka_eos.checkpoints.ledger import Kept
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.origins import Recording, decode, encode, opened
@@ -41,3 +44,16 @@ def test_producers_of_several_clusters_may_share_their_numbers() -> None:
         (4, 0): (("/a", one), ("/b", other)),
         (5, 7): (("/a", third),),
     }
+
+
+def test_texts_that_are_kept_are_never_those_of_another_transaction() -> None:
+    """One that was let go of leaves its place in memory to the next."""
+    kept = _Recent[Any](100)
+
+    def first_text(producer: int) -> str:
+        recording, origin = Recording(), ListOrigin("in", "topic", 0, producer, [None])
+        recording.add("out", Batch([None], [0], origin), [0])
+        written = _Written(decode(encode(Term(3), Epoch(9), producer, 0, {"t": recording})), "t", kept)
+        return str(written.texts(0, np.array([0]))[0])
+
+    assert [first_text(producer) for producer in range(20)] == [f"3.9/in/topic/0/{n}/0.0" for n in range(20)]
