@@ -74,8 +74,10 @@ def session(
     if found is not None:
         _require_connector(found)
         check_python(found)
-        yield _apart(found)
-        found.createDataFrame([], "nothing int")  # whoever makes a table is the active session: the program's again
+        try:
+            yield _apart(found)
+        finally:
+            found.createDataFrame([], "nothing int")  # whoever makes a table is the active session: the program's again
         return
     progress("starting Spark")
     own = open_session(master=master, python_path=python_path, long=long)
