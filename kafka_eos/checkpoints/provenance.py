@@ -9,8 +9,7 @@ import hashlib
 from contextlib import suppress
 
 from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import expect
-from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.checkpoints.storage import altered, expect
 from kafka_eos.interfaces import CheckpointStorage, Committable, FileRef, Unstored
 
 
@@ -27,13 +26,9 @@ def stored(storage: CheckpointStorage, committable: Committable) -> Committable:
 
 def load(storage: CheckpointStorage, ref: FileRef) -> bytes:
     """The content of a file. CorruptCheckpoint, naming it, if it is absent or not what was stored."""
-    name = paths.provenance_name(ref.sha256)
     try:
-        content = storage.read(name)
+        content = storage.read(paths.provenance_name(ref.sha256))
     except FileNotFoundError:
-        raise CorruptCheckpoint(f"{name} ({ref.name}): the file is missing") from None
-    try:
-        expect(ref, (hashlib.sha256(content).hexdigest(), len(content)))
-    except CorruptCheckpoint as error:
-        raise CorruptCheckpoint(str(error).replace(paths.shared_name(ref.sha256), name)) from error
+        raise altered(ref, "the file is missing", paths.provenance_name) from None
+    expect(ref, (hashlib.sha256(content).hexdigest(), len(content)), paths.provenance_name)
     return content

@@ -13,7 +13,7 @@ from functools import partial
 from kafka_eos.checkpoints import ledger, manifest, paths, provenance
 from kafka_eos.checkpoints.ledger import Entry
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, R, Receipt, Record
-from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.checkpoints.storage import JobStorage, Named
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import FileRef
@@ -118,7 +118,7 @@ def _each(
     look: Callable[[FileRef], None],
     files: Mapping[str, FileRef],
     told: Progress,
-    named: Callable[[str], str] = paths.shared_name,
+    named: Named = paths.shared_name,
 ) -> list[Problem]:
     problems: list[Problem] = []
     total, done = sum(ref.size for ref in files.values()), 0
@@ -134,7 +134,7 @@ def _each(
     return problems
 
 
-def _file(look: Callable[[FileRef], None], named: Callable[[str], str], ref: FileRef) -> list[Problem]:
+def _file(look: Callable[[FileRef], None], named: Named, ref: FileRef) -> list[Problem]:
     try:
         look(ref)
     except CorruptCheckpoint as error:
