@@ -21,7 +21,7 @@ from kafka_eos.audit.ledger import Ledger, read_ledger
 from kafka_eos.audit.report import Context
 from kafka_eos.audit.session import Opening, session
 from kafka_eos.audit.state.doubts import Doubts, doubts, stored
-from kafka_eos.audit.subject import Subject, cut, subject
+from kafka_eos.audit.subject import Cut, Subject, cut, subject
 from kafka_eos.audit.verdict import (
     SHOWN,
     AnyCheck,
@@ -49,6 +49,7 @@ from kafka_eos.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kafka_eos.audit.jobs import Scan
     from kafka_eos.audit.state.scan import Difference, StateScan
 
 Progress = Callable[[str], None]
@@ -86,7 +87,8 @@ def audit_state(
         manifest = records.load(storage, Manifest, manifest_name(ledger.newest), plan.name)
         ledger = whole_history(settings, plan.name, ledger, earlier)
         of_plan = subject(plan, JobContext(plan.name, Term(0), settings.for_connectors()))
-        if not cut(plan, ledger.parallelism).one_to_one:
+        parts = cut(plan, ledger.parallelism)
+        if not parts.one_to_one:
             of_plan = replace(of_plan, sinks=())  # only there do outputs tell an order
         if obstacles := _obstacles(of_plan, manifest, settings, app.path):
             return _invalid(*obstacles)
@@ -96,7 +98,7 @@ def audit_state(
             with closing(Ground(live, of_plan, storage, place, ledger)) as ground:
                 if obstacles := [*ground.obstacles(settle_seconds), *_compacted(of_plan, ground)]:
                     return _invalid(*obstacles)
-                run = _Run(live, str(app), of_plan, ledger, manifest, ground, progress)
+                run = _Run(live, str(app), of_plan, parts, ledger, manifest, ground, progress)
                 facts = run.facts(str(place))
                 ending.context = replace(ending.context, reads=ground.reads())
         return judge(facts, checks=StateCheck, vital=(StateCheck.WRONG_STATE,))
@@ -140,6 +142,7 @@ class _Run:
         spark: SparkSession,
         app: str,
         of_plan: Subject,
+        parts: Cut,
         ledger: Ledger,
         manifest: Manifest,
         ground: Ground,
@@ -147,7 +150,7 @@ class _Run:
     ) -> None:
         self._spark, self._app, self._progress = spark, app, progress
         self._subject, self._ledger, self._manifest, self._ground = of_plan, ledger, manifest, ground
-        self._cut = cut(of_plan.plan, ledger.parallelism)
+        self._cut = parts
 
     def facts(self, address: str) -> Observations:
         """Gather everything ``judge`` needs. ``address``: of the job's checkpoints."""
@@ -180,10 +183,7 @@ class _Run:
             )
             return self._examine(steps, scan, unknown)
 
-    def _examine(self, steps: object, scan: StateScan, unknown: Doubts) -> Observations:
-        from kafka_eos.audit.jobs import Scan
-
-        assert isinstance(steps, Scan)
+    def _examine(self, steps: Scan, scan: StateScan, unknown: Doubts) -> Observations:
         self._progress("reading the checkpoint")
         rows = scan.stored()
         inputs, ahead = steps.inputs()
