@@ -13,6 +13,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit.subject import Cut
+from kafka_eos.audit.sums import same_value
 from kafka_eos.audit.verdict import Check
 from kafka_eos.ids import EpochId
 
@@ -93,7 +94,7 @@ def suspects(table: DataFrame, cut: Cut) -> DataFrame:
     and the value that it should have, no two have the same, and none is missing, no gap and no wrong total can be.
     """
     plain = F.col("there").isNotNull() & ~F.col("loose") & ~F.col("summed") & ~F.col("answered")
-    plain &= F.col("update").eqNullSafe(F.col("e_update")) & F.col("value_hash").eqNullSafe(F.col("e_value_hash"))
+    plain &= F.col("update").eqNullSafe(F.col("e_update")) & same_value()
     odd = table.where("should and e_update is not null").where(~plain | F.lit(not cut.one_an_update)).limit(1)
     of_numbers = F.explode(F.array(F.lit(Check.WRONG_TOTAL.name), F.lit(Check.UPDATE_GAP.name)))
     reordered = _in_order(_told(table, cut), cut, _BY_NUMBER).where("late or early").limit(1)
@@ -121,7 +122,7 @@ def refuser_of(column: str) -> Column:
 def _compared(cut: Cut) -> list[Column]:
     # What is refused below a fold with merge= the recompute refuses of other records.
     untraced = F.col("summed") & F.lit(bool(cut.letters))
-    wrong_value = ~F.col("value_hash").eqNullSafe(F.col("e_value_hash"))
+    wrong_value = ~same_value()
     wrong_key = ~F.col("key_hash").eqNullSafe(F.col("e_key_hash"))
     wrong_headers = ~F.col("headers_hash").eqNullSafe(F.col("e_headers_hash"))
     # Null where it is the time of sending, or the broker's.
@@ -154,10 +155,11 @@ def _compared(cut: Cut) -> list[Column]:
 
 def _wrong_totals(table: DataFrame) -> DataFrame:
     comparable = table.where("should and not answered and (summed or not loose) and e_update is not null")
-    is_last = F.max_by(F.struct(*AT, "value_hash", "preview"), F.struct("update", "topic", "offset"))
-    should_last = F.max_by(F.struct(*(f"e_{c}" for c in AT), "e_value_hash", "e_preview"), F.col("e_update"))
+    is_last = F.max_by(F.struct(*AT, "value_hash", "floats", "preview"), F.struct("update", "topic", "offset"))
+    made = F.struct(*(f"e_{c}" for c in (*AT, "value_hash", "floats", "preview")))
+    should_last = F.max_by(made, F.col("e_update"))
     grouped = comparable.groupBy(*_OF_A_KEY).agg(is_last.alias("x"), should_last.alias("y"))
-    wrong = grouped.where(~F.col("x.value_hash").eqNullSafe(F.col("y.e_value_hash")))
+    wrong = grouped.where(~same_value("x.", "y."))
     detail = _text("the last value of key ", "grp_text", " is ", "x.preview", " and should be ", "y.e_preview")
     at = [F.coalesce(F.col(f"x.{c}"), F.col(f"y.e_{c}")).alias(c) for c in AT]
     return wrong.select(F.lit(Check.WRONG_TOTAL.name).alias("check"), "sink", *at, detail.alias("detail"))

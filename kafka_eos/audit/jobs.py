@@ -107,7 +107,7 @@ class Scan:
         return _union([reads.inputs(self._spark, source, bounds[source.node]) for source in sources])
 
     def _output(self, sinks: Sequence[Topic | Directory], *, committed: bool) -> DataFrame:
-        return reads.parsed(_union(self._records(sinks, committed=committed)))
+        return reads.parsed(_union(self._records(sinks, committed=committed)), self._scope.cut.totals)
 
     def _records(self, sinks: Sequence[Topic | Directory], *, committed: bool) -> list[DataFrame]:
         """Uncommitted files are hidden and no part of it."""
@@ -220,7 +220,8 @@ class Scan:
         """Marked outputs that only read_uncommitted readers see."""
         place = ["offset", "partition", "topic"]
         every = _union(self._records(self._marked, committed=False))
-        return self.hold(reads.parsed(every.join(self._seen.select(*place), place, "left_anti")))
+        absent = every.join(self._seen.select(*place), place, "left_anti")
+        return self.hold(reads.parsed(absent, self._scope.cut.totals))
 
     @property
     def free(self) -> bool:

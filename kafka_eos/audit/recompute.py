@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from kafka_eos.audit import reads, tasks
 from kafka_eos.audit.intervals import Spans
 from kafka_eos.audit.subject import Cut
+from kafka_eos.audit.sums import floats, value_hash
 from kafka_eos.operators.chain import refuser
 from kafka_eos.plan import KeyBy
 
@@ -130,6 +131,7 @@ def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...]) -> DataFra
         counted = F.row_number().over(one_record.orderBy("ordinal", "sub")) - 1
         number = counted if cut.fans_out else F.when(letter, counted).otherwise(number)
     path = F.concat_ws(".", "lane", F.concat("branch", number.cast("string")))
+    value, summed = F.col("value"), F.col("sink").isin([*cut.totals])
     headers = reads.headers_hash(F.col("headers"), letter, F.col("sink").isin([*unmarked]))
     return made.select(
         "sink",
@@ -141,7 +143,8 @@ def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...]) -> DataFra
         F.col("s_offset").alias("e_offset"),
         F.col("update").alias("e_update"),
         F.xxhash64("key").alias("e_key_hash"),
-        F.xxhash64("value").alias("e_value_hash"),
+        value_hash(value, summed).alias("e_value_hash"),
+        floats(value, summed).alias("e_floats"),
         headers.alias("e_headers_hash"),
         F.col("time").alias("e_time"),
         reads.preview("value").alias("e_preview"),

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_VALUES = ("e_value_hash", "e_key_hash", "e_headers_hash", "e_preview")
+_VALUES = ("e_value_hash", "e_floats", "e_key_hash", "e_headers_hash", "e_preview")
 _SPAN = ("series", "sink", "grp_text", "span")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -39,14 +41,36 @@ sums = orders.key_by(lambda order: order.user).fold(
     emit=Shown)
 sums.sink(KafkaSink("{output}", value=Shown, key=lambda row: row.user), name="out")
 """
+PARTS = """
+import msgspec
+from kafka_eos import Pipeline
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+
+class Order(msgspec.Struct):
+    user: str
+    n: int
+
+class Shown(msgspec.Struct):
+    user: str
+    total: float
+
+pipeline = Pipeline("{name}")
+orders = pipeline.source(KafkaSource("{input}", value=Order), name="orders")
+sums = orders.key_by(lambda order: order.user).fold(
+    name="sum", init=lambda: 0.0, step=lambda total, order: total + order.n / 10, merge=lambda one, other: one + other,
+    emit=Shown)
+sums.sink(KafkaSink("{output}", value=Shown, key=lambda row: row.user), name="out")
+"""
 ROUNDS, USERS = 3, 4
+ONE_EPOCH = {"embedded": ["--checkpoint-interval", "10s"], "spark": []}
+"""All that is there is one epoch; on Spark it is one batch as it is."""
 
 
 @pytest.fixture
-def ran(new_job: Callable[..., Job], topic: Callable[..., str], engine: str) -> Ran:
+def ran(new_job: Callable[..., Job], topic: Callable[..., str], engine: str, program: str) -> Ran:
     """A job that was started for each round, in which every user has an order at the same offset of both partitions."""
     source, output = topic(partitions=2), topic(partitions=2)
-    job = new_job(SUMS, input=source, output=output)
+    job = new_job(program, input=source, output=output)
     for start in range(0, ROUNDS * USERS, USERS):
         producer = Producer({"bootstrap.servers": job.bootstrap})
         for partition, user in product((0, 1), range(USERS)):
@@ -54,7 +78,7 @@ def ran(new_job: Callable[..., Job], topic: Callable[..., str], engine: str) -> 
             order = b'{"user":"u%d","n":%d}' % (user, 1 + offset + partition)
             producer.produce(source, order, partition=partition, timestamp=fed_at(partition, offset))
         assert producer.flush(PATIENCE) == 0
-        job.run("--engine", engine, workers=2)
+        job.run("--engine", engine, *ONE_EPOCH[engine], workers=2)
     return Ran(job, source, output, topic, job.app.read_text().replace(output, "{output}"))
 
 
@@ -71,6 +95,11 @@ def of_a_key(rows: Rows) -> list[int]:
 @pytest.fixture
 def engine() -> str:
     return "embedded"
+
+
+@pytest.fixture
+def program() -> str:
+    return SUMS
 
 
 @pytest.mark.parametrize("engine", ["embedded", campaign("spark")])
@@ -114,3 +143,24 @@ def test_without_the_ledger_the_headline_says_how_many_sums_were_not_compared(ra
 
     assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
     assert "nothing tells which records these sums are of" in verdict.headline
+
+
+@pytest.mark.parametrize("program", [PARTS])
+def test_floats_may_differ_in_their_last_digits(ran: Ran, spark: Any) -> None:
+    """The parts of a sum are added in the order in which they come."""
+
+    def with_totals(change: Callable[[float], float]) -> Callable[[Rows], Rows]:
+        def changed(rows: Rows) -> Rows:
+            return [(*row[:2], told(row, change), row[3]) for row in rows]
+
+        return changed
+
+    def told(row: Any, change: Callable[[float], float]) -> bytes:
+        shown = json.loads(row[2])
+        return json.dumps(shown | {"total": change(shown["total"])}, separators=(",", ":")).encode()
+
+    verdict = ran.spoilt(spark, with_totals(lambda total: math.nextafter(total, math.inf)))
+    wrong = ran.spoilt(spark, with_totals(lambda total: total * (1 + 1e-8)))
+
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.findings
+    assert Check.WRONG_VALUE in found(wrong), wrong.findings

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_eos.audit.state.doubts import Name, declared
+from kafka_eos.audit.sums import NEAR
 from kafka_eos.audit.tasks import columns_of, cut_of
 from kafka_eos.interfaces import Json, StateDescriptor
 from kafka_eos.schemas import Counted
@@ -33,7 +34,6 @@ _TOLD = pa.schema([
 _LONGEST = 100
 _PARTS = {"list": "element", "map": "entry", "timer": "timer at"}
 """What tells the places of a key apart, by kind of state."""
-_NEAR = 1e-9
 
 
 def told(
@@ -120,7 +120,7 @@ class _State:
 def _alike(one: Any, other: Any) -> bool:
     """Equal, but for the last digits of floats."""
     if isinstance(one, float) and isinstance(other, float):
-        return one == other or math.isclose(one, other, rel_tol=_NEAR, abs_tol=_NEAR)
+        return one == other or math.isclose(one, other, rel_tol=NEAR, abs_tol=NEAR)
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):

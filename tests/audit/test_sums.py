@@ -1,0 +1,62 @@
+"""Which texts count as the same where parts were added up in another order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from kafka_eos.audit.sums import floats, same_value, value_hash
+
+
+def same(spark: Any, one: bytes | None, other: bytes | None, *, summed: bool = True) -> bool:
+    table = spark.createDataFrame([(one, other, summed)], "one binary, other binary, summed boolean")
+    said = table.select(
+        *(
+            made.alias(f"{prefix}{name}")
+            for column, prefix in (("one", ""), ("other", "e_"))
+            for name, made in (
+                ("value_hash", value_hash(F.col(column), F.col("summed"))),
+                ("floats", floats(F.col(column), F.col("summed"))),
+            )
+        )
+    )
+    (row,) = said.select(same_value().alias("same")).collect()
+    return bool(row["same"])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (b'{"a":0.30000000000000004}', b'{"a":0.3}'),
+        (b"[1.0,-2.5e-7]", b"[1.0000000000000002,-2.5000000000000001e-07]"),
+        (b"1e+16", b"1.0000000000000002e16"),
+        (b"ann=0.1", b"ann=0.10000000000000001"),
+        (b"-0.0", b"0.0"),
+        (b"\xff\xfe", b"\xff\xfe"),
+        (None, None),
+    ],
+)
+def test_floats_that_are_near_are_the_same(spark: Any, one: bytes | None, other: bytes | None) -> None:
+    assert same(spark, one, other)
+    assert same(spark, one, other, summed=False) == (one == other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (b'{"a":0.3}', b'{"a":0.30000001}'),
+        (b'{"a":0.3,"b":1.5}', b'{"a":1.5,"b":0.3}'),
+        (b'{"a":[0.3]}', b'{"a":[0.3,0.3]}'),
+        (b'{"a":3}', b'{"a":4}'),
+        (b'{"a":1000000000000001}', b'{"a":1000000000000002}'),
+        (b'{"v":"x1.50000000001"}', b'{"v":"x1.50000000002"}'),
+        (b'{"v":"1.50000000001"}', b'{"v":"1.50000000002"}'),
+        (b'{"a":0.3}', b'{"b":0.3}'),
+        (b"\xff\xfe", b"\xfe\xff"),
+        (b"0.1", None),
+    ],
+)
+def test_all_else_is_compared_byte_for_byte(spark: Any, one: bytes, other: bytes | None) -> None:
+    assert not same(spark, one, other)
