@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         KeyState,
         ListState,
         MapState,
+        OutputTag,
         ProcessContext,
         ProcessFunction,
         ReducingState,
@@ -60,6 +61,7 @@ __all__ = [
     "KeyedStream",
     "ListState",
     "MapState",
+    "OutputTag",
     "Pipeline",
     "PlanError",
     "PoisonRecord",
@@ -89,8 +91,8 @@ _HOMES = {
     ),
     "interfaces": ("Ttl", "WatermarkStrategy", "bounded", "monotonic"),
     "operators.functions": (
-        "AggregatingState", "KeyState", "ListState", "MapState", "ProcessContext", "ProcessFunction", "ReducingState",
-        "Timers",
+        "AggregatingState", "KeyState", "ListState", "MapState", "OutputTag", "ProcessContext", "ProcessFunction",
+        "ReducingState", "Timers",
     ),
     "plan": ("DerivedNameWarning",),
 }  # fmt: skip

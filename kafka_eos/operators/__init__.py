@@ -11,6 +11,7 @@ from kafka_eos.operators.base import Operator, OperatorContext
 from kafka_eos.operators.fold import Fold, Reduce
 from kafka_eos.operators.merge import MergingFold, PartialFold
 from kafka_eos.operators.process import Process
+from kafka_eos.operators.side_outputs import SideOutput
 from kafka_eos.operators.stateless import Filter, FlatMap, KeyBy, Map, MapBatches
 from kafka_eos.operators.timestamps import Timestamps
 
@@ -42,4 +43,6 @@ def build(node: plan.Node) -> Operator:
             return Reduce(node.fn, node.key_codec, node.entry_codec, node.ttl)
         case plan.Process():
             return Process(node.factory, node.key_codec)
+        case plan.SideOutput():
+            return SideOutput(node.tag)
     raise Bug(f"node {node.name!r} of kind {node.kind!r} has no operator")
