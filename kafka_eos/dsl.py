@@ -26,6 +26,7 @@ from kafka_eos.attribution import Attribution
 from kafka_eos.errors import ConfigError, PlanError
 from kafka_eos.ids import AppRef, token
 from kafka_eos.interfaces import DeadLetters, Ttl, WatermarkStrategy
+from kafka_eos.operators.duplicates import Deduplicate, Distinct
 from kafka_eos.operators.functions import OutputTag, ProcessFunction
 from kafka_eos.operators.process import fires
 from kafka_eos.plan import DerivedNameWarning, KeyBy, Node, OnError, Plan, Where
@@ -379,7 +380,7 @@ class Stream(_Upstream, Generic[T]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, verb: str) -> Any:
-            if verb in ("fold", "reduce", "aggregate", "process"):
+            if verb in ("fold", "reduce", "aggregate", "process", "deduplicate", "distinct"):
                 raise PlanError(f".{verb}(...) keeps state for a key, and this stream has none; "
                                 f"put .key_by(...) before it.\n  {_where(_user_frame())}")  # fmt: skip
             raise AttributeError(f"a Stream has no {verb!r}")
@@ -566,9 +567,34 @@ class KeyedStream(_Upstream, Generic[K, T]):
             open=getattr(function, "open", None),
             on_timer=getattr(function, "on_timer", None),
         )
+        return self._processed(function, name, element(returned(function.process)))
+
+    def deduplicate(self, *, name: str | None = None, within: float, late: OutputTag[T] | None = None) -> Stream[T]:
+        """Values of a key that are less than ``within`` seconds from one that has passed are dropped.
+
+        Which of several passes is the one that comes first. Nothing is left of a key when event time has gone on by
+        twice that. A value that comes later than ``within`` goes to the side output ``late``, or without one where the
+        source's ``on_error`` says, because nobody knows any more. Needs ``with_timestamps`` behind every source.
+        """
+        if not 0.001 <= within < float("inf"):
+            raise PlanError(f"deduplicate looks back for a millisecond or more, not for {within} seconds.\n  "
+                            f"{_where(_user_frame())}")  # fmt: skip
+        return self._processed(Deduplicate[K, T](round(within * 1000), late), name, self._type)
+
+    def distinct(self, *, name: str | None = None, ttl: Ttl | None) -> Stream[T]:
+        """The first value of each key.
+
+        The trap: ``ttl=None`` keeps a row for every key for ever. With a time to live, a key is forgotten that long
+        after its first value, and the next one is a first one again.
+        """
+        return self._processed(Distinct[K, T](ttl), name, self._type)
+
+    def _processed(
+        self, function: ProcessFunction[K, T, U] | type[ProcessFunction[K, T, U]], name: str | None, tp: Any
+    ) -> Stream[U]:
         factory = function if isinstance(function, type) else lambda: copy.deepcopy(function)
         node = self._grow(plan.Process, name, factory=factory, key_codec=_KEY, timers=fires(function))
-        return self._parted(node, element(returned(function.process)), function.side_outputs)
+        return self._parted(node, tp, function.side_outputs)
 
 
 def _user_frame() -> FrameType:

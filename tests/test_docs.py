@@ -24,6 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 import typer
 from confluent_kafka.admin import AdminClient
@@ -346,6 +347,36 @@ def test_the_aggregate_of_your_own_counts_what_is_different(tmp_path: Path) -> N
     given = [Timed(purchase(user="ann", item=item, price=1.0), NOON) for item in ("tea", "cup", "tea")]
 
     assert [row.items for row in run_local(pipeline, {"purchases": given})["to-kafka"]] == [2]
+
+
+FIRST = (ROOT / "docs/first-programs.md").read_text(encoding="utf-8").split("\n## ")[1:]
+
+
+@pytest.mark.parametrize("section", FIRST, ids=[section.partition("\n")[0] for section in FIRST])
+def test_each_of_the_first_programs_gives_what_its_table_shows(section: str, tmp_path: Path) -> None:
+    """A row of a table is a record: the fields of its value, its time, and the outputs that it brings."""
+    ((_, code),) = _FENCE.findall(section)
+    rows_shown = re.findall(r"^\| ([^|]+) \| (\d\d):(\d\d) \| ([^|]*)\|$", section, re.MULTILINE)
+    pipeline = _shown(tmp_path, code)
+    (source,) = pipeline.plan().sources
+    tp = source.source.value_type
+    given = [
+        Timed(tp(**dict(zip(tp.model_fields, said.split(", "), strict=True))), NOON + _minutes(hour, minute) * 60_000)
+        for said, hour, minute, _ in rows_shown
+    ]
+    shown = [line.strip() for *_, out in rows_shown for line in out.split(";") if line.strip()]
+
+    (rows,) = run_local(pipeline, {source.name: given}, batch_size=1).values()
+
+    assert [row if isinstance(row, str) else ", ".join(map(str, _fields(row))) for row in rows] == shown
+
+
+def _minutes(hour: str, minute: str) -> int:
+    return (int(hour) - 12) * 60 + int(minute)
+
+
+def _fields(row: Any) -> list[Any]:
+    return list(row.model_dump().values()) if hasattr(row, "model_dump") else list(msgspec.structs.astuple(row))
 
 
 def _shown(directory: Path, code: str) -> Any:

@@ -151,9 +151,10 @@ def _check_event_time(plan: Graph) -> None:
     for process in plan.timed_processes:
         if process.inputs[0] not in plan.timed:
             raise PlanError(
-                f"process {process.name!r} defines on_timer, and its timers would never fire: no watermarks come to it "
-                "from every source, because some rows have not passed .with_timestamps(...), or it is in a loop or "
-                f"behind a fold with merge=. Put .with_timestamps(...) behind every source before it.\n"
+                f"process {process.name!r} waits for event time (on_timer, deduplicate), and its timers would never "
+                "fire: no watermarks come to it from every source, because some rows have not passed "
+                ".with_timestamps(...), or it is in a loop or behind a fold with merge=. Put .with_timestamps(...) "
+                "behind every source before it.\n"
                 f"  {process.where}"
             )
 

@@ -226,6 +226,13 @@ CASES: Mapping[str, Case] = {
         {"output": [in_order()], "large": [in_order()], "seen": [in_order()]},
         {"output": sum(n % 13 < 9 for n in range(N)), "large": 2 * sum(n % 13 >= 9 for n in range(N))},
     ),
+    "deduplicated": Case(
+        pipelines.deduplicated,
+        # The second phase says that all is over: nothing is left of the first one.
+        [*_once, {"input": payments(N, 20, 20, START_MS + HOUR_MS)}],
+        {"output": [same()], "firsts": [in_order()]},
+        {"output": 260 + 260 + 20, "firsts": 20},
+    ),
     "loop": Case(
         pipelines.loop,
         [{"input": payments(0, 300)}],

@@ -289,6 +289,14 @@ def aggregated(pipeline: Pipeline, at: Names) -> None:
     best.sink(KafkaSink(at["best"], value=dict, key=lambda row: row.key), name="best-to-kafka")
 
 
+def deduplicated(pipeline: Pipeline, at: Names) -> None:
+    """Of payments that are alike within 300 ms the first; and the first of each account."""
+    read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
+    alike = read.key_by(lambda p: (p.account, p.amount), name="by-kind", values=Payment)
+    to_kafka(alike.deduplicate(name="once", within=0.3).map(as_total), at)
+    to_kafka(read.key_by(account, name="by-account").distinct(name="first", ttl=None).map(as_total), at, "firsts")
+
+
 class Sums(msgspec.Struct):
     key: str
     count: int
