@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from kafka_eos import OutputTag, Pipeline, ProcessContext, ProcessFunction, Stream, Ttl, monotonic
-from kafka_eos.aggregates import count, first, last, max_, mean, sum_, top
+from kafka_eos.aggregates import approx_distinct, approx_quantiles, count, first, last, max_, mean, sum_, top
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
 
@@ -284,7 +284,8 @@ def aggregated(pipeline: Pipeline, at: Names) -> None:
     each.sink(KafkaSink(at["output"], value=Sums, key=lambda sums: sums.key), name="output")
     best = read.key_by(account, name="by-owner").aggregate(
         mean(lambda p: p.amount), best=top(2, lambda p: p.amount, lambda p: p.id), id=max_(lambda p: p.id),
-        first=first(), name="best", merge=True,
+        first=first(), many=approx_distinct(lambda p: p.id), middle=approx_quantiles(lambda p: p.amount, 0.5),
+        name="best", merge=True,
     )  # fmt: skip
     best.sink(KafkaSink(at["best"], value=dict, key=lambda row: row.key), name="best-to-kafka")
 
