@@ -25,7 +25,7 @@ from kafka_eos.errors import ConfigError, PlanError
 from kafka_eos.ids import AppRef, token
 from kafka_eos.interfaces import DeadLetters, Ttl, WatermarkStrategy
 from kafka_eos.operators.functions import OutputTag, ProcessFunction
-from kafka_eos.operators.process import fires
+from kafka_eos.operators.process import defines
 from kafka_eos.plan import DerivedNameWarning, KeyBy, Node, OnError, Plan, Where
 from kafka_eos.plan.callables import expect_no_coroutines
 from kafka_eos.schemas import Counted, KeyCodec, state_codec, wire_codec
@@ -490,9 +490,12 @@ class KeyedStream(_Upstream, Generic[K, T]):
             process=function.process,
             open=getattr(function, "open", None),
             on_timer=getattr(function, "on_timer", None),
+            on_processing_timer=getattr(function, "on_processing_timer", None),
         )
         factory = function if isinstance(function, type) else lambda: copy.deepcopy(function)
-        node = self._grow(plan.Process, name, factory=factory, key_codec=_KEY, timers=fires(function))
+        timers = {"timers": defines(function, "on_timer")}
+        timers["processing_timers"] = defines(function, "on_processing_timer")
+        node = self._grow(plan.Process, name, factory=factory, key_codec=_KEY, **timers)
         return self._parted(node, element(returned(function.process)), function.side_outputs)
 
 

@@ -62,7 +62,7 @@ def test_a_run_passes_without_what_timers_made_and_a_firing_that_is_there_twice_
     ref = AppRef(job.app, job.name)
     state = audit_state(load(ref), job.settings, app=ref, spark=spark)
     assert state.findings == (), state.headline
-    assert "no record tells how far event time had come" in state.headline
+    assert "no record tells how far event time, or the clock, had come" in state.headline
 
     text = dict(outputs[0].headers())[HEADER].decode()
     job.write(fired, [Out(None, outputs[0].value(), text)])
