@@ -14,6 +14,7 @@ from kafka_eos.plan.nodes import (
     Feedback,
     Filter,
     FlatMap,
+    Fold,
     KeyBy,
     Loop,
     Map,
@@ -140,14 +141,26 @@ def _check_event_time(plan: Graph) -> None:
                     f"partition's records is no longer known; put .with_timestamps(...) right behind the source.\n"
                     f"  {node.where}"
                 )
+        if _goes_by_time(node) and node.inputs[0] not in plan.timed:
+            raise PlanError(
+                f"{node.kind} {node.name!r} goes by event time (first, last, collect), and its rows have none: some "
+                "have not passed .with_timestamps(...), or it is in a loop or behind a fold with merge=. Put "
+                ".with_timestamps(...) behind every source before it, or say with by= what the order is.\n"
+                f"  {node.where}"
+            )
     for process in plan.timed_processes:
         if process.timers and process.inputs[0] not in plan.timed:
             raise PlanError(
-                f"process {process.name!r} defines on_timer, and its timers would never fire: no watermarks come to it "
-                "from every source, because some rows have not passed .with_timestamps(...), or it is in a loop or "
-                f"behind a fold with merge=. Put .with_timestamps(...) behind every source before it.\n"
+                f"process {process.name!r} waits for event time (on_timer, deduplicate), and its timers would never "
+                "fire: no watermarks come to it from every source, because some rows have not passed "
+                ".with_timestamps(...), or it is in a loop or behind a fold with merge=. Put .with_timestamps(...) "
+                "behind every source before it.\n"
                 f"  {process.where}"
             )
+
+
+def _goes_by_time(node: Node) -> bool:
+    return (isinstance(node, PartialFold) or (isinstance(node, Fold) and node.merge is None)) and node.by_time
 
 
 def _check_sinks(plan: Graph) -> None:

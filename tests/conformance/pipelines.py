@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from kafka_eos import OutputTag, Pipeline, ProcessContext, ProcessFunction, Stream, Ttl, monotonic
+from kafka_eos.aggregates import count, first, last, max_, mean, sum_, top
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
 
@@ -271,6 +272,36 @@ class Branches(ProcessFunction[str, Total, Total]):
         found = self.sums.get(time)
         self.sums.remove(time)
         return [] if found is None else [found]
+
+
+def aggregated(pipeline: Pipeline, at: Names) -> None:
+    """Aggregates, in one phase and in two; by event time, too."""
+    read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
+    by_account = read.key_by(account, name="by-account")
+    each = by_account.aggregate(
+        count(), total=sum_(lambda p: p.amount / 10), id=last(lambda p: p.id), name="each", out=Sums
+    )
+    each.sink(KafkaSink(at["output"], value=Sums, key=lambda sums: sums.key), name="output")
+    best = read.key_by(account, name="by-owner").aggregate(
+        mean(lambda p: p.amount), best=top(2, lambda p: p.amount, lambda p: p.id), id=max_(lambda p: p.id),
+        first=first(), name="best", merge=True,
+    )  # fmt: skip
+    best.sink(KafkaSink(at["best"], value=dict, key=lambda row: row.key), name="best-to-kafka")
+
+
+def deduplicated(pipeline: Pipeline, at: Names) -> None:
+    """Of payments that are alike within 300 ms the first; and the first of each account."""
+    read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
+    alike = read.key_by(lambda p: (p.account, p.amount), name="by-kind", values=Payment)
+    to_kafka(alike.deduplicate(name="once", within=0.3).map(as_total), at)
+    to_kafka(read.key_by(account, name="by-account").distinct(name="first", ttl=None).map(as_total), at, "firsts")
+
+
+class Sums(msgspec.Struct):
+    key: str
+    count: int
+    total: float
+    id: int
 
 
 def sides(pipeline: Pipeline, at: Names) -> None:
