@@ -29,6 +29,7 @@ import pytest
 import typer
 from confluent_kafka.admin import AdminClient
 
+from docs.examples import state_machine
 from kafka_eos import errors
 from kafka_eos.app import load
 from kafka_eos.cli import Commands, app
@@ -368,6 +369,15 @@ def test_the_aggregate_of_your_own_counts_what_is_different(tmp_path: Path) -> N
     given = [Timed(purchase(user="ann", item=item, price=1.0), NOON) for item in ("tea", "cup", "tea")]
 
     assert [row.items for row in run_local(pipeline, {"purchases": given})["to-kafka"]] == [2]
+
+
+def test_the_rules_shown_are_those_of_the_example() -> None:
+    page, example = (ROOT / "docs/state-machine.md").read_text(), (ROOT / "docs/examples/state_machine.py").read_text()
+    (shown,) = blocks(ROOT / "docs/state-machine.md", "python")
+    rules = re.findall(r"^\| ([a-z]+) \| ([a-z ]+) \| ([a-z]+) \|$", page, re.MULTILINE)
+
+    assert shown in example
+    assert {(state, step): after for state, step, after in rules if state != "state"} == state_machine.RULES
 
 
 FIRST = (ROOT / "docs/first-programs.md").read_text(encoding="utf-8").split("\n## ")[1:]
