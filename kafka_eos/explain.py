@@ -61,8 +61,8 @@ def _detail(node: Node) -> str:
             return f"{below}{refused}  {_described(node.sink.describe())}"
         case Timestamps():
             return f"{below}  event time of {'records' if node.fn is None else 'a function'}; {node.strategy}"
-        case Process(timers=True):
-            return f"{below}  keeps state and timers"
+        case Process(timers=event, processing_timers=clock) if event or clock:
+            return f"{below}  keeps state and timers{' of the clock' if clock and not event else ''}"
         case SideOutput():
             return f"{below}  {'what has no tag' if node.tag is None else f'side output {node.tag!r}'}"
         case PartialFold():

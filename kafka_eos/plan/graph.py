@@ -88,8 +88,9 @@ class Graph:
 
     @cached_property
     def timed_processes(self) -> tuple[Process, ...]:
-        """Operators with timers."""
-        return tuple(node for node in self.nodes if isinstance(node, Process) and node.timers)
+        """Operators with timers, in whichever time."""
+        found = (node for node in self.nodes if isinstance(node, Process))
+        return tuple(node for node in found if node.timers or node.processing_timers)
 
     @cached_property
     def timed(self) -> frozenset[str]:

@@ -232,7 +232,10 @@ class Reduce(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process(Node):
-    """``factory`` makes a fresh process function for every session of a worker; ``timers``: it defines ``on_timer``."""
+    """``factory`` makes a fresh process function for every session of a worker.
+
+    ``timers``: it defines ``on_timer``, ``processing_timers``: and ``on_processing_timer``.
+    """
 
     kind: ClassVar[str] = "process"
     stateful: ClassVar[bool] = True
@@ -241,6 +244,7 @@ class Process(Node):
     factory: Callable[[], Any]
     key_codec: Codec[Any]
     timers: bool = False
+    processing_timers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

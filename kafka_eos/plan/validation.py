@@ -149,7 +149,7 @@ def _check_event_time(plan: Graph) -> None:
                 f"  {node.where}"
             )
     for process in plan.timed_processes:
-        if process.inputs[0] not in plan.timed:
+        if process.timers and process.inputs[0] not in plan.timed:
             raise PlanError(
                 f"process {process.name!r} waits for event time (on_timer, deduplicate), and its timers would never "
                 "fire: no watermarks come to it from every source, because some rows have not passed "
