@@ -23,12 +23,25 @@ from kafka_eos.app import register
 from kafka_eos.attribution import Attribution
 from kafka_eos.errors import PlanError
 from kafka_eos.ids import AppRef
-from kafka_eos.interfaces import DeadLetters, Ttl, WatermarkStrategy
+from kafka_eos.interfaces import (
+    Contents,
+    Days,
+    DeadLetters,
+    Early,
+    Session,
+    Sliding,
+    Ttl,
+    Tumbling,
+    WatermarkStrategy,
+    Window,
+    Windowed,
+)
 from kafka_eos.operators.functions import ProcessFunction
 from kafka_eos.operators.process import fires
+from kafka_eos.operators.windows.contents import aggregating, all_elements, reducing
 from kafka_eos.plan import DerivedNameWarning, KeyBy, Node, OnError, Plan, Where
 from kafka_eos.plan.callables import expect_no_coroutines
-from kafka_eos.schemas import Counted, KeyCodec, state_codec, wire_codec
+from kafka_eos.schemas import Counted, KeyCodec, WindowedCodec, state_codec, wire_codec
 from kafka_eos.schemas.types import checked_class, element, returned
 
 if TYPE_CHECKING:
@@ -39,6 +52,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 K = TypeVar("K")
 A = TypeVar("A")
+R = TypeVar("R")
 
 _KEY = KeyCodec()
 
@@ -344,7 +358,7 @@ class Stream(_Upstream, Generic[T]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, verb: str) -> Any:
-            if verb in ("fold", "reduce", "process"):
+            if verb in ("fold", "reduce", "process", "window"):
                 raise PlanError(f".{verb}(...) keeps state for a key, and this stream has none; "
                                 f"put .key_by(...) before it.\n  {_where(_user_frame())}")  # fmt: skip
             raise AttributeError(f"a Stream has no {verb!r}")
@@ -466,6 +480,115 @@ class KeyedStream(_Upstream, Generic[K, T]):
             self._grow(plan.Process, name, factory=factory, key_codec=_KEY, timers=fires(function)),
             element(returned(function.process)),
         )
+
+    def window(
+        self, assigner: Tumbling | Early | Sliding | Days | Session, *, lateness: float = 0
+    ) -> WindowedStream[K, T]:
+        """Windows of event time for each key; what becomes of them is said by the verb that follows.
+
+        ``assigner``: ``tumbling``, ``sliding``, ``session`` or ``days``. A window has its result when event time has
+        come to its end. With ``lateness`` it takes rows for so many seconds more, and each of these makes the result
+        again. A row that comes later goes where the source's ``on_error`` says: it is never silently away. Needs
+        ``with_timestamps`` behind every source of the stream.
+        """
+        if not 0 <= lateness < float("inf"):
+            raise PlanError(f"a window takes late rows for 0 seconds or more, not for {lateness}.\n  "
+                            f"{_where(_user_frame())}")  # fmt: skip
+        return WindowedStream(self._pipeline, self._node, self._type, assigner, round(lateness * 1000))
+
+
+class WindowedStream(_Upstream, Generic[K, T]):
+    """Values with a key and windows. Verbs here say what a window holds of its rows, and what comes out of it.
+
+    Give each a name: state is stored under it.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        node: str,
+        tp: Any,
+        assigner: Tumbling | Early | Sliding | Days | Session,
+        lateness: int,
+    ) -> None:
+        super().__init__(pipeline, node, tp)
+        self._assigner, self._lateness = assigner, lateness
+
+    def reduce(self, fn: Callable[[T, T], T], *, name: str | None = None, state: Any = None) -> Stream[Windowed[K, T]]:
+        """The values of a window, made one by ``fn``: in any order, and in parts.
+
+        ``state`` and the trap are those of ``KeyedStream.reduce``.
+        """
+        self._expect_functions("reduce", fn=fn)
+        codec = state_codec(self._type if state is None else state)
+        return self._windowed(name, reducing(fn, codec), codec)
+
+    @overload
+    def aggregate(
+        self,
+        *,
+        name: str | None = None,
+        create: Callable[[], A],
+        add: Callable[[A, T], A],
+        merge: Callable[[A, A], A] | None = None,
+        state: Any = None,
+    ) -> Stream[Windowed[K, A]]: ...
+
+    @overload
+    def aggregate(
+        self,
+        *,
+        name: str | None = None,
+        create: Callable[[], A],
+        add: Callable[[A, T], A],
+        result: Callable[[A], R],
+        merge: Callable[[A, A], A] | None = None,
+        state: Any = None,
+    ) -> Stream[Windowed[K, R]]: ...
+
+    def aggregate(
+        self,
+        *,
+        name: str | None = None,
+        create: Callable[[], Any],
+        add: Callable[[Any, Any], Any],
+        result: Callable[[Any], Any] | None = None,
+        merge: Callable[[Any, Any], Any] | None = None,
+        state: Any = None,
+    ) -> Stream[Windowed[Any, Any]]:
+        """An accumulator a window, and ``result`` of it when it is over, or itself.
+
+        ``state`` is its type, as for ``fold``. ``merge`` puts two of them together; windows that share parts, and
+        sessions, need it. You vouch that rows may be added in any order, and in parts. The trap: ``add`` and ``merge``
+        return a new accumulator and leave the old ones as they are.
+        """
+        self._expect_functions("aggregate", create=create, add=add, result=result, merge=merge)
+        if merge is None and (isinstance(self._assigner, Session) or self._assigner.shared):
+            raise PlanError(f"{self._assigner}: parts of a window are put together, so .aggregate(...) needs merge=, "
+                            f"which makes one accumulator of two.\n  {_where(_user_frame())}")  # fmt: skip
+        codec = state_codec(checked_class(type(create())) if state is None else state)
+        out = codec if result is None else state_codec(returned(result))
+        return self._windowed(name, aggregating(create, add, merge, result, codec), out)
+
+    def process(
+        self, fn: Callable[[K, Window, list[T]], Iterable[U]], *, name: str | None = None, state: Any = None
+    ) -> Stream[U]:
+        """``fn(key, window, values)`` gives the outputs of a window, of all that it has: in the order of event time.
+
+        What has one time comes in the order of its encoding, so the order is the same in every run. All values of a
+        window are state, and each checkpoint stores those of every window that has got some. ``state`` is the type of
+        the values, if the stream does not know it.
+        """
+        self._expect_functions("process", fn=fn)
+        codec = state_codec(self._type if state is None else state)
+        return Stream(self._pipeline, self._window(name, all_elements(fn, codec)), element(returned(fn)))
+
+    def _windowed(self, name: str | None, contents: Contents, value: interfaces.Codec[Any]) -> Stream[Windowed[K, Any]]:
+        return Stream(self._pipeline, self._window(name, contents), WindowedCodec(value))
+
+    def _window(self, name: str | None, contents: Contents) -> str:
+        given: dict[str, Any] = {"assigner": self._assigner, "contents": contents, "lateness": self._lateness}
+        return self._grow(plan.Windows, name, key_codec=_KEY, **given)
 
 
 def _user_frame() -> FrameType:

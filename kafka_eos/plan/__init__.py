@@ -26,6 +26,7 @@ from kafka_eos.plan.nodes import (
     Timestamps,
     Union,
     Where,
+    Windows,
     union_lane,
 )
 from kafka_eos.plan.plan import Plan
@@ -57,6 +58,7 @@ __all__ = [
     "Timestamps",
     "Union",
     "Where",
+    "Windows",
     "kafka_share",
     "union_lane",
     "with_forwards",

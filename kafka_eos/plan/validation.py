@@ -23,6 +23,7 @@ from kafka_eos.plan.nodes import (
     Sink,
     Source,
     Timestamps,
+    Windows,
     for_dead_letters,
 )
 
@@ -140,13 +141,16 @@ def _check_event_time(plan: Graph) -> None:
                     f"partition's records is no longer known; put .with_timestamps(...) right behind the source.\n"
                     f"  {node.where}"
                 )
-    for process in plan.timed_processes:
-        if process.inputs[0] not in plan.timed:
+    for node in plan.waiting:
+        if node.inputs[0] not in plan.timed:
+            never = (
+                "emits nothing" if isinstance(node, Windows) else "defines on_timer, and its timers would never fire"
+            )
             raise PlanError(
-                f"process {process.name!r} defines on_timer, and its timers would never fire: no watermarks come to it "
+                f"{node.kind} {node.name!r} {never}: no watermarks come to it "
                 "from every source, because some rows have not passed .with_timestamps(...), or it is in a loop or "
                 f"behind a fold with merge=. Put .with_timestamps(...) behind every source before it.\n"
-                f"  {process.where}"
+                f"  {node.where}"
             )
 
 
