@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         KeyState,
         ListState,
         MapState,
+        OutputTag,
         ProcessContext,
         ProcessFunction,
         ReducingState,
@@ -71,6 +72,7 @@ __all__ = [
     "KeyedStream",
     "ListState",
     "MapState",
+    "OutputTag",
     "Pipeline",
     "PlanError",
     "PoisonRecord",
@@ -110,8 +112,8 @@ _HOMES = {
         "tumbling",
     ),
     "operators.functions": (
-        "AggregatingState", "KeyState", "ListState", "MapState", "ProcessContext", "ProcessFunction", "ReducingState",
-        "Timers",
+        "AggregatingState", "KeyState", "ListState", "MapState", "OutputTag", "ProcessContext", "ProcessFunction",
+        "ReducingState", "Timers",
     ),
     "plan": ("DerivedNameWarning",),
 }  # fmt: skip

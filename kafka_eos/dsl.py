@@ -13,7 +13,7 @@ import linecache
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 from kafka_eos import interfaces, plan
 from kafka_eos.app import register
 from kafka_eos.attribution import Attribution
-from kafka_eos.errors import PlanError
-from kafka_eos.ids import AppRef
+from kafka_eos.errors import ConfigError, PlanError
+from kafka_eos.ids import AppRef, token
 from kafka_eos.interfaces import (
     Contents,
     Days,
@@ -36,7 +36,7 @@ from kafka_eos.interfaces import (
     Window,
     Windowed,
 )
-from kafka_eos.operators.functions import ProcessFunction
+from kafka_eos.operators.functions import OutputTag, ProcessFunction
 from kafka_eos.operators.process import fires
 from kafka_eos.operators.windows.contents import aggregating, all_elements, reducing
 from kafka_eos.plan import DerivedNameWarning, KeyBy, Node, OnError, Plan, Where
@@ -55,6 +55,8 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 _KEY = KeyCodec()
+_MAIN = "main"
+"""Stands for the output of an operator where others stand for its side outputs; no tag has that name."""
 
 
 class Engine(Protocol):
@@ -92,6 +94,8 @@ class Pipeline:
         self._derived: Counter[str] = Counter()
         self._types: dict[str, Any] = {}
         """What is known of the values that each node makes."""
+        self._tags: dict[str, tuple[OutputTag[Any], ...]] = {}
+        """Side outputs, by the node that takes the main one."""
         self._replaced: set[str] = set()
         """``key_by`` nodes whose work partial folds do; those that nobody else reads are not in the plan."""
         register(self, self._module)
@@ -227,6 +231,18 @@ class _Upstream:
         self._pipeline._add(kind(name=given, where=_where(_user_frame()), derived=derived, **parts))
         return given
 
+    def _parted(self, node: str, tp: Any, tags: Sequence[OutputTag[Any]]) -> Stream[Any]:
+        """The output of ``node``, with a stream for each of its side outputs where it has some."""
+        if not tags:
+            return Stream(self._pipeline, node, tp)
+        where = _where(_user_frame())
+        main, *others = _beside(node, tags, where)
+        self._pipeline._tags[main] = tuple(tags)
+        for name, tag in zip((main, *others), (None, *tags), strict=True):
+            tagged = None if tag is None else tag.name
+            self._pipeline._add(plan.SideOutput(name=name, where=where, inputs=(node,), tag=tagged))
+        return Stream(self._pipeline, main, tp)
+
     def _expect_functions(self, verb: str, **functions: object) -> None:
         """PlanError with the user's line if one of them is asynchronous."""
         try:
@@ -351,6 +367,20 @@ class Stream(_Upstream, Generic[T]):
         tp = self._type if all(other._type == self._type for other in others) else None
         return Stream(self._pipeline, self._grow(plan.Union, name, inputs=inputs), tp)
 
+    def side_output(self, tag: OutputTag[U]) -> Stream[U]:
+        """What the ``ProcessFunction`` right before emits to ``tag``: a stream of its own, like any other.
+
+        Each tag that a function declares must be read by somebody, as its output must.
+        """
+        declared = self._pipeline._tags.get(self._node, ())
+        if tag not in declared:
+            known = f"it declares {', '.join(map(str, declared))}" if declared else "no side outputs are declared there"
+            raise PlanError(f"{tag} is no side output of {self._node!r}; {known}. Take it right behind .process(...) "
+                            "of a function that names it in side_outputs."
+                            f"\n  {_where(_user_frame())}")  # fmt: skip
+        above = self._pipeline._inputs(self._node)[0]
+        return Stream(self._pipeline, f"{above}-{tag.name}", tag.tp)
+
     def sink(self, sink: interfaces.Sink[T], *, name: str) -> None:
         """Write the stream to ``sink``. The stream may have other readers too."""
         self._grow(plan.Sink, name, sink=sink)
@@ -466,7 +496,8 @@ class KeyedStream(_Upstream, Generic[K, T]):
     ) -> Stream[U]:
         """Run your own ``ProcessFunction``: a class, or an object of which each session gets a copy.
 
-        One that defines ``on_timer`` needs ``with_timestamps`` behind every source of the stream.
+        One that defines ``on_timer`` needs ``with_timestamps`` behind every source of the stream. What it emits to the
+        tags that it declares comes out at ``side_output(tag)`` of the stream that this returns.
         """
         self._expect_functions(
             "process",
@@ -475,11 +506,8 @@ class KeyedStream(_Upstream, Generic[K, T]):
             on_timer=getattr(function, "on_timer", None),
         )
         factory = function if isinstance(function, type) else lambda: copy.deepcopy(function)
-        return Stream(
-            self._pipeline,
-            self._grow(plan.Process, name, factory=factory, key_codec=_KEY, timers=fires(function)),
-            element(returned(function.process)),
-        )
+        node = self._grow(plan.Process, name, factory=factory, key_codec=_KEY, timers=fires(function))
+        return self._parted(node, element(returned(function.process)), function.side_outputs)
 
     def window(
         self, assigner: Tumbling | Early | Sliding | Days | Session, *, lateness: float = 0
@@ -603,6 +631,22 @@ def _user_frame() -> FrameType:
 def _where(frame: FrameType) -> Where:
     file, line = frame.f_code.co_filename, frame.f_lineno
     return Where(file, line, linecache.getline(file, line, frame.f_globals).strip())
+
+
+def _beside(node: str, tags: Sequence[OutputTag[Any]], where: Where) -> list[str]:
+    """Names of the nodes that part the outputs of ``node``, the main one first. PlanError if a tag is not usable."""
+    names = [_MAIN]
+    for tag in tags:
+        if not isinstance(tag, OutputTag):
+            raise PlanError(f"side outputs of {node!r} are of OutputTag(name, type), not {tag!r}.\n  {where}")
+        try:
+            names.append(token(tag.name, "side output"))
+        except ConfigError as error:
+            raise PlanError(f"{error}\n  {where}") from None
+    if len(set(names)) < len(names):
+        raise PlanError(f"two side outputs of {node!r} have one name, or one is named {_MAIN!r}, which is its output: "
+                        f"{', '.join(names[1:])}.\n  {where}")  # fmt: skip
+    return [f"{node}-{name}" for name in names]
 
 
 def _errors(given: object, source: str, where: Where) -> tuple[type[Exception], ...]:

@@ -18,6 +18,7 @@ from kafka_eos.plan import (
     Plan,
     Process,
     Reduce,
+    SideOutput,
     Sink,
     Source,
     Timestamps,
@@ -66,6 +67,8 @@ def _detail(node: Node) -> str:
         case Windows():
             late = f", and {node.lateness / 1000:g} s more for late rows" if node.lateness else ""
             return f"{below}  keeps state; {node.assigner}{late}"
+        case SideOutput():
+            return f"{below}  {'what has no tag' if node.tag is None else f'side output {node.tag!r}'}"
         case PartialFold():
             return f"{below}  sums up in each worker, {'stays there' if node.local else 'sends once an epoch'}"
         case KeyBy(local=True):

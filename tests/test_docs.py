@@ -271,7 +271,7 @@ NOON = 1_699_963_200_000
 
 
 def test_the_windows_shown_give_the_table_shown(tmp_path: Path) -> None:
-    page = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/event-time.md").read_text(encoding="utf-8").partition("## Side outputs")[0]
     given = re.findall(r"^\| (\w+), (\d) \| 12:(\d\d):(\d\d) \|", page, re.MULTILINE)
     sales = [(user, int(amount), int(m) * 60 + int(s)) for user, amount, m, s in given]
 
@@ -293,9 +293,22 @@ def test_a_late_row_of_the_windows_shown_goes_to_the_dead_letters(tmp_path: Path
     assert ["late: the window" in each.message for each in out["sales-dead-letters"]] == [True, True]
 
 
+def test_the_side_output_shown_gives_the_table_shown(tmp_path: Path) -> None:
+    page = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
+    windows, _, sides = blocks(ROOT / "docs/event-time.md", "python")
+    shown = re.findall(r"^\| (\w+), (\d) \| 12:(\d\d) \| (.*) \| (.*) \|$", page, re.MULTILINE)
+    sales = [(user, int(amount), int(minute) * 60) for user, amount, minute, *_ in shown]
+
+    out = _timed(tmp_path, f"{windows.partition('pipeline = ')[0]}\n{sides}", sales)
+
+    made = [f"`{t.user} until 12:{(t.until - NOON) // 60_000:02}: {t.total}`" for t in out["to-kafka"]]
+    assert made == [total for *_, total, _ in shown if total]
+    assert [f"`{sale.user}, {sale.amount}`" for sale in out["late"]] == [late for *_, late in shown if late]
+
+
 @pytest.mark.parametrize("batch_size", [1, 10])
 def test_the_alert_shown_says_the_same_wherever_reads_end(tmp_path: Path, batch_size: int) -> None:
-    windows, silence = blocks(ROOT / "docs/event-time.md", "python")
+    windows, silence, _ = blocks(ROOT / "docs/event-time.md", "python")
     shown = windows.replace(".process(FiveMinutes", ".process(Silence").replace("value=Total", "value=str")
     before, after = shown.replace("lambda total: total.user", "str").split("pipeline = ")
     minutes = [("ann", 1, 0), ("ann", 1, 59), ("ann", 1, 121), ("bob", 1, 190)]

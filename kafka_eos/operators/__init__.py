@@ -12,6 +12,7 @@ from kafka_eos.operators.base import Operator, OperatorContext
 from kafka_eos.operators.fold import Fold, Reduce
 from kafka_eos.operators.merge import MergingFold, PartialFold
 from kafka_eos.operators.process import Process
+from kafka_eos.operators.side_outputs import SideOutput
 from kafka_eos.operators.stateless import Filter, FlatMap, KeyBy, Map, MapBatches
 from kafka_eos.operators.timestamps import Timestamps
 from kafka_eos.operators.windows.base import WindowOperator
@@ -58,4 +59,6 @@ def build(node: plan.Node) -> Operator:
             return Process(node.factory, node.key_codec)
         case plan.Windows():
             return windows(node)
+        case plan.SideOutput():
+            return SideOutput(node.tag)
     raise Bug(f"node {node.name!r} of kind {node.kind!r} has no operator")

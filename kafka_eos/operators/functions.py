@@ -6,7 +6,8 @@ value". The trap: a value that is changed in place is not written; write the val
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from kafka_eos.interfaces import Ttl
@@ -106,6 +107,17 @@ class AggregatingState(_Keyed, Protocol[T_contra, R_co]):
         """None if nothing was added."""
 
 
+@dataclass(frozen=True, slots=True)
+class OutputTag(Generic[T]):
+    """Names a side output of an operator, and the type of its values: ``OutputTag("late", Order)``.
+
+    Two of the same name and type are the same tag.
+    """
+
+    name: str
+    tp: type[T]
+
+
 class ProcessContext(Protocol):
     """What ``open`` gets: each method declares a state of the operator, for the key at hand when it is used.
 
@@ -155,6 +167,12 @@ class ProcessContext(Protocol):
     ) -> AggregatingState[T, R]:
         """``add(acc, value)`` gives the new accumulator, a new object: one changed in place is not undone."""
 
+    def output(self, tag: OutputTag[T], value: T) -> None:
+        """Emit ``value`` to a side output, while a record is processed or a timer fires. See ``Stream.side_output``.
+
+        What a call that raises has emitted does not count. PlanError if the function does not declare the tag.
+        """
+
     def timers(self) -> Timers:
         """The timers of the key at hand. PlanError if the function does not define ``on_timer``."""
 
@@ -193,6 +211,9 @@ class Timers(Protocol):
 
 class ProcessFunction(Generic[K, T, U]):
     """Subclass it for ``KeyedStream.process``. Every session of a worker starts with a fresh one."""
+
+    side_outputs: Sequence[OutputTag[Any]] = ()
+    """The tags that it emits to with ``ctx.output``. Somebody must read each of them."""
 
     def open(self, ctx: ProcessContext) -> None:
         """Declare states here and keep the handles. Nothing else that is kept on ``self`` survives a restart."""

@@ -20,8 +20,9 @@ from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, StateDescriptor, StateKind, Ttl
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.firing import Firings, where
-from kafka_eos.operators.functions import ProcessFunction
+from kafka_eos.operators.functions import OutputTag, ProcessFunction
 from kafka_eos.operators.keyed import NAMESPACE_CODEC, Aggregating, KeyTimers, List, Map, Reducing, Value, Writes
+from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.operators.stateless import spread
 from kafka_eos.records import Batch
 from kafka_eos.schemas import KeyCodec, state_codec
@@ -48,11 +49,17 @@ class Process:
         self._timers: KeyTimers | None = None
         self._timestamp: int | None = None
         """Event time of the row, or the timer, at hand."""
+        self._tags: dict[str, OutputTag[Any]] = {}
+        self._emitted: list[Tagged] = []
+        """To side outputs, by the call at hand."""
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx = ctx
         ctx.forget(UPDATES)
         self._function = self._factory()
+        self._tags = {tag.name: tag for tag in self._function.side_outputs}
+        self._call = self._beside(self._function.process)
+        self._fire = self._beside(self._function.on_timer)
         if fires(self._function):
             self._timers = KeyTimers(ctx.timers(timers(TIMERS, self._key_codec)))
             self._firings = Firings(ctx.operator, self._key_codec.encode)
@@ -94,6 +101,16 @@ class Process:
         writes = self._state(name, acc_tp, "aggregating", ttl, namespaced)
         return Aggregating(writes, namespaced, create, add, result)
 
+    def output(self, tag: OutputTag[Any], value: Any) -> None:
+        if self._opening:
+            raise PlanError(f"operator {self._ctx.operator!r}: in open(ctx) there is nothing to emit of, not to {tag}")
+        if self._tags.get(tag.name) != tag:
+            raise PlanError(
+                f"operator {self._ctx.operator!r} emits to {tag}, which its function does not declare: name it there, "
+                "side_outputs = (…,)"
+            )
+        self._emitted.append(Tagged(tag.name, value))
+
     def timers(self) -> KeyTimers:
         if self._timers is None:
             raise PlanError(f"operator {self._ctx.operator!r}: a function that sets timers defines on_timer(key, time)")
@@ -114,7 +131,7 @@ class Process:
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         keys = self._in_event_time(batch)
-        call, states, clocks = self._function.process, self._pending, self._clocks
+        call, states, clocks = self._call, self._pending, self._clocks
         made: list[list[Any]] = []
         refused: list[int] = []
         times = batch.origin.timestamps() if clocks else ()
@@ -143,7 +160,7 @@ class Process:
             for state in states:
                 state.begin(key)
             try:
-                outputs = list(self._function.on_timer(key, at))
+                outputs = list(self._fire(key, at))
             except Exception as error:
                 raise self._stop(key, at, error) from error
             for state in states:
@@ -153,6 +170,16 @@ class Process:
                 yield firings.take()
         if len(firings):
             yield firings.take()
+
+    def _beside(self, call: Callable[[Any, Any], Iterable[Any]]) -> Callable[[Any, Any], Iterable[Any]]:
+        """The call with what it emits to side outputs behind its outputs; itself if it may emit nothing there."""
+
+        def both(key: Any, given: Any) -> Iterable[Any]:
+            self._emitted = []
+            outputs = list(call(key, given))
+            return outputs + self._emitted
+
+        return both if self._tags else call
 
     def _in_event_time(self, batch: Batch[Any]) -> Iterable[Any]:
         """The keys of the rows. Where rows have event times, it is that of each row when its key comes out."""

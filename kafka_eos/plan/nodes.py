@@ -268,6 +268,15 @@ class Windows(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SideOutput(Node):
+    """Takes one output of an operator that has several: that of ``tag``, or the main one if that is None."""
+
+    kind: ClassVar[str] = "output"
+
+    tag: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Union(Node):
     """The engine renumbers lanes with ``union_lane``; there is no operator to build."""
 

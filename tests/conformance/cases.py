@@ -213,6 +213,13 @@ CASES: Mapping[str, Case] = {
         {"totals": [in_order()], "output": [in_order()], "branches": [in_order()]},
         {"totals": N, "output": (N // 100 - 1) * 20, "branches": (N // 100 - 1) * 4},
     ),
+    "sides": Case(
+        pipelines.sides,
+        _once,
+        # The three partitions end at different times: the timers of the last payments stay pending.
+        {"output": [in_order()], "large": [in_order()], "seen": [in_order()]},
+        {"output": sum(n % 13 < 9 for n in range(N)), "large": 2 * sum(n % 13 >= 9 for n in range(N))},
+    ),
     "loop": Case(
         pipelines.loop,
         [{"input": payments(0, 300)}],

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from kafka_eos import Pipeline, ProcessContext, ProcessFunction, Stream, Ttl, monotonic
+from kafka_eos import OutputTag, Pipeline, ProcessContext, ProcessFunction, Stream, Ttl, monotonic
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
 
@@ -271,6 +271,39 @@ class Branches(ProcessFunction[str, Total, Total]):
         found = self.sums.get(time)
         self.sums.remove(time)
         return [] if found is None else [found]
+
+
+def sides(pipeline: Pipeline, at: Names) -> None:
+    """Side outputs of records and of timers: one has a state of its own, one goes to a sink as it is."""
+    read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
+    parts = read.key_by(account, name="by-account").process(Parts, name="parts")
+    to_kafka(parts, at)
+    to_kafka(totals(parts.side_output(LARGE), "large-totals"), at, "large")
+    to_kafka(parts.side_output(SEEN), at, "seen")
+
+
+LARGE, SEEN = OutputTag("large", Payment), OutputTag("seen", Total)
+
+
+class Parts(ProcessFunction[str, Payment, Total]):
+    """Small payments; large ones, each twice; and of each payment, a moment later, that it was seen."""
+
+    side_outputs = (LARGE, SEEN)
+
+    def open(self, ctx: ProcessContext) -> None:
+        self.ctx, self.timers = ctx, ctx.timers()
+
+    def process(self, key: str, value: Payment) -> Iterable[Total]:
+        self.timers.register(self.ctx.timestamp + 5)
+        if value.amount < 10:
+            yield as_total(value)
+        else:
+            for _ in range(2):
+                self.ctx.output(LARGE, value)
+
+    def on_timer(self, key: str, time: int) -> Iterable[Total]:
+        self.ctx.output(SEEN, Total(key, 0, 0, time))
+        return []
 
 
 def loop(pipeline: Pipeline, at: Names) -> None:
