@@ -510,19 +510,23 @@ class KeyedStream(_Upstream, Generic[K, T]):
         return self._parted(node, element(returned(function.process)), function.side_outputs)
 
     def window(
-        self, assigner: Tumbling | Early | Sliding | Days | Session, *, lateness: float = 0
+        self,
+        assigner: Tumbling | Early | Sliding | Days | Session,
+        *,
+        lateness: float = 0,
+        late: OutputTag[T] | None = None,
     ) -> WindowedStream[K, T]:
         """Windows of event time for each key; what becomes of them is said by the verb that follows.
 
         ``assigner``: ``tumbling``, ``sliding``, ``session`` or ``days``. A window has its result when event time has
         come to its end. With ``lateness`` it takes rows for so many seconds more, and each of these makes the result
-        again. A row that comes later goes where the source's ``on_error`` says: it is never silently away. Needs
-        ``with_timestamps`` behind every source of the stream.
+        again. A row that comes later goes to the side output ``late``, or without one where the source's ``on_error``
+        says: it is never silently away. Needs ``with_timestamps`` behind every source of the stream.
         """
         if not 0 <= lateness < float("inf"):
             raise PlanError(f"a window takes late rows for 0 seconds or more, not for {lateness}.\n  "
                             f"{_where(_user_frame())}")  # fmt: skip
-        return WindowedStream(self._pipeline, self._node, self._type, assigner, round(lateness * 1000))
+        return WindowedStream(self._pipeline, self._node, self._type, assigner, round(lateness * 1000), late)
 
 
 class WindowedStream(_Upstream, Generic[K, T]):
@@ -538,9 +542,10 @@ class WindowedStream(_Upstream, Generic[K, T]):
         tp: Any,
         assigner: Tumbling | Early | Sliding | Days | Session,
         lateness: int,
+        late: OutputTag[T] | None,
     ) -> None:
         super().__init__(pipeline, node, tp)
-        self._assigner, self._lateness = assigner, lateness
+        self._assigner, self._lateness, self._late = assigner, lateness, late
 
     def reduce(self, fn: Callable[[T, T], T], *, name: str | None = None, state: Any = None) -> Stream[Windowed[K, T]]:
         """The values of a window, made one by ``fn``: in any order, and in parts.
@@ -549,7 +554,7 @@ class WindowedStream(_Upstream, Generic[K, T]):
         """
         self._expect_functions("reduce", fn=fn)
         codec = state_codec(self._type if state is None else state)
-        return self._windowed(name, reducing(fn, codec), codec)
+        return self._windowed(name, reducing(fn, codec), WindowedCodec(codec))
 
     @overload
     def aggregate(
@@ -596,7 +601,7 @@ class WindowedStream(_Upstream, Generic[K, T]):
                             f"which makes one accumulator of two.\n  {_where(_user_frame())}")  # fmt: skip
         codec = state_codec(checked_class(type(create())) if state is None else state)
         out = codec if result is None else state_codec(returned(result))
-        return self._windowed(name, aggregating(create, add, merge, result, codec), out)
+        return self._windowed(name, aggregating(create, add, merge, result, codec), WindowedCodec(out))
 
     def process(
         self, fn: Callable[[K, Window, list[T]], Iterable[U]], *, name: str | None = None, state: Any = None
@@ -609,14 +614,13 @@ class WindowedStream(_Upstream, Generic[K, T]):
         """
         self._expect_functions("process", fn=fn)
         codec = state_codec(self._type if state is None else state)
-        return Stream(self._pipeline, self._window(name, all_elements(fn, codec)), element(returned(fn)))
+        return self._windowed(name, all_elements(fn, codec), element(returned(fn)))
 
-    def _windowed(self, name: str | None, contents: Contents, value: interfaces.Codec[Any]) -> Stream[Windowed[K, Any]]:
-        return Stream(self._pipeline, self._window(name, contents), WindowedCodec(value))
-
-    def _window(self, name: str | None, contents: Contents) -> str:
+    def _windowed(self, name: str | None, contents: Contents, tp: Any) -> Stream[Any]:
+        late = () if self._late is None else (self._late,)
         given: dict[str, Any] = {"assigner": self._assigner, "contents": contents, "lateness": self._lateness}
-        return self._grow(plan.Windows, name, key_codec=_KEY, **given)
+        given["late"] = None if self._late is None else self._late.name
+        return self._parted(self._grow(plan.Windows, name, key_codec=_KEY, **given), tp, late)
 
 
 def _user_frame() -> FrameType:

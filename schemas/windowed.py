@@ -1,7 +1,7 @@
 """Codecs of what windows make of values: their results, and all that is in one.
 
-The key of a result may be of any type that a key has, which no type of MessagePack tells. Rule: a value inside is in its
-own codec, and evolves by it.
+The key of a result may be of any type that a key has, which no type of MessagePack tells. Rule: a value inside is in
+its own codec, and evolves by it.
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ def session(*, gap: float) -> Session:
 
 def _ms(seconds: float, what: str, least: int | None = 1) -> int:
     """As milliseconds. PlanError if it is no whole number of them."""
-    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds):
+    if type(seconds) in (int, float) and math.isfinite(seconds):
         found = round(seconds * 1000)
         if math.isclose(found, seconds * 1000) and (least is None or found >= least):
             return found

@@ -251,7 +251,7 @@ class Process(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows(Node):
-    """``lateness``: milliseconds for which a window that is over still takes rows."""
+    """``lateness``: milliseconds for which a window that is over still takes rows. ``late``: the tag of later ones."""
 
     kind: ClassVar[str] = "window"
     stateful: ClassVar[bool] = True
@@ -261,6 +261,7 @@ class Windows(Node):
     contents: Contents
     key_codec: Codec[Any]
     lateness: int = 0
+    late: str | None = None
 
     @property
     def waits(self) -> bool:

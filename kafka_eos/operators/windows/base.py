@@ -5,7 +5,7 @@ is gone when event time has passed the last window that needs it. Timers say whe
 
     a window that is over        is a firing: its operator, its key, and the last moment of the window
     a row for a window that was over, within ``lateness``    makes its result again, and is where that comes from
-    a row of which no window is left    is refused: it goes where the source's ``on_error`` says, never away
+    a row of which no window is left    goes to the side output for late rows, or is refused: it is never away
 
 Rule: a row that is refused has changed nothing, and what a firing makes depends on no row that is of a later time.
 """
@@ -24,6 +24,7 @@ from kafka_eos.interfaces import Codec, Contents, StateDescriptor, Window
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.firing import Firings, where
 from kafka_eos.operators.fold import not_storable
+from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.records import Batch
 from kafka_eos.state.timers import TimeCodec, timers
 
@@ -45,8 +46,9 @@ Result = tuple[int, Sequence[Any]]
 class WindowOperator:
     """Takes rows in, and gives results when event time goes on. See ``paned`` and ``sessions``."""
 
-    def __init__(self, contents: Contents, key_codec: Codec[Any], lateness: int) -> None:
-        self._contents, self._key_codec, self._lateness = contents, key_codec, lateness
+    def __init__(self, contents: Contents, key_codec: Codec[Any], lateness: int, late: str | None) -> None:
+        """``late``: the tag of rows that come too late; without one they are refused."""
+        self._contents, self._key_codec, self._lateness, self._late = contents, key_codec, lateness, late
         self._tried = False
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
@@ -104,10 +106,12 @@ class WindowOperator:
         contents = self._contents
         return contents.add(acc, item) if contents.merge is None else contents.merge(acc, contents.first(item))
 
-    def _late(self, time: int, end: int) -> LateRow:
-        """The error for a row of whose windows the last one ends at ``end``."""
-        allowed = f", and {self._lateness / 1000:g} s more" if self._lateness else ""
-        return LateRow(
+    def _too_late(self, time: int, value: Any, end: int) -> list[Result]:
+        """What becomes of a row when its last window, which ends at ``end``, takes no rows any more."""
+        if self._late is not None:
+            return [(time, [Tagged(self._late, value)])]
+        allowed = f" and {self._lateness / 1000:g} s more" if self._lateness else ""
+        raise LateRow(
             f"late: its event time is {time}, and event time has passed the end of its window, {end}{allowed}"
         )
 
@@ -145,6 +149,7 @@ def times_of(batch: Batch[Any], operator: str) -> Sequence[int]:
     """The event times of rows, which the plan has seen to."""
     if batch.times is None:
         raise PlanError(
-            f"operator {operator!r}: no event time is known here; put .with_timestamps(...) behind every source before it"
+            f"operator {operator!r}: no event time is known here; put .with_timestamps(...) behind every source before "
+            "it"
         )
     return batch.times

@@ -21,8 +21,10 @@ _Place = tuple[Any, int]
 class PanedWindows(WindowOperator):
     """Tumbling and sliding windows, and calendar days."""
 
-    def __init__(self, assigner: Paned, contents: Contents, key_codec: Codec[Any], lateness: int) -> None:
-        super().__init__(contents, key_codec, lateness)
+    def __init__(
+        self, assigner: Paned, contents: Contents, key_codec: Codec[Any], lateness: int, late: str | None
+    ) -> None:
+        super().__init__(contents, key_codec, lateness, late)
         self._assigner = assigner
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
@@ -48,10 +50,9 @@ class PanedWindows(WindowOperator):
                 self._ctx.reject(batch, index, error)
                 continue
             if acc is ABSENT:
-                self._begin(place)
-            cells[place] = changed
-            if not self._tried:
-                self._try(changed)
+                self._keep(place, changed, cells)
+            else:
+                cells[place] = changed
         return batch.take([])
 
     def _add_late(self, batch: Batch[Any], places: Sequence[_Place], cells: MutableMapping[_Place, Any]) -> Batch[Any]:
@@ -64,22 +65,27 @@ class PanedWindows(WindowOperator):
             acc = cells.get(place, ABSENT)
             try:
                 if (last := self._assigner.ends(pane)[-1]) + self._lateness <= self._timers.now(key) + 1:
-                    raise self._late(times[index], last)
-                changed = self._contents.first(item) if acc is ABSENT else self._joined(acc, item)
-                if changed is None:
-                    raise nothing()
-                results = [(end - 1, self._result(key, end, pane, changed)) for end in self._over(place)]
+                    changed, results = acc, self._too_late(times[index], batch.values[index], last)
+                else:
+                    changed = self._contents.first(item) if acc is ABSENT else self._joined(acc, item)
+                    if changed is None:
+                        raise nothing()
+                    results = [(end - 1, self._result(key, end, pane, changed)) for end in self._over(place)]
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
                 continue
-            if acc is ABSENT:
-                self._begin(place)
-            cells[place] = changed
+            made.append(results)
+            if changed is not acc:
+                self._keep(place, changed, cells)
+        return self._made_of(batch, refused, made)
+
+    def _keep(self, place: _Place, changed: Any, cells: MutableMapping[_Place, Any]) -> None:
+        if place not in cells:
+            self._begin(place)
             if not self._tried:
                 self._try(changed)
-            made.append(results)
-        return self._made_of(batch, refused, made)
+        cells[place] = changed
 
     def _fire(self, key: Any, time: int) -> Sequence[Any]:
         end = time + 1

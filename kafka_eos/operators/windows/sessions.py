@@ -26,8 +26,10 @@ _SPANS: MsgpackCodec[tuple[_Span, ...]] = MsgpackCodec(tuple[tuple[int, int], ..
 class Sessions(WindowOperator):
     """The sessions of each key, in order; no two touch."""
 
-    def __init__(self, assigner: Session, contents: Contents, key_codec: Codec[Any], lateness: int) -> None:
-        super().__init__(contents, key_codec, lateness)
+    def __init__(
+        self, assigner: Session, contents: Contents, key_codec: Codec[Any], lateness: int, late: str | None
+    ) -> None:
+        super().__init__(contents, key_codec, lateness, late)
         self._gap = assigner.gap
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
@@ -49,7 +51,8 @@ class Sessions(WindowOperator):
             now = self._timers.now(key)
             try:
                 if end - 1 + self._lateness <= now:
-                    raise self._late(time, end)
+                    made.append(self._too_late(time, batch.values[index], end))
+                    continue
                 acc = self._with(key, touched, item, again=end - 1 <= now)
                 if acc is None:
                     raise nothing()
@@ -58,16 +61,20 @@ class Sessions(WindowOperator):
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
                 continue
-            for span in touched:
-                self._view.pop((key, span[0]), None)
-            self._view[key, start] = acc
+            made.append(results)
+            self._keep(key, touched, (start, end), acc)
             if mine != (span := (start, end),):
                 spans[key] = tuple(sorted([*(each for each in mine if each not in touched), span]))
             self._wait(key, touched, end, now)
-            made.append(results)
-            if not self._tried:
-                self._try(acc)
         return self._made_of(batch, refused, made)
+
+    def _keep(self, key: Any, touched: Sequence[_Span], span: _Span, acc: Any) -> None:
+        """In place of the sessions that it has become."""
+        for start, _ in touched:
+            self._view.pop((key, start), None)
+        self._view[key, span[0]] = acc
+        if not self._tried:
+            self._try(acc)
 
     def _with(self, key: Any, touched: Sequence[_Span], item: Any, *, again: bool) -> Any:
         """What a session holds that these become, with one row more. ``again``: there was a result of it before."""
