@@ -19,6 +19,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from kafka_eos import interfaces, plan
+from kafka_eos.aggregates import Aggregate
+from kafka_eos.aggregates.rows import Aggregation, Rows
 from kafka_eos.app import register
 from kafka_eos.attribution import Attribution
 from kafka_eos.errors import ConfigError, PlanError
@@ -36,9 +38,10 @@ from kafka_eos.interfaces import (
     Window,
     Windowed,
 )
+from kafka_eos.operators.duplicates import Deduplicate, Distinct
 from kafka_eos.operators.functions import OutputTag, ProcessFunction
 from kafka_eos.operators.process import fires
-from kafka_eos.operators.windows.contents import aggregating, all_elements, reducing
+from kafka_eos.operators.windows.contents import all_elements, folding, reducing, windowed
 from kafka_eos.plan import DerivedNameWarning, KeyBy, Node, OnError, Plan, Where
 from kafka_eos.plan.callables import expect_no_coroutines
 from kafka_eos.schemas import Counted, KeyCodec, WindowedCodec, state_codec, wire_codec
@@ -199,6 +202,9 @@ class Pipeline:
     def _combined(self, name: str) -> KeyBy:
         """The ``key_by`` of that name, whose work a partial fold will do for one of its readers."""
         self._replaced.add(name)
+        return self._key_by(name)
+
+    def _key_by(self, name: str) -> KeyBy:
         node = next(node for node in self._nodes if node.name == name)
         assert isinstance(node, KeyBy)  # a keyed stream begins with one
         return node
@@ -388,7 +394,7 @@ class Stream(_Upstream, Generic[T]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, verb: str) -> Any:
-            if verb in ("fold", "reduce", "process", "window"):
+            if verb in ("fold", "reduce", "aggregate", "process", "window", "deduplicate", "distinct"):
                 raise PlanError(f".{verb}(...) keeps state for a key, and this stream has none; "
                                 f"put .key_by(...) before it.\n  {_where(_user_frame())}")  # fmt: skip
             raise AttributeError(f"a Stream has no {verb!r}")
@@ -452,19 +458,89 @@ class KeyedStream(_Upstream, Generic[K, T]):
         """
         self._expect_functions("fold", init=init, step=step, emit=emit, merge=merge)
         tp = checked_class(type(init())) if state is None else state
-        codec, out = Counted(state_codec(tp)), None if emit is None else returned(emit)
-        if merge is None:
-            node = self._grow(
-                plan.Fold, name, init=init, step=step, emit=emit, key_codec=_KEY, entry_codec=codec, ttl=ttl
-            )
-            return Stream(self._pipeline, node, out)
+        given = {"init": init, "step": step, "merge": merge}
+        return Stream(self._pipeline, self._fold(name, given, emit, tp, ttl), None if emit is None else returned(emit))
+
+    @overload
+    def aggregate(
+        self,
+        *aggregates: Aggregate[T, Any, Any],
+        name: str | None = None,
+        out: type[U],
+        key: str = "key",
+        merge: bool = False,
+        ttl: Ttl | None = None,
+        **named: Aggregate[T, Any, Any],
+    ) -> Stream[U]: ...
+
+    @overload
+    def aggregate(
+        self,
+        *aggregates: Aggregate[T, Any, Any],
+        name: str | None = None,
+        out: None = None,
+        key: str = "key",
+        merge: bool = False,
+        ttl: Ttl | None = None,
+        **named: Aggregate[T, Any, Any],
+    ) -> Stream[Any]: ...
+
+    def aggregate(
+        self,
+        *aggregates: Aggregate[T, Any, Any],
+        name: str | None = None,
+        out: type[Any] | None = None,
+        key: str = "key",
+        merge: bool = False,
+        ttl: Ttl | None = None,
+        **named: Aggregate[T, Any, Any],
+    ) -> Stream[Any]:
+        """Aggregates of the values of each key, as one row for every input: the key, and a field for each of them.
+
+        ``aggregate(count(), total=sum_(lambda o: o.amount))`` gives rows with ``key``, ``count`` and ``total``; see
+        ``kafka_eos.aggregates``. ``out`` is a class of yours for the rows (a model, a Struct, a dataclass); ``key``
+        how the field of the key is called.
+
+        It is a ``fold``: ``ttl`` is the same there, and with ``merge=True`` it has two phases, and one row for every
+        key and epoch. Other than for a fold you need not vouch for anything: all aggregates can be merged.
+        """
+        try:
+            parts = Aggregation.of_all(aggregates, named, self._type, [key])
+            rows = Rows(parts, {key: returned(self._key_by.fn)}, out)
+        except PlanError as error:
+            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+        given = {"init": parts.create, "step": parts.add, "merge": parts.merge if merge else None}
+
+        def emit(of: Any, acc: Any) -> Any:
+            return rows.row((of,), acc)
+
+        node = self._fold(name, given, emit, parts.accumulator, ttl, by_time=parts.by_time)
+        return Stream(self._pipeline, node, rows.known)
+
+    @property
+    def _key_by(self) -> KeyBy:
+        return self._pipeline._key_by(self._node)
+
+    def _fold(
+        self,
+        name: str | None,
+        given: Mapping[str, Any],
+        emit: Callable[[Any, Any], Any] | None,
+        tp: Any,
+        ttl: Ttl | None,
+        *,
+        by_time: bool = False,
+    ) -> str:
+        """Add a fold in one phase, or in two if ``given`` has ``merge``; returns its name."""
+        stored: dict[str, Any] = {"key_codec": _KEY, "entry_codec": Counted(state_codec(tp)), "ttl": ttl}
+        parts = {**given, **stored, "emit": emit, "by_time": by_time}
+        if given["merge"] is None:
+            return self._grow(plan.Fold, name, **parts)
         fold, derived = self._pipeline._name(name, plan.Fold.kind)
-        given: dict[str, Any] = {"init": init, "step": step, "merge": merge}
-        self._partly(f"{fold}-partial", values=wire_codec(tp), **given)
+        self._partly(f"{fold}-partial", values=wire_codec(tp), by_time=by_time, **given)
         place: dict[str, Any] = {"where": _where(_user_frame()), "inputs": (f"{fold}-partial",), "derived": derived}
-        stored: dict[str, Any] = {"key_codec": _KEY, "entry_codec": codec, "ttl": ttl}
-        self._pipeline._add(plan.Fold(name=fold, emit=emit, **stored, **place, **given))
-        return Stream(self._pipeline, fold, out)
+        self._pipeline._add(plan.Fold(name=fold, **parts, **place))
+        return fold
 
     def _partly(self, name: str, **given: Any) -> None:
         """Add the first phase of a fold. It does the work of the ``key_by``, left out if nobody else reads that."""
@@ -505,9 +581,34 @@ class KeyedStream(_Upstream, Generic[K, T]):
             open=getattr(function, "open", None),
             on_timer=getattr(function, "on_timer", None),
         )
+        return self._processed(function, name, element(returned(function.process)))
+
+    def deduplicate(self, *, name: str | None = None, within: float, late: OutputTag[T] | None = None) -> Stream[T]:
+        """Values of a key that are less than ``within`` seconds from one that has passed are dropped.
+
+        Which of several passes is the one that comes first. Nothing is left of a key when event time has gone on by
+        twice that. A value that comes later than ``within`` goes to the side output ``late``, or without one where the
+        source's ``on_error`` says, because nobody knows any more. Needs ``with_timestamps`` behind every source.
+        """
+        if not 0.001 <= within < float("inf"):
+            raise PlanError(f"deduplicate looks back for a millisecond or more, not for {within} seconds.\n  "
+                            f"{_where(_user_frame())}")  # fmt: skip
+        return self._processed(Deduplicate[K, T](round(within * 1000), late), name, self._type)
+
+    def distinct(self, *, name: str | None = None, ttl: Ttl | None) -> Stream[T]:
+        """The first value of each key.
+
+        The trap: ``ttl=None`` keeps a row for every key for ever. With a time to live, a key is forgotten that long
+        after its first value, and the next one is a first one again.
+        """
+        return self._processed(Distinct[K, T](ttl), name, self._type)
+
+    def _processed(
+        self, function: ProcessFunction[K, T, U] | type[ProcessFunction[K, T, U]], name: str | None, tp: Any
+    ) -> Stream[U]:
         factory = function if isinstance(function, type) else lambda: copy.deepcopy(function)
         node = self._grow(plan.Process, name, factory=factory, key_codec=_KEY, timers=fires(function))
-        return self._parted(node, element(returned(function.process)), function.side_outputs)
+        return self._parted(node, tp, function.side_outputs)
 
     def window(
         self,
@@ -557,58 +658,115 @@ class WindowedStream(_Upstream, Generic[K, T]):
         return self._windowed(name, reducing(fn, codec), WindowedCodec(codec))
 
     @overload
-    def aggregate(
+    def fold(
         self,
         *,
         name: str | None = None,
-        create: Callable[[], A],
-        add: Callable[[A, T], A],
+        init: Callable[[], A],
+        step: Callable[[A, T], A],
         merge: Callable[[A, A], A] | None = None,
         state: Any = None,
     ) -> Stream[Windowed[K, A]]: ...
 
     @overload
-    def aggregate(
+    def fold(
         self,
         *,
         name: str | None = None,
-        create: Callable[[], A],
-        add: Callable[[A, T], A],
-        result: Callable[[A], R],
+        init: Callable[[], A],
+        step: Callable[[A, T], A],
+        emit: Callable[[K, Window, A], U],
         merge: Callable[[A, A], A] | None = None,
         state: Any = None,
-    ) -> Stream[Windowed[K, R]]: ...
+    ) -> Stream[U]: ...
 
-    def aggregate(
+    def fold(
         self,
         *,
         name: str | None = None,
-        create: Callable[[], Any],
-        add: Callable[[Any, Any], Any],
-        result: Callable[[Any], Any] | None = None,
+        init: Callable[[], Any],
+        step: Callable[[Any, Any], Any],
+        emit: Callable[[Any, Window, Any], Any] | None = None,
         merge: Callable[[Any, Any], Any] | None = None,
         state: Any = None,
-    ) -> Stream[Windowed[Any, Any]]:
-        """An accumulator a window, and ``result`` of it when it is over, or itself.
+    ) -> Stream[Any]:
+        """An accumulator a window; one output when it is over: ``emit(key, window, accumulator)``, or ``Windowed``.
 
-        ``state`` is its type, as for ``fold``. ``merge`` puts two of them together; windows that share parts, and
-        sessions, need it. You vouch that rows may be added in any order, and in parts. The trap: ``add`` and ``merge``
-        return a new accumulator and leave the old ones as they are.
+        ``state`` is its type, as for ``KeyedStream.fold``. ``merge`` puts two of them together; windows that share
+        parts, and sessions, need it. You vouch that rows may be added in any order, and in parts. The trap: ``step``
+        and ``merge`` return a new accumulator and leave the old ones as they are.
         """
-        self._expect_functions("aggregate", create=create, add=add, result=result, merge=merge)
+        self._expect_functions("fold", init=init, step=step, emit=emit, merge=merge)
         if merge is None and (isinstance(self._assigner, Session) or self._assigner.shared):
-            raise PlanError(f"{self._assigner}: parts of a window are put together, so .aggregate(...) needs merge=, "
-                            f"which makes one accumulator of two.\n  {_where(_user_frame())}")  # fmt: skip
-        codec = state_codec(checked_class(type(create())) if state is None else state)
-        out = codec if result is None else state_codec(returned(result))
-        return self._windowed(name, aggregating(create, add, merge, result, codec), WindowedCodec(out))
+            raise PlanError(f"{self._assigner}: parts of a window are put together, so .fold(...) needs merge=, which "
+                            f"makes one accumulator of two.\n  {_where(_user_frame())}")  # fmt: skip
+        codec = state_codec(checked_class(type(init())) if state is None else state)
+        if emit is None:
+            return self._windowed(name, folding(init, step, merge, windowed, codec), WindowedCodec(codec))
+
+        def emitted(key: Any, window: Window, acc: Any) -> list[Any]:
+            return [emit(key, window, acc)]
+
+        return self._windowed(name, folding(init, step, merge, emitted, codec), returned(emit))
+
+    @overload
+    def aggregate(
+        self,
+        *aggregates: Aggregate[T, Any, Any],
+        name: str | None = None,
+        out: type[U],
+        key: str = "key",
+        start: str = "start",
+        end: str = "end",
+        **named: Aggregate[T, Any, Any],
+    ) -> Stream[U]: ...
+
+    @overload
+    def aggregate(
+        self,
+        *aggregates: Aggregate[T, Any, Any],
+        name: str | None = None,
+        out: None = None,
+        key: str = "key",
+        start: str = "start",
+        end: str = "end",
+        **named: Aggregate[T, Any, Any],
+    ) -> Stream[Any]: ...
+
+    def aggregate(
+        self,
+        *aggregates: Aggregate[T, Any, Any],
+        name: str | None = None,
+        out: type[Any] | None = None,
+        key: str = "key",
+        start: str = "start",
+        end: str = "end",
+        **named: Aggregate[T, Any, Any],
+    ) -> Stream[Any]:
+        """Aggregates of the values of a window, as one row when it is over: key, start, end, and a field for each.
+
+        ``aggregate(count(), total=sum_(lambda o: o.amount))``; see ``kafka_eos.aggregates``. ``out`` is a class of
+        yours for the rows; ``key``, ``start`` and ``end`` are how it calls these fields.
+        """
+        try:
+            parts = Aggregation.of_all(aggregates, named, self._type, [key, start, end])
+            rows = Rows(parts, {key: returned(self._pipeline._key_by(self._node).fn), start: int, end: int}, out)
+        except PlanError as error:
+            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+
+        def emit(of: Any, window: Window, acc: Any) -> list[Any]:
+            return [rows.row((of, window.start, window.end), acc)]
+
+        codec = state_codec(parts.accumulator)
+        contents = folding(parts.create, parts.add, parts.merge, emit, codec, by_time=parts.by_time)
+        return self._windowed(name, contents, rows.known)
 
     def process(
         self, fn: Callable[[K, Window, list[T]], Iterable[U]], *, name: str | None = None, state: Any = None
     ) -> Stream[U]:
         """``fn(key, window, values)`` gives the outputs of a window, of all that it has: in the order of event time.
 
-        What has one time comes in the order of its encoding, so the order is the same in every run. All values of a
+        Of one time they come in the order of partition and offset, so it is the same in every run. All values of a
         window are state, and each checkpoint stores those of every window that has got some. ``state`` is the type of
         the values, if the stream does not know it.
         """

@@ -3,7 +3,7 @@
     msgpack, json      plain values: dicts, lists, text, numbers
     avro               dicts, by the stored schema
     counted-…          ``{"updates": how many outputs the key has had, "accumulator": the value}``
-    elements-…         lists of a time and a value
+    elements-…         lists of values with their places in event time
     key, raw, utf-8    as ever
     anything else      what ``register_codec`` was told, or the bytes
 

@@ -18,10 +18,11 @@ from kafka_eos.schemas.resolution import reader_of
 
 T = TypeVar("T")
 
+_Place = tuple[int, int, int]
 _KEY: Final = KeyCodec()
 _encode = msgspec.msgpack.Encoder().encode
 _result = msgspec.msgpack.Decoder(tuple[bytes, int, int, bytes]).decode
-_elements = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode
+_elements = msgspec.msgpack.Decoder(list[tuple[tuple[int, int, int], bytes]]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class WindowedCodec(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Elements(Generic[T]):
-    """Values with their times, each in ``inner``."""
+    """Values with their places in event time, each value in ``inner``."""
 
     inner: Codec[T]
 
@@ -66,11 +67,11 @@ class Elements(Generic[T]):
     def schema(self) -> Json:
         return self.inner.schema
 
-    def encode(self, value: Sequence[tuple[int, T]]) -> bytes:
-        return _encode([(time, self.inner.encode(each)) for time, each in value])
+    def encode(self, value: Sequence[tuple[T, _Place]]) -> bytes:
+        return _encode([(place, self.inner.encode(each)) for each, place in value])
 
-    def decode(self, data: bytes) -> list[tuple[int, T]]:
-        return [(time, self.inner.decode(each)) for time, each in _elements(data)]
+    def decode(self, data: bytes) -> list[tuple[T, _Place]]:
+        return [(self.inner.decode(each), place) for place, each in _elements(data)]
 
     def reader_of(self, schema: Json) -> Elements[T]:
         return Elements(reader_of(self.inner, schema))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import json
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 import typer
 from confluent_kafka.admin import AdminClient
@@ -319,10 +321,72 @@ def test_the_alert_shown_says_the_same_wherever_reads_end(tmp_path: Path, batch_
     assert out["to-kafka"] == [f"ann is silent since {NOON + minute * 60_000}" for minute in (59, 121)]
 
 
+def test_the_aggregates_shown_give_the_table_shown(tmp_path: Path) -> None:
+    page = (ROOT / "docs/aggregates.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| (\w+), (\w+), ([\d.]+) \| 12:(\d\d) \| (.*) \|$", page, re.MULTILINE)
+    pipeline = _shown(tmp_path, blocks(ROOT / "docs/aggregates.md", "python")[0])
+    purchase = pipeline.plan().sources[0].source.value_type
+    given = [
+        Timed(purchase(user=user, item=item, price=float(price)), NOON + int(minute) * 60_000)
+        for user, item, price, minute, _ in lines
+    ]
+
+    written = run_local(pipeline, {"purchases": given}).written["to-kafka"]
+
+    rows = [json.loads(record.value or b"") for record in written]
+    assert [" | ".join(map(str, row.values())) for row in rows] == [shown for *_, shown in lines]
+    assert list(rows[0]) == ["user", "count", "total", "average", "dearest", "latest"]
+
+
+def test_the_aggregate_of_your_own_counts_what_is_different(tmp_path: Path) -> None:
+    pipeline_shown, own = blocks(ROOT / "docs/aggregates.md", "python")
+    before, after = pipeline_shown.split("pipeline = ")
+    after = after.replace("count(),", "Distinct(), merge=True,")
+    pipeline = _shown(tmp_path, f"{before}\n{own}\npipeline = {after}")
+    purchase = pipeline.plan().sources[0].source.value_type
+    given = [Timed(purchase(user="ann", item=item, price=1.0), NOON) for item in ("tea", "cup", "tea")]
+
+    assert [row.items for row in run_local(pipeline, {"purchases": given})["to-kafka"]] == [2]
+
+
+FIRST = (ROOT / "docs/first-programs.md").read_text(encoding="utf-8").split("\n## ")[1:]
+
+
+@pytest.mark.parametrize("section", FIRST, ids=[section.partition("\n")[0] for section in FIRST])
+def test_each_of_the_first_programs_gives_what_its_table_shows(section: str, tmp_path: Path) -> None:
+    """A row of a table is a record: the fields of its value, its time, and the outputs that it brings."""
+    ((_, code),) = _FENCE.findall(section)
+    rows_shown = re.findall(r"^\| ([^|]+) \| (\d\d):(\d\d) \| ([^|]*)\|$", section, re.MULTILINE)
+    pipeline = _shown(tmp_path, code)
+    (source,) = pipeline.plan().sources
+    tp = source.source.value_type
+    given = [
+        Timed(tp(**dict(zip(tp.model_fields, said.split(", "), strict=True))), NOON + _minutes(hour, minute) * 60_000)
+        for said, hour, minute, _ in rows_shown
+    ]
+    shown = [line.strip() for *_, out in rows_shown for line in out.split(";") if line.strip()]
+
+    (rows,) = run_local(pipeline, {source.name: given}, batch_size=1).values()
+
+    assert [row if isinstance(row, str) else ", ".join(map(str, _fields(row))) for row in rows] == shown
+
+
+def _minutes(hour: str, minute: str) -> int:
+    return (int(hour) - 12) * 60 + int(minute)
+
+
+def _fields(row: Any) -> list[Any]:
+    return list(row.model_dump().values()) if hasattr(row, "model_dump") else list(msgspec.structs.astuple(row))
+
+
+def _shown(directory: Path, code: str) -> Any:
+    (directory / "shown.py").write_text(code)
+    return load(AppRef(directory / "shown.py"))
+
+
 def _timed(directory: Path, code: str, sales: list[tuple[str, int, int]], batch_size: int = 1) -> dict[str, list[Any]]:
     """What a pipeline of sales makes of some, each with seconds after noon."""
-    (directory / "shown.py").write_text(code)
-    pipeline = load(AppRef(directory / "shown.py"))
+    pipeline = _shown(directory, code)
     sale = pipeline.plan().sources[0].source.value_type
     given = [Timed(sale(user=user, amount=amount), NOON + second * 1000) for user, amount, second in sales]
     return run_local(pipeline, {"sales": given}, batch_size=batch_size)

@@ -42,7 +42,7 @@ class Contents:
     ``merge``   of two parts, the earlier one first: a new object; None if parts cannot be put together
     ``emit``    the outputs of a key and window
     ``codec``   of what it holds
-    ``timed``   rows are pairs of their time and their value
+    ``by_time`` rows are pairs of their value and their place in event time
     """
 
     first: Callable[[Any], Any]
@@ -50,4 +50,4 @@ class Contents:
     merge: Callable[[Any, Any], Any] | None
     emit: Callable[[Any, Window, Any], Sequence[Any]]
     codec: Codec[Any]
-    timed: bool = False
+    by_time: bool = False

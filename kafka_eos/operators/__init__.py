@@ -46,13 +46,13 @@ def build(node: plan.Node) -> Operator:
         case plan.Timestamps():
             return Timestamps(node.fn, node.strategy)
         case plan.PartialFold():
-            return PartialFold(node.fn, node.key_codec, node.init, node.step, node.merge, node.values)
+            return PartialFold(node.fn, node.key_codec, node.init, node.step, node.merge, node.values, node.by_time)
         case plan.KeyBy():
             return KeyBy(node.fn, node.key_codec)
         case plan.Fold(merge=merge) if merge is not None:
             return MergingFold(merge, node.emit, node.key_codec, node.entry_codec, node.ttl)
         case plan.Fold():
-            return Fold(node.init, node.step, node.emit, node.key_codec, node.entry_codec, node.ttl)
+            return Fold(node.init, node.step, node.emit, node.key_codec, node.entry_codec, node.ttl, node.by_time)
         case plan.Reduce():
             return Reduce(node.fn, node.key_codec, node.entry_codec, node.ttl)
         case plan.Process():

@@ -160,6 +160,7 @@ class PartialFold(KeyBy):
     init: Callable[[], Any]
     step: Callable[[Any, Any], Any]
     merge: Callable[[Any, Any], Any]
+    by_time: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +206,7 @@ class Fold(Node):
     """``entry_codec`` is the codec of what is stored for a key: the pair (updates, accumulator).
 
     With ``merge`` its input is a ``PartialFold``: its rows are accumulators, and it has one output a key and epoch.
+    ``by_time``: ``step`` takes pairs, a value and its place in event time; with ``merge`` in the ``PartialFold``.
     """
 
     kind: ClassVar[str] = "fold"
@@ -218,6 +220,7 @@ class Fold(Node):
     entry_codec: Codec[tuple[int, Any]]
     merge: Callable[[Any, Any], Any] | None = None
     ttl: Ttl | None = None
+    by_time: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ which of two sources comes first, how many workers copy a row, where an epoch en
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,10 @@ def _key(row: Row) -> object:
 
 def field(*names: str) -> What:
     return lambda row: tuple(row.value[name] for name in names)
+
+
+def value(row: Row) -> object:
+    return json.dumps(row.value, sort_keys=True)
 
 
 def same(what: What = _whole) -> Claim:
@@ -220,12 +225,20 @@ CASES: Mapping[str, Case] = {
         {"totals": [in_order()], "output": [same()], "branches": [in_order()], "sessions": [in_order()]},
         {"totals": N},
     ),
+    "aggregated": Case(pipelines.aggregated, _once, {"output": [in_order()], "best": [final(value)]}, {"output": N}),
     "sides": Case(
         pipelines.sides,
         _once,
         # The three partitions end at different times: the timers of the last payments stay pending.
         {"output": [in_order()], "large": [in_order()], "seen": [in_order()]},
         {"output": sum(n % 13 < 9 for n in range(N)), "large": 2 * sum(n % 13 >= 9 for n in range(N))},
+    ),
+    "deduplicated": Case(
+        pipelines.deduplicated,
+        # The second phase says that all is over: nothing is left of the first one.
+        [*_once, {"input": payments(N, 20, 20, START_MS + HOUR_MS)}],
+        {"output": [same()], "firsts": [in_order()]},
+        {"output": 260 + 260 + 20, "firsts": 20},
     ),
     "loop": Case(
         pipelines.loop,

@@ -26,6 +26,7 @@ from kafka_eos import (
     sliding,
     tumbling,
 )
+from kafka_eos.aggregates import count, first, last, max_, mean, sum_, top
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
 
@@ -252,10 +253,10 @@ def windowed(pipeline: Pipeline, at: Names) -> None:
     read = payments(pipeline, at).with_timestamps(watermarks=bounded(0.05))
     to_kafka(totals(read), at, "totals")
     by_account = read.key_by(account, name="by-account")
-    sums: dict[str, Any] = {"create": nothing, "add": add, "merge": plus, "state": Total}
-    tumbled = by_account.window(tumbling(seconds=0.1, early=0.05), lateness=0.05).aggregate(name="tumbling", **sums)
-    slid = by_account.window(sliding(seconds=0.15, every=0.1)).aggregate(name="sliding", **sums)
-    days_ = by_account.window(days("Europe/Berlin")).aggregate(name="days", **sums)
+    sums: dict[str, Any] = {"init": nothing, "step": add, "merge": plus, "state": Total}
+    tumbled = by_account.window(tumbling(seconds=0.1, early=0.05), lateness=0.05).fold(name="tumbling", **sums)
+    slid = by_account.window(sliding(seconds=0.15, every=0.1)).fold(name="sliding", **sums)
+    days_ = by_account.window(days("Europe/Berlin")).fold(name="days", **sums)
     to_kafka(tumbled.union(slid, days_, name="all").map(end_of), at)
     by_branch = tumbled.key_by(lambda found: f"b{int(found.key[1:]) % 4}", name="by-branch")
     to_kafka(
@@ -326,6 +327,36 @@ class Branches(ProcessFunction[str, Total, Total]):
         found = self.sums.get(time)
         self.sums.remove(time)
         return [] if found is None else [found]
+
+
+def aggregated(pipeline: Pipeline, at: Names) -> None:
+    """Aggregates, in one phase and in two; by event time, too."""
+    read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
+    by_account = read.key_by(account, name="by-account")
+    each = by_account.aggregate(
+        count(), total=sum_(lambda p: p.amount / 10), id=last(lambda p: p.id), name="each", out=Sums
+    )
+    each.sink(KafkaSink(at["output"], value=Sums, key=lambda sums: sums.key), name="output")
+    best = read.key_by(account, name="by-owner").aggregate(
+        mean(lambda p: p.amount), best=top(2, lambda p: p.amount, lambda p: p.id), id=max_(lambda p: p.id),
+        first=first(), name="best", merge=True,
+    )  # fmt: skip
+    best.sink(KafkaSink(at["best"], value=dict, key=lambda row: row.key), name="best-to-kafka")
+
+
+def deduplicated(pipeline: Pipeline, at: Names) -> None:
+    """Of payments that are alike within 300 ms the first; and the first of each account."""
+    read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
+    alike = read.key_by(lambda p: (p.account, p.amount), name="by-kind", values=Payment)
+    to_kafka(alike.deduplicate(name="once", within=0.3).map(as_total), at)
+    to_kafka(read.key_by(account, name="by-account").distinct(name="first", ttl=None).map(as_total), at, "firsts")
+
+
+class Sums(msgspec.Struct):
+    key: str
+    count: int
+    total: float
+    id: int
 
 
 def sides(pipeline: Pipeline, at: Names) -> None:

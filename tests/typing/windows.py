@@ -18,12 +18,20 @@ from kafka_eos import (
     sliding,
     tumbling,
 )
+from kafka_eos.aggregates import count
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 
 
 class Order(msgspec.Struct):
     user: str
     amount: int
+
+
+class Total(msgspec.Struct):
+    key: str
+    start: int
+    end: int
+    count: int
 
 
 def add(total: int, order: Order) -> int:
@@ -34,7 +42,7 @@ def merge(a: int, b: int) -> int:
     return a + b
 
 
-def mean(total: int) -> float:
+def half(user: str, window: Window, total: int) -> float:
     return total / 2
 
 
@@ -49,11 +57,12 @@ keyed = orders.key_by(lambda o: o.user)
 windows = keyed.window(tumbling(seconds=60, offset=5), lateness=5, late=LATE)
 assert_type(windows, WindowedStream[str, Order])
 assert_type(windows.reduce(lambda a, b: a if a.amount > b.amount else b), Stream[Windowed[str, Order]])
-assert_type(windows.aggregate(create=int, add=add), Stream[Windowed[str, int]])
-assert_type(windows.aggregate(create=int, add=add, result=mean), Stream[Windowed[str, float]])
+assert_type(windows.fold(init=int, step=add), Stream[Windowed[str, int]])
+assert_type(windows.fold(init=int, step=add, emit=half), Stream[float])
+assert_type(windows.aggregate(count(), out=Total), Stream[Total])
 assert_type(windows.process(names), Stream[bytes])
 assert_type(windows.process(names).side_output(LATE), Stream[Order])
-totals = keyed.window(sliding(seconds=60, every=10)).aggregate(create=int, add=add, merge=merge)
+totals = keyed.window(sliding(seconds=60, every=10)).fold(init=int, step=add, merge=merge)
 totals.sink(KafkaSink("totals", value=Windowed[str, int], key=lambda total: total.key), name="totals")
 assert_type(totals.map(lambda total: total.window.end - total.window.start), Stream[int])
 keyed.window(session(gap=60))

@@ -92,7 +92,7 @@ class WindowOperator:
 
     def _items(self, batch: Batch[Any]) -> Sequence[Any]:
         """What is added to windows: a value for each row."""
-        return list(zip(batch.times or (), batch.values, strict=True)) if self._contents.timed else batch.values
+        return batch.in_time() if self._contents.by_time else batch.values
 
     def _emitted(self, key: Any, start: int, end: int, parts: Sequence[Any]) -> Sequence[Any]:
         merge = self._contents.merge

@@ -3,61 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from kafka_eos.interfaces import Codec, Contents, Window, Windowed
 from kafka_eos.schemas import Elements
 
-Element = tuple[int, Any]
-"""A row's time and its value."""
+Element = tuple[Any, tuple[int, int, int]]
+"""A row's value, and its place in event time."""
+Emit = Callable[[Any, Window, Any], Sequence[Any]]
 
 
 def reducing(fn: Callable[[Any, Any], Any], codec: Codec[Any]) -> Contents:
     """The values, made one by ``fn``."""
-    return Contents(_itself, fn, fn, _result, codec)
+    return Contents(_itself, fn, fn, windowed, codec)
 
 
-def aggregating(
-    create: Callable[[], Any],
-    add: Callable[[Any, Any], Any],
+def folding(
+    init: Callable[[], Any],
+    step: Callable[[Any, Any], Any],
     merge: Callable[[Any, Any], Any] | None,
-    result: Callable[[Any], Any] | None,
+    emit: Emit,
     codec: Codec[Any],
+    *,
+    by_time: bool = False,
 ) -> Contents:
-    """An accumulator; ``result`` tells what is emitted of it, None emits it as it is."""
+    """An accumulator."""
 
     def first(value: Any) -> Any:
-        return add(create(), value)
+        return step(init(), value)
 
-    def emit(key: Any, window: Window, acc: Any) -> Sequence[Any]:
-        return [Windowed(key, window, acc if result is None else result(acc))]
-
-    return Contents(first, add, merge, emit, codec)
+    return Contents(first, step, merge, emit, codec, by_time)
 
 
 def all_elements(fn: Callable[[Any, Window, list[Any]], Iterable[Any]], codec: Codec[Any]) -> Contents:
-    """All values, for ``fn``: in the order of their times, and those of one time in the order of their bytes."""
+    """All values, for ``fn``: in the order of their places in event time, and of their bytes where those are equal."""
 
     def emit(key: Any, window: Window, elements: list[Element]) -> Sequence[Any]:
-        found = sorted(elements, key=_time)
-        times = [time for time, _ in found]
-        if len(set(times)) < len(times):
-            found.sort(key=lambda element: (element[0], codec.encode(element[1])))
-        return list(fn(key, window, [value for _, value in found]))
+        found = sorted(elements, key=itemgetter(1))
+        places = [place for _, place in found]
+        if len(set(places)) < len(places):
+            found.sort(key=lambda element: (element[1], codec.encode(element[0])))
+        return list(fn(key, window, [value for value, _ in found]))
 
-    return Contents(_alone, _appended, _together, emit, Elements(codec), timed=True)
+    return Contents(_alone, _appended, _together, emit, Elements(codec), by_time=True)
+
+
+def windowed(key: Any, window: Window, value: Any) -> Sequence[Any]:
+    """The result as it is, with its key and its window."""
+    return [Windowed(key, window, value)]
 
 
 def _itself(value: Any) -> Any:
     return value
-
-
-def _result(key: Any, window: Window, value: Any) -> Sequence[Any]:
-    return [Windowed(key, window, value)]
-
-
-def _time(element: Element) -> int:
-    return element[0]
 
 
 def _alone(element: Element) -> list[Element]:

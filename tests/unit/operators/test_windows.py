@@ -36,10 +36,12 @@ from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import DeadLetters, StateHandle
 from kafka_eos.operators.chain import Chain
 from kafka_eos.provenance import column, parse
+from kafka_eos.records import Batch
 from kafka_eos.state.layout import span_of
 from kafka_eos.state.memory import read_rows
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
-from tests.unit.operators.test_event_time import Bench, rows
+from kafka_eos.testing.sources import ListOrigin
+from tests.unit.operators.test_event_time import Bench
 
 Row = tuple[str, int, int]
 """Key, event time in milliseconds, amount."""
@@ -69,8 +71,8 @@ def flow(verbs: Callable[[KeyedStream[str, Row]], Stream[Any]], on_error: Any = 
 
 
 def summed(windows: Any) -> Stream[Windowed[str, int]]:
-    found: Stream[Windowed[str, int]] = windows.aggregate(
-        name="sums", create=lambda: 0, add=lambda total, row: total + row[2], merge=lambda a, b: a + b
+    found: Stream[Windowed[str, int]] = windows.fold(
+        name="sums", init=lambda: 0, step=lambda total, row: total + row[2], merge=lambda a, b: a + b
     )
     return found
 
@@ -239,9 +241,10 @@ def test_any_order_within_the_bound_and_any_restart_gives_what_a_batch_computati
         assert left(bench) <= {"z"}
 
 
-def push(chain: Chain, given: Sequence[Row], partition: int) -> None:
+def push(chain: Chain, given: Sequence[Row], partition: int, first: int = 0) -> None:
     if given:
-        chain.push("source", rows(given, [at for _, at, _ in given], partition))
+        origin = ListOrigin("source", "source", partition, first, given, [at for _, at, _ in given])
+        chain.push("source", Batch(list(given), range(len(given)), origin))
 
 
 def left(bench: Bench) -> set[Any]:
@@ -261,28 +264,28 @@ def _keys(bench: Bench, handle: StateHandle, state: str) -> Iterator[Any]:
                     yield msgspec.msgpack.decode(row[start:end])
 
 
-@given(given=shuffled(), batch=st.integers(1, 9), kind=st.sampled_from(sorted(KINDS)))
+@given(given=shuffled(), batch=st.integers(1, 9), kind=st.sampled_from(sorted(KINDS)), turn=st.booleans())
 @settings(max_examples=80, deadline=None)
-def test_all_values_of_a_window_come_in_one_order_however_they_came(
-    given: tuple[list[list[Row]], int], batch: int, kind: str
+def test_all_values_of_a_window_come_in_the_order_of_time_partition_and_offset_however_they_came(
+    given: tuple[list[list[Row]], int], batch: int, kind: str, turn: bool
 ) -> None:
     partitions, disorder = given
     plan = flow(lambda s: listed(s.window(KINDS[kind])), watermarks=bounded(disorder / 1000)).plan()
-    everything = [*partitions[0], *partitions[1]]
-    in_order = sorted(everything, key=lambda sale: (sale[1], sale[2]))
-    found: list[Counter[Any]] = []
-    for first, second in (partitions, (in_order, [])):
-        with TemporaryDirectory() as directory, ExitStack() as closing:
-            bench = Bench(plan, Path(directory), closing)
-            bench.open(splits=("source/0", "source/1"))
-            for at in range(0, max(len(first), len(second)), batch):
-                push(bench.chain, first[at : at + batch], 0)
-                push(bench.chain, second[at : at + batch], 1)
-            for partition in (0, 1):
-                push(bench.chain, [("z", 10_000, 0)], partition)
-            found.append(Counter((key, start, end, tuple(value)) for key, start, end, value in shown(bench.values)))
+    with TemporaryDirectory() as directory, ExitStack() as closing:
+        bench = Bench(plan, Path(directory), closing)
+        bench.open(splits=("source/0", "source/1"))
+        for partition in (1, 0) if turn else (0, 1):
+            for at in range(0, len(partitions[partition]), batch):
+                push(bench.chain, partitions[partition][at : at + batch], partition, at)
+        for partition in (0, 1):
+            push(bench.chain, [("z", 10_000, 0)], partition)
+        found = shown(bench.values)
 
-    assert found[0] == found[1]
+    places = [(at, p, n, key, amount) for p in (0, 1) for n, (key, at, amount) in enumerate(partitions[p])]
+    assert [value for *_, value in found] == [
+        [amount for at, _, _, key, amount in sorted(places) if key == mine and start <= at < end]
+        for mine, start, end, _ in found
+    ]
 
 
 # ---------------------------------------------------------------- rows that come late
@@ -420,7 +423,7 @@ def test_a_row_on_which_a_function_fails_is_refused_and_leaves_nothing() -> None
         return total + 100 // row[2]
 
     pipeline = flow(
-        lambda s: s.window(KINDS["tumbling"]).aggregate(name="sums", create=lambda: 0, add=add),
+        lambda s: s.window(KINDS["tumbling"]).fold(name="sums", init=lambda: 0, step=add),
         on_error=DeadLetters(MemorySink()),
     )
 
@@ -431,12 +434,12 @@ def test_a_row_on_which_a_function_fails_is_refused_and_leaves_nothing() -> None
 
 
 def test_a_function_that_fails_on_a_result_stops_the_job_and_the_error_says_where() -> None:
-    def result(total: int) -> int:
+    def result(key: str, window: Window, total: int) -> int:
         raise ValueError("no")
 
     pipeline = flow(
-        lambda s: s.window(KINDS["tumbling"]).aggregate(
-            name="sums", create=lambda: 0, add=lambda total, row: total + row[2], result=result
+        lambda s: s.window(KINDS["tumbling"]).fold(
+            name="sums", init=lambda: 0, step=lambda total, row: total + row[2], emit=result
         ),
         on_error=DeadLetters(MemorySink()),
     )
@@ -453,7 +456,7 @@ def test_none_cannot_be_held() -> None:
 
 
 def test_what_cannot_be_stored_shows_at_the_first_row() -> None:
-    pipeline = flow(lambda s: s.window(KINDS["tumbling"]).aggregate(name="sums", create=set, add=lambda a, b: a | {b}))
+    pipeline = flow(lambda s: s.window(KINDS["tumbling"]).fold(name="sums", init=set, step=lambda a, b: a | {b}))
 
     with pytest.raises(PlanError, match="its accumulator cannot be stored"):
         run_local(pipeline, {"source": sales(("a", 1, 1))})
@@ -467,14 +470,14 @@ def test_windows_that_could_never_emit_are_refused_with_the_reason() -> None:
     source: Stream[Row] = pipeline.source(ListSource([]), name="source")
     summed(source.key_by(lambda row: row[0]).window(tumbling(seconds=1))).sink(MemorySink(), name="sink")
 
-    with pytest.raises(PlanError, match=r"'sums' emits nothing: no watermarks come(.|\n)*test_windows.py"):
+    with pytest.raises(PlanError, match=r"'sums' waits for event time and would never emit(.|\n)*test_windows.py"):
         pipeline.plan()
 
 
 @pytest.mark.parametrize("kind", ["early", "sliding", "session"])
 def test_windows_that_are_made_of_parts_need_to_know_how_to_merge_them(kind: str) -> None:
     with pytest.raises(PlanError, match=r"needs merge=(.|\n)*test_windows.py"):
-        flow(lambda s: s.window(KINDS[kind]).aggregate(name="sums", create=lambda: 0, add=lambda a, b: a + b[2]))
+        flow(lambda s: s.window(KINDS[kind]).fold(name="sums", init=lambda: 0, step=lambda a, b: a + b[2]))
 
 
 def test_a_tag_for_late_rows_that_nobody_reads_is_refused() -> None:
