@@ -40,7 +40,7 @@ from kafka_eos.interfaces import (
 )
 from kafka_eos.operators.duplicates import Deduplicate, Distinct
 from kafka_eos.operators.functions import OutputTag, ProcessFunction
-from kafka_eos.operators.process import fires
+from kafka_eos.operators.process import defines
 from kafka_eos.operators.windows.contents import all_elements, folding, reducing, windowed
 from kafka_eos.plan import DerivedNameWarning, KeyBy, Node, OnError, Plan, Where
 from kafka_eos.plan.callables import expect_no_coroutines
@@ -580,6 +580,7 @@ class KeyedStream(_Upstream, Generic[K, T]):
             process=function.process,
             open=getattr(function, "open", None),
             on_timer=getattr(function, "on_timer", None),
+            on_processing_timer=getattr(function, "on_processing_timer", None),
         )
         return self._processed(function, name, element(returned(function.process)))
 
@@ -607,7 +608,9 @@ class KeyedStream(_Upstream, Generic[K, T]):
         self, function: ProcessFunction[K, T, U] | type[ProcessFunction[K, T, U]], name: str | None, tp: Any
     ) -> Stream[U]:
         factory = function if isinstance(function, type) else lambda: copy.deepcopy(function)
-        node = self._grow(plan.Process, name, factory=factory, key_codec=_KEY, timers=fires(function))
+        timers = {"timers": defines(function, "on_timer")}
+        timers["processing_timers"] = defines(function, "on_processing_timer")
+        node = self._grow(plan.Process, name, factory=factory, key_codec=_KEY, **timers)
         return self._parted(node, tp, function.side_outputs)
 
     def window(

@@ -62,8 +62,8 @@ def _detail(node: Node) -> str:
             return f"{below}{refused}  {_described(node.sink.describe())}"
         case Timestamps():
             return f"{below}  event time of {'records' if node.fn is None else 'a function'}; {node.strategy}"
-        case Process(timers=True):
-            return f"{below}  keeps state and timers"
+        case Process(timers=event, processing_timers=clock) if event or clock:
+            return f"{below}  keeps state and timers{' of the clock' if clock and not event else ''}"
         case Windows():
             late = f", and {node.lateness / 1000:g} s more for late rows" if node.lateness else ""
             return f"{below}  keeps state; {node.assigner}{late}"

@@ -29,6 +29,7 @@ import pytest
 import typer
 from confluent_kafka.admin import AdminClient
 
+from docs.examples import state_machine
 from kafka_eos import errors
 from kafka_eos.app import load
 from kafka_eos.cli import Commands, app
@@ -37,7 +38,7 @@ from kafka_eos.devbroker import Broker
 from kafka_eos.failpoints import POINTS
 from kafka_eos.ids import AppRef
 from kafka_eos.settings import Settings
-from kafka_eos.testing import SINK_CHECKS, Timed, run_local
+from kafka_eos.testing import SINK_CHECKS, Timed, Wait, run_local
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -295,9 +296,30 @@ def test_a_late_row_of_the_windows_shown_goes_to_the_dead_letters(tmp_path: Path
     assert ["late: the window" in each.message for each in out["sales-dead-letters"]] == [True, True]
 
 
+def test_the_timer_of_the_clock_shown_gives_the_table_shown(tmp_path: Path) -> None:
+    text = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
+    page = text.partition("### Timers of the clock")[2].partition("| | event time |")[0]
+    windows, pause, *_ = blocks(ROOT / "docs/event-time.md", "python")
+    before, after = windows.split("pipeline = ")
+    shown = after.replace(".process(FiveMinutes", ".process(Pause").replace("value=Total", "value=str")
+    shown = shown.replace("lambda total: total.user", "str")
+    (tmp_path / "shown.py").write_text(f"{before}{pause}\npipeline = {shown}")
+    pipeline = load(AppRef(tmp_path / "shown.py"))
+    sale = pipeline.plan().sources[0].source.value_type
+
+    given: list[Any] = []
+    for waits, user, amount in re.findall(r"^\| (?:\*(\d+) s later\*)? ?(?:(\w+), (\d))? \|", page, re.MULTILINE):
+        given += [Wait(int(waits))] if waits else []
+        given += [Timed(sale(user=user, amount=int(amount)), NOON)] if user else []
+    out = run_local(pipeline, {"sales": given})
+
+    assert len(given) == 6
+    assert out["to-kafka"] == re.findall(r"^\| \*.* \| `(.*)` \|$", page, re.MULTILINE) == ["bob pauses", "ann pauses"]
+
+
 def test_the_side_output_shown_gives_the_table_shown(tmp_path: Path) -> None:
     page = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
-    windows, _, sides = blocks(ROOT / "docs/event-time.md", "python")
+    windows, *_, sides = blocks(ROOT / "docs/event-time.md", "python")
     shown = re.findall(r"^\| (\w+), (\d) \| 12:(\d\d) \| (.*) \| (.*) \|$", page, re.MULTILINE)
     sales = [(user, int(amount), int(minute) * 60) for user, amount, minute, *_ in shown]
 
@@ -310,7 +332,7 @@ def test_the_side_output_shown_gives_the_table_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 10])
 def test_the_alert_shown_says_the_same_wherever_reads_end(tmp_path: Path, batch_size: int) -> None:
-    windows, silence, _ = blocks(ROOT / "docs/event-time.md", "python")
+    windows, _, silence, _ = blocks(ROOT / "docs/event-time.md", "python")
     shown = windows.replace(".process(FiveMinutes", ".process(Silence").replace("value=Total", "value=str")
     before, after = shown.replace("lambda total: total.user", "str").split("pipeline = ")
     minutes = [("ann", 1, 0), ("ann", 1, 59), ("ann", 1, 121), ("bob", 1, 190)]
@@ -347,6 +369,15 @@ def test_the_aggregate_of_your_own_counts_what_is_different(tmp_path: Path) -> N
     given = [Timed(purchase(user="ann", item=item, price=1.0), NOON) for item in ("tea", "cup", "tea")]
 
     assert [row.items for row in run_local(pipeline, {"purchases": given})["to-kafka"]] == [2]
+
+
+def test_the_rules_shown_are_those_of_the_example() -> None:
+    page, example = (ROOT / "docs/state-machine.md").read_text(), (ROOT / "docs/examples/state_machine.py").read_text()
+    (shown,) = blocks(ROOT / "docs/state-machine.md", "python")
+    rules = re.findall(r"^\| ([a-z]+) \| ([a-z ]+) \| ([a-z]+) \|$", page, re.MULTILINE)
+
+    assert shown in example
+    assert {(state, step): after for state, step, after in rules if state != "state"} == state_machine.RULES
 
 
 FIRST = (ROOT / "docs/first-programs.md").read_text(encoding="utf-8").split("\n## ")[1:]

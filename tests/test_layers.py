@@ -47,7 +47,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "protocol": "errors ids interfaces records",
     "checkpoints": "errors ids interfaces addresses failpoints protocol",
     "state": "errors ids interfaces records calls failpoints schemas checkpoints",  # schemas: for the offline reader
-    "operators": "errors ids interfaces records attribution calls provenance schemas plan protocol state",
+    "operators": "errors ids interfaces records attribution calls failpoints provenance schemas plan protocol state",
     "exchange": "errors ids interfaces records attribution plan protocol state",
     "connectors": "errors ids interfaces records attribution calls failpoints provenance origins schemas secrets "
     "protocol",

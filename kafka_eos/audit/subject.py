@@ -338,7 +338,7 @@ class Cut:
     @cached_property
     def timed(self) -> frozenset[str]:
         """Operators with timers, and nodes behind them: how far event time had come no record tells."""
-        names = [node.name for node in self.plan.waiting]
+        names = [node.name for node in self.plan.timed_operators]
         return frozenset({*names, *descendants(self.plan, names)})
 
     @property

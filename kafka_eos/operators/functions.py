@@ -174,7 +174,10 @@ class ProcessContext(Protocol):
         """
 
     def timers(self) -> Timers:
-        """The timers of the key at hand. PlanError if the function does not define ``on_timer``."""
+        """The timers in event time of the key at hand. PlanError if the function does not define ``on_timer``."""
+
+    def processing_timers(self) -> Timers:
+        """Those in processing time. PlanError if the function does not define ``on_processing_timer``."""
 
     @property
     def timestamp(self) -> int:
@@ -191,18 +194,26 @@ class ProcessContext(Protocol):
         engine; so should nothing that you emit. PlanError if the function does not define ``on_timer``.
         """
 
+    @property
+    def processing_time(self) -> int:
+        """What the clock shows, in milliseconds since the Unix epoch. Another attempt at the same record sees another.
+
+        PlanError if the function does not define ``on_processing_timer``.
+        """
+
 
 class Timers(Protocol):
-    """Timers in event time of the key at hand. Each time is there once, however often it is set.
+    """Timers of the key at hand. Each time is there once, however often it is set.
 
-    ``on_timer`` is called when the watermark has come to the time of a timer: all rows up to it are processed, but
-    those that are late. Timers fire in the order of their times; the timer is gone then.
+    Those in event time call ``on_timer`` when the watermark has come to their time: all rows up to it are processed,
+    but those that are late. Those in processing time call ``on_processing_timer`` when the clock has. Timers of one
+    kind fire in the order of their times; the timer is gone then.
     """
 
     def register(self, time: int) -> int:
         """Set one, in milliseconds since the Unix epoch; returns when it fires.
 
-        That is ``time``, or the first moment that is not over: one for the past fires as soon as event time goes on.
+        That is ``time``, or the first moment that is not over: one for the past fires as soon as time goes on.
         """
 
     def delete(self, time: int) -> None:
@@ -229,3 +240,7 @@ class ProcessFunction(Generic[K, T, U]):
         checkpoint if the environment is to blame.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define on_timer(key, time)")
+
+    def on_processing_timer(self, key: K, time: int) -> Iterable[U]:
+        """The same for a timer in processing time (``ctx.processing_timers()``), which may fire later than ``time``."""
+        raise NotImplementedError(f"{type(self).__name__} does not define on_processing_timer(key, time)")

@@ -84,12 +84,12 @@ class Graph:
 
     def _fired_below(self, source: Source) -> frozenset[str]:
         """Operators that wait for event time, with rows of the source: their names stand where a source's would."""
-        return frozenset(node.name for node in self.waiting if node.name in self.below(source.name))
+        return frozenset(node.name for node in self.timed_operators if node.name in self.below(source.name))
 
     @cached_property
-    def waiting(self) -> tuple[Node, ...]:
-        """Operators that wait for event time."""
-        return tuple(node for node in self.nodes if node.waits)
+    def timed_operators(self) -> tuple[Node, ...]:
+        """Operators with timers, in whichever time."""
+        return tuple(node for node in self.nodes if node.sets_timers)
 
     @cached_property
     def timed(self) -> frozenset[str]:

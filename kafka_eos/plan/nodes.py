@@ -62,8 +62,13 @@ class Node:
     derived: bool = False
 
     @property
+    def sets_timers(self) -> bool:
+        """In whichever time."""
+        return False
+
+    @property
     def waits(self) -> bool:
-        """For event time."""
+        """Does it wait for event time?"""
         return False
 
     @property
@@ -237,7 +242,10 @@ class Reduce(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process(Node):
-    """``factory`` makes a fresh process function for every session of a worker; ``timers``: it defines ``on_timer``."""
+    """``factory`` makes a fresh process function for every session of a worker.
+
+    ``timers``: it defines ``on_timer``, ``processing_timers``: and ``on_processing_timer``.
+    """
 
     kind: ClassVar[str] = "process"
     stateful: ClassVar[bool] = True
@@ -246,6 +254,11 @@ class Process(Node):
     factory: Callable[[], Any]
     key_codec: Codec[Any]
     timers: bool = False
+    processing_timers: bool = False
+
+    @property
+    def sets_timers(self) -> bool:
+        return self.timers or self.processing_timers
 
     @property
     def waits(self) -> bool:
@@ -265,6 +278,10 @@ class Windows(Node):
     key_codec: Codec[Any]
     lateness: int = 0
     late: str | None = None
+
+    @property
+    def sets_timers(self) -> bool:
+        return True
 
     @property
     def waits(self) -> bool:

@@ -149,8 +149,8 @@ def _check_event_time(plan: Graph) -> None:
                 ".with_timestamps(...) behind every source before it, or say with by= what the order is.\n"
                 f"  {node.where}"
             )
-    for node in plan.waiting:
-        if node.inputs[0] not in plan.timed:
+    for node in plan.timed_operators:
+        if node.waits and node.inputs[0] not in plan.timed:
             timers = "(on_timer, deduplicate), and its timers would never fire"
             never = "and would never emit" if isinstance(node, Windows) else timers
             raise PlanError(

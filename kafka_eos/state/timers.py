@@ -165,6 +165,10 @@ class PendingTimers:
         self._time = max(self._time, until)
         self._floors = [floor for floor in self._floors if floor[2] > self._time]
 
+    def soonest(self) -> int | None:
+        near = [*self._heap[:1], *(time for time, _ in self._cursors[:1])]
+        return int.from_bytes(min(near)[:TIME_BYTES], "big") + BEGINNING if near else None
+
     # ------------------------------------------------------------ rows
 
     def flush(self) -> None:

@@ -62,7 +62,7 @@ def test_a_run_passes_without_what_timers_made_and_a_firing_that_is_there_twice_
     ref = AppRef(job.app, job.name)
     state = audit_state(load(ref), job.settings, app=ref, spark=spark)
     assert state.findings == (), state.headline
-    assert "no record tells how far event time had come" in state.headline
+    assert "no record tells how far event time, or the clock, had come" in state.headline
 
     text = dict(outputs[0].headers())[HEADER].decode()
     job.write(fired, [Out(None, outputs[0].value(), text)])
@@ -131,15 +131,21 @@ class Nothing(ProcessFunction[str, str, str]):
         return []
 
 
+class NothingByTheClock(ProcessFunction[str, str, str]):
+    def on_processing_timer(self, key: str, time: int) -> list[str]:
+        return []
+
+
 def test_what_lies_behind_timers_is_told_by_the_plan() -> None:
     pipeline = Pipeline("timed")
     words = pipeline.source(ListSource([]), name="words").with_timestamps(watermarks=monotonic())
     keyed = words.key_by(str, name="word")
     keyed.process(Nothing, name="fires").map(str, name="text").sink(MemorySink(), name="fired")
+    keyed.process(NothingByTheClock, name="ticks").sink(MemorySink(), name="ticked")
     keyed.reduce(max, name="highest").sink(MemorySink(), name="lasting")
 
     parts = cut(pipeline.plan())
 
-    assert parts.timed == {"fires", "text", "fired"}
+    assert parts.timed == {"fires", "text", "fired", "ticks", "ticked"}
     assert parts.stages == ("word",)
     assert "words-timestamps" in {node.name for node in parts.head.nodes}

@@ -233,6 +233,13 @@ CASES: Mapping[str, Case] = {
         {"output": [in_order()], "large": [in_order()], "seen": [in_order()]},
         {"output": sum(n % 13 < 9 for n in range(N)), "large": 2 * sum(n % 13 >= 9 for n in range(N))},
     ),
+    "clocked": Case(
+        pipelines.clocked,
+        [{"input": payments(0, N // 2)}, {"input": payments(N // 2, N // 2)}],
+        # When the clock is looked at is chance, and so is what a firing is called.
+        {"output": [in_order(field("key", "id"))]},
+        {"output": N},
+    ),
     "deduplicated": Case(
         pipelines.deduplicated,
         # The second phase says that all is over: nothing is left of the first one.

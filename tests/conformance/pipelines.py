@@ -392,6 +392,27 @@ class Parts(ProcessFunction[str, Payment, Total]):
         return []
 
 
+def clocked(pipeline: Pipeline, at: Names) -> None:
+    """Timers of the clock."""
+    to_kafka(payments(pipeline, at).key_by(account, name="by-account").process(Gathered, name="gathered"), at)
+
+
+class Gathered(ProcessFunction[str, Payment, Total]):
+    """Hands on what there is of an account as soon as the clock is looked at."""
+
+    def open(self, ctx: ProcessContext) -> None:
+        self.timers, self.waiting = ctx.processing_timers(), ctx.list_state("waiting", int)
+
+    def process(self, key: str, value: Payment) -> Iterable[Total]:
+        self.waiting.add(value.id)
+        self.timers.register(0)
+        return []
+
+    def on_processing_timer(self, key: str, time: int) -> Iterable[Total]:
+        yield from (Total(key, 0, 0, number) for number in self.waiting)
+        self.waiting.clear()
+
+
 def loop(pipeline: Pipeline, at: Names) -> None:
     """Every payment goes round three times."""
     left = payments(pipeline, at).iterate(three_times, name="rounds")

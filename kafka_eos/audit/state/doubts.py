@@ -24,7 +24,7 @@ from kafka_eos.state.local import is_local
 Name: TypeAlias = tuple[str, str]
 """An operator and one of its states."""
 _FORM = ("key", "kind", "namespace", "entry", "ttl")
-_TIME = "no record tells how far event time had come"
+_TIME = "no record tells how far event time, or the clock, had come"
 _EXPIRES = "it depends on when state with a time to live had expired"
 
 

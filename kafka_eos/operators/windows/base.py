@@ -25,6 +25,7 @@ from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.firing import Firings, where
 from kafka_eos.operators.fold import not_storable
 from kafka_eos.operators.side_outputs import Tagged
+from kafka_eos.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.records import Batch
 from kafka_eos.state.timers import TimeCodec, timers
 
@@ -63,7 +64,7 @@ class WindowOperator:
         self._ctx = ctx
         self._cells, *self._others = map(ctx.value_state, self.states())
         self._timers = ctx.timers(self.pending())
-        self._firings = Firings(ctx.operator, self._key_codec.encode)
+        self._firings = Firings(ctx.operator, EVENT_TIMERS, self._key_codec.encode)
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         raise NotImplementedError
@@ -133,7 +134,7 @@ class WindowOperator:
             raise not_storable(self._ctx.operator, error) from error
 
     def _stop(self, key: Any, time: int, error: Exception) -> PoisonRecord:
-        at = f"{where(self._ctx.operator)}, key {key!r}, time {time}"
+        at = f"{where(self._ctx.operator, EVENT_TIMERS)}, key {key!r}, time {time}"
         self._ctx.attribution(self._ctx.operator).expect_record(error, self._ctx.operator, at)
         return PoisonRecord(
             at, self._ctx.operator, told(error), "It comes from no record that could be sent aside. Fix the function"
