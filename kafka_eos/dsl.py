@@ -657,8 +657,9 @@ class WindowedStream(_Upstream, Generic[K, T]):
         ``state`` and the trap are those of ``KeyedStream.reduce``.
         """
         self._expect_functions("reduce", fn=fn)
-        codec = state_codec(self._type if state is None else state)
-        return self._windowed(name, reducing(fn, codec), WindowedCodec(codec))
+        tp = self._type if state is None else state
+        codec = state_codec(tp)
+        return self._windowed(name, reducing(fn, codec), WindowedCodec(codec, tp))
 
     @overload
     def fold(
@@ -703,9 +704,10 @@ class WindowedStream(_Upstream, Generic[K, T]):
         if merge is None and (isinstance(self._assigner, Session) or self._assigner.shared):
             raise PlanError(f"{self._assigner}: parts of a window are put together, so .fold(...) needs merge=, which "
                             f"makes one accumulator of two.\n  {_where(_user_frame())}")  # fmt: skip
-        codec = state_codec(checked_class(type(init())) if state is None else state)
+        tp = checked_class(type(init())) if state is None else state
+        codec = state_codec(tp)
         if emit is None:
-            return self._windowed(name, folding(init, step, merge, windowed, codec), WindowedCodec(codec))
+            return self._windowed(name, folding(init, step, merge, windowed, codec), WindowedCodec(codec, tp))
 
         def emitted(key: Any, window: Window, acc: Any) -> list[Any]:
             return [emit(key, window, acc)]

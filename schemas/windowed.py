@@ -7,7 +7,7 @@ its own codec, and evolves by it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -27,9 +27,13 @@ _elements = msgspec.msgpack.Decoder(list[tuple[tuple[int, int, int], bytes]]).de
 
 @dataclass(frozen=True, slots=True)
 class WindowedCodec(Generic[T]):
-    """A result: its key, its window, and its value in ``inner``."""
+    """A result: its key, its window, and its value in ``inner``, which is the codec of ``of``.
 
-    inner: Codec[T]
+    Codecs of one ``of`` are equal: streams of their values are of one type.
+    """
+
+    inner: Codec[T] = field(compare=False)
+    of: Any
 
     @property
     def name(self) -> str:
@@ -50,7 +54,7 @@ class WindowedCodec(Generic[T]):
         return Windowed(_KEY.decode(key), Window(start, end), self.inner.decode(value))
 
     def reader_of(self, schema: Json) -> WindowedCodec[T]:
-        return WindowedCodec(reader_of(self.inner, schema))
+        return replace(self, inner=reader_of(self.inner, schema))
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,22 @@ def shown(kind: str, key: str, window: Window, ids: list[int]) -> Sum:
     return Sum(kind, key, window.start - BASE, window.end - BASE, ids)
 
 
+def in_session(key: str, window: Window, found: list[Payment]) -> list[Sum]:
+    return [shown("session", key, window, [payment.id for payment in found])]
+
+
+def of_branches(key: str, window: Window, ids: list[int]) -> Sum:
+    return shown("branch", key, window, ids)
+
+
+def slid_of(found: Windowed[str, list[int]]) -> Sum:
+    return shown("sliding", found.key, found.window, found.value)
+
+
+def tumbled_of(found: Windowed[str, list[int]]) -> Sum:
+    return shown("tumbling", found.key, found.window, found.value)
+
+
 def of_branch(found: Windowed[str, list[int]]) -> str:
     return f"b{int(found.key[1:]) % 4}"
 
@@ -69,9 +85,7 @@ tumbled = by_account.window(tumbling(seconds=0.05)).fold(name="tumbling", init=l
 slid = by_account.window(sliding(seconds=0.1, every=0.04)).fold(
     name="sliding", init=list, step=add, merge=merge, state=list[int]
 )
-sessions = by_account.window(session(gap=0.06)).process(
-    lambda key, window, found: [shown("session", key, window, [payment.id for payment in found])], name="sessions"
-)
+sessions = by_account.window(session(gap=0.06)).process(in_session, name="sessions")
 branches = (
     tumbled.key_by(of_branch, name="by-branch")
     .window(tumbling(seconds=0.1))
@@ -79,12 +93,12 @@ branches = (
         name="branches",
         init=list,
         step=lambda ids, found: merge(ids, found.value),
-        emit=lambda key, window, ids: shown("branch", key, window, ids),
+        emit=of_branches,
         state=list[int],
     )
 )
-tumbled.map(lambda found: shown("tumbling", found.key, found.window, found.value), name="tumbled").union(
-    slid.map(lambda found: shown("sliding", found.key, found.window, found.value), name="slid"),
+tumbled.map(tumbled_of, name="tumbled").union(
+    slid.map(slid_of, name="slid"),
     sessions,
     branches,
     name="all",

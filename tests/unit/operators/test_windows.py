@@ -37,6 +37,7 @@ from kafka_eos.interfaces import DeadLetters, StateHandle
 from kafka_eos.operators.chain import Chain
 from kafka_eos.provenance import column, parse
 from kafka_eos.records import Batch
+from kafka_eos.schemas import wire_codec
 from kafka_eos.state.layout import span_of
 from kafka_eos.state.memory import read_rows
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
@@ -521,3 +522,19 @@ def test_a_result_is_a_record_of_its_own_in_json() -> None:
 
     assert msgspec.json.encode(found) == b'{"key":"ann","window":{"start":0,"end":10},"value":7}'
     assert msgspec.json.decode(msgspec.json.encode(found), type=Windowed[str, int]) == found
+
+
+def test_results_of_windows_that_hold_the_same_are_streams_of_one_type() -> None:
+    """Else nobody would know how to write those that a barrier finds behind a union."""
+    pipeline = Pipeline("windows")
+    source: Stream[Row] = pipeline.source(ListSource([]), name="source")
+    rows_ = keyed(source)
+    first = rows_.window(KINDS["tumbling"]).fold(name="first", init=Order, step=lambda acc, row: acc, state=Order)
+    second = rows_.window(KINDS["offset"]).fold(name="second", init=Order, step=lambda acc, row: acc, state=Order)
+    other = rows_.window(KINDS["offset"]).fold(name="other", init=int, step=lambda acc, row: acc)
+    found = Windowed(("ann", 7), Window(-10, 0), Order(user="ann", amount=1))
+
+    codec = wire_codec(first.union(second)._type)
+
+    assert codec.decode(codec.encode([found])) == [found]
+    assert first.union(other)._type is None
