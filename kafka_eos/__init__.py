@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kafka_eos.dsl import KeyedStream, Pipeline, Stream
+    from kafka_eos.dsl import KeyedStream, Pipeline, Stream, WindowedStream
     from kafka_eos.errors import (
         Bug,
         CommittableLost,
@@ -28,7 +28,18 @@ if TYPE_CHECKING:
         TooManyDeadLetters,
         UserError,
     )
-    from kafka_eos.interfaces import Ttl, WatermarkStrategy, bounded, monotonic
+    from kafka_eos.interfaces import (
+        Ttl,
+        WatermarkStrategy,
+        Window,
+        Windowed,
+        bounded,
+        days,
+        monotonic,
+        session,
+        sliding,
+        tumbling,
+    )
     from kafka_eos.operators.functions import (
         AggregatingState,
         KeyState,
@@ -76,20 +87,30 @@ __all__ = [
     "Ttl",
     "UserError",
     "WatermarkStrategy",
+    "Window",
+    "Windowed",
+    "WindowedStream",
     "__version__",
     "bounded",
+    "days",
     "monotonic",
+    "session",
+    "sliding",
+    "tumbling",
 ]
 
 _HOMES = {
-    "dsl": ("KeyedStream", "Pipeline", "Stream"),
+    "dsl": ("KeyedStream", "Pipeline", "Stream", "WindowedStream"),
     "errors": (
         "Bug", "CommittableLost", "ConfigError", "CorruptCheckpoint", "EnvironmentFailed", "Fatal", "Fenced",
         "InputLost", "JobLocked",
         "KafkaEosError", "PlanError", "PoisonRecord", "RestartFromCheckpoint", "Retryable",
         "TooManyDeadLetters", "UserError",
     ),
-    "interfaces": ("Ttl", "WatermarkStrategy", "bounded", "monotonic"),
+    "interfaces": (
+        "Ttl", "WatermarkStrategy", "Window", "Windowed", "bounded", "days", "monotonic", "session", "sliding",
+        "tumbling",
+    ),
     "operators.functions": (
         "AggregatingState", "KeyState", "ListState", "MapState", "OutputTag", "ProcessContext", "ProcessFunction",
         "ReducingState", "Timers",

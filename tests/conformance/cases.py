@@ -218,6 +218,13 @@ CASES: Mapping[str, Case] = {
         {"totals": [in_order()], "output": [in_order()], "branches": [in_order()]},
         {"totals": N, "output": (N // 100 - 1) * 20, "branches": (N // 100 - 1) * 4},
     ),
+    "windowed": Case(
+        pipelines.windowed,
+        _once,
+        # The day is not over, and partitions end at different times.
+        {"totals": [in_order()], "output": [same()], "branches": [in_order()], "sessions": [in_order()]},
+        {"totals": N},
+    ),
     "aggregated": Case(pipelines.aggregated, _once, {"output": [in_order()], "best": [final(value)]}, {"output": N}),
     "sides": Case(
         pipelines.sides,
