@@ -353,6 +353,20 @@ def deduplicated(pipeline: Pipeline, at: Names) -> None:
     to_kafka(read.key_by(account, name="by-account").distinct(name="first", ttl=None).map(as_total), at, "firsts")
 
 
+def named_windows(pipeline: Pipeline, at: Names) -> None:
+    """Sessions as lists, the greatest of each window, values a second."""
+    read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
+    large = read.filter(lambda p: p.amount > 7).key_by(account, name="by-account")
+    by_owner = read.key_by(account, name="by-owner").window(tumbling(seconds=0.1))
+    streams = {
+        "output": large.sessionize(gap=0.05, name="sessions"),
+        "best": by_owner.top_n(2, by=lambda p: p.amount, name="best-of-all"),
+        "rates": by_owner.rate(name="rate"),
+    }
+    for topic, stream in streams.items():
+        stream.sink(KafkaSink(at[topic], value=Windowed, key=lambda found: found.key), name=topic)
+
+
 class Sums(msgspec.Struct):
     key: str
     count: int
