@@ -80,8 +80,8 @@ sparks: env ## What runs on Spark with each end of its supported releases: SPARK
 	@for release in $(SPARKS); do echo "pyspark $$release"; \
 	  other=$$(requirements/release.sh $(BIN)/python pyspark $$release); PYTHONPATH=$$other $(PYTEST) $(ON_SPARK); done
 
-soak: env ## Kill at random under load for MINUTES (15), then check every output and audit; adds a row to docs/soak.md
-	@$(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),15)
+soak: env ## Kill at random under load for MINUTES (15), then check every output and audit; JOB=state-machine; adds a row to docs/soak.md
+	@$(BIN)/python -m tests.chaos.soak --job $(or $(JOB),payments) --minutes $(or $(MINUTES),15)
 
 planted: env ## Plant bugs in the engine; the suite must notice each one
 	@$(PYTEST) -m planted tests/planted

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kafka_eos.dsl import KeyedStream, Pipeline, Stream
+    from kafka_eos.dsl import KeyedStream, Pipeline, Stream, WindowedStream
     from kafka_eos.errors import (
         Bug,
         CommittableLost,
@@ -28,12 +28,24 @@ if TYPE_CHECKING:
         TooManyDeadLetters,
         UserError,
     )
-    from kafka_eos.interfaces import Ttl, WatermarkStrategy, bounded, monotonic
+    from kafka_eos.interfaces import (
+        Ttl,
+        WatermarkStrategy,
+        Window,
+        Windowed,
+        bounded,
+        days,
+        monotonic,
+        session,
+        sliding,
+        tumbling,
+    )
     from kafka_eos.operators.functions import (
         AggregatingState,
         KeyState,
         ListState,
         MapState,
+        OutputTag,
         ProcessContext,
         ProcessFunction,
         ReducingState,
@@ -60,6 +72,7 @@ __all__ = [
     "KeyedStream",
     "ListState",
     "MapState",
+    "OutputTag",
     "Pipeline",
     "PlanError",
     "PoisonRecord",
@@ -74,23 +87,33 @@ __all__ = [
     "Ttl",
     "UserError",
     "WatermarkStrategy",
+    "Window",
+    "Windowed",
+    "WindowedStream",
     "__version__",
     "bounded",
+    "days",
     "monotonic",
+    "session",
+    "sliding",
+    "tumbling",
 ]
 
 _HOMES = {
-    "dsl": ("KeyedStream", "Pipeline", "Stream"),
+    "dsl": ("KeyedStream", "Pipeline", "Stream", "WindowedStream"),
     "errors": (
         "Bug", "CommittableLost", "ConfigError", "CorruptCheckpoint", "EnvironmentFailed", "Fatal", "Fenced",
         "InputLost", "JobLocked",
         "KafkaEosError", "PlanError", "PoisonRecord", "RestartFromCheckpoint", "Retryable",
         "TooManyDeadLetters", "UserError",
     ),
-    "interfaces": ("Ttl", "WatermarkStrategy", "bounded", "monotonic"),
+    "interfaces": (
+        "Ttl", "WatermarkStrategy", "Window", "Windowed", "bounded", "days", "monotonic", "session", "sliding",
+        "tumbling",
+    ),
     "operators.functions": (
-        "AggregatingState", "KeyState", "ListState", "MapState", "ProcessContext", "ProcessFunction", "ReducingState",
-        "Timers",
+        "AggregatingState", "KeyState", "ListState", "MapState", "OutputTag", "ProcessContext", "ProcessFunction",
+        "ReducingState", "Timers",
     ),
     "plan": ("DerivedNameWarning",),
 }  # fmt: skip

@@ -13,22 +13,39 @@ import linecache
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from kafka_eos import interfaces, plan
+from kafka_eos.aggregates import Aggregate, count, top
+from kafka_eos.aggregates.rows import Aggregation, Rows
 from kafka_eos.app import register
 from kafka_eos.attribution import Attribution
-from kafka_eos.errors import PlanError
-from kafka_eos.ids import AppRef
-from kafka_eos.interfaces import DeadLetters, Ttl, WatermarkStrategy
-from kafka_eos.operators.functions import ProcessFunction
-from kafka_eos.operators.process import fires
+from kafka_eos.errors import ConfigError, PlanError
+from kafka_eos.ids import AppRef, token
+from kafka_eos.interfaces import (
+    Contents,
+    Days,
+    DeadLetters,
+    Early,
+    Session,
+    Sliding,
+    Ttl,
+    Tumbling,
+    WatermarkStrategy,
+    Window,
+    Windowed,
+    session,
+)
+from kafka_eos.operators.duplicates import Deduplicate, Distinct
+from kafka_eos.operators.functions import OutputTag, ProcessFunction
+from kafka_eos.operators.process import defines
+from kafka_eos.operators.windows.contents import all_elements, folding, reducing, windowed
 from kafka_eos.plan import DerivedNameWarning, KeyBy, Node, OnError, Plan, Where
 from kafka_eos.plan.callables import expect_no_coroutines
-from kafka_eos.schemas import Counted, KeyCodec, state_codec, wire_codec
+from kafka_eos.schemas import Counted, KeyCodec, WindowedCodec, state_codec, wire_codec
 from kafka_eos.schemas.types import checked_class, element, returned
 
 if TYPE_CHECKING:
@@ -39,8 +56,11 @@ T = TypeVar("T")
 U = TypeVar("U")
 K = TypeVar("K")
 A = TypeVar("A")
+R = TypeVar("R")
 
 _KEY = KeyCodec()
+_MAIN = "main"
+"""Stands for the output of an operator where others stand for its side outputs; no tag has that name."""
 
 
 class Engine(Protocol):
@@ -78,6 +98,8 @@ class Pipeline:
         self._derived: Counter[str] = Counter()
         self._types: dict[str, Any] = {}
         """What is known of the values that each node makes."""
+        self._tags: dict[str, tuple[OutputTag[Any], ...]] = {}
+        """Side outputs, by the node that takes the main one."""
         self._replaced: set[str] = set()
         """``key_by`` nodes whose work partial folds do; those that nobody else reads are not in the plan."""
         register(self, self._module)
@@ -181,6 +203,9 @@ class Pipeline:
     def _combined(self, name: str) -> KeyBy:
         """The ``key_by`` of that name, whose work a partial fold will do for one of its readers."""
         self._replaced.add(name)
+        return self._key_by(name)
+
+    def _key_by(self, name: str) -> KeyBy:
         node = next(node for node in self._nodes if node.name == name)
         assert isinstance(node, KeyBy)  # a keyed stream begins with one
         return node
@@ -205,6 +230,12 @@ class _Upstream:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._pipeline.name!r}, {self._node!r})"
 
+    @property
+    def _inner(self) -> Any:
+        """The type of the values, to be part of another one; None if it is not known, or only as a codec."""
+        is_codec = not isinstance(self._type, type) and hasattr(self._type, "decode")
+        return None if is_codec else self._type
+
     def _grow(self, kind: type[Node], name: str | None, **parts: Any) -> str:
         """Add a node below this one; returns its name."""
         self._expect_functions(kind.kind, fn=parts.get("fn"))
@@ -212,6 +243,18 @@ class _Upstream:
         parts.setdefault("inputs", (self._node,))
         self._pipeline._add(kind(name=given, where=_where(_user_frame()), derived=derived, **parts))
         return given
+
+    def _parted(self, node: str, tp: Any, tags: Sequence[OutputTag[Any]]) -> Stream[Any]:
+        """The output of ``node``, with a stream for each of its side outputs where it has some."""
+        if not tags:
+            return Stream(self._pipeline, node, tp)
+        where = _where(_user_frame())
+        main, *others = _beside(node, tags, where)
+        self._pipeline._tags[main] = tuple(tags)
+        for name, tag in zip((main, *others), (None, *tags), strict=True):
+            tagged = None if tag is None else tag.name
+            self._pipeline._add(plan.SideOutput(name=name, where=where, inputs=(node,), tag=tagged))
+        return Stream(self._pipeline, main, tp)
 
     def _expect_functions(self, verb: str, **functions: object) -> None:
         """PlanError with the user's line if one of them is asynchronous."""
@@ -337,6 +380,20 @@ class Stream(_Upstream, Generic[T]):
         tp = self._type if all(other._type == self._type for other in others) else None
         return Stream(self._pipeline, self._grow(plan.Union, name, inputs=inputs), tp)
 
+    def side_output(self, tag: OutputTag[U]) -> Stream[U]:
+        """What the ``ProcessFunction`` right before emits to ``tag``: a stream of its own, like any other.
+
+        Each tag that a function declares must be read by somebody, as its output must.
+        """
+        declared = self._pipeline._tags.get(self._node, ())
+        if tag not in declared:
+            known = f"it declares {', '.join(map(str, declared))}" if declared else "no side outputs are declared there"
+            raise PlanError(f"{tag} is no side output of {self._node!r}; {known}. Take it right behind .process(...) "
+                            "of a function that names it in side_outputs."
+                            f"\n  {_where(_user_frame())}")  # fmt: skip
+        above = self._pipeline._inputs(self._node)[0]
+        return Stream(self._pipeline, f"{above}-{tag.name}", tag.tp)
+
     def sink(self, sink: interfaces.Sink[T], *, name: str) -> None:
         """Write the stream to ``sink``. The stream may have other readers too."""
         self._grow(plan.Sink, name, sink=sink)
@@ -344,7 +401,7 @@ class Stream(_Upstream, Generic[T]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, verb: str) -> Any:
-            if verb in ("fold", "reduce", "process"):
+            if verb in ("fold", "reduce", "aggregate", "process", "window", "deduplicate", "distinct", "sessionize"):
                 raise PlanError(f".{verb}(...) keeps state for a key, and this stream has none; "
                                 f"put .key_by(...) before it.\n  {_where(_user_frame())}")  # fmt: skip
             raise AttributeError(f"a Stream has no {verb!r}")
@@ -408,19 +465,89 @@ class KeyedStream(_Upstream, Generic[K, T]):
         """
         self._expect_functions("fold", init=init, step=step, emit=emit, merge=merge)
         tp = checked_class(type(init())) if state is None else state
-        codec, out = Counted(state_codec(tp)), None if emit is None else returned(emit)
-        if merge is None:
-            node = self._grow(
-                plan.Fold, name, init=init, step=step, emit=emit, key_codec=_KEY, entry_codec=codec, ttl=ttl
-            )
-            return Stream(self._pipeline, node, out)
+        given = {"init": init, "step": step, "merge": merge}
+        return Stream(self._pipeline, self._fold(name, given, emit, tp, ttl), None if emit is None else returned(emit))
+
+    @overload
+    def aggregate(
+        self,
+        *aggregates: Aggregate[T, Any, Any],
+        name: str | None = None,
+        out: type[U],
+        key: str = "key",
+        merge: bool = False,
+        ttl: Ttl | None = None,
+        **named: Aggregate[T, Any, Any],
+    ) -> Stream[U]: ...
+
+    @overload
+    def aggregate(
+        self,
+        *aggregates: Aggregate[T, Any, Any],
+        name: str | None = None,
+        out: None = None,
+        key: str = "key",
+        merge: bool = False,
+        ttl: Ttl | None = None,
+        **named: Aggregate[T, Any, Any],
+    ) -> Stream[Any]: ...
+
+    def aggregate(
+        self,
+        *aggregates: Aggregate[T, Any, Any],
+        name: str | None = None,
+        out: type[Any] | None = None,
+        key: str = "key",
+        merge: bool = False,
+        ttl: Ttl | None = None,
+        **named: Aggregate[T, Any, Any],
+    ) -> Stream[Any]:
+        """Aggregates of the values of each key, as one row for every input: the key, and a field for each of them.
+
+        ``aggregate(count(), total=sum_(lambda o: o.amount))`` gives rows with ``key``, ``count`` and ``total``; see
+        ``kafka_eos.aggregates``. ``out`` is a class of yours for the rows (a model, a Struct, a dataclass); ``key``
+        how the field of the key is called.
+
+        It is a ``fold``: ``ttl`` is the same there, and with ``merge=True`` it has two phases, and one row for every
+        key and epoch. Other than for a fold you need not vouch for anything: all aggregates can be merged.
+        """
+        try:
+            parts = Aggregation.of_all(aggregates, named, self._inner, [key])
+            rows = Rows(parts, {key: returned(self._key_by.fn)}, out)
+        except PlanError as error:
+            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+        given = {"init": parts.create, "step": parts.add, "merge": parts.merge if merge else None}
+
+        def emit(of: Any, acc: Any) -> Any:
+            return rows.row((of,), acc)
+
+        node = self._fold(name, given, emit, parts.accumulator, ttl, by_time=parts.by_time)
+        return Stream(self._pipeline, node, rows.known)
+
+    @property
+    def _key_by(self) -> KeyBy:
+        return self._pipeline._key_by(self._node)
+
+    def _fold(
+        self,
+        name: str | None,
+        given: Mapping[str, Any],
+        emit: Callable[[Any, Any], Any] | None,
+        tp: Any,
+        ttl: Ttl | None,
+        *,
+        by_time: bool = False,
+    ) -> str:
+        """Add a fold in one phase, or in two if ``given`` has ``merge``; returns its name."""
+        stored: dict[str, Any] = {"key_codec": _KEY, "entry_codec": Counted(state_codec(tp)), "ttl": ttl}
+        parts = {**given, **stored, "emit": emit, "by_time": by_time}
+        if given["merge"] is None:
+            return self._grow(plan.Fold, name, **parts)
         fold, derived = self._pipeline._name(name, plan.Fold.kind)
-        given: dict[str, Any] = {"init": init, "step": step, "merge": merge}
-        self._partly(f"{fold}-partial", values=wire_codec(tp), **given)
+        self._partly(f"{fold}-partial", values=wire_codec(tp), by_time=by_time, **given)
         place: dict[str, Any] = {"where": _where(_user_frame()), "inputs": (f"{fold}-partial",), "derived": derived}
-        stored: dict[str, Any] = {"key_codec": _KEY, "entry_codec": codec, "ttl": ttl}
-        self._pipeline._add(plan.Fold(name=fold, emit=emit, **stored, **place, **given))
-        return Stream(self._pipeline, fold, out)
+        self._pipeline._add(plan.Fold(name=fold, **parts, **place))
+        return fold
 
     def _partly(self, name: str, **given: Any) -> None:
         """Add the first phase of a fold. It does the work of the ``key_by``, left out if nobody else reads that."""
@@ -452,20 +579,272 @@ class KeyedStream(_Upstream, Generic[K, T]):
     ) -> Stream[U]:
         """Run your own ``ProcessFunction``: a class, or an object of which each session gets a copy.
 
-        One that defines ``on_timer`` needs ``with_timestamps`` behind every source of the stream.
+        One that defines ``on_timer`` needs ``with_timestamps`` behind every source of the stream. What it emits to the
+        tags that it declares comes out at ``side_output(tag)`` of the stream that this returns.
         """
         self._expect_functions(
             "process",
             process=function.process,
             open=getattr(function, "open", None),
             on_timer=getattr(function, "on_timer", None),
+            on_processing_timer=getattr(function, "on_processing_timer", None),
         )
+        return self._processed(function, name, element(returned(function.process)))
+
+    def deduplicate(self, *, name: str | None = None, within: float, late: OutputTag[T] | None = None) -> Stream[T]:
+        """Values of a key that are less than ``within`` seconds from one that has passed are dropped.
+
+        Which of several passes is the one that comes first. Nothing is left of a key when event time has gone on by
+        twice that. A value that comes later than ``within`` goes to the side output ``late``, or without one where the
+        source's ``on_error`` says, because nobody knows any more. Needs ``with_timestamps`` behind every source.
+        """
+        if not 0.001 <= within < float("inf"):
+            raise PlanError(f"deduplicate looks back for a millisecond or more, not for {within} seconds.\n  "
+                            f"{_where(_user_frame())}")  # fmt: skip
+        return self._processed(Deduplicate[K, T](round(within * 1000), late), name, self._type)
+
+    def distinct(self, *, name: str | None = None, ttl: Ttl | None) -> Stream[T]:
+        """The first value of each key.
+
+        The trap: ``ttl=None`` keeps a row for every key for ever. With a time to live, a key is forgotten that long
+        after its first value, and the next one is a first one again.
+        """
+        return self._processed(Distinct[K, T](ttl), name, self._type)
+
+    def _processed(
+        self, function: ProcessFunction[K, T, U] | type[ProcessFunction[K, T, U]], name: str | None, tp: Any
+    ) -> Stream[U]:
         factory = function if isinstance(function, type) else lambda: copy.deepcopy(function)
-        return Stream(
-            self._pipeline,
-            self._grow(plan.Process, name, factory=factory, key_codec=_KEY, timers=fires(function)),
-            element(returned(function.process)),
-        )
+        timers = {"timers": defines(function, "on_timer")}
+        timers["processing_timers"] = defines(function, "on_processing_timer")
+        node = self._grow(plan.Process, name, factory=factory, key_codec=_KEY, **timers)
+        return self._parted(node, tp, function.side_outputs)
+
+    def window(
+        self,
+        assigner: Tumbling | Early | Sliding | Days | Session,
+        *,
+        lateness: float = 0,
+        late: OutputTag[T] | None = None,
+    ) -> WindowedStream[K, T]:
+        """Windows of event time for each key; what becomes of them is said by the verb that follows.
+
+        ``assigner``: ``tumbling``, ``sliding``, ``session`` or ``days``. A window has its result when event time has
+        come to its end. With ``lateness`` it takes rows for so many seconds more, and each of these makes the result
+        again. A row that comes later goes to the side output ``late``, or without one where the source's ``on_error``
+        says: it is never silently away. Needs ``with_timestamps`` behind every source of the stream.
+        """
+        if not 0 <= lateness < float("inf"):
+            raise PlanError(f"a window takes late rows for 0 seconds or more, not for {lateness}.\n  "
+                            f"{_where(_user_frame())}")  # fmt: skip
+        return WindowedStream(self._pipeline, self._node, self._type, assigner, round(lateness * 1000), late)
+
+    def sessionize(
+        self, *, name: str | None = None, gap: float, late: OutputTag[T] | None = None
+    ) -> Stream[Windowed[K, list[T]]]:
+        """The sessions of each key: values less than ``gap`` seconds apart, as a list in the order of event time.
+
+        A session is over ``gap`` seconds behind its last value, and nothing is left of it then; ``late`` as in
+        ``window``. The trap: all values of a session are state until then. Where sums will do, aggregate
+        ``window(session(gap))``.
+        """
+        try:
+            sessions = session(gap=gap)
+        except PlanError as error:
+            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+        return self.window(sessions, late=late)._listed(name)
+
+
+class WindowedStream(_Upstream, Generic[K, T]):
+    """Values with a key and windows. Verbs here say what a window holds of its rows, and what comes out of it.
+
+    Give each a name: state is stored under it.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        node: str,
+        tp: Any,
+        assigner: Tumbling | Early | Sliding | Days | Session,
+        lateness: int,
+        late: OutputTag[T] | None,
+    ) -> None:
+        super().__init__(pipeline, node, tp)
+        self._assigner, self._lateness, self._late = assigner, lateness, late
+
+    def reduce(self, fn: Callable[[T, T], T], *, name: str | None = None, state: Any = None) -> Stream[Windowed[K, T]]:
+        """The values of a window, made one by ``fn``: in any order, and in parts.
+
+        ``state`` and the trap are those of ``KeyedStream.reduce``.
+        """
+        self._expect_functions("reduce", fn=fn)
+        tp = self._type if state is None else state
+        codec = state_codec(tp)
+        return self._windowed(name, reducing(fn, codec), WindowedCodec(codec, tp))
+
+    @overload
+    def fold(
+        self,
+        *,
+        name: str | None = None,
+        init: Callable[[], A],
+        step: Callable[[A, T], A],
+        merge: Callable[[A, A], A] | None = None,
+        state: Any = None,
+    ) -> Stream[Windowed[K, A]]: ...
+
+    @overload
+    def fold(
+        self,
+        *,
+        name: str | None = None,
+        init: Callable[[], A],
+        step: Callable[[A, T], A],
+        emit: Callable[[K, Window, A], U],
+        merge: Callable[[A, A], A] | None = None,
+        state: Any = None,
+    ) -> Stream[U]: ...
+
+    def fold(
+        self,
+        *,
+        name: str | None = None,
+        init: Callable[[], Any],
+        step: Callable[[Any, Any], Any],
+        emit: Callable[[Any, Window, Any], Any] | None = None,
+        merge: Callable[[Any, Any], Any] | None = None,
+        state: Any = None,
+    ) -> Stream[Any]:
+        """An accumulator a window; one output when it is over: ``emit(key, window, accumulator)``, or ``Windowed``.
+
+        ``state`` is its type, as for ``KeyedStream.fold``. ``merge`` puts two of them together; windows that share
+        parts, and sessions, need it. You vouch that rows may be added in any order, and in parts. The trap: ``step``
+        and ``merge`` return a new accumulator and leave the old ones as they are.
+        """
+        self._expect_functions("fold", init=init, step=step, emit=emit, merge=merge)
+        if merge is None and (isinstance(self._assigner, Session) or self._assigner.shared):
+            raise PlanError(f"{self._assigner}: parts of a window are put together, so .fold(...) needs merge=, which "
+                            f"makes one accumulator of two.\n  {_where(_user_frame())}")  # fmt: skip
+        tp = checked_class(type(init())) if state is None else state
+        codec = state_codec(tp)
+        if emit is None:
+            return self._windowed(name, folding(init, step, merge, windowed, codec), WindowedCodec(codec, tp))
+
+        def emitted(key: Any, window: Window, acc: Any) -> list[Any]:
+            return [emit(key, window, acc)]
+
+        return self._windowed(name, folding(init, step, merge, emitted, codec), returned(emit))
+
+    @overload
+    def aggregate(
+        self,
+        *aggregates: Aggregate[T, Any, Any],
+        name: str | None = None,
+        out: type[U],
+        key: str = "key",
+        start: str = "start",
+        end: str = "end",
+        **named: Aggregate[T, Any, Any],
+    ) -> Stream[U]: ...
+
+    @overload
+    def aggregate(
+        self,
+        *aggregates: Aggregate[T, Any, Any],
+        name: str | None = None,
+        out: None = None,
+        key: str = "key",
+        start: str = "start",
+        end: str = "end",
+        **named: Aggregate[T, Any, Any],
+    ) -> Stream[Any]: ...
+
+    def aggregate(
+        self,
+        *aggregates: Aggregate[T, Any, Any],
+        name: str | None = None,
+        out: type[Any] | None = None,
+        key: str = "key",
+        start: str = "start",
+        end: str = "end",
+        **named: Aggregate[T, Any, Any],
+    ) -> Stream[Any]:
+        """Aggregates of the values of a window, as one row when it is over: key, start, end, and a field for each.
+
+        ``aggregate(count(), total=sum_(lambda o: o.amount))``; see ``kafka_eos.aggregates``. ``out`` is a class of
+        yours for the rows; ``key``, ``start`` and ``end`` are how it calls these fields.
+        """
+        try:
+            parts = Aggregation.of_all(aggregates, named, self._inner, [key, start, end])
+            rows = Rows(parts, {key: returned(self._pipeline._key_by(self._node).fn), start: int, end: int}, out)
+        except PlanError as error:
+            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+
+        def emit(of: Any, window: Window, acc: Any) -> list[Any]:
+            return [rows.row((of, window.start, window.end), acc)]
+
+        codec = state_codec(parts.accumulator)
+        contents = folding(parts.create, parts.add, parts.merge, emit, codec, by_time=parts.by_time)
+        return self._windowed(name, contents, rows.known)
+
+    def process(
+        self, fn: Callable[[K, Window, list[T]], Iterable[U]], *, name: str | None = None, state: Any = None
+    ) -> Stream[U]:
+        """``fn(key, window, values)`` gives the outputs of a window, of all that it has: in the order of event time.
+
+        Of one time they come in the order of partition and offset, so it is the same in every run. All values of a
+        window are state, and each checkpoint stores those of every window that has got some. ``state`` is the type of
+        the values, if the stream does not know it.
+        """
+        self._expect_functions("process", fn=fn)
+        codec = state_codec(self._type if state is None else state)
+        return self._windowed(name, all_elements(fn, codec), element(returned(fn)))
+
+    def top_n(self, n: int, *, name: str | None = None, by: Callable[[T], Any]) -> Stream[Windowed[K, list[T]]]:
+        """The ``n`` values of a window for which ``by`` is greatest, the greatest first: ``kafka_eos.aggregates.top``.
+
+        A window keeps that many values, and no others.
+        """
+        self._expect_functions("top_n", by=by)
+        try:
+            best = top(n, by).of(self._inner)
+        except PlanError as error:
+            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+        return self._aggregated(name, best, lambda window, values: values)
+
+    def rate(self, *, name: str | None = None) -> Stream[Windowed[K, float]]:
+        """How many values a second a key has in a window; one without values has no result."""
+        return self._aggregated(name, count(), lambda window, n: n * 1000 / (window.end - window.start), float)
+
+    def _aggregated(
+        self,
+        name: str | None,
+        part: Aggregate[T, Any, Any],
+        result: Callable[[Window, Any], Any],
+        tp: Any = None,
+    ) -> Stream[Any]:
+        """``result`` of a window and what ``part`` gives for it; of type ``tp``, or of that of ``part``."""
+
+        def emit(key: Any, window: Window, acc: Any) -> Sequence[Any]:
+            return windowed(key, window, result(window, part.result(acc)))
+
+        codec = state_codec(part.accumulator)
+        contents = folding(part.create, part.add, part.merge, emit, codec, by_time=part.by_time)
+        of = part.returns if tp is None else tp
+        return self._windowed(name, contents, WindowedCodec(state_codec(of), of))
+
+    def _listed(self, name: str | None) -> Stream[Windowed[K, list[T]]]:
+        """All values of a window."""
+        values: Any = list if self._inner is None else list[self._inner]  # type: ignore[name-defined]
+        contents = all_elements(windowed, state_codec(self._type))
+        return self._windowed(name, contents, WindowedCodec(state_codec(values), values))
+
+    def _windowed(self, name: str | None, contents: Contents, tp: Any) -> Stream[Any]:
+        late = () if self._late is None else (self._late,)
+        given: dict[str, Any] = {"assigner": self._assigner, "contents": contents, "lateness": self._lateness}
+        given["late"] = None if self._late is None else self._late.name
+        return self._parted(self._grow(plan.Windows, name, key_codec=_KEY, **given), tp, late)
 
 
 def _user_frame() -> FrameType:
@@ -480,6 +859,22 @@ def _user_frame() -> FrameType:
 def _where(frame: FrameType) -> Where:
     file, line = frame.f_code.co_filename, frame.f_lineno
     return Where(file, line, linecache.getline(file, line, frame.f_globals).strip())
+
+
+def _beside(node: str, tags: Sequence[OutputTag[Any]], where: Where) -> list[str]:
+    """Names of the nodes that part the outputs of ``node``, the main one first. PlanError if a tag is not usable."""
+    names = [_MAIN]
+    for tag in tags:
+        if not isinstance(tag, OutputTag):
+            raise PlanError(f"side outputs of {node!r} are of OutputTag(name, type), not {tag!r}.\n  {where}")
+        try:
+            names.append(token(tag.name, "side output"))
+        except ConfigError as error:
+            raise PlanError(f"{error}\n  {where}") from None
+    if len(set(names)) < len(names):
+        raise PlanError(f"two side outputs of {node!r} have one name, or one is named {_MAIN!r}, which is its output: "
+                        f"{', '.join(names[1:])}.\n  {where}")  # fmt: skip
+    return [f"{node}-{name}" for name in names]
 
 
 def _errors(given: object, source: str, where: Where) -> tuple[type[Exception], ...]:

@@ -9,7 +9,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kafka_eos.attribution import Attribution
 from kafka_eos.interfaces import Json, Ttl
-from kafka_eos.plan import Fold, Forward, KeyBy, Node, PartialFold, Plan, Process, Reduce, Sink, Source, Timestamps
+from kafka_eos.plan import (
+    Fold,
+    Forward,
+    KeyBy,
+    Node,
+    PartialFold,
+    Plan,
+    Process,
+    Reduce,
+    SideOutput,
+    Sink,
+    Source,
+    Timestamps,
+    Windows,
+)
 from kafka_eos.settings import Settings
 
 
@@ -48,8 +62,13 @@ def _detail(node: Node) -> str:
             return f"{below}{refused}  {_described(node.sink.describe())}"
         case Timestamps():
             return f"{below}  event time of {'records' if node.fn is None else 'a function'}; {node.strategy}"
-        case Process(timers=True):
-            return f"{below}  keeps state and timers"
+        case Process(timers=event, processing_timers=clock) if event or clock:
+            return f"{below}  keeps state and timers{' of the clock' if clock and not event else ''}"
+        case Windows():
+            late = f", and {node.lateness / 1000:g} s more for late rows" if node.lateness else ""
+            return f"{below}  keeps state; {node.assigner}{late}"
+        case SideOutput():
+            return f"{below}  {'what has no tag' if node.tag is None else f'side output {node.tag!r}'}"
         case PartialFold():
             return f"{below}  sums up in each worker, {'stays there' if node.local else 'sends once an epoch'}"
         case KeyBy(local=True):

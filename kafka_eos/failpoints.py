@@ -43,6 +43,8 @@ POINTS: tuple[str, ...] = (
     "in-flight.logged",
     "in-flight.stored",
     "in-flight.replayed",
+    # timers of a process function: some have fired, others are due
+    "timers.fired",
     # what an operator sets aside within an epoch
     "scratch.put",
     "scratch.taken",

@@ -129,6 +129,7 @@ class OpenTask:
         *,
         signals: Mapping[str, Signal],
         pace: Pace,
+        clock: Callable[[], int],
     ) -> Chain:
         """Open the operators; see ``Chain``."""
         chain = Chain(
@@ -141,6 +142,7 @@ class OpenTask:
             tally=tally,
             signals=signals,
             pace=pace,
+            clock=clock,
         )
         self.closing.callback(chain.close)
         return chain

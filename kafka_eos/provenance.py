@@ -12,8 +12,9 @@ output at exchange 0 becomes ``0-1-``, and what follows from it counts as ``0-1-
 no branch, unless it is copied or goes round a loop. So the text does not depend on the parallelism.
 A row that goes back to the head of a loop as output k gets ``0-k-``: every round has names of its own.
 
-What a timer made comes from no record: the source is its operator, the topic ``timers``, the partition the key group,
-the offset the time of the timer, which may be negative, and the branch begins with two numbers that stand for the key.
+What a timer made comes from no record: the source is its operator, the topic ``timers``, or ``processing-timers`` for
+one of the clock, the partition the key group, the offset the time of the timer, which may be negative, and the branch
+begins with two numbers that stand for the key.
 
 A dead letter's branch ends in the lane and a checksum of the name of who refused it: whoever else refuses the record,
 in whichever worker, writes another name.
@@ -32,7 +33,9 @@ from kafka_eos.ids import Epoch, Term
 from kafka_eos.records import Batch
 
 TIMERS = "timers"
-"""In place of a topic: the row was made by a timer."""
+"""In place of a topic: the row was made by a timer, in event time."""
+PROCESSING_TIMERS = "processing-timers"
+"""The same of a timer in processing time."""
 
 HEADER = "kafka_eos"
 """Name of the Kafka header that carries the text."""
@@ -122,7 +125,7 @@ def column(batch: Batch[Any], term: Term, epoch: Epoch) -> list[str]:
 def parse(text: str) -> Provenance:
     """Read one text. ValueError if it is not one."""
     match = _TEXT.fullmatch(text)
-    if match is None or (match["offset"].startswith("-") and match["topic"] != TIMERS):
+    if match is None or (match["offset"].startswith("-") and match["topic"] not in (TIMERS, PROCESSING_TIMERS)):
         raise ValueError(f"{text!r} is not a provenance: <term>.<epoch>/<source>/<topic>/<partition>/<offset>/…")
     part = match.groupdict()
     return Provenance(

@@ -189,6 +189,16 @@ class Batch(Generic[T]):
         """The rows whose flag is true, in their order. ``flags``: one a row."""
         return self._of(lambda column: list(compress(column, flags)))
 
+    def in_time(self) -> list[tuple[T, tuple[int, int, int]]]:
+        """Each value with its place in event time: its time; of equal ones, its partition, and its offset there.
+
+        Of rows that ``with_timestamps`` has given times.
+        """
+        assert self.times is not None
+        partitions, offsets = self.origin.partitions, self.origin.offsets
+        places = ((time, partitions[row], offsets[row]) for time, row in zip(self.times, self.rows, strict=True))
+        return list(zip(self.values, places, strict=True))
+
     def repeated(self, counts: Sequence[int]) -> Batch[T]:
         """Each row so many times, one behind the other. ``counts``: one a row; 0 leaves the row out."""
         return self._of(lambda column: list(chain.from_iterable(map(repeat, column, counts))))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import json
 import os
 import re
 import shutil
@@ -23,10 +24,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 import typer
 from confluent_kafka.admin import AdminClient
 
+from docs.examples import state_machine
 from kafka_eos import errors
 from kafka_eos.app import load
 from kafka_eos.cli import Commands, app
@@ -35,7 +38,7 @@ from kafka_eos.devbroker import Broker
 from kafka_eos.failpoints import POINTS
 from kafka_eos.ids import AppRef
 from kafka_eos.settings import Settings
-from kafka_eos.testing import SINK_CHECKS, Timed, run_local
+from kafka_eos.testing import SINK_CHECKS, Timed, Wait, run_local
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -271,7 +274,7 @@ NOON = 1_699_963_200_000
 
 
 def test_the_windows_shown_give_the_table_shown(tmp_path: Path) -> None:
-    page = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/event-time.md").read_text(encoding="utf-8").partition("## Side outputs")[0]
     given = re.findall(r"^\| (\w+), (\d) \| 12:(\d\d):(\d\d) \|", page, re.MULTILINE)
     sales = [(user, int(amount), int(m) * 60 + int(s)) for user, amount, m, s in given]
 
@@ -293,9 +296,43 @@ def test_a_late_row_of_the_windows_shown_goes_to_the_dead_letters(tmp_path: Path
     assert ["late: the window" in each.message for each in out["sales-dead-letters"]] == [True, True]
 
 
+def test_the_timer_of_the_clock_shown_gives_the_table_shown(tmp_path: Path) -> None:
+    text = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
+    page = text.partition("### Timers of the clock")[2].partition("| | event time |")[0]
+    windows, pause, *_ = blocks(ROOT / "docs/event-time.md", "python")
+    before, after = windows.split("pipeline = ")
+    shown = after.replace(".process(FiveMinutes", ".process(Pause").replace("value=Total", "value=str")
+    shown = shown.replace("lambda total: total.user", "str")
+    (tmp_path / "shown.py").write_text(f"{before}{pause}\npipeline = {shown}")
+    pipeline = load(AppRef(tmp_path / "shown.py"))
+    sale = pipeline.plan().sources[0].source.value_type
+
+    given: list[Any] = []
+    for waits, user, amount in re.findall(r"^\| (?:\*(\d+) s later\*)? ?(?:(\w+), (\d))? \|", page, re.MULTILINE):
+        given += [Wait(int(waits))] if waits else []
+        given += [Timed(sale(user=user, amount=int(amount)), NOON)] if user else []
+    out = run_local(pipeline, {"sales": given})
+
+    assert len(given) == 6
+    assert out["to-kafka"] == re.findall(r"^\| \*.* \| `(.*)` \|$", page, re.MULTILINE) == ["bob pauses", "ann pauses"]
+
+
+def test_the_side_output_shown_gives_the_table_shown(tmp_path: Path) -> None:
+    page = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
+    windows, *_, sides = blocks(ROOT / "docs/event-time.md", "python")
+    shown = re.findall(r"^\| (\w+), (\d) \| 12:(\d\d) \| (.*) \| (.*) \|$", page, re.MULTILINE)
+    sales = [(user, int(amount), int(minute) * 60) for user, amount, minute, *_ in shown]
+
+    out = _timed(tmp_path, f"{windows.partition('pipeline = ')[0]}\n{sides}", sales)
+
+    made = [f"`{t.user} until 12:{(t.until - NOON) // 60_000:02}: {t.total}`" for t in out["to-kafka"]]
+    assert made == [total for *_, total, _ in shown if total]
+    assert [f"`{sale.user}, {sale.amount}`" for sale in out["late"]] == [late for *_, late in shown if late]
+
+
 @pytest.mark.parametrize("batch_size", [1, 10])
 def test_the_alert_shown_says_the_same_wherever_reads_end(tmp_path: Path, batch_size: int) -> None:
-    windows, silence = blocks(ROOT / "docs/event-time.md", "python")
+    windows, _, silence, _ = blocks(ROOT / "docs/event-time.md", "python")
     shown = windows.replace(".process(FiveMinutes", ".process(Silence").replace("value=Total", "value=str")
     before, after = shown.replace("lambda total: total.user", "str").split("pipeline = ")
     minutes = [("ann", 1, 0), ("ann", 1, 59), ("ann", 1, 121), ("bob", 1, 190)]
@@ -306,10 +343,81 @@ def test_the_alert_shown_says_the_same_wherever_reads_end(tmp_path: Path, batch_
     assert out["to-kafka"] == [f"ann is silent since {NOON + minute * 60_000}" for minute in (59, 121)]
 
 
+def test_the_aggregates_shown_give_the_table_shown(tmp_path: Path) -> None:
+    page = (ROOT / "docs/aggregates.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| (\w+), (\w+), ([\d.]+) \| 12:(\d\d) \| (.*) \|$", page, re.MULTILINE)
+    pipeline = _shown(tmp_path, blocks(ROOT / "docs/aggregates.md", "python")[0])
+    purchase = pipeline.plan().sources[0].source.value_type
+    given = [
+        Timed(purchase(user=user, item=item, price=float(price)), NOON + int(minute) * 60_000)
+        for user, item, price, minute, _ in lines
+    ]
+
+    written = run_local(pipeline, {"purchases": given}).written["to-kafka"]
+
+    rows = [json.loads(record.value or b"") for record in written]
+    assert [" | ".join(map(str, row.values())) for row in rows] == [shown for *_, shown in lines]
+    assert list(rows[0]) == ["user", "count", "total", "average", "dearest", "latest"]
+
+
+def test_the_aggregate_of_your_own_counts_what_is_different(tmp_path: Path) -> None:
+    pipeline_shown, own = blocks(ROOT / "docs/aggregates.md", "python")
+    before, after = pipeline_shown.split("pipeline = ")
+    after = after.replace("count(),", "Distinct(), merge=True,")
+    pipeline = _shown(tmp_path, f"{before}\n{own}\npipeline = {after}")
+    purchase = pipeline.plan().sources[0].source.value_type
+    given = [Timed(purchase(user="ann", item=item, price=1.0), NOON) for item in ("tea", "cup", "tea")]
+
+    assert [row.items for row in run_local(pipeline, {"purchases": given})["to-kafka"]] == [2]
+
+
+def test_the_rules_shown_are_those_of_the_example() -> None:
+    page, example = (ROOT / "docs/state-machine.md").read_text(), (ROOT / "docs/examples/state_machine.py").read_text()
+    (shown,) = blocks(ROOT / "docs/state-machine.md", "python")
+    rules = re.findall(r"^\| ([a-z]+) \| ([a-z ]+) \| ([a-z]+) \|$", page, re.MULTILINE)
+
+    assert shown in example
+    assert {(state, step): after for state, step, after in rules if state != "state"} == state_machine.RULES
+
+
+FIRST = (ROOT / "docs/first-programs.md").read_text(encoding="utf-8").split("\n## ")[1:]
+
+
+@pytest.mark.parametrize("section", FIRST, ids=[section.partition("\n")[0] for section in FIRST])
+def test_each_of_the_first_programs_gives_what_its_table_shows(section: str, tmp_path: Path) -> None:
+    """A row of a table is a record: the fields of its value, its time, and the outputs that it brings."""
+    ((_, code),) = _FENCE.findall(section)
+    rows_shown = re.findall(r"^\| ([^|]+) \| (\d\d):(\d\d) \| ([^|]*)\|$", section, re.MULTILINE)
+    pipeline = _shown(tmp_path, code)
+    (source,) = pipeline.plan().sources
+    tp = source.source.value_type
+    given = [
+        Timed(tp(**dict(zip(tp.model_fields, said.split(", "), strict=True))), NOON + _minutes(hour, minute) * 60_000)
+        for said, hour, minute, _ in rows_shown
+    ]
+    shown = [line.strip() for *_, out in rows_shown for line in out.split(";") if line.strip()]
+
+    (rows,) = run_local(pipeline, {source.name: given}, batch_size=1).values()
+
+    assert [row if isinstance(row, str) else ", ".join(map(str, _fields(row))) for row in rows] == shown
+
+
+def _minutes(hour: str, minute: str) -> int:
+    return (int(hour) - 12) * 60 + int(minute)
+
+
+def _fields(row: Any) -> list[Any]:
+    return list(row.model_dump().values()) if hasattr(row, "model_dump") else list(msgspec.structs.astuple(row))
+
+
+def _shown(directory: Path, code: str) -> Any:
+    (directory / "shown.py").write_text(code)
+    return load(AppRef(directory / "shown.py"))
+
+
 def _timed(directory: Path, code: str, sales: list[tuple[str, int, int]], batch_size: int = 1) -> dict[str, list[Any]]:
     """What a pipeline of sales makes of some, each with seconds after noon."""
-    (directory / "shown.py").write_text(code)
-    pipeline = load(AppRef(directory / "shown.py"))
+    pipeline = _shown(directory, code)
     sale = pipeline.plan().sources[0].source.value_type
     given = [Timed(sale(user=user, amount=amount), NOON + second * 1000) for user, amount, second in sales]
     return run_local(pipeline, {"sales": given}, batch_size=batch_size)

@@ -40,13 +40,14 @@ MAY_IMPORT: Mapping[str, str] = {
     "provenance": "ids records",
     "origins": "ids provenance records",
     "schemas": "errors interfaces calls",
+    "aggregates": "errors schemas",
     "settings": "errors ids interfaces addresses cores secrets",
     # Plan, decisions, what is stored
     "plan": "errors ids interfaces attribution",
     "protocol": "errors ids interfaces records",
     "checkpoints": "errors ids interfaces addresses failpoints protocol",
     "state": "errors ids interfaces records calls failpoints schemas checkpoints",  # schemas: for the offline reader
-    "operators": "errors ids interfaces records attribution calls provenance schemas plan protocol state",
+    "operators": "errors ids interfaces records attribution calls failpoints provenance schemas plan protocol state",
     "exchange": "errors ids interfaces records attribution plan protocol state",
     "connectors": "errors ids interfaces records attribution calls failpoints provenance origins schemas secrets "
     "protocol",
@@ -63,8 +64,8 @@ MAY_IMPORT: Mapping[str, str] = {
     # What people call
     "explain": "interfaces attribution settings plan",
     "terminal": "errors ids interfaces settings plan protocol coordinator app embedded",
-    "dsl": "errors ids interfaces attribution schemas settings plan operators coordinator app embedded explain "
-    "terminal",
+    "dsl": "errors ids interfaces attribution aggregates schemas settings plan operators coordinator app embedded "
+    "explain terminal",
     "devbroker": "errors",
     # connectors: the Java client shows no batches; devbroker: fetches the jars of Spark too
     "audit": "errors ids interfaces records extras origins provenance schemas settings plan protocol checkpoints state "

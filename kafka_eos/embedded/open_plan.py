@@ -41,11 +41,14 @@ from kafka_eos.plan import PartialFold, Plan, Segment, Sink
 from kafka_eos.protocol.alignment import Mode
 from kafka_eos.records import Batch, RawRecord, Tally, Watermark
 from kafka_eos.settings import Settings
+from kafka_eos.state.clocks import UNKNOWN, ProcessingTime, wall_clock
 from kafka_eos.state.options import spread
 from kafka_eos.state.restoring import Told
 
 _LOCAL_ROOM = 8
 """Batches that may wait for another segment of the same worker."""
+_TICK = 0.05
+"""Seconds between two looks at the clock for timers."""
 _WORK = 16
 """Entries that are processed between two looks at the network and at the supervisor."""
 
@@ -90,6 +93,8 @@ class OpenPlan:
         self._writers: dict[tuple[int, str], Writer[Any]] = {}
         self._current = 0
         """Index of the segment at work."""
+        self._ticked = 0.0
+        """When the clock was looked at, of another one."""
         self._tallies: dict[int, Tally] = {}
         self._parts: dict[int, list[Captured]] = {}
         with self._opened.opening():
@@ -120,7 +125,8 @@ class OpenPlan:
         self._tallies = {segment.index: Tally() for segment in self._segments}
         tally = lambda: self._tallies[self._current]  # noqa: E731
         signals = {name: self.exchanges.signal(edge, self._deliver_time) for name, edge in self.exchanges.edges.items()}
-        self._chain = self._opened.connect(outputs, senders, tally, signals=signals, pace=STEADILY)
+        clock = ProcessingTime(wall_clock, UNKNOWN).now
+        self._chain = self._opened.connect(outputs, senders, tally, signals=signals, pace=STEADILY, clock=clock)
         self._services = Services(self._refuse_record, self._chain.refuse_row)
         for segment in self._segments:
             self._open_writers(segment)
@@ -202,6 +208,7 @@ class OpenPlan:
 
     def advance(self, batch_size: int, idle: float) -> None:
         """Process what has arrived and read what there is; wait at most ``idle`` seconds if there is nothing."""
+        self._look_at_the_clock()
         if not self.connected:
             self._read(batch_size, idle / len(self.readers))
             return
@@ -209,6 +216,16 @@ class OpenPlan:
         done = sum(task.work(_WORK) for task in self.tasks)
         if not done + self._read(batch_size, 0.0):
             self._receive(idle / 4)
+
+    def _look_at_the_clock(self) -> None:
+        """Timers of processing time fire, where what they make has room."""
+        now = time.monotonic()
+        if self._chain.clocked and now >= self._ticked + _TICK:
+            self._ticked = now
+            for task in self.tasks:
+                if task.may_tick:
+                    self._current = task.segment.index
+                    self._chain.tick(task.segment.nodes)
 
     def work(self, idle: float) -> None:
         """Process what has arrived, and read nothing: the last barrier is on its way."""

@@ -234,6 +234,11 @@ class Task:
         return records
 
     @property
+    def may_tick(self) -> bool:
+        """May timers of the clock make rows here? Those that were under way go first."""
+        return not self._replaying and self._room()
+
+    @property
     def idle(self) -> bool:
         """Nothing is waiting here."""
         return not self._replaying and not any(entry.queue for entry in self.inputs.values())

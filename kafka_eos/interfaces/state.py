@@ -101,10 +101,13 @@ class ValueState(Protocol[T]):
 
 
 class Timers(Protocol):
-    """The pending timers of one operator in one subtask, and the event time that it has come to."""
+    """Pending timers of one operator in one subtask, and the time that it has come to: of events, or of the clock."""
 
     def now(self, key: Any) -> int:
-        """The event time of a key. Never less than before, after a restart neither."""
+        """The time of a key. Never less than before, after a restart neither."""
+
+    def newest(self) -> int:
+        """The event time that no key has passed."""
 
     def add(self, key: Any, time: int) -> None:
         """A key has each time once. Bug if it is not later than ``now(key)``: that one may have fired."""
@@ -115,9 +118,12 @@ class Timers(Protocol):
     def due(self, until: int) -> Iterable[tuple[int, Any, int]]:
         """Time, key and key group of all timers up to ``until``, in the order of times and, within one, of keys.
 
-        Each is removed when it is given out, and event time stands at it until the next one is asked for; in the end at
+        Each is removed when it is given out, and time stands at it until the next one is asked for; in the end at
         ``until``. Timers that are added meanwhile come in their turn.
         """
+
+    def soonest(self) -> int | None:
+        """No timer fires before; None if none is pending. To be asked when all that is due has been given out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,29 @@ from __future__ import annotations
 
 from kafka_eos import plan
 from kafka_eos.errors import Bug
+from kafka_eos.interfaces import Session
 from kafka_eos.operators.base import Operator, OperatorContext
 from kafka_eos.operators.fold import Fold, Reduce
 from kafka_eos.operators.merge import MergingFold, PartialFold
 from kafka_eos.operators.process import Process
+from kafka_eos.operators.side_outputs import SideOutput
 from kafka_eos.operators.stateless import Filter, FlatMap, KeyBy, Map, MapBatches
 from kafka_eos.operators.timestamps import Timestamps
+from kafka_eos.operators.windows.base import WindowOperator
+from kafka_eos.operators.windows.paned import PanedWindows
+from kafka_eos.operators.windows.sessions import Sessions
 
-__all__ = ["Operator", "OperatorContext", "build"]
+__all__ = ["Operator", "OperatorContext", "build", "windows"]
+
+
+def windows(node: plan.Windows) -> WindowOperator:
+    """A new operator for windows."""
+    given = (node.contents, node.key_codec, node.lateness, node.late)
+    match node.assigner:
+        case Session() as sessions:
+            return Sessions(sessions, *given)
+        case paned:
+            return PanedWindows(paned, *given)
 
 
 def build(node: plan.Node) -> Operator:
@@ -31,15 +46,19 @@ def build(node: plan.Node) -> Operator:
         case plan.Timestamps():
             return Timestamps(node.fn, node.strategy)
         case plan.PartialFold():
-            return PartialFold(node.fn, node.key_codec, node.init, node.step, node.merge, node.values)
+            return PartialFold(node.fn, node.key_codec, node.init, node.step, node.merge, node.values, node.by_time)
         case plan.KeyBy():
             return KeyBy(node.fn, node.key_codec)
         case plan.Fold(merge=merge) if merge is not None:
             return MergingFold(merge, node.emit, node.key_codec, node.entry_codec, node.ttl)
         case plan.Fold():
-            return Fold(node.init, node.step, node.emit, node.key_codec, node.entry_codec, node.ttl)
+            return Fold(node.init, node.step, node.emit, node.key_codec, node.entry_codec, node.ttl, node.by_time)
         case plan.Reduce():
             return Reduce(node.fn, node.key_codec, node.entry_codec, node.ttl)
         case plan.Process():
             return Process(node.factory, node.key_codec)
+        case plan.Windows():
+            return windows(node)
+        case plan.SideOutput():
+            return SideOutput(node.tag)
     raise Bug(f"node {node.name!r} of kind {node.kind!r} has no operator")

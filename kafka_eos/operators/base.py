@@ -19,6 +19,7 @@ from kafka_eos.calls import each
 from kafka_eos.errors import Bug
 from kafka_eos.interfaces import StateDescriptor, Timers, ValueState
 from kafka_eos.records import Batch, Watermark
+from kafka_eos.state.clocks import wall_clock
 from kafka_eos.state.scratch import Scratch, unbounded
 
 
@@ -51,6 +52,8 @@ class OperatorContext:
     """Opens the operator's timers."""
     scratch: Callable[[], Scratch] = unbounded
     """Makes room for what the operator gathers within an epoch and memory does not hold; called once at most."""
+    clock: Callable[[], int] = wall_clock
+    """Processing time, in milliseconds since the epoch."""
 
     def expect_record(self, batch: Batch[Any], index: int, error: Exception) -> None:
         """Return if ``error`` is the fault of row ``index``; see ``Attribution.expect_record`` for what is raised."""
@@ -77,6 +80,21 @@ class Timed(Operator, Protocol):
 
     def advance(self, time: int) -> Iterable[Batch[Any]]:
         """What it makes of the fact that event time has come to ``time``. Raises PoisonRecord."""
+
+
+@runtime_checkable
+class Clocked(Operator, Protocol):
+    """An operator that may wait for the clock."""
+
+    @property
+    def clocked(self) -> bool:
+        """Does it?"""
+
+    def tick(self, now: int) -> Iterable[Batch[Any]]:
+        """What it makes of the fact that the clock has come to ``now``. Raises PoisonRecord."""
+
+    def soonest(self) -> int | None:
+        """Before that the next ``tick`` makes nothing; None if only a record changes that."""
 
 
 @runtime_checkable

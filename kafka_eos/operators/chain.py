@@ -23,7 +23,7 @@ from kafka_eos.attribution import told
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import StateBackend
 from kafka_eos.operators import build
-from kafka_eos.operators.base import Gathering, Operator, OperatorContext, no_timers
+from kafka_eos.operators.base import Clocked, Gathering, Operator, OperatorContext, no_timers
 from kafka_eos.operators.event_time import AT_BARRIERS, EventTime, Pace, Signal
 from kafka_eos.plan import (
     Exchange,
@@ -40,6 +40,7 @@ from kafka_eos.plan import (
 )
 from kafka_eos.provenance import branched
 from kafka_eos.records import Batch, RawRecord, Refusal, Rejected, Tally, Watermark
+from kafka_eos.state.clocks import wall_clock
 from kafka_eos.state.scratch import Scratch, unbounded
 
 _LONGEST = 200
@@ -62,6 +63,7 @@ class Chain:
         tally: Callable[[], Tally] = Tally,
         signals: Mapping[str, Signal] | None = None,
         pace: Pace = AT_BARRIERS,
+        clock: Callable[[], int] = wall_clock,
     ) -> None:
         """``nodes``: those that work here, if not all of the plan do; rows may only be pushed to them.
 
@@ -69,6 +71,7 @@ class Chain:
         ``scratch`` makes room for what the operator of that name gathers; it is closed with the chain.
         ``tally`` is where records and dead letters are counted now. ``signals`` are where watermarks leave, as rows do
         through ``exchanges``; of a source they are made, as often as ``pace`` says, once its splits are assigned.
+        ``clock`` shows processing time; who has a chain looks at it, with ``tick``.
         """
         self._tally, self._sources = tally, {source.name for source in plan.sources}
         self._plan, self._outputs, self._exchanges = plan, outputs, exchanges or {}
@@ -78,6 +81,8 @@ class Chain:
         self._places = {node.name: place for place, node in enumerate(numbered)}
         self._operators: dict[str, Operator] = {}
         self._gathering: dict[str, Gathering] = {}
+        self._clocked: dict[str, Clocked] = {}
+        self._clock = clock
         self._rejected: dict[str, list[_Letter]] = {
             source.name: [] for source in plan.sources if plan.dead_letters(source.name)
         }
@@ -98,6 +103,25 @@ class Chain:
         """Event time has come so far behind ``head``, an exchange that rows have passed. Raises PoisonRecord."""
         self._event_time.advance(head, watermark)
 
+    def tick(self, nodes: Collection[str] | None = None) -> None:
+        """Look at the clock: what has waited for it is handed on, in plan order. Raises PoisonRecord.
+
+        ``nodes``: of these operators only.
+        """
+        for name, operator in self._clocked.items():
+            if nodes is None or name in nodes:
+                for batch in operator.tick(self._clock()):
+                    self._leave(self._plan.node(name), batch)
+
+    def soonest(self) -> int | None:
+        """Before that no ``tick`` hands anything on, unless more is pushed; None if none ever does."""
+        return min((at for each in self._clocked.values() if (at := each.soonest()) is not None), default=None)
+
+    @property
+    def clocked(self) -> Collection[str]:
+        """Operators that wait for the clock."""
+        return self._clocked
+
     def push(self, head: str, batch: Batch[Any]) -> None:
         """Run one batch through everything below ``head``: a source, or an exchange that the rows have passed.
 
@@ -115,7 +139,8 @@ class Chain:
         self._event_time.read(source)
 
     def flush(self, nodes: Collection[str] | None = None) -> None:
-        """The end of an epoch: watermarks and what operators have gathered go on, in plan order.
+        """The end of an epoch: watermarks, what the clock has come to and what operators have gathered go on, in plan
+        order.
 
         ``nodes``: of these operators only.
 
@@ -123,6 +148,7 @@ class Chain:
         on. Nothing is left in any operator then but state. Raises PoisonRecord.
         """
         self._event_time.end_epoch(nodes)
+        self.tick(nodes)
         for name, operator in self._gathering.items():
             if nodes is None or name in nodes:
                 for batch in operator.flush():
@@ -174,10 +200,13 @@ class Chain:
         place, keeps_raw = self._places.get(node.name, 0), self._rejected.__contains__
         attribution = self._plan.attribution
         timers = backend.timers if backend else no_timers
-        operator.open(OperatorContext(node.name, state, reject, forget, place, keeps_raw, attribution, timers, scratch))
+        given = (node.name, state, reject, forget, place, keeps_raw, attribution, timers, scratch, self._clock)
+        operator.open(OperatorContext(*given))
         self._operators[node.name] = operator
         if isinstance(operator, Gathering):
             self._gathering[node.name] = operator
+        if isinstance(operator, Clocked) and operator.clocked:
+            self._clocked[node.name] = operator
         self._closing.callback(operator.close)
 
     def _forward(self, name: str, batch: Batch[Any]) -> None:

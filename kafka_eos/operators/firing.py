@@ -1,7 +1,8 @@
 """What timers make: rows that come from no record, and where they say that they come from.
 
-Each is of a *firing*: an operator, a key and a time. In their provenance the operator stands where a source would, its
-key group where a partition, the time where an offset, and two numbers made of the key's bytes begin the ordinal.
+Each is of a *firing*: an operator, a key and a time, of events or of the clock. In their provenance the operator stands
+where a source would, which time it is where a topic, its key group where a partition, the time where an offset, and two
+numbers made of the key's bytes begin the ordinal.
 Rule: a time of a key fires once, so that two outputs which agree there are a duplicate, whatever attempt made them.
 """
 
@@ -11,19 +12,16 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from kafka_eos.provenance import TIMERS
 from kafka_eos.records import Batch, RawRecord
 
 _NUMBER_BYTES = 7
 
 
 class FiringOrigin:
-    """The origin of what one operator's timers made: a row for each firing."""
+    """The origin of what one operator's timers made: a row for each firing. ``topic`` says which timers."""
 
-    topic = TIMERS
-
-    def __init__(self, operator: str, groups: Sequence[int], times: Sequence[int]) -> None:
-        self.source, self.partitions, self.offsets = operator, groups, times
+    def __init__(self, operator: str, topic: str, groups: Sequence[int], times: Sequence[int]) -> None:
+        self.source, self.topic, self.partitions, self.offsets = operator, topic, groups, times
 
     def timestamps(self) -> Sequence[int]:
         """A record's timestamp cannot be before 1970."""
@@ -31,15 +29,21 @@ class FiringOrigin:
 
     def raw(self, row: int) -> RawRecord:
         return RawRecord(
-            where(self.source), self.partitions[row], self.offsets[row], self.timestamps()[row], None, None, ()
+            where(self.source, self.topic),
+            self.partitions[row],
+            self.offsets[row],
+            self.timestamps()[row],
+            None,
+            None,
+            (),
         )
 
 
 class Firings:
     """The outputs of timers that have fired, until they are handed on."""
 
-    def __init__(self, operator: str, encode: Callable[[Any], bytes]) -> None:
-        self._operator, self._encode = operator, encode
+    def __init__(self, operator: str, topic: str, encode: Callable[[Any], bytes]) -> None:
+        self._operator, self._topic, self._encode = operator, topic, encode
         self._start()
 
     def _start(self) -> None:
@@ -63,7 +67,7 @@ class Firings:
 
     def take(self) -> Batch[Any]:
         """All of them."""
-        origin = FiringOrigin(self._operator, self._groups, self._times)
+        origin = FiringOrigin(self._operator, self._topic, self._groups, self._times)
         times = [self._times[row] for row in self._rows]
         batch = Batch(self._values, self._rows, origin, branch=self._branches, times=times)
         self._start()
@@ -77,6 +81,6 @@ def branch_of(key: bytes) -> str:
     return f"{first}-{second}-"
 
 
-def where(operator: str) -> str:
+def where(operator: str, topic: str) -> str:
     """For people: in place of a topic."""
-    return f"timers of {operator}"
+    return f"{topic} of {operator}"

@@ -10,8 +10,9 @@ accumulator *in place* also changes what was emitted before and is not written y
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from kafka_eos.errors import PlanError
@@ -23,7 +24,10 @@ STATE = "accumulator"
 
 
 class Fold:
-    """``acc = step(acc or init(), value)``, then ``emit(key, acc)``, for each row in order."""
+    """``acc = step(acc or init(), value)``, then ``emit(key, acc)``, for each row in order.
+
+    ``by_time``: ``step`` takes values with their places in event time, see ``Batch.in_time``.
+    """
 
     def __init__(
         self,
@@ -33,8 +37,10 @@ class Fold:
         key_codec: Codec[Any],
         entry_codec: Codec[tuple[int, Any]],
         ttl: Ttl | None = None,
+        by_time: bool = False,
     ) -> None:
         self._init, self._step, self._emit = init, step, emit or _pair
+        self._values: Callable[[Batch[Any]], Sequence[Any]] = Batch.in_time if by_time else attrgetter("values")
         self._descriptor = StateDescriptor(STATE, key_codec, entry_codec, ttl=ttl)
         self._expires, self._event_time = ttl is not None, ttl is not None and ttl.clock == "event"
         self._tried = False
@@ -49,7 +55,7 @@ class Fold:
         out: list[Any] = []
         updates: list[int] = []
         refused: list[int] = []
-        for key, value in zip(self._in_time(batch), batch.values, strict=True):
+        for key, value in zip(self._in_time(batch), self._values(batch), strict=True):
             try:
                 entry = entries.get(key)
                 if entry is None:

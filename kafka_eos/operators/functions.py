@@ -6,7 +6,8 @@ value". The trap: a value that is changed in place is not written; write the val
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from kafka_eos.interfaces import Ttl
@@ -106,6 +107,17 @@ class AggregatingState(_Keyed, Protocol[T_contra, R_co]):
         """None if nothing was added."""
 
 
+@dataclass(frozen=True, slots=True)
+class OutputTag(Generic[T]):
+    """Names a side output of an operator, and the type of its values: ``OutputTag("late", Order)``.
+
+    Two of the same name and type are the same tag.
+    """
+
+    name: str
+    tp: type[T]
+
+
 class ProcessContext(Protocol):
     """What ``open`` gets: each method declares a state of the operator, for the key at hand when it is used.
 
@@ -155,8 +167,17 @@ class ProcessContext(Protocol):
     ) -> AggregatingState[T, R]:
         """``add(acc, value)`` gives the new accumulator, a new object: one changed in place is not undone."""
 
+    def output(self, tag: OutputTag[T], value: T) -> None:
+        """Emit ``value`` to a side output, while a record is processed or a timer fires. See ``Stream.side_output``.
+
+        What a call that raises has emitted does not count. PlanError if the function does not declare the tag.
+        """
+
     def timers(self) -> Timers:
-        """The timers of the key at hand. PlanError if the function does not define ``on_timer``."""
+        """The timers in event time of the key at hand. PlanError if the function does not define ``on_timer``."""
+
+    def processing_timers(self) -> Timers:
+        """Those in processing time. PlanError if the function does not define ``on_processing_timer``."""
 
     @property
     def timestamp(self) -> int:
@@ -173,18 +194,26 @@ class ProcessContext(Protocol):
         engine; so should nothing that you emit. PlanError if the function does not define ``on_timer``.
         """
 
+    @property
+    def processing_time(self) -> int:
+        """What the clock shows, in milliseconds since the Unix epoch. Another attempt at the same record sees another.
+
+        PlanError if the function does not define ``on_processing_timer``.
+        """
+
 
 class Timers(Protocol):
-    """Timers in event time of the key at hand. Each time is there once, however often it is set.
+    """Timers of the key at hand. Each time is there once, however often it is set.
 
-    ``on_timer`` is called when the watermark has come to the time of a timer: all rows up to it are processed, but
-    those that are late. Timers fire in the order of their times; the timer is gone then.
+    Those in event time call ``on_timer`` when the watermark has come to their time: all rows up to it are processed,
+    but those that are late. Those in processing time call ``on_processing_timer`` when the clock has. Timers of one
+    kind fire in the order of their times; the timer is gone then.
     """
 
     def register(self, time: int) -> int:
         """Set one, in milliseconds since the Unix epoch; returns when it fires.
 
-        That is ``time``, or the first moment that is not over: one for the past fires as soon as event time goes on.
+        That is ``time``, or the first moment that is not over: one for the past fires as soon as time goes on.
         """
 
     def delete(self, time: int) -> None:
@@ -193,6 +222,9 @@ class Timers(Protocol):
 
 class ProcessFunction(Generic[K, T, U]):
     """Subclass it for ``KeyedStream.process``. Every session of a worker starts with a fresh one."""
+
+    side_outputs: Sequence[OutputTag[Any]] = ()
+    """The tags that it emits to with ``ctx.output``. Somebody must read each of them."""
 
     def open(self, ctx: ProcessContext) -> None:
         """Declare states here and keep the handles. Nothing else that is kept on ``self`` survives a restart."""
@@ -208,3 +240,7 @@ class ProcessFunction(Generic[K, T, U]):
         checkpoint if the environment is to blame.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define on_timer(key, time)")
+
+    def on_processing_timer(self, key: K, time: int) -> Iterable[U]:
+        """The same for a timer in processing time (``ctx.processing_timers()``), which may fire later than ``time``."""
+        raise NotImplementedError(f"{type(self).__name__} does not define on_processing_timer(key, time)")

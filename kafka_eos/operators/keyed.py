@@ -99,8 +99,13 @@ class KeyTimers:
         """See ``interfaces.Timers``; for the operator."""
         return self._timers.due(until)
 
+    def soonest(self) -> int | None:
+        """See ``interfaces.Timers``; for the operator."""
+        return self._timers.soonest()
+
     @property
-    def watermark(self) -> int:
+    def now(self) -> int:
+        """The time that the key at hand has come to."""
         return self._timers.now(self.key)
 
     def register(self, time: int) -> int:

@@ -11,6 +11,7 @@ because what tells outputs of one record apart is fixed in their branch before t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 from kafka_eos.calls import each
@@ -40,9 +41,11 @@ class PartialFold:
         step: Callable[[Any, Any], Any],
         merge: Callable[[Any, Any], Any],
         accumulators: ListCodec[Any],
+        by_time: bool = False,
     ) -> None:
         self._keyed, self._init, self._step = KeyBy(key, key_codec), init, step
         self._summing = Summing(accumulators, merge)
+        self._values: Callable[[Batch[Any]], Sequence[Any]] = Batch.in_time if by_time else attrgetter("values")
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx, self._gathered = ctx, Gathered(ctx, self._summing)
@@ -53,7 +56,7 @@ class PartialFold:
         batch = branched(self._keyed.process(batch), self._ctx.place)
         init, step, accumulators = self._init, self._step, self._gathered.accumulators
         last: dict[Any, int] = {}
-        for index, (key, value) in enumerate(zip(batch.keys or (), batch.values, strict=True)):
+        for index, (key, value) in enumerate(zip(batch.keys or (), self._values(batch), strict=True)):
             try:
                 acc = accumulators.get(key, _NOTHING)
                 accumulators[key] = step(init() if acc is _NOTHING else acc, value)

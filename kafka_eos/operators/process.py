@@ -1,7 +1,8 @@
 """The process operator: the user's function, called for each row with the state of its key.
 
-Timers are state like any other. They fire when event time goes on (``advance``), in its order; while one fires, event
-time stands at it, so what follows from a firing does not depend on how far the watermark has leapt.
+Timers are state like any other. They fire when event time goes on (``advance``) or the clock does (``tick``), in the
+order of time; while one fires, time stands at it, so what follows from a firing does not depend on how far the
+watermark, or the clock, has leapt.
 
 Rules: state writes of a row wait in ``pending`` until its call has returned and its outputs are listed, so a row that
 is refused has changed nothing. A key has the state that the function gave it and nothing else: outputs have no update
@@ -11,18 +12,22 @@ number, since the row that counts them would stay for ever.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, get_origin
 
 from kafka_eos.attribution import told
 from kafka_eos.errors import Bug, PlanError, PoisonRecord
+from kafka_eos.failpoints import hit
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, StateDescriptor, StateKind, Ttl
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.firing import Firings, where
-from kafka_eos.operators.functions import ProcessFunction
+from kafka_eos.operators.functions import OutputTag, ProcessFunction
 from kafka_eos.operators.keyed import NAMESPACE_CODEC, Aggregating, KeyTimers, List, Map, Reducing, Value, Writes
+from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.operators.stateless import spread
+from kafka_eos.provenance import PROCESSING_TIMERS
+from kafka_eos.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.records import Batch
 from kafka_eos.schemas import KeyCodec, state_codec
 from kafka_eos.state.entries import NumberCodec
@@ -30,10 +35,21 @@ from kafka_eos.state.timers import timers
 
 UPDATES = "updates"
 """State in which checkpoints may still hold a count for each key. It is dropped; no other state may have its name."""
-TIMERS = "event-timers"
-"""The state that the timers are; no other may have its name."""
+TIMERS, CLOCK_TIMERS = "event-timers", "processing-timers"
+"""The states that timers are; no other may have their names."""
 _AT_ONCE = 500
 """Outputs of timers that are handed on together."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Timing:
+    """The timers in one kind of time, and what they call. ``method``: by what name."""
+
+    timers: KeyTimers
+    firings: Firings
+    call: Callable[[Any, int], Iterable[Any]]
+    method: str
+    where: str
 
 
 class Process:
@@ -45,17 +61,22 @@ class Process:
         self._clocks: list[Callable[[int], None]] = []
         """Told the time of each record, before its call: states that expire in event time."""
         self._opening = False
-        self._timers: KeyTimers | None = None
+        self._by_event: _Timing | None = None
+        self._by_clock: _Timing | None = None
         self._timestamp: int | None = None
         """Event time of the row, or the timer, at hand."""
+        self._tags: dict[str, OutputTag[Any]] = {}
+        self._emitted: list[Tagged] = []
+        """To side outputs, by the call at hand."""
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx = ctx
         ctx.forget(UPDATES)
         self._function = self._factory()
-        if fires(self._function):
-            self._timers = KeyTimers(ctx.timers(timers(TIMERS, self._key_codec)))
-            self._firings = Firings(ctx.operator, self._key_codec.encode)
+        self._tags = {tag.name: tag for tag in self._function.side_outputs}
+        self._call = self._beside(self._function.process)
+        self._by_event = self._timing(TIMERS, EVENT_TIMERS, "on_timer")
+        self._by_clock = self._timing(CLOCK_TIMERS, PROCESSING_TIMERS, "on_processing_timer")
         self._opening = True
         self._function.open(self)
         self._opening = False
@@ -94,10 +115,21 @@ class Process:
         writes = self._state(name, acc_tp, "aggregating", ttl, namespaced)
         return Aggregating(writes, namespaced, create, add, result)
 
+    def output(self, tag: OutputTag[Any], value: Any) -> None:
+        if self._opening:
+            raise PlanError(f"operator {self._ctx.operator!r}: in open(ctx) there is nothing to emit of, not to {tag}")
+        if self._tags.get(tag.name) != tag:
+            raise PlanError(
+                f"operator {self._ctx.operator!r} emits to {tag}, which its function does not declare: name it there, "
+                "side_outputs = (…,)"
+            )
+        self._emitted.append(Tagged(tag.name, value))
+
     def timers(self) -> KeyTimers:
-        if self._timers is None:
-            raise PlanError(f"operator {self._ctx.operator!r}: a function that sets timers defines on_timer(key, time)")
-        return self._timers
+        return self._set(self._by_event, "on_timer").timers
+
+    def processing_timers(self) -> KeyTimers:
+        return self._set(self._by_clock, "on_processing_timer").timers
 
     @property
     def timestamp(self) -> int:
@@ -110,11 +142,16 @@ class Process:
 
     @property
     def watermark(self) -> int:
-        return self.timers().watermark
+        return self.timers().now
+
+    @property
+    def processing_time(self) -> int:
+        self._set(self._by_clock, "on_processing_timer")
+        return self._ctx.clock()
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         keys = self._in_event_time(batch)
-        call, states, clocks = self._function.process, self._pending, self._clocks
+        call, states, clocks = self._call, self._pending, self._clocks
         made: list[list[Any]] = []
         refused: list[int] = []
         times = batch.origin.timestamps() if clocks else ()
@@ -135,24 +172,67 @@ class Process:
         return spread(replace(batch.without(refused), updates=None), made)
 
     def advance(self, time: int) -> Iterator[Batch[Any]]:
-        if self._timers is None:
+        return self._fired(self._by_event, time)
+
+    @property
+    def clocked(self) -> bool:
+        return self._by_clock is not None
+
+    def tick(self, now: int) -> Iterator[Batch[Any]]:
+        return self._fired(self._by_clock, now)
+
+    def soonest(self) -> int | None:
+        return None if self._by_clock is None else self._by_clock.timers.soonest()
+
+    def _fired(self, timing: _Timing | None, time: int) -> Iterator[Batch[Any]]:
+        if timing is None:
             return
-        firings, states = self._firings, self._pending
-        for at, key, group in self._timers.due(time):
+        firings, call, states = timing.firings, timing.call, self._pending
+        for at, key, group in timing.timers.due(time):
             self._timestamp = at
             for state in states:
                 state.begin(key)
             try:
-                outputs = list(self._function.on_timer(key, at))
+                outputs = list(call(key, at))
             except Exception as error:
-                raise self._stop(key, at, error) from error
+                raise self._stop(timing, key, at, error) from error
             for state in states:
                 state.apply()
             firings.add(key, group, at, outputs)
             if len(firings) >= _AT_ONCE:
+                hit("timers.fired")
                 yield firings.take()
         if len(firings):
+            hit("timers.fired")
             yield firings.take()
+
+    def _timing(self, state: str, topic: str, method: str) -> _Timing | None:
+        """None if the function does not define ``method``."""
+        if not defines(self._function, method):
+            return None
+        operator, codec = self._ctx.operator, self._key_codec
+        return _Timing(
+            KeyTimers(self._ctx.timers(timers(state, codec))),
+            Firings(operator, topic, codec.encode),
+            self._beside(getattr(self._function, method)),
+            method,
+            where(operator, topic),
+        )
+
+    def _set(self, timing: _Timing | None, method: str) -> _Timing:
+        if timing is None:
+            raise PlanError(f"operator {self._ctx.operator!r}: a function that sets timers defines {method}(key, time)")
+        return timing
+
+    def _beside(self, call: Callable[[Any, Any], Iterable[Any]]) -> Callable[[Any, Any], Iterable[Any]]:
+        """The call with what it emits to side outputs behind its outputs; itself if it may emit nothing there."""
+
+        def both(key: Any, given: Any) -> Iterable[Any]:
+            self._emitted = []
+            outputs = list(call(key, given))
+            return outputs + self._emitted
+
+        return both if self._tags else call
 
     def _in_event_time(self, batch: Batch[Any]) -> Iterable[Any]:
         """The keys of the rows. Where rows have event times, it is that of each row when its key comes out."""
@@ -168,14 +248,14 @@ class Process:
     @property
     def _pending(self) -> tuple[Writes | KeyTimers, ...]:
         """What waits until the call has returned."""
-        return (*self._states.values(), *([] if self._timers is None else [self._timers]))
+        both = (self._by_event, self._by_clock)
+        return (*self._states.values(), *(timing.timers for timing in both if timing is not None))
 
-    def _stop(self, key: Any, time: int, error: Exception) -> PoisonRecord:
-        at = f"{where(self._ctx.operator)}, key {key!r}, time {time}"
+    def _stop(self, timing: _Timing, key: Any, time: int, error: Exception) -> PoisonRecord:
+        at = f"{timing.where}, key {key!r}, time {time}"
         self._ctx.attribution(self._ctx.operator).expect_record(error, self._ctx.operator, at)
-        return PoisonRecord(
-            at, self._ctx.operator, told(error), "It comes from no record that could be sent aside. Fix on_timer"
-        )
+        todo = f"It comes from no record that could be sent aside. Fix {timing.method}"
+        return PoisonRecord(at, self._ctx.operator, told(error), todo)
 
     def close(self) -> None:
         return None
@@ -185,7 +265,7 @@ class Process:
     ) -> Writes:
         if not self._opening:
             raise PlanError(f"operator {self._ctx.operator!r}: declare state {name!r} in open(ctx), not later")
-        if name in self._states or name in (UPDATES, TIMERS):
+        if name in self._states or name in (UPDATES, TIMERS, CLOCK_TIMERS):
             raise PlanError(f"operator {self._ctx.operator!r}: the state name {name!r} is taken")
         namespace = NAMESPACE_CODEC if namespaced else None
         state = self._ctx.value_state(
@@ -197,10 +277,10 @@ class Process:
         return writes
 
 
-def fires(function: object) -> bool:
-    """Does a process function define ``on_timer``? ``function`` may be its class."""
+def defines(function: object, method: str) -> bool:
+    """Does a process function define that method itself? ``function`` may be its class."""
     cls = function if isinstance(function, type) else type(function)
-    return getattr(cls, "on_timer", None) is not ProcessFunction.on_timer
+    return getattr(cls, method, None) is not getattr(ProcessFunction, method)
 
 
 class _Unbound:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from kafka_eos import interfaces
 from kafka_eos.attribution import Attribution
-from kafka_eos.interfaces import Codec, DeadLetters, ListCodec, Ttl, WatermarkStrategy
+from kafka_eos.interfaces import Codec, Contents, DeadLetters, ListCodec, Paned, Session, Ttl, WatermarkStrategy
 
 OnError: TypeAlias = Literal["stop"] | DeadLetters
 """What a source does with a record that cannot be processed."""
@@ -60,6 +60,16 @@ class Node:
     where: Where
     inputs: tuple[str, ...] = ()
     derived: bool = False
+
+    @property
+    def sets_timers(self) -> bool:
+        """In whichever time."""
+        return False
+
+    @property
+    def waits(self) -> bool:
+        """Does it wait for event time?"""
+        return False
 
     @property
     def partitioning(self) -> Partitioning | None:
@@ -155,6 +165,7 @@ class PartialFold(KeyBy):
     init: Callable[[], Any]
     step: Callable[[Any, Any], Any]
     merge: Callable[[Any, Any], Any]
+    by_time: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +211,7 @@ class Fold(Node):
     """``entry_codec`` is the codec of what is stored for a key: the pair (updates, accumulator).
 
     With ``merge`` its input is a ``PartialFold``: its rows are accumulators, and it has one output a key and epoch.
+    ``by_time``: ``step`` takes pairs, a value and its place in event time; with ``merge`` in the ``PartialFold``.
     """
 
     kind: ClassVar[str] = "fold"
@@ -213,6 +225,7 @@ class Fold(Node):
     entry_codec: Codec[tuple[int, Any]]
     merge: Callable[[Any, Any], Any] | None = None
     ttl: Ttl | None = None
+    by_time: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +242,10 @@ class Reduce(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process(Node):
-    """``factory`` makes a fresh process function for every session of a worker; ``timers``: it defines ``on_timer``."""
+    """``factory`` makes a fresh process function for every session of a worker.
+
+    ``timers``: it defines ``on_timer``, ``processing_timers``: and ``on_processing_timer``.
+    """
 
     kind: ClassVar[str] = "process"
     stateful: ClassVar[bool] = True
@@ -238,6 +254,47 @@ class Process(Node):
     factory: Callable[[], Any]
     key_codec: Codec[Any]
     timers: bool = False
+    processing_timers: bool = False
+
+    @property
+    def sets_timers(self) -> bool:
+        return self.timers or self.processing_timers
+
+    @property
+    def waits(self) -> bool:
+        return self.timers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows(Node):
+    """``lateness``: milliseconds for which a window that is over still takes rows. ``late``: the tag of later ones."""
+
+    kind: ClassVar[str] = "window"
+    stateful: ClassVar[bool] = True
+    keyed: ClassVar[bool] = True
+
+    assigner: Paned | Session
+    contents: Contents
+    key_codec: Codec[Any]
+    lateness: int = 0
+    late: str | None = None
+
+    @property
+    def sets_timers(self) -> bool:
+        return True
+
+    @property
+    def waits(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideOutput(Node):
+    """Takes one output of an operator that has several: that of ``tag``, or the main one if that is None."""
+
+    kind: ClassVar[str] = "output"
+
+    tag: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

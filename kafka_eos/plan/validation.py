@@ -14,6 +14,7 @@ from kafka_eos.plan.nodes import (
     Feedback,
     Filter,
     FlatMap,
+    Fold,
     KeyBy,
     Loop,
     Map,
@@ -23,6 +24,7 @@ from kafka_eos.plan.nodes import (
     Sink,
     Source,
     Timestamps,
+    Windows,
     for_dead_letters,
 )
 
@@ -140,14 +142,27 @@ def _check_event_time(plan: Graph) -> None:
                     f"partition's records is no longer known; put .with_timestamps(...) right behind the source.\n"
                     f"  {node.where}"
                 )
-    for process in plan.timed_processes:
-        if process.inputs[0] not in plan.timed:
+        if _goes_by_time(node) and node.inputs[0] not in plan.timed:
             raise PlanError(
-                f"process {process.name!r} defines on_timer, and its timers would never fire: no watermarks come to it "
-                "from every source, because some rows have not passed .with_timestamps(...), or it is in a loop or "
-                f"behind a fold with merge=. Put .with_timestamps(...) behind every source before it.\n"
-                f"  {process.where}"
+                f"{node.kind} {node.name!r} goes by event time (first, last, collect), and its rows have none: some "
+                "have not passed .with_timestamps(...), or it is in a loop or behind a fold with merge=. Put "
+                ".with_timestamps(...) behind every source before it, or say with by= what the order is.\n"
+                f"  {node.where}"
             )
+    for node in plan.timed_operators:
+        if node.waits and node.inputs[0] not in plan.timed:
+            timers = "(on_timer, deduplicate), and its timers would never fire"
+            never = "and would never emit" if isinstance(node, Windows) else timers
+            raise PlanError(
+                f"{node.kind} {node.name!r} waits for event time {never}: no watermarks come to it from every source, "
+                "because some rows have not passed .with_timestamps(...), or it is in a loop or behind a fold with "
+                "merge=. Put .with_timestamps(...) behind every source before it.\n"
+                f"  {node.where}"
+            )
+
+
+def _goes_by_time(node: Node) -> bool:
+    return (isinstance(node, PartialFold) or (isinstance(node, Fold) and node.merge is None)) and node.by_time
 
 
 def _check_sinks(plan: Graph) -> None:

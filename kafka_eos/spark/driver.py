@@ -176,7 +176,8 @@ class Driver:
                 raise Bug(f"{action}: a batch is not given up, and leaves nothing under way")
 
     def _discover(self, at_once: bool) -> None:
-        ends = self._inputs.ends() if self._inputs.due(at_once) else None
+        # Who waits for all that has come does not wait for timers: one that sets the next would never end.
+        ends = self._inputs.ends(timers=not at_once) if self._inputs.due(at_once) else None
         if ends is not None:
             self._ends = ends
         self._learned.append(facts.Found(ends is not None, self._inputs.at_goal))

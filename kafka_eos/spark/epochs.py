@@ -44,6 +44,8 @@ class EpochResult:
     records_in: Mapping[str, int]
     records_out: Mapping[str, int]
     lag: int | None
+    wake: int | None
+    """When the clock shows that, an epoch is to begin also if there is nothing to read."""
     seconds: Mapping[str, float]
     retried: bool
 
@@ -138,6 +140,7 @@ def _result(reports: Sequence[Report], parallelism: int, retried: bool) -> Epoch
         records_in=_sums(report.records_in for report in ordered),
         records_out=_sums(report.records_out for report in ordered),
         lag=total_lag(report.lag for report in ordered),
+        wake=min((report.wake for report in ordered if report.wake is not None), default=None),
         seconds=_longest(report.seconds for report in ordered),
         retried=retried,
     )

@@ -1,7 +1,9 @@
 """What an epoch reads: from where, up to where, and when it is time for one.
 
 An epoch begins when there is something to read and the interval is over, or at once while the last one could not read
-all there was. Rule: positions move when an epoch is decided, not before and not later: the next one begins there.
+all there was; and when the interval is over and the clock has come to a timer.
+
+Rule: positions move when an epoch is decided, not before and not later: the next one begins there.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 from kafka_eos.coordinator import DISCOVERY_INTERVAL, Coordinator
 from kafka_eos.interfaces import Positions
 from kafka_eos.protocol.checkpoint import Cadence
+from kafka_eos.state.clocks import wall_clock
 
 if TYPE_CHECKING:
     from kafka_eos.spark.epochs import EpochResult
@@ -32,6 +35,7 @@ class Inputs:
         self._coordinator, self._cadence, self._goal, self._observe = coordinator, cadence, goal, observe
         self.positions: dict[str, Positions] = {name: dict(splits) for name, splits in positions.items()}
         self._read_up_to: Mapping[str, Positions] | None = None
+        self._wake: int | None = None
         self._asked = float("-inf")
         self._discovered = time.monotonic()
 
@@ -45,14 +49,15 @@ class Inputs:
         behind = self._read_up_to is None
         return at_once or behind or time.monotonic() >= self._cadence.next_trigger(self._asked, self._asked)
 
-    def ends(self) -> Mapping[str, Positions] | None:
-        """Up to where the next epoch reads; None if nothing is new."""
+    def ends(self, *, timers: bool) -> Mapping[str, Positions] | None:
+        """Up to where the next epoch reads; None if nothing is new. ``timers``: and none of the clock is due."""
         self._asked = time.monotonic()
         if self._goal is not None:
             return None if self.at_goal else self._goal
         self._discover()
         ends = self._known(self._coordinator.ends())
-        return None if ends == self._read_up_to else ends
+        due = timers and self._wake is not None and wall_clock() >= self._wake
+        return None if ends == self._read_up_to and not due else ends
 
     def _known(self, ends: Mapping[str, Positions]) -> Mapping[str, Positions]:
         """Without splits that were not discovered yet: nothing is read of them, so nothing is read up to their ends."""
@@ -66,6 +71,7 @@ class Inputs:
         read = result.acked.positions
         self.positions = {name: {**known, **read.get(name, {})} for name, known in self.positions.items()}
         self._read_up_to = ends if result.reached else None
+        self._wake = result.wake
 
     def _discover(self) -> None:
         if time.monotonic() < self._discovered + DISCOVERY_INTERVAL:

@@ -80,6 +80,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     records_in: dict[str, int] = {}
     records_out: dict[str, int] = {}
     lag: int | None = 0
+    wake: int | None = None
+    """When the clock shows that, timers may be due; None if none is pending."""
     seconds: dict[str, float] = {}
     """Where the time went: open, work, prepare."""
     failure: Failure | None = None

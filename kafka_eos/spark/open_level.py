@@ -40,6 +40,7 @@ from kafka_eos.spark.levels import destinations, levels
 from kafka_eos.spark.messages import Report, Spec
 from kafka_eos.spark.quota import Meter
 from kafka_eos.spark.rows import Outbox
+from kafka_eos.state.clocks import wall_clock
 from kafka_eos.state.keygroups import Grouping
 
 _POLL = 0.05
@@ -105,7 +106,13 @@ class OpenLevel:
         senders = {node.name: self._sender(node) for node in self._plan.exchanges}
         signals = {node.name: self._signal(node) for node in self._plan.exchanges}
         self._chain = self._opened.connect(
-            outputs, senders, lambda: self._tally, self._level.nodes, signals=signals, pace=AT_BARRIERS
+            outputs,
+            senders,
+            lambda: self._tally,
+            self._level.nodes,
+            signals=signals,
+            pace=AT_BARRIERS,
+            clock=wall_clock,
         )
         for name in self._level.sources:
             self._chain.assign(name, self._positions(name).keys())
@@ -227,7 +234,7 @@ class OpenLevel:
             self._outbox.earlier(target, self._destinations[name], name, frame, number)
 
     def finish(self) -> Report:
-        """The barrier: let event time go on, hand on what is summed up, send what waits, snapshot, prepare, report."""
+        """The barrier: let time go on, hand on what is summed up, send what waits, snapshot, prepare, report."""
         for node in self._plan.exchanges:
             if node.name in self._event_time:
                 self._chain.advance(node.name, self._event_time[node.name].watermark)
@@ -259,6 +266,7 @@ class OpenLevel:
             records_in=dict(self._in),
             records_out=dict(self._out),
             lag=total_lag(reader.lag() for reader in self._readers.values()),
+            wake=self._chain.soonest(),
         )
 
     def close(self) -> None:

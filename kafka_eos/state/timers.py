@@ -122,6 +122,9 @@ class PendingTimers:
         group = self._grouping.group(self._key.encode(key))
         return max([self._time, *(time for first, last, time in self._floors if first <= group <= last)])
 
+    def newest(self) -> int:
+        return max([self._time, *(time for _, _, time in self._floors)])
+
     def add(self, key: Any, time: int) -> None:
         if time <= self.now(key):
             raise Bug(f"{self._where}: time {time} of key {key!r} is over")
@@ -161,6 +164,10 @@ class PendingTimers:
                 yield time, self._key.decode(rest[TIME_BYTES:]), int.from_bytes(group, "big")
         self._time = max(self._time, until)
         self._floors = [floor for floor in self._floors if floor[2] > self._time]
+
+    def soonest(self) -> int | None:
+        near = [*self._heap[:1], *(time for time, _ in self._cursors[:1])]
+        return int.from_bytes(min(near)[:TIME_BYTES], "big") + BEGINNING if near else None
 
     # ------------------------------------------------------------ rows
 

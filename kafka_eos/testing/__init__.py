@@ -7,7 +7,7 @@ Rule: nothing here is a mock. A source or sink in memory keeps the same contract
 """
 
 from kafka_eos.testing.contract import SINK_CHECKS, ContractBroken, SinkUnderTest, check_sink
-from kafka_eos.testing.local import LocalRun, Timed, run_local
+from kafka_eos.testing.local import LocalRun, Timed, Wait, run_local
 from kafka_eos.testing.sinks import MemorySink
 from kafka_eos.testing.sources import ListSource
 
@@ -19,6 +19,7 @@ __all__ = [
     "MemorySink",
     "SinkUnderTest",
     "Timed",
+    "Wait",
     "check_sink",
     "run_local",
 ]

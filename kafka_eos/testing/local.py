@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -23,6 +24,7 @@ from kafka_eos.operators.event_time import WITH_EACH_BATCH
 from kafka_eos.plan import Plan, Sink, Source
 from kafka_eos.records import Batch, RawRecord
 from kafka_eos.state.backends import open_backend
+from kafka_eos.state.clocks import wall_clock
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 from kafka_eos.testing.sources import ListOrigin
 
@@ -61,6 +63,13 @@ class Timed:
     timestamp: int
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Among the inputs of a source: the clock goes on by so many seconds before the next one comes."""
+
+    seconds: float
+
+
 class LocalRun(dict[str, list[Any]]):
     """The values that each sink got, by the name of the sink, in order. It is a dict, and equal to one.
 
@@ -73,15 +82,19 @@ class LocalRun(dict[str, list[Any]]):
         self.written: dict[str, list[RawRecord]] = {name: [] for name in sinks}
 
 
-def run_local(pipeline: Plan | Planned, inputs: Mapping[str, Sequence[Any]], *, batch_size: int = 500) -> LocalRun:
+def run_local(
+    pipeline: Plan | Planned, inputs: Mapping[str, Sequence[Any]], *, batch_size: int = 500, now: int | None = None
+) -> LocalRun:
     """Run all ``inputs`` and return the values each sink got, by name, in order.
 
     ``inputs`` has the records of each source, by its name, one by one as
         a value           what the operators get; the codec of the source encodes and decodes it
         ``Timed``         the same, with a timestamp
         ``RawRecord``     a record as it arrives: bytes, which the codec may refuse; for sources with a codec only
+        ``Wait``          no record: the clock goes on, and timers in processing time fire
     Sources are read one after the other, in the order of the pipeline; a source that is not named has no input. All of
-    it is one epoch, which matters for a fold with ``merge=`` only.
+    it is one epoch, which matters for a fold with ``merge=`` only. The clock that timers look at shows ``now`` at the
+    beginning, in milliseconds since the Unix epoch (the time of the call without it), and goes on by each ``Wait``.
     Dead letters appear under their sink's name. Raises PoisonRecord as an engine would, PlanError if ``inputs``
     names a source that the pipeline does not have or holds a value that the source's codec cannot encode.
     """
@@ -93,7 +106,8 @@ def run_local(pipeline: Plan | Planned, inputs: Mapping[str, Sequence[Any]], *, 
     with ExitStack() as closing:
         directory = Path(closing.enter_context(TemporaryDirectory(prefix="kafka-eos-")))
         outputs = {sink.name: _Output(sink, results) for sink in plan.sinks}
-        chain = Chain(plan, _backends(plan, directory, closing), outputs, pace=WITH_EACH_BATCH)
+        clock = _Clock(wall_clock() if now is None else now)
+        chain = Chain(plan, _backends(plan, directory, closing), outputs, pace=WITH_EACH_BATCH, clock=clock.read)
         closing.callback(chain.close)
         for output in outputs.values():
             output.refuse = chain.refuse_row
@@ -101,20 +115,44 @@ def run_local(pipeline: Plan | Planned, inputs: Mapping[str, Sequence[Any]], *, 
             source.name: _batches(source, inputs.get(source.name, ()), batch_size, chain) for source in plan.sources
         }
         for name, batches in read.items():
-            splits = {(batch.origin.topic, partition) for batch in batches for partition in batch.origin.partitions}
+            origins = [batch.origin for batch in batches if isinstance(batch, Batch)]
+            splits = {(origin.topic, partition) for origin in origins for partition in origin.partitions}
             chain.assign(name, [f"{topic}/{partition}" for topic, partition in splits])
         for name, batches in read.items():
             for batch in batches:
-                chain.push(name, batch)
+                if isinstance(batch, Wait):
+                    clock.now += round(batch.seconds * 1000)
+                    chain.tick()
+                else:
+                    chain.push(name, batch)
             chain.nothing_read(name)
         chain.flush()
     return results
 
 
-def _batches(source: Source, given: Sequence[Any], size: int, chain: Chain) -> list[Batch[Any]]:
-    """What the reader of the source would bring, read by read."""
+@dataclass(slots=True)
+class _Clock:
+    """Processing time of one run."""
+
+    now: int
+
+    def read(self) -> int:
+        return self.now
+
+
+def _batches(source: Source, given: Sequence[Any], size: int, chain: Chain) -> list[Batch[Any] | Wait]:
+    """What the reader of the source would bring, read by read, and what it waits for between two of them."""
     reject = partial(chain.refuse_record, source.name)
-    return [_read(source, given[start : start + size], start, reject) for start in range(0, len(given), size)]
+    found: list[Batch[Any] | Wait] = []
+    offset = 0
+    for waits, group in groupby(given, key=lambda item: isinstance(item, Wait)):
+        items = list(group)
+        if waits:
+            found += items
+            continue
+        found += [_read(source, items[at : at + size], offset + at, reject) for at in range(0, len(items), size)]
+        offset += len(items)
+    return found
 
 
 def _read(source: Source, given: Sequence[Any], start: int, reject: _Reject) -> Batch[Any]:

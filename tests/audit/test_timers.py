@@ -62,7 +62,7 @@ def test_a_run_passes_without_what_timers_made_and_a_firing_that_is_there_twice_
     ref = AppRef(job.app, job.name)
     state = audit_state(load(ref), job.settings, app=ref, spark=spark)
     assert state.findings == (), state.headline
-    assert "no record tells how far event time had come" in state.headline
+    assert "no record tells how far event time, or the clock, had come" in state.headline
 
     text = dict(outputs[0].headers())[HEADER].decode()
     job.write(fired, [Out(None, outputs[0].value(), text)])
@@ -74,6 +74,55 @@ def test_a_run_passes_without_what_timers_made_and_a_firing_that_is_there_twice_
     )
 
 
+SIDES = """
+from kafka_eos import OutputTag, Pipeline, ProcessFunction
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+
+ODD = OutputTag("odd", str)
+
+class Parts(ProcessFunction):
+    side_outputs = (ODD,)
+
+    def open(self, ctx):
+        self.ctx, self.count = ctx, ctx.value_state("count", int, 0)
+
+    def process(self, key, word):
+        self.count.put(self.count.get() + 1)
+        if int(word[1:]) % 2:
+            self.ctx.output(ODD, f"{{word}} {{self.count.get()}}")
+            self.ctx.output(ODD, f"{{word}} again")
+        yield f"{{word}} {{self.count.get()}}"
+
+pipeline = Pipeline("{name}")
+words = pipeline.source(KafkaSource("{input}", value=str), name="orders")
+parts = words.key_by(lambda word: word[0]).process(Parts, name="parts")
+parts.sink(KafkaSink("{output}", value=str), name="all")
+parts.side_output(ODD).sink(KafkaSink("{copies}", value=str), name="odd")
+"""
+
+
+def test_side_outputs_are_computed_again_each_in_its_sink(
+    new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
+) -> None:
+    source, output, odd = topic(partitions=2), topic(), topic()
+    job = new_job(SIDES, input=source, output=output, copies=odd)
+    job.feed(source, [(n % 3 % 2, None, b"%c%d" % (97 + n % 3, n)) for n in range(30)])
+    job.run()
+
+    verdict = job.audit(spark)
+
+    assert (verdict.conclusion, verdict.findings) == (Conclusion.PASS, ()), verdict.headline
+    assert (verdict.facts.outputs, verdict.facts.expected) == (60, 60)
+
+    first = read(job.bootstrap, odd)[1]
+    text = dict(first.headers())[HEADER].decode()
+    job.write(odd, [Out(None, first.value(), text)])
+    twice = job.audit(spark)
+
+    assert twice.conclusion is Conclusion.FAIL
+    assert Check.DUPLICATE in {f.check for f in twice.findings}
+
+
 class Nothing(ProcessFunction[str, str, str]):
     def open(self, ctx: ProcessContext) -> None:
         ctx.timers()
@@ -82,15 +131,21 @@ class Nothing(ProcessFunction[str, str, str]):
         return []
 
 
+class NothingByTheClock(ProcessFunction[str, str, str]):
+    def on_processing_timer(self, key: str, time: int) -> list[str]:
+        return []
+
+
 def test_what_lies_behind_timers_is_told_by_the_plan() -> None:
     pipeline = Pipeline("timed")
     words = pipeline.source(ListSource([]), name="words").with_timestamps(watermarks=monotonic())
     keyed = words.key_by(str, name="word")
     keyed.process(Nothing, name="fires").map(str, name="text").sink(MemorySink(), name="fired")
+    keyed.process(NothingByTheClock, name="ticks").sink(MemorySink(), name="ticked")
     keyed.reduce(max, name="highest").sink(MemorySink(), name="lasting")
 
     parts = cut(pipeline.plan())
 
-    assert parts.timed == {"fires", "text", "fired"}
+    assert parts.timed == {"fires", "text", "fired", "ticks", "ticked"}
     assert parts.stages == ("word",)
     assert "words-timestamps" in {node.name for node in parts.head.nodes}

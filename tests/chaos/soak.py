@@ -1,7 +1,7 @@
 """Hours of load and random deaths, then an exact account: ``python -m tests.chaos.soak --minutes 15``.
 
-A broker of its own, payments at a steady pace, SIGKILL of worker or supervisor at random moments, a restart of the
-broker now and then. At the end the job drains; every output is compared with the fold of the input, and the audit
+A broker of its own, records at a steady pace, SIGKILL of worker or supervisor at random moments, a restart of the
+broker now and then. At the end the job drains; every output is compared with what the input makes, and the audit
 on Spark judges the topics as well. The same seed gives the same plan of faults; when exactly they hit is up to chance.
 
 Rule: only faults that were seen to happen are counted, and a run without any is no pass.
@@ -10,8 +10,6 @@ Rule: only faults that were seen to happen are counted, and a run without any is
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import os
 import random
 import shutil
@@ -22,21 +20,21 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaError, Producer
 
 from kafka_eos.devbroker import Broker
 from tests.chaos.harness import Job, open_transactions
-from tests.chaos.running import Running, make_job, nothing_left, signal_worker
+from tests.chaos.loads import Customers, Load, Payments
+from tests.chaos.running import Running, nothing_left, signal_worker
 
 LEDGER = Path(__file__).parents[2] / "docs" / "soak.md"
 COLUMNS = (
-    "date (UTC)", "commit", "workers", "minutes", "seed", "records", "worker kills", "supervisor kills",
+    "date (UTC)", "commit, job", "workers", "minutes", "seed", "records", "worker kills", "supervisor kills",
     "broker restarts", "epochs", "verdict", "load",
 )  # fmt: skip
 HEADER = """# Soak runs
@@ -48,19 +46,20 @@ compares every output with the input and runs the audit. Each run adds a row; wh
 |{}
 """.format(" | ".join(COLUMNS), "---|" * len(COLUMNS))
 RECORDS_A_SECOND = 2000
-ACCOUNTS = 1000
 SECONDS_BETWEEN_KILLS = 8.0
 """On average, and the wait until the victim runs again: together below 10 s."""
 SECONDS_BETWEEN_RESTARTS = 120.0
+LOADS: Mapping[str, Callable[[int], Load]] = {"payments": lambda seed: Payments(), "state-machine": Customers}
+"""By the name of the job; given the seed."""
 VICTIMS = ("worker kills", "supervisor kills")
 
 
 class Feeder:
-    """Writes payments from a thread of its own until told to stop; waits through outages, never writes one twice."""
+    """Writes records from a thread of its own until told to stop; waits through outages, never writes one twice."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, record: Callable[[int], tuple[str, bytes]]) -> None:
         self.written = 0
-        self._topic, self._stop = job.input, threading.Event()
+        self._record, self._topic, self._stop = record, job.input, threading.Event()
         self._refused: list[str] = []
         self._producer = Producer(
             {
@@ -73,11 +72,11 @@ class Feeder:
                 "on_delivery": self._delivered,
             }
         )
-        self._thread = threading.Thread(target=self._run, daemon=True, name="payments")
+        self._thread = threading.Thread(target=self._run, daemon=True, name="feeder")
         self._thread.start()
 
     def finish(self) -> None:
-        """No more payments; returns when all are in the topic."""
+        """No more records; returns when all are in the topic."""
         self._stop.set()
         self._thread.join()
         assert self._producer.flush(120) == 0
@@ -93,11 +92,10 @@ class Feeder:
             self._producer.poll(0.01)
 
     def _write(self, n: int) -> None:
-        account = f"a{n * 7919 % ACCOUNTS}"
-        payment = json.dumps({"id": n, "account": account, "amount": 0 if n % 10 == 7 else n % 13 + 1}).encode()
+        key, value = self._record(n)
         while True:
             try:
-                return self._producer.produce(self._topic, payment, key=account)
+                return self._producer.produce(self._topic, value, key=key)
             except BufferError:
                 self._producer.poll(0.1)
 
@@ -169,12 +167,13 @@ class Soak:
         self.happened["broker restarts"] += 1
 
 
-def soak(directory: Path, minutes: float, seed: int, workers: int) -> list[str]:
+def soak(directory: Path, name: str, minutes: float, seed: int, workers: int) -> list[str]:
     """One run; the cells of its row. Raises AssertionError for anything that is not exact."""
-    load, commit = os.getloadavg()[0], _commit()
+    busy, commit, load = os.getloadavg()[0], _commit(), LOADS[name](seed)
     with Broker(directory / "kafka") as broker:
-        job = make_job(broker.bootstrap, directory, 0, "totals.py", TEST_PAUSE=0, KAFKA_EOS_PARALLELISM=workers)
-        feeder = Feeder(job)
+        job = load.job(broker.bootstrap, directory)
+        job.environment["KAFKA_EOS_PARALLELISM"] = str(workers)
+        feeder = Feeder(job, load.record)
         pause = min(SECONDS_BETWEEN_RESTARTS, minutes * 60 / 4)  # a short run has restarts too
         run = Soak(job, broker, random.Random(seed), Running(job), pause)
         try:
@@ -186,97 +185,25 @@ def soak(directory: Path, minutes: float, seed: int, workers: int) -> list[str]:
         finally:
             run.running.end()
         job.run()
-        print(f"drained; {feeder.written:,} payments, {dict(run.happened)}", flush=True)
-        assert exact(job) == feeder.written
+        print(f"drained; {feeder.written:,} records, {dict(run.happened)}", flush=True)
+        assert load.exact(job) == feeder.written
+        assert open_transactions(job) == []
+        nothing_left(job)
         print("every output is exact", flush=True)
         headline = audit(job)
     assert all(run.happened[victim] for victim in VICTIMS), "nothing was killed: no proof"
     epochs = sum(event["event"] == "committed" for event in job.history())
     counts = [str(run.happened[name]) for name in ("worker kills", "supervisor kills", "broker restarts")]
-    now, loads = datetime.now(UTC), f"{load:.1f} … {os.getloadavg()[0]:.1f}"
+    now, loads = datetime.now(UTC), f"{busy:.1f} … {os.getloadavg()[0]:.1f}"
     size = [f"{minutes:g}", str(seed), f"{feeder.written:,}"]
     verdict = [f"{epochs:,}", f"exact; audit: {headline}", loads]
-    return [f"{now:%Y-%m-%d %H:%M}", commit, str(workers), *size, *counts, *verdict]
+    return [f"{now:%Y-%m-%d %H:%M}", f"{commit}, {name}", str(workers), *size, *counts, *verdict]
 
 
 def _commit() -> str:
     """Of the code that runs; with a plus if it was changed since."""
     asked = ("git", "-C", str(LEDGER.parent), "describe", "--always", "--dirty=+")
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-
-
-# ---------------------------------------------------------------- the account
-
-Accounts = dict[str, "Account"]
-
-
-class Account:
-    """All rows of one account in order, as a count and a digest: hours of them would not fit into memory."""
-
-    def __init__(self) -> None:
-        self.rows = self.total = 0
-        self._digest = hashlib.sha256()
-
-    def add(self, total: int, number: int) -> None:
-        self.rows, self.total = self.rows + 1, total
-        self._digest.update(f"{total} {number}\n".encode())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Account) and (self.rows, self._digest.digest()) == (other.rows, other._digest.digest())
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def exact(job: Job) -> int:
-    """Compare both outputs with the fold of the input, per account and in order. Returns the number of payments."""
-    wanted: Accounts = {}
-    payments = 0
-    for payment in _values(job, job.input):
-        payments += 1
-        if payment["amount"] > 0:
-            account = wanted.setdefault(payment["account"], Account())
-            account.add(account.total + payment["amount"], payment["id"])
-    lines = (line for part in sorted(job.files.glob("part-*")) for line in part.read_bytes().splitlines())
-    for where, rows in (("Kafka", _values(job, job.output)), ("files", map(json.loads, lines))):
-        found = _accounts(rows)
-        wrong = [a for a in wanted.keys() | found.keys() if wanted.get(a) != found.get(a)]
-        assert not wrong, f"{where}: {len(wrong)} of {len(wanted)} accounts are wrong, e.g. {sorted(wrong)[:5]}"
-    assert open_transactions(job) == []
-    nothing_left(job)
-    return payments
-
-
-def _accounts(rows: Iterable[dict[str, Any]]) -> Accounts:
-    found: Accounts = {}
-    for row in rows:
-        found.setdefault(row["account"], Account()).add(row["total"], row["id"])
-    return found
-
-
-def _values(job: Job, topic: str) -> Iterator[dict[str, Any]]:
-    """Every committed record of a topic; each partition in its order."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": job.bootstrap,
-            "group.id": "soak-check",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-        }
-    )
-    open_ends = set(consumer.list_topics(topic, 10).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in open_ends])
-    heard = time.monotonic()
-    while open_ends:
-        assert time.monotonic() - heard < 60, f"{topic} could not be read to its end"
-        for message in consumer.consume(5000, 0.2):
-            heard = time.monotonic()
-            if message.error() is None:
-                yield json.loads(message.value())
-            else:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                open_ends.discard(message.partition())
-    consumer.close()
 
 
 def audit(job: Job) -> str:
@@ -291,6 +218,7 @@ def audit(job: Job) -> str:
 def main() -> None:
     """Run, print, and add a row to docs/soak.md. Exit code 1 if anything is not exact."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--job", choices=[*LOADS], default="payments")
     options.add_argument("--minutes", type=float, default=15.0)
     options.add_argument("--workers", type=int, default=2)
     options.add_argument("--seed", type=int, default=random.randrange(10**6))
@@ -298,7 +226,7 @@ def main() -> None:
     directory = Path(tempfile.mkdtemp(prefix="kafka-eos-soak-"))
     print(f"seed {chosen.seed}, {chosen.minutes:g} minutes, in {directory}", flush=True)
     try:
-        cells = soak(directory, chosen.minutes, chosen.seed, chosen.workers)
+        cells = soak(directory, chosen.job, chosen.minutes, chosen.seed, chosen.workers)
     except AssertionError as error:
         sys.exit(f"FAIL (everything is kept in {directory}): {error}")
     text = LEDGER.read_text() if LEDGER.exists() else HEADER

@@ -47,6 +47,8 @@ def plans() -> list[tuple[str, str]]:
             continue  # not on the way of a running job; see test_savepoints.py and tests/structured_streaming
         if point in BETWEEN_WORKERS:
             continue  # see test_parallel.py and test_loops.py
+        if family == "timers":
+            continue  # see test_timers.py
         if family == "scratch":
             continue  # see test_local_aggregation.py
         if family == "recovery":

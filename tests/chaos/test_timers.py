@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from kafka_eos.provenance import HEADER, TIMERS, parse
+from kafka_eos.provenance import HEADER, PROCESSING_TIMERS, TIMERS, parse
 from tests.chaos.harness import Job, open_transactions, read
 from tests.chaos.running import running
 from tests.chaos.storm import Storm
@@ -28,8 +28,8 @@ SIZE = 50
 BASE = int(time.time()) * 1000
 """Where event time begins."""
 STEPS = (
-    (1, ("commit.before=kill@2", "sink.seal=kill@3")),
-    (3, ("align.complete=kill@4", "recovery.opened=kill", "snapshot.uploaded=kill@5")),
+    (1, ("commit.before=kill@2", "timers.fired=kill@2", "sink.seal=kill@3")),
+    (3, ("align.complete=kill@4", "recovery.opened=kill", "snapshot.uploaded=kill@5", "timers.fired=kill@3")),
     (2, ("worker.ack.after=kill@3", "manifest.published=kill@2")),
 )
 
@@ -56,6 +56,61 @@ def test_windows_fire_once_in_a_storm_with_other_numbers_of_workers(new_job: New
     job.run()
 
     check(job)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("backend", ["rocksdb", campaign("memory")])
+def test_what_waits_for_the_clock_comes_once_in_a_storm_with_other_numbers_of_workers(
+    new_job: NewJob, backend: str
+) -> None:
+    job = new_job(PAYMENTS, "clocked.py", TEST_BACKEND=backend, TEST_PAUSE=0.0002)
+    storm = Storm(job, PAYMENTS)
+    for workers, faults in STEPS:
+        with storm.through(*faults, KAFKA_EOS_PARALLELISM=workers):
+            storm.feed(1000)
+    _until_all_is_out(job)
+
+    messages = read(job.bootstrap, job.output)
+    names = Counter(parse(dict(message.headers())[HEADER].decode()) for message in messages)
+    assert Counter(ids(messages)) == Counter(ids(read(job.bootstrap, job.input)))
+    assert max(names.values()) == 1
+    assert {name.topic for name in names} == {PROCESSING_TIMERS}
+    assert not open_transactions(job)
+
+
+@pytest.mark.chaos
+@pytest.mark.campaign
+def test_at_least_once_no_timer_is_lost(new_job: NewJob) -> None:
+    """Rows may pass barriers then, and are processed again: a payment may come twice, and none stays away."""
+    job = new_job(PAYMENTS, "clocked.py", KAFKA_EOS_CHECKPOINT_MODE="at-least-once", TEST_PAUSE=0.0002)
+    storm = Storm(job, PAYMENTS)
+    with storm.through("timers.fired=kill@2", "align.complete=kill@3", KAFKA_EOS_PARALLELISM=2):
+        storm.feed(500)
+    _until_all_is_out(job)
+
+    assert set(ids(read(job.bootstrap, job.output))) == set(ids(read(job.bootstrap, job.input)))
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("workers", [campaign(1), 3])
+def test_a_timer_of_the_clock_fires_though_nothing_comes_also_after_a_stop(new_job: NewJob, workers: int) -> None:
+    """The bounded run ends with all input processed, before the timers are due or not: it does not wait for them."""
+    job = new_job(30, "clocked.py", TEST_AFTER=3, KAFKA_EOS_PARALLELISM=workers)
+    job.run()
+
+    _until_all_is_out(job)
+
+
+def _until_all_is_out(job: Job) -> None:
+    """Run until no payment waits for the clock any more."""
+    due = set(ids(read(job.bootstrap, job.input)))
+    with running(job) as run:
+        run.until(lambda: set(ids(read(job.bootstrap, job.output))) == due, "hand on what waits for the clock")
+        run.drain()
+
+
+def ids(messages: list[Any]) -> list[int]:
+    return [json.loads(message.value())["id"] for message in messages]
 
 
 @pytest.mark.chaos

@@ -7,6 +7,7 @@ which of two sources comes first, how many workers copy a row, where an epoch en
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,10 @@ def _key(row: Row) -> object:
 
 def field(*names: str) -> What:
     return lambda row: tuple(row.value[name] for name in names)
+
+
+def value(row: Row) -> object:
+    return json.dumps(row.value, sort_keys=True)
 
 
 def same(what: What = _whole) -> Claim:
@@ -212,6 +217,42 @@ CASES: Mapping[str, Case] = {
         # The last window ends behind the last payment: it stays open.
         {"totals": [in_order()], "output": [in_order()], "branches": [in_order()]},
         {"totals": N, "output": (N // 100 - 1) * 20, "branches": (N // 100 - 1) * 4},
+    ),
+    "windowed": Case(
+        pipelines.windowed,
+        _once,
+        # The day is not over, and partitions end at different times.
+        {"totals": [in_order()], "output": [same()], "branches": [in_order()], "sessions": [in_order()]},
+        {"totals": N},
+    ),
+    "aggregated": Case(pipelines.aggregated, _once, {"output": [in_order()], "best": [final(value)]}, {"output": N}),
+    "sides": Case(
+        pipelines.sides,
+        _once,
+        # The three partitions end at different times: the timers of the last payments stay pending.
+        {"output": [in_order()], "large": [in_order()], "seen": [in_order()]},
+        {"output": sum(n % 13 < 9 for n in range(N)), "large": 2 * sum(n % 13 >= 9 for n in range(N))},
+    ),
+    "clocked": Case(
+        pipelines.clocked,
+        [{"input": payments(0, N // 2)}, {"input": payments(N // 2, N // 2)}],
+        # When the clock is looked at is chance, and so is what a firing is called.
+        {"output": [in_order(field("key", "id"))]},
+        {"output": N},
+    ),
+    "named-windows": Case(
+        pipelines.named_windows,
+        _once,
+        # Windows and sessions that end behind the last payment of all partitions stay open.
+        {"output": [in_order(value)], "best": [in_order(value)], "rates": [in_order(value)]},
+        {"best": (N // 100 - 1) * 20, "rates": (N // 100 - 1) * 20},
+    ),
+    "deduplicated": Case(
+        pipelines.deduplicated,
+        # The second phase says that all is over: nothing is left of the first one.
+        [*_once, {"input": payments(N, 20, 20, START_MS + HOUR_MS)}],
+        {"output": [same()], "firsts": [in_order()]},
+        {"output": 260 + 260 + 20, "firsts": 20},
     ),
     "loop": Case(
         pipelines.loop,

@@ -6,10 +6,27 @@ Rule: no outputs depend on chance but where ``cases`` says so, and no function h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
-from kafka_eos import Pipeline, ProcessContext, ProcessFunction, Stream, Ttl, monotonic
+from kafka_eos import (
+    OutputTag,
+    Pipeline,
+    ProcessContext,
+    ProcessFunction,
+    Stream,
+    Ttl,
+    Window,
+    Windowed,
+    bounded,
+    days,
+    monotonic,
+    session,
+    sliding,
+    tumbling,
+)
+from kafka_eos.aggregates import approx_distinct, approx_quantiles, count, first, last, max_, mean, sum_, top
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
 
@@ -231,6 +248,45 @@ def timed(pipeline: Pipeline, at: Names) -> None:
     to_kafka(by_branch.process(Branches, name="branch-windows"), at, "branches")
 
 
+def windowed(pipeline: Pipeline, at: Names) -> None:
+    """Windows of each kind, also of what others have made; and a fold beside them."""
+    read = payments(pipeline, at).with_timestamps(watermarks=bounded(0.05))
+    to_kafka(totals(read), at, "totals")
+    by_account = read.key_by(account, name="by-account")
+    sums: dict[str, Any] = {"init": nothing, "step": add, "merge": plus, "state": Total}
+    tumbled = by_account.window(tumbling(seconds=0.1, early=0.05), lateness=0.05).fold(name="tumbling", **sums)
+    slid = by_account.window(sliding(seconds=0.15, every=0.1)).fold(name="sliding", **sums)
+    days_ = by_account.window(days("Europe/Berlin")).fold(name="days", **sums)
+    to_kafka(tumbled.union(slid, days_, name="all").map(end_of), at)
+    by_branch = tumbled.key_by(lambda found: f"b{int(found.key[1:]) % 4}", name="by-branch")
+    to_kafka(
+        by_branch.window(tumbling(seconds=0.2)).reduce(sum_of, name="branch-windows").map(branch_of), at, "branches"
+    )
+    few = read.filter(lambda payment: payment.amount < 9).key_by(account, name="few")
+    to_kafka(few.window(session(gap=0.03)).process(in_session, name="session-windows"), at, "sessions")
+
+
+def plus(a: Total, b: Total) -> Total:
+    return Total(a.key or b.key, a.total + b.total, a.count + b.count, max(a.id, b.id))
+
+
+def sum_of(a: Windowed[str, Total], b: Windowed[str, Total]) -> Windowed[str, Total]:
+    return Windowed("", a.window, Total("", a.value.total + b.value.total, a.value.count + b.value.count, 0))
+
+
+def end_of(found: Windowed[str, Total]) -> Total:
+    return Total(found.key, found.value.total, found.value.count, found.window.end)
+
+
+def branch_of(found: Windowed[str, Windowed[str, Total]]) -> Total:
+    return Total(found.key, found.value.value.total, found.value.value.count, found.window.end)
+
+
+def in_session(key: str, window: Window, values: list[Payment]) -> Iterable[Total]:
+    for payment in values:
+        yield Total(key, window.start, len(values), payment.id)
+
+
 WINDOW_MS = 100
 
 
@@ -271,6 +327,105 @@ class Branches(ProcessFunction[str, Total, Total]):
         found = self.sums.get(time)
         self.sums.remove(time)
         return [] if found is None else [found]
+
+
+def aggregated(pipeline: Pipeline, at: Names) -> None:
+    """Aggregates, in one phase and in two; by event time, too."""
+    read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
+    by_account = read.key_by(account, name="by-account")
+    each = by_account.aggregate(
+        count(), total=sum_(lambda p: p.amount / 10), id=last(lambda p: p.id), name="each", out=Sums
+    )
+    each.sink(KafkaSink(at["output"], value=Sums, key=lambda sums: sums.key), name="output")
+    best = read.key_by(account, name="by-owner").aggregate(
+        mean(lambda p: p.amount), best=top(2, lambda p: p.amount, lambda p: p.id), id=max_(lambda p: p.id),
+        first=first(), many=approx_distinct(lambda p: p.id), middle=approx_quantiles(lambda p: p.amount, 0.5),
+        name="best", merge=True,
+    )  # fmt: skip
+    best.sink(KafkaSink(at["best"], value=dict, key=lambda row: row.key), name="best-to-kafka")
+
+
+def deduplicated(pipeline: Pipeline, at: Names) -> None:
+    """Of payments that are alike within 300 ms the first; and the first of each account."""
+    read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
+    alike = read.key_by(lambda p: (p.account, p.amount), name="by-kind", values=Payment)
+    to_kafka(alike.deduplicate(name="once", within=0.3).map(as_total), at)
+    to_kafka(read.key_by(account, name="by-account").distinct(name="first", ttl=None).map(as_total), at, "firsts")
+
+
+def named_windows(pipeline: Pipeline, at: Names) -> None:
+    """Sessions as lists, the greatest of each window, values a second."""
+    read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
+    large = read.filter(lambda p: p.amount > 7).key_by(account, name="by-account")
+    by_owner = read.key_by(account, name="by-owner").window(tumbling(seconds=0.1))
+    streams = {
+        "output": large.sessionize(gap=0.05, name="sessions"),
+        "best": by_owner.top_n(2, by=lambda p: p.amount, name="best-of-all"),
+        "rates": by_owner.rate(name="rate"),
+    }
+    for topic, stream in streams.items():
+        stream.sink(KafkaSink(at[topic], value=Windowed, key=lambda found: found.key), name=topic)
+
+
+class Sums(msgspec.Struct):
+    key: str
+    count: int
+    total: float
+    id: int
+
+
+def sides(pipeline: Pipeline, at: Names) -> None:
+    """Side outputs of records and of timers: one has a state of its own, one goes to a sink as it is."""
+    read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
+    parts = read.key_by(account, name="by-account").process(Parts, name="parts")
+    to_kafka(parts, at)
+    to_kafka(totals(parts.side_output(LARGE), "large-totals"), at, "large")
+    to_kafka(parts.side_output(SEEN), at, "seen")
+
+
+LARGE, SEEN = OutputTag("large", Payment), OutputTag("seen", Total)
+
+
+class Parts(ProcessFunction[str, Payment, Total]):
+    """Small payments; large ones, each twice; and of each payment, a moment later, that it was seen."""
+
+    side_outputs = (LARGE, SEEN)
+
+    def open(self, ctx: ProcessContext) -> None:
+        self.ctx, self.timers = ctx, ctx.timers()
+
+    def process(self, key: str, value: Payment) -> Iterable[Total]:
+        self.timers.register(self.ctx.timestamp + 5)
+        if value.amount < 10:
+            yield as_total(value)
+        else:
+            for _ in range(2):
+                self.ctx.output(LARGE, value)
+
+    def on_timer(self, key: str, time: int) -> Iterable[Total]:
+        self.ctx.output(SEEN, Total(key, 0, 0, time))
+        return []
+
+
+def clocked(pipeline: Pipeline, at: Names) -> None:
+    """Timers of the clock."""
+    to_kafka(payments(pipeline, at).key_by(account, name="by-account").process(Gathered, name="gathered"), at)
+
+
+class Gathered(ProcessFunction[str, Payment, Total]):
+    """Hands on what there is of an account as soon as the clock is looked at."""
+
+    def open(self, ctx: ProcessContext) -> None:
+        self.timers, self.waiting = ctx.processing_timers(), ctx.list_state("waiting", int)
+
+    def process(self, key: str, value: Payment) -> Iterable[Total]:
+        self.waiting.add(value.id)
+        self.timers.register(0)
+        return []
+
+    def on_processing_timer(self, key: str, time: int) -> Iterable[Total]:
+        yield from (Total(key, 0, 0, number) for number in self.waiting)
+        self.waiting.clear()
 
 
 def loop(pipeline: Pipeline, at: Names) -> None:

@@ -23,7 +23,7 @@ from kafka_eos.app import load
 from kafka_eos.cli.savepoint import make_offline
 from kafka_eos.errors import PlanError
 from kafka_eos.ids import AppRef
-from kafka_eos.provenance import HEADER, TIMERS, parse
+from kafka_eos.provenance import HEADER, PROCESSING_TIMERS, TIMERS, parse
 from kafka_eos.settings import Settings
 from kafka_eos.spark import SparkEngine
 from tests.chaos import harness
@@ -172,7 +172,7 @@ def row_of(message: Any, roles: Mapping[str, str]) -> Row:
     """A message of an output; ``roles`` of the topics that its provenance and headers may name."""
     headers = {name: value.decode() for name, value in message.headers()}
     origin = parse(headers.pop(HEADER))
-    origin = replace(origin, topic={TIMERS: TIMERS, **roles}[origin.topic])
+    origin = replace(origin, topic={TIMERS: TIMERS, PROCESSING_TIMERS: PROCESSING_TIMERS, **roles}[origin.topic])
     if "dead_letter.topic" in headers:
         headers["dead_letter.topic"] = roles[headers["dead_letter.topic"]]
         value = {"raw": message.value().decode()}

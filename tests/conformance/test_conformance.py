@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kafka_eos.state.reader import Snapshot
 from tests.conformance.cases import CASES
 from tests.conformance.gaps import GAPS
 from tests.conformance.runs import ENGINES, REFERENCE, CannotRun, Runs, differences
@@ -52,3 +53,15 @@ def test_gaps_are_few_and_of_pipelines_that_are_run() -> None:
     assert set(GAPS) <= {(case, engine) for case in CASES for engine in ENGINES}
     assert len(GAPS) == COUNTED_GAPS, "count them again, and say so in the docs"
     assert all(gap.reason and gap.says for gap in GAPS.values())
+
+
+@pytest.mark.parametrize("engine", [REFERENCE, *ENGINES])
+def test_nothing_is_left_of_keys_that_are_over(runs: Runs, spark: Any, engine: str) -> None:
+    """But for what the last rows were: of all other keys no row, and no timer, is in the last checkpoint."""
+    run = runs.of("deduplicated", engine, spark)
+    snapshot = Snapshot.open(run.checkpoints / run.job)
+
+    assert {state: len(list(snapshot.read("once", state))) for state in snapshot.states("once")} == {
+        "passed": 20,
+        "event-timers": 20,
+    }

@@ -106,6 +106,49 @@ def read_records(savepoint: Path) -> int:
     return sum(int(str(at["offset"])) for at in positions)
 
 
+WAITING = """
+from kafka_eos import ProcessFunction
+
+class Waiting(ProcessFunction):
+    def open(self, ctx):
+        self.ctx, self.timers, self.latest = ctx, ctx.processing_timers(), ctx.value_state("latest", int)
+
+    def process(self, key, payment):
+        if self.latest.get() is None:
+            self.timers.register(self.ctx.processing_time + 3000)
+        self.latest.put(payment.id)
+        return []
+
+    def on_processing_timer(self, key, at):
+        yield Total(key, 0, self.latest.get())
+        self.latest.clear()
+
+pipeline = Pipeline("{name}")
+(
+    pipeline.source(KafkaSource("{input}", value=Payment), name="payments")
+    .key_by(lambda payment: payment.account, values=Payment)
+    .process(Waiting, name="waiting")
+    .sink(KafkaSink("{output}", value=Total, key=lambda total: total.account), name="to-kafka")
+)
+"""
+
+
+def test_timers_of_the_clock_begin_an_epoch_where_nothing_is_read(new_job: NewJob) -> None:
+    job = new_job(WAITING, input=2, output=1)
+    feed(job, "input", map(payment, range(40)))
+    shell = Shell(job)
+
+    with shell.running("--engine", "spark", "--master", "local[2,3]") as process:
+        shell.until(process, lambda: len(job.values("output")) >= 20)
+        epochs = manifests(job)[-1].epoch
+        feed(job, "input", [payment(40)])
+        shell.until(process, lambda: len(job.values("output")) > 20)
+
+    found = [(row["account"], row["id"]) for row in job.values("output")]
+    assert sorted(found) == sorted([*((f"a{n % 20}", n) for n in range(20, 40)), ("a0", 40)])
+    assert epochs <= 6, "epochs were begun that had nothing to do"
+
+
 @pytest.mark.campaign
 def test_a_running_job_serves_what_it_is_asked(new_job: NewJob) -> None:
     """With almost an hour between epochs: whatever is read after the first epoch was read because somebody asked."""

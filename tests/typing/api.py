@@ -5,7 +5,18 @@ from typing import assert_type
 
 import msgspec
 
-from kafka_eos import KeyedStream, Pipeline, ProcessContext, ProcessFunction, Stream, Ttl, bounded, monotonic
+from kafka_eos import (
+    KeyedStream,
+    OutputTag,
+    Pipeline,
+    ProcessContext,
+    ProcessFunction,
+    Stream,
+    Ttl,
+    bounded,
+    monotonic,
+)
+from kafka_eos.aggregates import collect, count, max_by, mean, sum_
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record
 
 
@@ -27,6 +38,21 @@ class Rank(ProcessFunction[str, Order, tuple[str, int]]):
         if value.amount > self.best.get():
             self.best.put(value.amount)
             yield key, value.amount
+
+
+LOW = OutputTag("low", Order)
+
+
+class Sorted(ProcessFunction[str, Order, int]):
+    side_outputs = (LOW,)
+
+    def open(self, ctx: ProcessContext) -> None:
+        self.ctx = ctx
+
+    def process(self, key: str, value: Order) -> Iterable[int]:
+        self.ctx.output(LOW, value)
+        self.ctx.output(LOW, key)  # type: ignore[misc]
+        return [value.amount]
 
 
 pipeline = Pipeline("typed")
@@ -58,8 +84,14 @@ hour = Ttl(3600, clock="event")
 assert_type(keyed.fold(name="hourly", init=int, step=lambda n, o: n + o.amount, ttl=hour), Stream[tuple[str, int]])
 assert_type(keyed.reduce(lambda a, b: max(a, b, key=lambda o: o.amount), name="highest", ttl=hour), Stream[Order])
 keyed.fold(name="wrong-ttl", init=int, step=lambda n, o: n + o.amount, ttl=3600)  # type: ignore[call-overload]
+assert_type(keyed.aggregate(user_total=sum_(lambda o: o.amount), out=Total), Stream[Total])
+keyed.aggregate(count(), mean(lambda o: o.amount), best=max_by(lambda o: o.amount, lambda o: o.user), name="best")
+keyed.aggregate(collect(), wrong=sum_(lambda o: o.price))  # type: ignore[attr-defined]
+keyed.aggregate(total=5)  # type: ignore[call-overload]
 assert_type(keyed.process(Rank, name="rank"), Stream[tuple[str, int]])
 assert_type(keyed.process(Rank(), name="rank-2"), Stream[tuple[str, int]])
+assert_type(keyed.process(Sorted, name="sorted"), Stream[int])
+assert_type(keyed.process(Sorted, name="sorted-2").side_output(LOW), Stream[Order])
 
 totals = keyed.fold(
     name="total",

@@ -9,11 +9,12 @@ def test_the_public_names_are_these() -> None:
         "InputLost", "JobLocked", "KafkaEosError", "PlanError", "PoisonRecord", "RestartFromCheckpoint", "Retryable",
         "TooManyDeadLetters", "UserError",
     }  # fmt: skip
-    verbs = {"KeyState", "KeyedStream", "Pipeline", "ProcessContext", "ProcessFunction", "Stream"}
+    verbs = {"KeyState", "KeyedStream", "OutputTag", "Pipeline", "ProcessContext", "ProcessFunction", "Stream"}
     states = {"AggregatingState", "ListState", "MapState", "ReducingState", "Ttl"}
     time = {"Timers", "WatermarkStrategy", "bounded", "monotonic"}
+    windows = {"Window", "Windowed", "WindowedStream", "days", "session", "sliding", "tumbling"}
 
-    assert set(kafka_eos.__all__) == errors | verbs | states | time | {"DerivedNameWarning", "__version__"}
+    assert set(kafka_eos.__all__) == errors | verbs | states | time | windows | {"DerivedNameWarning", "__version__"}
 
 
 def test_every_public_name_exists_and_is_documented() -> None:

@@ -1,0 +1,186 @@
+"""Numbers of values: how many, their sum, their mean.
+
+Rule: a sum is exact until it is shown. Sums of floats that are rounded at each step differ in their last digits with
+the order of the values; here an accumulator holds all of its digits (Shewchuk's algorithm, as in ``math.fsum``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from kafka_eos.aggregates.base import Aggregate
+
+T = TypeVar("T")
+N = TypeVar("N", int, float, Decimal)
+
+_WHOLE = range(-(2**63), 2**63)
+_MANY_DIGITS = Context(prec=1000, traps=[Inexact, InvalidOperation])
+
+
+class Floats(msgspec.Struct, frozen=True, array_like=True):
+    """A sum of floats, exactly: that of ``parts``, which have no digits in common.
+
+    ``rest`` is the sum of what is not finite: infinity, or NaN.
+    """
+
+    parts: tuple[float, ...] = ()
+    rest: float = 0.0
+
+    def value(self) -> float:
+        return self.rest if self.rest else math.fsum(self.parts)
+
+
+Sum: TypeAlias = int | Floats | Decimal
+_Number: TypeAlias = int | float | Decimal
+
+
+@dataclass(frozen=True)
+class Count(Aggregate[Any, int, int]):
+    where: Callable[[Any], object] | None
+    name = "count"
+    accumulator = returns = int
+
+    def create(self) -> int:
+        return 0
+
+    def add(self, acc: int, value: Any) -> int:
+        return acc + 1 if self.where is None or self.where(value) else acc
+
+    def merge(self, one: int, other: int) -> int:
+        return one + other
+
+    def result(self, acc: int) -> int:
+        return acc
+
+
+@dataclass(frozen=True)
+class Summed(Aggregate[Any, Sum, Any]):
+    fn: Callable[[Any], _Number | None] | None
+    name = "sum"
+    accumulator = Sum
+    returns = int | float | Decimal
+
+    def create(self) -> Sum:
+        return 0
+
+    def add(self, acc: Sum, value: Any) -> Sum:
+        number = value if self.fn is None else self.fn(value)
+        return acc if number is None else _plus(acc, number)
+
+    def merge(self, one: Sum, other: Sum) -> Sum:
+        return _together(one, other)
+
+    def result(self, acc: Sum) -> _Number:
+        return acc.value() if isinstance(acc, Floats) else acc
+
+
+class Total(msgspec.Struct, frozen=True, array_like=True):
+    """How many numbers, and their sum."""
+
+    count: int = 0
+    sum: Sum = 0
+
+
+@dataclass(frozen=True)
+class Mean(Aggregate[Any, Total, Any]):
+    fn: Callable[[Any], _Number | None] | None
+    name = "mean"
+    accumulator = Total
+    returns = float | Decimal | None
+
+    def create(self) -> Total:
+        return Total()
+
+    def add(self, acc: Total, value: Any) -> Total:
+        number = value if self.fn is None else self.fn(value)
+        return acc if number is None else Total(acc.count + 1, _plus(acc.sum, number))
+
+    def merge(self, one: Total, other: Total) -> Total:
+        return Total(one.count + other.count, _together(one.sum, other.sum))
+
+    def result(self, acc: Total) -> float | Decimal | None:
+        if not acc.count:
+            return None
+        return (acc.sum.value() if isinstance(acc.sum, Floats) else acc.sum) / acc.count
+
+
+def count(where: Callable[[T], object] | None = None) -> Aggregate[T, Any, int]:
+    """How many values; with ``where``, how many of those for which it is true."""
+    return Count(where)
+
+
+def sum_(fn: Callable[[T], N | None] | None = None) -> Aggregate[T, Any, N]:
+    """The sum of ``fn`` of each value: of int of 64 bits, float or Decimal. None counts nothing.
+
+    Exact, whatever the order: floats are rounded once, when the sum is shown.
+    """
+    return Summed(fn)
+
+
+def mean(fn: Callable[[T], N | None] | None = None) -> Aggregate[T, Any, Any]:
+    """The mean of ``fn`` of each value: a float, of Decimals a Decimal. None counts nothing; of nothing it is None."""
+    return Mean(fn)
+
+
+def _plus(acc: Sum, number: _Number) -> Sum:
+    if type(number) is int and type(acc) is int:
+        return _whole(acc + number)
+    if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
+        raise TypeError(f"a sum is of int, float or Decimal, not of {number!r:.80} of type {type(number).__name__}")
+    return _together(acc, _floats(number) if isinstance(number, float) else number)
+
+
+def _together(one: Sum, other: Sum) -> Sum:
+    if isinstance(one, Floats) or isinstance(other, Floats):
+        return _added(_floats(one), _floats(other))
+    if isinstance(one, int) and isinstance(other, int):
+        return _whole(one + other)
+    return _MANY_DIGITS.add(Decimal(one), Decimal(other))
+
+
+def _whole(number: int) -> int:
+    if number not in _WHOLE:
+        raise OverflowError(f"a sum of {number} has more than the 64 bits that are stored; sum up Decimals")
+    return number
+
+
+def _floats(number: Sum | float) -> Floats:
+    match number:
+        case Floats():
+            return number
+        case Decimal():
+            raise TypeError("a sum of floats and Decimals is neither; make all of them one type")
+        case float():
+            return Floats((float(number),)) if math.isfinite(number) else Floats((), number)
+        case _:
+            parts: list[float] = []
+            while number:
+                parts.append(float(number))
+                number -= int(parts[-1])
+            return Floats(tuple(reversed(parts)))
+
+
+def _added(one: Floats, other: Floats) -> Floats:
+    parts = list(one.parts)
+    for number in other.parts:
+        parts = _grown(parts, number)
+    return Floats(tuple(parts), one.rest + other.rest)
+
+
+def _grown(parts: list[float], number: float) -> list[float]:
+    """``parts`` and ``number``, exactly: each sum of two is kept together with what it loses."""
+    grown = []
+    for part in parts:
+        large, small = (part, number) if abs(part) > abs(number) else (number, part)
+        number = large + small
+        if lost := small - (number - large):
+            grown.append(lost)
+    if not math.isfinite(number):
+        raise OverflowError("a sum is beyond what a float holds")
+    return [*grown, number]

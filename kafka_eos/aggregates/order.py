@@ -1,0 +1,258 @@
+"""The values that stand first or last in an order: the least, the latest, the ten largest, all of them sorted.
+
+Rule: an order is total. Of values that stand at the same place in it, the one whose stored form is less comes first: so
+what is kept does not depend on which came first.
+"""
+
+from __future__ import annotations
+
+import operator
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias, TypeVar, overload
+
+import msgspec
+
+from kafka_eos.aggregates.base import PLAIN, Aggregate, plain, sortable
+from kafka_eos.errors import PlanError
+from kafka_eos.schemas.types import returned, to_plain
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+_stored = msgspec.msgpack.Encoder(enc_hook=to_plain, order="deterministic").encode
+_PLACE = tuple[int, int, int]
+_Ranked: TypeAlias = tuple[tuple[Any, Any], ...]
+"""Where each value stands, and the value; in order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extreme(Aggregate[Any, Any, Any]):
+    """The least value, or the greatest."""
+
+    name: str
+    fn: Callable[[Any], Any] | None
+    before: Callable[[Any, Any], bool]
+    state: Any
+
+    def of(self, values: Any) -> Extreme:
+        return replace(self, state=values) if self.fn is None and self.state is None else self
+
+    @cached_property
+    def accumulator(self) -> Any:
+        return _or_nothing(self.state)
+
+    @cached_property
+    def returns(self) -> Any:
+        return _or_nothing(self.state)
+
+    def create(self) -> Any:
+        return None
+
+    def add(self, acc: Any, value: Any) -> Any:
+        found = value if self.fn is None else self.fn(value)
+        if found is None:
+            return acc
+        if found != found:  # NaN and nothing else
+            raise ValueError(f"{self.name}_ cannot order NaN")
+        return self.merge(acc, plain(found, f"{self.name}_") if self.state is None else found)
+
+    def merge(self, one: Any, other: Any) -> Any:
+        if one is None or other is None:
+            return other if one is None else one
+        if self.before(one, other):
+            return one
+        return other if self.before(other, one) or _stored(other) < _stored(one) else one
+
+    def result(self, acc: Any) -> Any:
+        return acc
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranked(Aggregate[Any, _Ranked, Any]):
+    """The first ``most`` values of an order, or the last ones. ``by`` is None for the order of event time."""
+
+    name: str
+    by: Callable[[Any], Any] | None
+    value: Callable[[Any], Any] | None
+    state: Any
+    most: int | None = 1
+    last: bool = False
+    """Of the order's end, and shown from there."""
+    listed: bool = False
+    """The result is a list."""
+
+    def of(self, values: Any) -> Ranked:
+        return replace(self, state=values) if self.value is None and self.state is None else self
+
+    @property
+    def by_time(self) -> bool:
+        return self.by is None
+
+    @cached_property
+    def accumulator(self) -> Any:
+        place: Any = _PLACE if self.by is None else Any
+        return tuple[tuple[place, self._kept], ...]  # type: ignore[name-defined]
+
+    @cached_property
+    def returns(self) -> Any:
+        return list[self._kept] if self.listed else _or_nothing(self.state)  # type: ignore[name-defined]
+
+    @property
+    def _kept(self) -> Any:
+        return PLAIN if self.state is None else self.state
+
+    def create(self) -> _Ranked:
+        return ()
+
+    def add(self, acc: _Ranked, value: Any) -> _Ranked:
+        if self.by is None:
+            value, place = value
+        elif (order := self.by(value)) is None:
+            return acc
+        else:
+            place = sortable(order, self.name)
+        if len(acc) == self.most and (place < acc[0][0] if self.last else place > acc[-1][0]):
+            return acc
+        kept = value if self.value is None else self.value(value)
+        if kept is None:
+            return acc
+        return self._trimmed(_inserted(acc, place, plain(kept, self.name) if self.state is None else kept))
+
+    def merge(self, one: _Ranked, other: _Ranked) -> _Ranked:
+        for place, value in other:
+            one = _inserted(one, place, value)
+        return self._trimmed(one)
+
+    def result(self, acc: _Ranked) -> Any:
+        values = [value for _, value in (reversed(acc) if self.last else acc)]
+        return values if self.listed else next(iter(values), None)
+
+    def _trimmed(self, acc: _Ranked) -> _Ranked:
+        if self.most is None or len(acc) <= self.most:
+            return acc
+        return acc[-self.most :] if self.last else acc[: self.most]
+
+
+def min_(fn: Callable[[T], V] | None = None, *, state: Any = None) -> Aggregate[T, Any, V]:
+    """The least ``fn`` of all values. None counts nothing. ``state``: its type, if it is no number or str."""
+    return Extreme(name="min", fn=fn, before=operator.lt, state=returned(fn) if state is None else state)
+
+
+def max_(fn: Callable[[T], V] | None = None, *, state: Any = None) -> Aggregate[T, Any, V]:
+    """The greatest ``fn`` of all values. None counts nothing. ``state``: its type, if it is no number or str."""
+    return Extreme(name="max", fn=fn, before=operator.gt, state=returned(fn) if state is None else state)
+
+
+@overload
+def min_by(by: Callable[[T], Any], *, state: Any = None) -> Aggregate[T, Any, T]: ...
+
+
+@overload
+def min_by(by: Callable[[T], Any], value: Callable[[T], V], *, state: Any = None) -> Aggregate[T, Any, V]: ...
+
+
+def min_by(by: Callable[[T], Any], value: Any = None, *, state: Any = None) -> Aggregate[T, Any, Any]:
+    """The value for which ``by`` is least, or ``value`` of it. ``by`` gives numbers, str, or tuples of these.
+
+    ``state``: the type of what is kept, if the stream or ``value`` does not say it and it is no number or str.
+    """
+    return Ranked(name="min_by", by=by, value=value, state=_type_of(value, state))
+
+
+@overload
+def max_by(by: Callable[[T], Any], *, state: Any = None) -> Aggregate[T, Any, T]: ...
+
+
+@overload
+def max_by(by: Callable[[T], Any], value: Callable[[T], V], *, state: Any = None) -> Aggregate[T, Any, V]: ...
+
+
+def max_by(by: Callable[[T], Any], value: Any = None, *, state: Any = None) -> Aggregate[T, Any, Any]:
+    """The value for which ``by`` is greatest, or ``value`` of it; see ``min_by``."""
+    return Ranked(name="max_by", by=by, value=value, state=_type_of(value, state), last=True)
+
+
+@overload
+def first(*, by: Callable[[T], Any] | None = None, state: Any = None) -> Aggregate[T, Any, T]: ...
+
+
+@overload
+def first(
+    value: Callable[[T], V], *, by: Callable[[T], Any] | None = None, state: Any = None
+) -> Aggregate[T, Any, V]: ...
+
+
+def first(value: Any = None, *, by: Any = None, state: Any = None) -> Aggregate[Any, Any, Any]:
+    """The earliest value, or ``value`` of it: by event time, then by its place in its partition; or by ``by``.
+
+    The trap: "first" is not "the one that came first", which differs from run to run.
+    """
+    return Ranked(name="first", by=by, value=value, state=_type_of(value, state))
+
+
+@overload
+def last(*, by: Callable[[T], Any] | None = None, state: Any = None) -> Aggregate[T, Any, T]: ...
+
+
+@overload
+def last(
+    value: Callable[[T], V], *, by: Callable[[T], Any] | None = None, state: Any = None
+) -> Aggregate[T, Any, V]: ...
+
+
+def last(value: Any = None, *, by: Any = None, state: Any = None) -> Aggregate[Any, Any, Any]:
+    """The latest value, or ``value`` of it; see ``first``."""
+    return Ranked(name="last", by=by, value=value, state=_type_of(value, state), last=True)
+
+
+@overload
+def top(n: int, by: Callable[[T], Any], *, state: Any = None) -> Aggregate[T, Any, list[T]]: ...
+
+
+@overload
+def top(
+    n: int, by: Callable[[T], Any], value: Callable[[T], V], *, state: Any = None
+) -> Aggregate[T, Any, list[V]]: ...
+
+
+def top(n: int, by: Callable[[T], Any], value: Any = None, *, state: Any = None) -> Aggregate[T, Any, list[Any]]:
+    """The ``n`` values for which ``by`` is greatest, the greatest first, or ``value`` of each; see ``min_by``."""
+    if n < 1:
+        raise PlanError(f"top has one value at least, not {n}")
+    return Ranked(name="top", by=by, value=value, state=_type_of(value, state), most=n, last=True, listed=True)
+
+
+@overload
+def collect(*, by: Callable[[T], Any] | None = None, state: Any = None) -> Aggregate[T, Any, list[T]]: ...
+
+
+@overload
+def collect(
+    value: Callable[[T], V], *, by: Callable[[T], Any] | None = None, state: Any = None
+) -> Aggregate[T, Any, list[V]]: ...
+
+
+def collect(value: Any = None, *, by: Any = None, state: Any = None) -> Aggregate[Any, Any, list[Any]]:
+    """All values, or ``value`` of each, as a list: in the order of ``first``.
+
+    The trap: it grows with every value, and so does what each value costs. It is for windows, and for keys with few.
+    """
+    return Ranked(name="collect", by=by, value=value, state=_type_of(value, state), most=None, listed=True)
+
+
+def _type_of(value: Callable[[Any], Any] | None, state: Any) -> Any:
+    return returned(value) if state is None and value is not None else state
+
+
+def _or_nothing(tp: Any) -> Any:
+    return PLAIN if tp is None else tp | None
+
+
+def _inserted(ranked: _Ranked, place: Any, value: Any) -> _Ranked:
+    index = bisect_left(ranked, place, key=operator.itemgetter(0))
+    while index < len(ranked) and ranked[index][0] == place and _stored(ranked[index][1]) < _stored(value):
+        index += 1
+    return (*ranked[:index], (place, value), *ranked[index:])

@@ -1,0 +1,221 @@
+"""Each aggregate gives the same, in whatever order and parts its values come, also if parts are stored in between."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from kafka_eos import PlanError
+from kafka_eos.aggregates import (
+    Aggregate,
+    collect,
+    count,
+    first,
+    last,
+    max_,
+    max_by,
+    mean,
+    min_,
+    min_by,
+    sum_,
+    top,
+)
+from kafka_eos.aggregates.rows import Aggregation
+from kafka_eos.schemas import state_codec, wire_codec
+
+
+class Sale(BaseModel):
+    amount: int
+    price: float
+    note: str
+
+
+Placed = tuple[Sale, tuple[int, int, int]]
+
+SALES = st.builds(
+    Sale,
+    amount=st.integers(-3, 3) | st.integers(-(2**40), 2**40),
+    price=st.floats(-1e300, 1e300) | st.floats(-1, 1),
+    note=st.sampled_from("abc"),
+)
+PLACES = st.tuples(st.integers(-2, 2), st.integers(0, 1), st.integers(0, 2**40))
+PLACED = st.lists(st.tuples(SALES, PLACES), max_size=12, unique_by=lambda each: each[1])
+
+by_amount = lambda sale: sale.amount  # noqa: E731
+PARTS: dict[str, Aggregate[Sale, Any, Any]] = {
+    "count": count(),
+    "many": count(lambda sale: sale.amount > 0),
+    "total": sum_(by_amount),
+    "price": sum_(lambda sale: sale.price),
+    "exact": sum_(lambda sale: Decimal(sale.amount) / 4),
+    "mean": mean(lambda sale: sale.price),
+    "least": min_(by_amount),
+    "dearest": max_(lambda sale: sale.price),
+    "low": min_by(by_amount),
+    "high": max_by(lambda sale: (sale.note, sale.amount), lambda sale: sale.note),
+    "first": first(),
+    "last": last(by_amount),
+    "top": top(3, by_amount),
+    "all": collect(lambda sale: sale.note),
+}
+
+
+def expected(values: list[Placed]) -> dict[str, Any]:
+    """By the definition of each, of all values at once."""
+    sales = [sale for sale, _ in values]
+    amounts, prices = [sale.amount for sale in sales], [sale.price for sale in sales]
+    in_time = [sale for sale, _ in sorted(values, key=lambda each: each[1])]
+    stored = state_codec(dict).encode
+    ranked = sorted(sales, key=lambda sale: (sale.amount, stored(sale.model_dump())))
+    return {
+        "count": len(sales),
+        "many": sum(amount > 0 for amount in amounts),
+        "total": sum(amounts),
+        "price": math.fsum(prices) if prices else 0,
+        "exact": sum(map(Decimal, amounts)) / 4,
+        "mean": math.fsum(prices) / len(prices) if prices else None,
+        "least": min(amounts, default=None),
+        "dearest": max(prices, default=None),
+        "low": ranked[0] if ranked else None,
+        "high": max((sale.note, sale.amount) for sale in sales)[0] if sales else None,
+        "first": in_time[0] if in_time else None,
+        "last": in_time[-1].amount if in_time else None,
+        "top": ranked[-3:][::-1],
+        "all": [sale.note for sale in in_time],
+    }
+
+
+@given(PLACED, st.randoms(use_true_random=False))
+def test_order_and_parts_make_no_difference(values: list[Placed], random: Any) -> None:
+    all_of_them = Aggregation.of_all([], PARTS, Sale)
+    stored, sent = state_codec(all_of_them.accumulator), wire_codec(all_of_them.accumulator)
+    made = expected(values)
+    random.shuffle(values)
+    parts = [all_of_them.create() for _ in range(3)]
+    for value in values:
+        index = random.randrange(3)
+        parts[index] = stored.decode(stored.encode(all_of_them.add(parts[index], value)))
+    parts = sent.decode(sent.encode(parts))
+    while len(parts) > 1:
+        random.shuffle(parts)
+        parts.append(all_of_them.merge(parts.pop(), parts.pop()))
+
+    assert all_of_them.result(parts[0]) == made
+
+
+@given(st.lists(st.floats(-1e300, 1e300) | st.integers(-(2**62) // 20, 2**62 // 20), max_size=20))
+def test_a_sum_of_floats_is_rounded_once(numbers: list[float]) -> None:
+    exact = sum(map(Fraction, numbers), Fraction())
+
+    assert summed(sum_(), numbers) == (float(exact) if any(isinstance(n, float) for n in numbers) else exact)
+
+
+@pytest.mark.parametrize("numbers", [[1.5, math.inf], [math.inf, 1], [math.inf, math.inf]])
+def test_infinity_is_a_sum(numbers: list[float]) -> None:
+    assert summed(sum_(), numbers) == math.inf
+
+
+@pytest.mark.parametrize("numbers", [[math.inf, -math.inf], [1.0, math.nan, math.inf]])
+def test_what_has_no_sum_is_nan(numbers: list[float]) -> None:
+    assert math.isnan(summed(sum_(), numbers))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "error", "says"),
+    [
+        ([2**62, 2**62], OverflowError, "64 bits"),
+        ([1e308, 1e308], OverflowError, "beyond what a float holds"),
+        ([Decimal(1), 1.0], TypeError, "make all of them one type"),
+        (["1"], TypeError, "not of '1' of type str"),
+        ([True], TypeError, "not of True"),
+        ([Decimal("1e600"), Decimal("1e-600")], ArithmeticError, "Inexact"),
+    ],
+)
+def test_a_number_that_cannot_be_added_exactly_is_refused(
+    numbers: list[Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        summed(sum_(), numbers)
+
+
+def test_none_counts_nothing() -> None:
+    parts = {
+        "sum": sum_(), "mean": mean(), "min": min_(), "max": max_(), "by": max_by(lambda value: value),
+        "first": first(by=lambda value: 0), "all": collect(by=lambda value: 0), "count": count(),
+    }  # fmt: skip
+    nothing: dict[str, Any] = {"sum": 0, "mean": None, "min": None, "max": None, "by": None, "first": None, "all": []}
+
+    assert summed(Aggregation.of_all([], parts, int), [None, None]) == {**nothing, "count": 2}
+
+
+def test_a_mean_of_decimals_is_one() -> None:
+    assert summed(mean(), [Decimal("0.1"), Decimal("0.2")]) == Decimal("0.15")
+
+
+def test_a_mean_of_whole_numbers_is_their_mean() -> None:
+    assert summed(mean(), [1, 2, 4]) == statistics.fmean([1, 2, 4])
+
+
+@pytest.mark.parametrize("aggregate", [min_(), max_by(lambda value: value), top(2, lambda value: value)])
+def test_nan_has_no_place_in_an_order(aggregate: Aggregate[Any, Any, Any]) -> None:
+    with pytest.raises(ValueError, match="cannot order NaN"):
+        summed(aggregate, [math.nan])
+
+
+@pytest.mark.parametrize(
+    "aggregate", [min_(), first(by=lambda value: 0), collect(by=lambda value: 0), top(2, lambda value: 0)]
+)
+def test_what_would_come_back_as_something_else_needs_its_type(aggregate: Aggregate[Any, Any, Any]) -> None:
+    with pytest.raises(PlanError, match="of type tuple, and nothing says how that is stored.*state=tuple"):
+        summed(aggregate, [(1, 2)])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda state: min_(state=state),
+        lambda state: first(by=lambda value: value[0], state=state),
+        lambda state: top(1, lambda value: value[0], state=state),
+    ],
+)
+def test_a_declared_type_comes_back(make: Callable[[Any], Aggregate[Any, Any, Any]]) -> None:
+    kept = make(tuple[int, int])
+    codec = state_codec(kept.accumulator)
+
+    assert kept.result(codec.decode(codec.encode(kept.add(kept.create(), (1, 2))))) in [(1, 2), [(1, 2)]]
+
+
+def test_an_order_that_could_not_be_stored_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_by orders by numbers, str, or tuples of these, not by b'x'"):
+        summed(max_by(lambda value: value), [b"x"])
+
+
+def test_top_has_one_value_at_least() -> None:
+    with pytest.raises(PlanError, match="not 0"):
+        top(0, by_amount)
+
+
+def test_a_new_aggregate_begins_with_nothing_and_one_that_is_gone_is_forgotten() -> None:
+    before = Aggregation.of_all([count()], {"total": sum_()}, int)
+    today = Aggregation.of_all([count()], {"most": max_()}, int)
+    acc = before.add(before.create(), 5)
+
+    acc = state_codec(today.accumulator).decode(state_codec(before.accumulator).encode(acc))
+
+    assert today.result(today.add(acc, 3)) == {"count": 2, "most": 3}
+
+
+def summed(aggregate: Aggregate[Any, Any, Any], values: list[Any]) -> Any:
+    acc = aggregate.create()
+    for value in values:
+        acc = aggregate.add(acc, value)
+    return aggregate.result(acc)

@@ -1,0 +1,214 @@
+"""``aggregate`` as a verb: the rows that it makes, their types, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from msgspec import Struct
+from pydantic import BaseModel, Field
+
+from kafka_eos import KeyedStream, Pipeline, PlanError, Ttl, bounded
+from kafka_eos.aggregates import Aggregate, collect, count, first, last, max_by, sum_
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+from kafka_eos.plan import Fold, PartialFold
+from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
+
+pytestmark = pytest.mark.filterwarnings("ignore::kafka_eos.DerivedNameWarning")
+
+
+class Order(Struct, frozen=True):
+    user: str
+    amount: int
+
+
+class Model(BaseModel):
+    user: str
+    orders: int = Field(alias="count")
+    total: int
+
+
+@dataclass
+class Data:
+    user: str
+    count: int
+    total: int
+    note: str = ""
+
+
+class Record(Struct):
+    user: str
+    count: int
+    total: int
+
+
+ORDERS = [Order("ann", 3), Order("bob", 5), Order("ann", 4)]
+
+
+def keyed(pipeline: Pipeline, timed: bool = False) -> KeyedStream[Any, Order]:
+    orders = pipeline.source(KafkaSource("orders", value=Order), name="orders")
+    if timed:
+        orders = orders.with_timestamps(watermarks=bounded(60))
+    return orders.key_by(lambda order: order.user, name="by-user")
+
+
+def rows_of(pipeline: Pipeline, stream: Any, orders: list[Any] = ORDERS) -> list[Any]:
+    stream.sink(MemorySink(), name="out")
+    return run_local(pipeline, {"orders": orders})["out"]
+
+
+def test_every_input_gives_a_row_of_the_key_and_a_field_for_each_aggregate() -> None:
+    pipeline = Pipeline("p")
+    made = keyed(pipeline).aggregate(count(), total=sum_(lambda o: o.amount), best=max_by(lambda o: o.amount))
+
+    rows = rows_of(pipeline, made)
+
+    assert [(row.key, row.count, row.total, row.best) for row in rows] == [
+        ("ann", 1, 3, ORDERS[0]),
+        ("bob", 1, 5, ORDERS[1]),
+        ("ann", 2, 7, ORDERS[2]),
+    ]
+
+
+@pytest.mark.parametrize("out", [Model, Data, Record])
+def test_rows_are_of_the_class_that_is_given(out: Any) -> None:
+    pipeline = Pipeline("p")
+    made = keyed(pipeline).aggregate(count(), total=sum_(lambda o: o.amount), out=out, key="user")
+
+    assert rows_of(pipeline, made)[-1] == out(user="ann", count=2, total=7)
+
+
+def test_in_two_phases_there_is_a_row_a_key_and_epoch() -> None:
+    pipeline = Pipeline("p")
+    made = keyed(pipeline).aggregate(count(), total=sum_(lambda o: o.amount), out=Record, key="user", merge=True)
+
+    rows = rows_of(pipeline, made)
+
+    assert sorted(rows, key=lambda row: row.user) == [Record("ann", 2, 7), Record("bob", 1, 5)]
+    assert [type(node) for node in pipeline.plan().nodes[1:3]] == [PartialFold, Fold]
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_first_and_last_go_by_event_time_then_by_the_place_in_the_partition(merge: bool) -> None:
+    pipeline = Pipeline("p")
+    made = keyed(pipeline, timed=True).aggregate(
+        count(), first=first(lambda o: o.amount), last=last(lambda o: o.amount), all=collect(lambda o: o.amount),
+        merge=merge,
+    )  # fmt: skip
+    orders = [Timed(Order("ann", amount), at) for amount, at in [(1, 20), (2, 10), (3, 30), (4, 10), (5, 30)]]
+
+    row = rows_of(pipeline, made, orders)[-1]
+
+    assert (row.count, row.first, row.last, row.all) == (5, 2, 5, [2, 4, 1, 3, 5])
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_without_event_time_nobody_knows_what_is_first(merge: bool) -> None:
+    pipeline = Pipeline("p")
+    keyed(pipeline).aggregate(first(), merge=merge).sink(MemorySink(), name="out")
+
+    with pytest.raises(PlanError, match=r"goes by event time .* say with by= what the order is(?s:.)*test_rows.py"):
+        pipeline.plan()
+
+
+def test_an_order_of_its_own_needs_no_event_time() -> None:
+    pipeline = Pipeline("p")
+    made = keyed(pipeline).aggregate(first(by=lambda o: -o.amount))
+
+    assert rows_of(pipeline, made)[-1].first == Order("ann", 4)
+
+
+@pytest.mark.parametrize("key", [("ann", 1), 5, b"ann"])
+def test_a_row_comes_back_as_it_was_where_it_is_sent(key: Any) -> None:
+    pipeline = Pipeline("p")
+    by_key = pipeline.source(KafkaSource("orders", value=Order), name="orders").key_by(lambda order: key)
+    made = by_key.aggregate(count(), total=sum_(lambda o: o.amount))
+    made.key_by(lambda row: row.count, name="again").aggregate(count()).sink(MemorySink(), name="unused")
+    wire: Any = next(node.wire for node in pipeline.plan().nodes if node.name == "again")
+    row = rows_of(pipeline, made)[-1]
+
+    assert wire.decode(wire.encode([row])) == [row]
+    assert row.key == key
+
+
+def test_a_result_of_no_known_type_makes_a_row_of_no_known_type() -> None:
+    """It is then only sent where its type is given: a tuple in it would arrive as a list."""
+
+    class Pair(Aggregate[Any, int, tuple[int, int]]):
+        name, accumulator = "pair", int
+
+        def create(self) -> int:
+            return 0
+
+        def add(self, acc: int, value: Any) -> int:
+            return acc + 1
+
+        def merge(self, one: int, other: int) -> int:
+            return one + other
+
+        def result(self, acc: int) -> tuple[int, int]:
+            return acc, acc
+
+    pipeline = Pipeline("p")
+    made = keyed(pipeline).aggregate(Pair())
+    made.rebalance(name="spread").sink(MemorySink(), name="unused")
+    wire: Any = next(node.wire for node in pipeline.plan().nodes if node.name == "spread")
+    row = rows_of(pipeline, made)[-1]
+
+    assert (row.key, row.pair) == ("ann", (2, 2))
+    with pytest.raises(ValueError, match="declare the type"):
+        wire.encode([row])
+
+
+def test_rows_are_json_for_a_sink() -> None:
+    pipeline = Pipeline("p")
+    made = keyed(pipeline).aggregate(count(), total=sum_(lambda o: o.amount))
+    made.sink(KafkaSink("totals", value=dict, key=lambda row: row.key), name="totals")
+
+    written = run_local(pipeline, {"orders": ORDERS}).written["totals"]
+
+    assert (written[-1].key, written[-1].value) == (b"ann", b'{"key":"ann","count":2,"total":7}')
+
+
+def test_a_key_begins_anew_when_its_time_to_live_is_over() -> None:
+    pipeline = Pipeline("p")
+    made = keyed(pipeline).aggregate(count(), ttl=Ttl(60, clock="event"))
+    orders = [Timed(Order("ann", 1), at * 1000) for at in (1, 30, 200)]
+
+    assert [row.count for row in rows_of(pipeline, made, orders)] == [1, 2, 1]
+
+
+class Lacks(Struct):
+    key: str
+
+
+class Wants(Struct):
+    key: str
+    count: int
+    user: str
+
+
+@pytest.mark.parametrize(
+    ("verb", "says"),
+    [
+        (lambda keyed: keyed.aggregate(), "nothing to aggregate"),
+        (lambda keyed: keyed.aggregate(count), "an aggregate is an object like count"),
+        (lambda keyed: keyed.aggregate(total=sum), "an aggregate is an object like count"),
+        (lambda keyed: keyed.aggregate(count(), count=sum_(len)), "two fields of a row are called 'count'"),
+        (lambda keyed: keyed.aggregate(count(), key="count"), "two fields of a row are called 'count'"),
+        (lambda keyed: keyed.aggregate(count(), out=Lacks), "Lacks does not fit .* it has no field count"),
+        (lambda keyed: keyed.aggregate(count(), out=Wants), "nothing fills user"),
+        (lambda keyed: keyed.aggregate(count(), out=dict), "out is a pydantic model, a Struct or a dataclass"),
+    ],
+)
+def test_what_makes_no_row_is_refused_with_the_users_line(verb: Any, says: str) -> None:
+    with pytest.raises(PlanError, match=rf"{says}(?s:.)*test_rows.py"):
+        verb(keyed(Pipeline("p")))
+
+
+def test_a_stream_without_keys_has_no_aggregates() -> None:
+    stream: Any = Pipeline("p").source(ListSource([1]), name="in")
+
+    with pytest.raises(PlanError, match=r"put .key_by\(...\) before it"):
+        stream.aggregate(count())
