@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         TooManyDeadLetters,
         UserError,
     )
-    from kafka_eos.interfaces import Ttl, WatermarkStrategy, bounded, monotonic
+    from kafka_eos.interfaces import Ttl, WatermarkStrategy, bounded, generated, monotonic
     from kafka_eos.operators.functions import (
         AggregatingState,
         KeyState,
@@ -78,6 +78,7 @@ __all__ = [
     "WatermarkStrategy",
     "__version__",
     "bounded",
+    "generated",
     "monotonic",
 ]
 
@@ -89,7 +90,7 @@ _HOMES = {
         "KafkaEosError", "PlanError", "PoisonRecord", "RestartFromCheckpoint", "Retryable",
         "TooManyDeadLetters", "UserError",
     ),
-    "interfaces": ("Ttl", "WatermarkStrategy", "bounded", "monotonic"),
+    "interfaces": ("Ttl", "WatermarkStrategy", "bounded", "generated", "monotonic"),
     "operators.functions": (
         "AggregatingState", "KeyState", "ListState", "MapState", "OutputTag", "ProcessContext", "ProcessFunction",
         "ReducingState", "Timers",

@@ -19,7 +19,7 @@ from kafka_eos.interfaces.commits import (
     Unstored,
 )
 from kafka_eos.interfaces.contexts import JobContext, TaskContext
-from kafka_eos.interfaces.event_time import WatermarkStrategy, bounded, monotonic
+from kafka_eos.interfaces.event_time import Generator, WatermarkStrategy, bounded, generated, monotonic
 from kafka_eos.interfaces.guarantees import Guarantee
 from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
 from kafka_eos.interfaces.services import Lasting, RejectRecord, RejectRow, Resources, Services
@@ -50,6 +50,7 @@ __all__ = [
     "Committer",
     "DeadLetters",
     "FileRef",
+    "Generator",
     "Guarantee",
     "HoldsLife",
     "InFlight",
@@ -89,6 +90,7 @@ __all__ = [
     "WatermarkStrategy",
     "Writer",
     "bounded",
+    "generated",
     "monotonic",
     "total_lag",
     "unheard",

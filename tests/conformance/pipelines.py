@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from kafka_eos import OutputTag, Pipeline, ProcessContext, ProcessFunction, Stream, Ttl, monotonic
+from kafka_eos import OutputTag, Pipeline, ProcessContext, ProcessFunction, Stream, Ttl, generated, monotonic
 from kafka_eos.aggregates import count, first, last, max_, mean, sum_, top
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
@@ -305,12 +305,24 @@ class Sums(msgspec.Struct):
 
 
 def sides(pipeline: Pipeline, at: Names) -> None:
-    """Side outputs of records and of timers: one has a state of its own, one goes to a sink as it is."""
-    read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
+    """Side outputs of records and of timers: one has a state of its own, one goes to a sink as it is.
+
+    Watermarks are those of a strategy of our own, that says the same as ``monotonic``.
+    """
+    strategy = generated(Newest, on_event=newest, watermark=lambda newest: newest.time - 1)
+    read = payments(pipeline, at).with_timestamps(watermarks=strategy)
     parts = read.key_by(account, name="by-account").process(Parts, name="parts")
     to_kafka(parts, at)
     to_kafka(totals(parts.side_output(LARGE), "large-totals"), at, "large")
     to_kafka(parts.side_output(SEEN), at, "seen")
+
+
+class Newest(msgspec.Struct):
+    time: int
+
+
+def newest(so_far: Newest | None, payment: Payment, time: int) -> Newest:
+    return Newest(time) if so_far is None else Newest(max(so_far.time, time))
 
 
 LARGE, SEEN = OutputTag("large", Payment), OutputTag("seen", Total)
