@@ -63,6 +63,9 @@ class Timestamps:
         self._splits = self._splits.at(now)
         return self._splits.watermark
 
+    def by_split(self) -> dict[str, int]:
+        return dict(self._splits.by_split)
+
     def close(self) -> None:
         return None
 

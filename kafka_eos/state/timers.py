@@ -122,6 +122,10 @@ class PendingTimers:
         group = self._grouping.group(self._key.encode(key))
         return max([self._time, *(time for first, last, time in self._floors if first <= group <= last)])
 
+    @property
+    def latest(self) -> int:
+        return max([self._time, *(time for _, _, time in self._floors)])
+
     def add(self, key: Any, time: int) -> None:
         if time <= self.now(key):
             raise Bug(f"{self._where}: time {time} of key {key!r} is over")
