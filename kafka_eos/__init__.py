@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kafka_eos.dsl import KeyedStream, Pipeline, Stream
+    from kafka_eos.dsl import KeyedStream, Pipeline, Stream, WindowedStream
     from kafka_eos.errors import (
         Bug,
         CommittableLost,
@@ -28,7 +28,19 @@ if TYPE_CHECKING:
         TooManyDeadLetters,
         UserError,
     )
-    from kafka_eos.interfaces import Ttl, WatermarkStrategy, bounded, generated, monotonic
+    from kafka_eos.interfaces import (
+        Ttl,
+        WatermarkStrategy,
+        Window,
+        Windowed,
+        bounded,
+        days,
+        generated,
+        monotonic,
+        session,
+        sliding,
+        tumbling,
+    )
     from kafka_eos.operators.functions import (
         AggregatingState,
         KeyState,
@@ -76,21 +88,31 @@ __all__ = [
     "Ttl",
     "UserError",
     "WatermarkStrategy",
+    "Window",
+    "Windowed",
+    "WindowedStream",
     "__version__",
     "bounded",
+    "days",
     "generated",
     "monotonic",
+    "session",
+    "sliding",
+    "tumbling",
 ]
 
 _HOMES = {
-    "dsl": ("KeyedStream", "Pipeline", "Stream"),
+    "dsl": ("KeyedStream", "Pipeline", "Stream", "WindowedStream"),
     "errors": (
         "Bug", "CommittableLost", "ConfigError", "CorruptCheckpoint", "EnvironmentFailed", "Fatal", "Fenced",
         "InputLost", "JobLocked",
         "KafkaEosError", "PlanError", "PoisonRecord", "RestartFromCheckpoint", "Retryable",
         "TooManyDeadLetters", "UserError",
     ),
-    "interfaces": ("Ttl", "WatermarkStrategy", "bounded", "generated", "monotonic"),
+    "interfaces": (
+        "Ttl", "WatermarkStrategy", "Window", "Windowed", "bounded", "days", "generated", "monotonic", "session",
+        "sliding", "tumbling",
+    ),
     "operators.functions": (
         "AggregatingState", "KeyState", "ListState", "MapState", "OutputTag", "ProcessContext", "ProcessFunction",
         "ReducingState", "Timers",

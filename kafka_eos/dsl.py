@@ -19,19 +19,33 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from kafka_eos import interfaces, plan
-from kafka_eos.aggregates import Aggregate
+from kafka_eos.aggregates import Aggregate, count, top
 from kafka_eos.aggregates.rows import Aggregation, Rows
 from kafka_eos.app import register
 from kafka_eos.attribution import Attribution
 from kafka_eos.errors import ConfigError, PlanError
 from kafka_eos.ids import AppRef, token
-from kafka_eos.interfaces import DeadLetters, Ttl, WatermarkStrategy
+from kafka_eos.interfaces import (
+    Contents,
+    Days,
+    DeadLetters,
+    Early,
+    Session,
+    Sliding,
+    Ttl,
+    Tumbling,
+    WatermarkStrategy,
+    Window,
+    Windowed,
+    session,
+)
 from kafka_eos.operators.duplicates import Deduplicate, Distinct
 from kafka_eos.operators.functions import OutputTag, ProcessFunction
 from kafka_eos.operators.process import defines
+from kafka_eos.operators.windows.contents import all_elements, folding, reducing, windowed
 from kafka_eos.plan import DerivedNameWarning, KeyBy, Node, OnError, Plan, Where
 from kafka_eos.plan.callables import expect_no_coroutines
-from kafka_eos.schemas import Counted, KeyCodec, state_codec, wire_codec
+from kafka_eos.schemas import Counted, KeyCodec, WindowedCodec, state_codec, wire_codec
 from kafka_eos.schemas.types import checked_class, element, returned
 
 if TYPE_CHECKING:
@@ -42,6 +56,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 K = TypeVar("K")
 A = TypeVar("A")
+R = TypeVar("R")
 
 _KEY = KeyCodec()
 _MAIN = "main"
@@ -214,6 +229,12 @@ class _Upstream:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._pipeline.name!r}, {self._node!r})"
+
+    @property
+    def _inner(self) -> Any:
+        """The type of the values, to be part of another one; None if it is not known, or only as a codec."""
+        is_codec = not isinstance(self._type, type) and hasattr(self._type, "decode")
+        return None if is_codec else self._type
 
     def _grow(self, kind: type[Node], name: str | None, **parts: Any) -> str:
         """Add a node below this one; returns its name."""
@@ -390,7 +411,7 @@ class Stream(_Upstream, Generic[T]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, verb: str) -> Any:
-            if verb in ("fold", "reduce", "aggregate", "process", "deduplicate", "distinct"):
+            if verb in ("fold", "reduce", "aggregate", "process", "window", "deduplicate", "distinct", "sessionize"):
                 raise PlanError(f".{verb}(...) keeps state for a key, and this stream has none; "
                                 f"put .key_by(...) before it.\n  {_where(_user_frame())}")  # fmt: skip
             raise AttributeError(f"a Stream has no {verb!r}")
@@ -501,7 +522,7 @@ class KeyedStream(_Upstream, Generic[K, T]):
         key and epoch. Other than for a fold you need not vouch for anything: all aggregates can be merged.
         """
         try:
-            parts = Aggregation.of_all(aggregates, named, self._type, [key])
+            parts = Aggregation.of_all(aggregates, named, self._inner, [key])
             rows = Rows(parts, {key: returned(self._key_by.fn)}, out)
         except PlanError as error:
             raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
@@ -608,6 +629,232 @@ class KeyedStream(_Upstream, Generic[K, T]):
         timers["processing_timers"] = defines(function, "on_processing_timer")
         node = self._grow(plan.Process, name, factory=factory, key_codec=_KEY, **timers)
         return self._parted(node, tp, function.side_outputs)
+
+    def window(
+        self,
+        assigner: Tumbling | Early | Sliding | Days | Session,
+        *,
+        lateness: float = 0,
+        late: OutputTag[T] | None = None,
+    ) -> WindowedStream[K, T]:
+        """Windows of event time for each key; what becomes of them is said by the verb that follows.
+
+        ``assigner``: ``tumbling``, ``sliding``, ``session`` or ``days``. A window has its result when event time has
+        come to its end. With ``lateness`` it takes rows for so many seconds more, and each of these makes the result
+        again. A row that comes later goes to the side output ``late``, or without one where the source's ``on_error``
+        says: it is never silently away. Needs ``with_timestamps`` behind every source of the stream.
+        """
+        if not 0 <= lateness < float("inf"):
+            raise PlanError(f"a window takes late rows for 0 seconds or more, not for {lateness}.\n  "
+                            f"{_where(_user_frame())}")  # fmt: skip
+        return WindowedStream(self._pipeline, self._node, self._type, assigner, round(lateness * 1000), late)
+
+    def sessionize(
+        self, *, name: str | None = None, gap: float, late: OutputTag[T] | None = None
+    ) -> Stream[Windowed[K, list[T]]]:
+        """The sessions of each key: values less than ``gap`` seconds apart, as a list in the order of event time.
+
+        A session is over ``gap`` seconds behind its last value, and nothing is left of it then; ``late`` as in
+        ``window``. The trap: all values of a session are state until then. Where sums will do, aggregate
+        ``window(session(gap))``.
+        """
+        try:
+            sessions = session(gap=gap)
+        except PlanError as error:
+            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+        return self.window(sessions, late=late)._listed(name)
+
+
+class WindowedStream(_Upstream, Generic[K, T]):
+    """Values with a key and windows. Verbs here say what a window holds of its rows, and what comes out of it.
+
+    Give each a name: state is stored under it.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        node: str,
+        tp: Any,
+        assigner: Tumbling | Early | Sliding | Days | Session,
+        lateness: int,
+        late: OutputTag[T] | None,
+    ) -> None:
+        super().__init__(pipeline, node, tp)
+        self._assigner, self._lateness, self._late = assigner, lateness, late
+
+    def reduce(self, fn: Callable[[T, T], T], *, name: str | None = None, state: Any = None) -> Stream[Windowed[K, T]]:
+        """The values of a window, made one by ``fn``: in any order, and in parts.
+
+        ``state`` and the trap are those of ``KeyedStream.reduce``.
+        """
+        self._expect_functions("reduce", fn=fn)
+        tp = self._type if state is None else state
+        codec = state_codec(tp)
+        return self._windowed(name, reducing(fn, codec), WindowedCodec(codec, tp))
+
+    @overload
+    def fold(
+        self,
+        *,
+        name: str | None = None,
+        init: Callable[[], A],
+        step: Callable[[A, T], A],
+        merge: Callable[[A, A], A] | None = None,
+        state: Any = None,
+    ) -> Stream[Windowed[K, A]]: ...
+
+    @overload
+    def fold(
+        self,
+        *,
+        name: str | None = None,
+        init: Callable[[], A],
+        step: Callable[[A, T], A],
+        emit: Callable[[K, Window, A], U],
+        merge: Callable[[A, A], A] | None = None,
+        state: Any = None,
+    ) -> Stream[U]: ...
+
+    def fold(
+        self,
+        *,
+        name: str | None = None,
+        init: Callable[[], Any],
+        step: Callable[[Any, Any], Any],
+        emit: Callable[[Any, Window, Any], Any] | None = None,
+        merge: Callable[[Any, Any], Any] | None = None,
+        state: Any = None,
+    ) -> Stream[Any]:
+        """An accumulator a window; one output when it is over: ``emit(key, window, accumulator)``, or ``Windowed``.
+
+        ``state`` is its type, as for ``KeyedStream.fold``. ``merge`` puts two of them together; windows that share
+        parts, and sessions, need it. You vouch that rows may be added in any order, and in parts. The trap: ``step``
+        and ``merge`` return a new accumulator and leave the old ones as they are.
+        """
+        self._expect_functions("fold", init=init, step=step, emit=emit, merge=merge)
+        if merge is None and (isinstance(self._assigner, Session) or self._assigner.shared):
+            raise PlanError(f"{self._assigner}: parts of a window are put together, so .fold(...) needs merge=, which "
+                            f"makes one accumulator of two.\n  {_where(_user_frame())}")  # fmt: skip
+        tp = checked_class(type(init())) if state is None else state
+        codec = state_codec(tp)
+        if emit is None:
+            return self._windowed(name, folding(init, step, merge, windowed, codec), WindowedCodec(codec, tp))
+
+        def emitted(key: Any, window: Window, acc: Any) -> list[Any]:
+            return [emit(key, window, acc)]
+
+        return self._windowed(name, folding(init, step, merge, emitted, codec), returned(emit))
+
+    @overload
+    def aggregate(
+        self,
+        *aggregates: Aggregate[T, Any, Any],
+        name: str | None = None,
+        out: type[U],
+        key: str = "key",
+        start: str = "start",
+        end: str = "end",
+        **named: Aggregate[T, Any, Any],
+    ) -> Stream[U]: ...
+
+    @overload
+    def aggregate(
+        self,
+        *aggregates: Aggregate[T, Any, Any],
+        name: str | None = None,
+        out: None = None,
+        key: str = "key",
+        start: str = "start",
+        end: str = "end",
+        **named: Aggregate[T, Any, Any],
+    ) -> Stream[Any]: ...
+
+    def aggregate(
+        self,
+        *aggregates: Aggregate[T, Any, Any],
+        name: str | None = None,
+        out: type[Any] | None = None,
+        key: str = "key",
+        start: str = "start",
+        end: str = "end",
+        **named: Aggregate[T, Any, Any],
+    ) -> Stream[Any]:
+        """Aggregates of the values of a window, as one row when it is over: key, start, end, and a field for each.
+
+        ``aggregate(count(), total=sum_(lambda o: o.amount))``; see ``kafka_eos.aggregates``. ``out`` is a class of
+        yours for the rows; ``key``, ``start`` and ``end`` are how it calls these fields.
+        """
+        try:
+            parts = Aggregation.of_all(aggregates, named, self._inner, [key, start, end])
+            rows = Rows(parts, {key: returned(self._pipeline._key_by(self._node).fn), start: int, end: int}, out)
+        except PlanError as error:
+            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+
+        def emit(of: Any, window: Window, acc: Any) -> list[Any]:
+            return [rows.row((of, window.start, window.end), acc)]
+
+        codec = state_codec(parts.accumulator)
+        contents = folding(parts.create, parts.add, parts.merge, emit, codec, by_time=parts.by_time)
+        return self._windowed(name, contents, rows.known)
+
+    def process(
+        self, fn: Callable[[K, Window, list[T]], Iterable[U]], *, name: str | None = None, state: Any = None
+    ) -> Stream[U]:
+        """``fn(key, window, values)`` gives the outputs of a window, of all that it has: in the order of event time.
+
+        Of one time they come in the order of partition and offset, so it is the same in every run. All values of a
+        window are state, and each checkpoint stores those of every window that has got some. ``state`` is the type of
+        the values, if the stream does not know it.
+        """
+        self._expect_functions("process", fn=fn)
+        codec = state_codec(self._type if state is None else state)
+        return self._windowed(name, all_elements(fn, codec), element(returned(fn)))
+
+    def top_n(self, n: int, *, name: str | None = None, by: Callable[[T], Any]) -> Stream[Windowed[K, list[T]]]:
+        """The ``n`` values of a window for which ``by`` is greatest, the greatest first: ``kafka_eos.aggregates.top``.
+
+        A window keeps that many values, and no others.
+        """
+        self._expect_functions("top_n", by=by)
+        try:
+            best = top(n, by).of(self._inner)
+        except PlanError as error:
+            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+        return self._aggregated(name, best, lambda window, values: values)
+
+    def rate(self, *, name: str | None = None) -> Stream[Windowed[K, float]]:
+        """How many values a second a key has in a window; one without values has no result."""
+        return self._aggregated(name, count(), lambda window, n: n * 1000 / (window.end - window.start), float)
+
+    def _aggregated(
+        self,
+        name: str | None,
+        part: Aggregate[T, Any, Any],
+        result: Callable[[Window, Any], Any],
+        tp: Any = None,
+    ) -> Stream[Any]:
+        """``result`` of a window and what ``part`` gives for it; of type ``tp``, or of that of ``part``."""
+
+        def emit(key: Any, window: Window, acc: Any) -> Sequence[Any]:
+            return windowed(key, window, result(window, part.result(acc)))
+
+        codec = state_codec(part.accumulator)
+        contents = folding(part.create, part.add, part.merge, emit, codec, by_time=part.by_time)
+        of = part.returns if tp is None else tp
+        return self._windowed(name, contents, WindowedCodec(state_codec(of), of))
+
+    def _listed(self, name: str | None) -> Stream[Windowed[K, list[T]]]:
+        """All values of a window."""
+        values: Any = list if self._inner is None else list[self._inner]  # type: ignore[name-defined]
+        contents = all_elements(windowed, state_codec(self._type))
+        return self._windowed(name, contents, WindowedCodec(state_codec(values), values))
+
+    def _windowed(self, name: str | None, contents: Contents, tp: Any) -> Stream[Any]:
+        late = () if self._late is None else (self._late,)
+        given: dict[str, Any] = {"assigner": self._assigner, "contents": contents, "lateness": self._lateness}
+        given["late"] = None if self._late is None else self._late.name
+        return self._parted(self._grow(plan.Windows, name, key_codec=_KEY, **given), tp, late)
 
 
 def _user_frame() -> FrameType:

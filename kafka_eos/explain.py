@@ -22,6 +22,7 @@ from kafka_eos.plan import (
     Sink,
     Source,
     Timestamps,
+    Windows,
 )
 from kafka_eos.settings import Settings
 
@@ -63,6 +64,9 @@ def _detail(node: Node) -> str:
             return f"{below}  event time of {'records' if node.fn is None else 'a function'}; {node.strategy}"
         case Process(timers=event, processing_timers=clock) if event or clock:
             return f"{below}  keeps state and timers{' of the clock' if clock and not event else ''}"
+        case Windows():
+            late = f", and {node.lateness / 1000:g} s more for late rows" if node.lateness else ""
+            return f"{below}  keeps state; {node.assigner}{late}"
         case SideOutput():
             return f"{below}  {'what has no tag' if node.tag is None else f'side output {node.tag!r}'}"
         case PartialFold():

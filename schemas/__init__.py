@@ -16,16 +16,19 @@ from kafka_eos.schemas.msgpack import KeyCodec, MsgpackCodec
 from kafka_eos.schemas.raw import BytesCodec, StrCodec
 from kafka_eos.schemas.stored import register_codec
 from kafka_eos.schemas.types import is_model
+from kafka_eos.schemas.windowed import Elements, WindowedCodec
 from kafka_eos.schemas.wire import EachValue, MsgpackList
 
 __all__ = [
     "AvroCodec",
     "BytesCodec",
     "Counted",
+    "Elements",
     "JsonCodec",
     "KeyCodec",
     "MsgpackCodec",
     "StrCodec",
+    "WindowedCodec",
     "codec_for",
     "register_codec",
     "state_codec",

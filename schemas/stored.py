@@ -3,6 +3,7 @@
     msgpack, json      plain values: dicts, lists, text, numbers
     avro               dicts, by the stored schema
     counted-…          ``{"updates": how many outputs the key has had, "accumulator": the value}``
+    elements-…         lists of values with their places in event time
     key, raw, utf-8    as ever
     anything else      what ``register_codec`` was told, or the bytes
 
@@ -27,8 +28,10 @@ from kafka_eos.interfaces import Codec, Json
 from kafka_eos.schemas.counted import Counted
 from kafka_eos.schemas.msgpack import KeyCodec
 from kafka_eos.schemas.raw import BytesCodec, StrCodec
+from kafka_eos.schemas.windowed import Elements
 
 _COUNTED = "counted-"
+_ELEMENTS = "elements-"
 _BAD = (ValueError, TypeError, LookupError, EOFError, OverflowError, RecursionError, msgspec.MsgspecError)
 
 
@@ -37,7 +40,7 @@ def register_codec(name: str, made: Callable[[Json], Codec[Any]]) -> None:
 
     ``made`` gets the stored schema and returns the codec, or raises ConfigError. ConfigError if ``name`` is taken.
     """
-    if name in _MADE or name.startswith(_COUNTED):
+    if name in _MADE or name.startswith((_COUNTED, _ELEMENTS)):
         raise ConfigError(f"there is a codec {name!r} already: give yours another name")
     _MADE[name] = made
 
@@ -46,6 +49,8 @@ def stored_codec(name: str, schema: Json) -> Codec[Any]:
     """The codec for data that was written by the codec ``name`` with ``schema``. ConfigError for a bad schema."""
     if name.startswith(_COUNTED):
         return _PlainCounted(stored_codec(name.removeprefix(_COUNTED), schema))
+    if name.startswith(_ELEMENTS):
+        return Elements(stored_codec(name.removeprefix(_ELEMENTS), schema))
     made = _MADE.get(name)
     return _Opaque(name, schema) if made is None else made(schema)
 

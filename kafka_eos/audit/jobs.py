@@ -196,7 +196,7 @@ class Scan:
         unmarked = {sink.node for sink in self._unmarked}
         reason = "its outputs depend on where epochs of a fold with merge= ended"
         why = dict.fromkeys((cut.summed - cut.totals) | (cut.summed & unmarked), reason)
-        why |= dict.fromkeys(cut.timed, "its outputs are of timers, or of what they may change")
+        why |= dict.fromkeys(cut.timed, "its outputs are of timers or windows, or of what they may change")
         why |= dict.fromkeys(cut.copied & unmarked, "how often an output is there depends on the number of workers")
         if self._scope.beginning is not None:
             why |= dict.fromkeys(unmarked, "its outputs do not tell which of them were there before the savepoint")

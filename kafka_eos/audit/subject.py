@@ -32,6 +32,7 @@ from kafka_eos.plan import (
     Sink,
     Source,
     Union,
+    Windows,
 )
 from kafka_eos.records import Batch, Headers, RawRecord
 
@@ -211,7 +212,7 @@ class Cut:
         """Every row that reaches a stage makes one output at most, so no two of a key have the same update number."""
         stateful = [node for node in self.plan.nodes if node.keyed]
         below = [self.plan.node(name) for name in self.below]
-        manifold = self.copied or any(isinstance(node, FlatMap | Process | Union) for node in below)
+        manifold = self.copied or any(isinstance(node, FlatMap | Process | Union | Windows) for node in below)
         return not self.serial and len(self.stages) == 1 and len(stateful) == 1 and not manifold
 
     @property
@@ -222,7 +223,7 @@ class Cut:
     @property
     def steady(self) -> bool:
         """Which outputs exist does not depend on the order of records, only what they say."""
-        return not any(isinstance(self.plan.node(name), Filter | FlatMap | Process) for name in self.below)
+        return not any(isinstance(self.plan.node(name), Filter | FlatMap | Process | Windows) for name in self.below)
 
     @property
     def fans_out(self) -> bool:
@@ -337,7 +338,7 @@ class Cut:
     @cached_property
     def timed(self) -> frozenset[str]:
         """Operators with timers, and nodes behind them: how far event time had come no record tells."""
-        names = [node.name for node in self.plan.timed_processes]
+        names = [node.name for node in self.plan.timed_operators]
         return frozenset({*names, *descendants(self.plan, names)})
 
     @property

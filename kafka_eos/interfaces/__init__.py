@@ -6,6 +6,18 @@ against your implementation before you trust it.
 Rule: data and positions that are stored are JSON or bytes with a declared codec, never pickled objects.
 """
 
+from kafka_eos.interfaces.assigners import (
+    Days,
+    Early,
+    Paned,
+    Session,
+    Sliding,
+    Tumbling,
+    days,
+    session,
+    sliding,
+    tumbling,
+)
 from kafka_eos.interfaces.codecs import Codec, ListCodec
 from kafka_eos.interfaces.commits import (
     CommitPermit,
@@ -38,6 +50,7 @@ from kafka_eos.interfaces.state import (
 )
 from kafka_eos.interfaces.storage import CheckpointStorage, FileRef, StoredFiles, unheard
 from kafka_eos.interfaces.values import Json, Position, Positions
+from kafka_eos.interfaces.windows import Contents, Window, Windowed
 
 __all__ = [
     "Answer",
@@ -48,7 +61,10 @@ __all__ = [
     "CommitPermit",
     "Committable",
     "Committer",
+    "Contents",
+    "Days",
     "DeadLetters",
+    "Early",
     "FileRef",
     "Generator",
     "Guarantee",
@@ -61,6 +77,7 @@ __all__ = [
     "LifeState",
     "ListCodec",
     "Outcome",
+    "Paned",
     "Position",
     "Positions",
     "PreCommit",
@@ -70,7 +87,9 @@ __all__ = [
     "RejectRow",
     "Resources",
     "Services",
+    "Session",
     "Sink",
+    "Sliding",
     "Source",
     "Spread",
     "Staged",
@@ -84,14 +103,21 @@ __all__ = [
     "TellsLives",
     "Timers",
     "Ttl",
+    "Tumbling",
     "Unstored",
     "Upload",
     "ValueState",
     "WatermarkStrategy",
+    "Window",
+    "Windowed",
     "Writer",
     "bounded",
+    "days",
     "generated",
     "monotonic",
+    "session",
+    "sliding",
     "total_lag",
+    "tumbling",
     "unheard",
 ]

@@ -106,9 +106,8 @@ class Timers(Protocol):
     def now(self, key: Any) -> int:
         """The time of a key. Never less than before, after a restart neither."""
 
-    @property
-    def latest(self) -> int:
-        """No key's time is later."""
+    def newest(self) -> int:
+        """The event time that no key has passed."""
 
     def add(self, key: Any, time: int) -> None:
         """A key has each time once. Bug if it is not later than ``now(key)``: that one may have fired."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kafka_eos import plan
 from kafka_eos.errors import Bug
+from kafka_eos.interfaces import Session
 from kafka_eos.operators.base import Operator, OperatorContext
 from kafka_eos.operators.fold import Fold, Reduce
 from kafka_eos.operators.merge import MergingFold, PartialFold
@@ -14,8 +15,21 @@ from kafka_eos.operators.process import Process
 from kafka_eos.operators.side_outputs import SideOutput
 from kafka_eos.operators.stateless import Filter, FlatMap, KeyBy, Map, MapBatches
 from kafka_eos.operators.timestamps import Timestamps
+from kafka_eos.operators.windows.base import WindowOperator
+from kafka_eos.operators.windows.paned import PanedWindows
+from kafka_eos.operators.windows.sessions import Sessions
 
-__all__ = ["Operator", "OperatorContext", "build"]
+__all__ = ["Operator", "OperatorContext", "build", "windows"]
+
+
+def windows(node: plan.Windows) -> WindowOperator:
+    """A new operator for windows."""
+    given = (node.contents, node.key_codec, node.lateness, node.late)
+    match node.assigner:
+        case Session() as sessions:
+            return Sessions(sessions, *given)
+        case paned:
+            return PanedWindows(paned, *given)
 
 
 def build(node: plan.Node) -> Operator:
@@ -43,6 +57,8 @@ def build(node: plan.Node) -> Operator:
             return Reduce(node.fn, node.key_codec, node.entry_codec, node.ttl)
         case plan.Process():
             return Process(node.factory, node.key_codec)
+        case plan.Windows():
+            return windows(node)
         case plan.SideOutput():
             return SideOutput(node.tag)
     raise Bug(f"node {node.name!r} of kind {node.kind!r} has no operator")

@@ -108,14 +108,13 @@ class KeyTimers:
         """The time that the key at hand has come to."""
         return self._timers.now(self.key)
 
+    def newest(self) -> int:
+        """The time that no key has passed."""
+        return self._timers.newest()
+
     def time_of(self, key: Any) -> int:
         """The time that a key has come to."""
         return self._timers.now(key)
-
-    @property
-    def latest(self) -> int:
-        """No key has come further."""
-        return self._timers.latest
 
     def register(self, time: int) -> int:
         at = max(_time(time), self._timers.now(self.key) + 1)

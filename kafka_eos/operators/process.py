@@ -238,7 +238,7 @@ class Process:
 
     def _count_late(self, timers: KeyTimers, keys: Sequence[Any], times: Sequence[int]) -> None:
         """Tell how many rows are late. Their keys are looked at only if some may be."""
-        if times and min(times) <= timers.latest:
+        if times and min(times) <= timers.newest():
             late = sum(time <= timers.time_of(key) for key, time in zip(keys, times, strict=True))
             if late:
                 self._ctx.late(late)

@@ -27,6 +27,7 @@ from kafka_eos.plan.nodes import (
     Timestamps,
     Union,
     Where,
+    Windows,
     union_lane,
 )
 from kafka_eos.plan.plan import Plan
@@ -59,6 +60,7 @@ __all__ = [
     "Timestamps",
     "Union",
     "Where",
+    "Windows",
     "kafka_share",
     "union_lane",
     "with_forwards",

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from kafka_eos.attribution import Attribution
 from kafka_eos.interfaces import Guarantee
-from kafka_eos.plan.nodes import Feedback, KeyBy, Loop, Node, PartialFold, Process, Sink, Source, Timestamps, Where
+from kafka_eos.plan.nodes import Feedback, KeyBy, Loop, Node, PartialFold, Sink, Source, Timestamps, Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,13 @@ class Graph:
         )
 
     def _fired_below(self, source: Source) -> frozenset[str]:
-        """Operators with timers that rows of the source may set: their names stand where a source's would."""
-        return frozenset(node.name for node in self.timed_processes if node.name in self.below(source.name))
+        """Operators that wait for event time, with rows of the source: their names stand where a source's would."""
+        return frozenset(node.name for node in self.timed_operators if node.name in self.below(source.name))
 
     @cached_property
-    def timed_processes(self) -> tuple[Process, ...]:
+    def timed_operators(self) -> tuple[Node, ...]:
         """Operators with timers, in whichever time."""
-        found = (node for node in self.nodes if isinstance(node, Process))
-        return tuple(node for node in found if node.timers or node.processing_timers)
+        return tuple(node for node in self.nodes if node.sets_timers)
 
     @cached_property
     def timed(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from kafka_eos import interfaces
 from kafka_eos.attribution import Attribution
-from kafka_eos.interfaces import Codec, DeadLetters, ListCodec, Ttl, WatermarkStrategy
+from kafka_eos.interfaces import Codec, Contents, DeadLetters, ListCodec, Paned, Session, Ttl, WatermarkStrategy
 
 OnError: TypeAlias = Literal["stop"] | DeadLetters
 """What a source does with a record that cannot be processed."""
@@ -60,6 +60,16 @@ class Node:
     where: Where
     inputs: tuple[str, ...] = ()
     derived: bool = False
+
+    @property
+    def sets_timers(self) -> bool:
+        """In whichever time."""
+        return False
+
+    @property
+    def waits(self) -> bool:
+        """Does it wait for event time?"""
+        return False
 
     @property
     def partitioning(self) -> Partitioning | None:
@@ -245,6 +255,37 @@ class Process(Node):
     key_codec: Codec[Any]
     timers: bool = False
     processing_timers: bool = False
+
+    @property
+    def sets_timers(self) -> bool:
+        return self.timers or self.processing_timers
+
+    @property
+    def waits(self) -> bool:
+        return self.timers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows(Node):
+    """``lateness``: milliseconds for which a window that is over still takes rows. ``late``: the tag of later ones."""
+
+    kind: ClassVar[str] = "window"
+    stateful: ClassVar[bool] = True
+    keyed: ClassVar[bool] = True
+
+    assigner: Paned | Session
+    contents: Contents
+    key_codec: Codec[Any]
+    lateness: int = 0
+    late: str | None = None
+
+    @property
+    def sets_timers(self) -> bool:
+        return True
+
+    @property
+    def waits(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

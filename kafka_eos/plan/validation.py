@@ -24,6 +24,7 @@ from kafka_eos.plan.nodes import (
     Sink,
     Source,
     Timestamps,
+    Windows,
     for_dead_letters,
 )
 
@@ -148,14 +149,15 @@ def _check_event_time(plan: Graph) -> None:
                 ".with_timestamps(...) behind every source before it, or say with by= what the order is.\n"
                 f"  {node.where}"
             )
-    for process in plan.timed_processes:
-        if process.timers and process.inputs[0] not in plan.timed:
+    for node in plan.timed_operators:
+        if node.waits and node.inputs[0] not in plan.timed:
+            timers = "(on_timer, deduplicate), and its timers would never fire"
+            never = "and would never emit" if isinstance(node, Windows) else timers
             raise PlanError(
-                f"process {process.name!r} waits for event time (on_timer, deduplicate), and its timers would never "
-                "fire: no watermarks come to it from every source, because some rows have not passed "
-                ".with_timestamps(...), or it is in a loop or behind a fold with merge=. Put .with_timestamps(...) "
-                "behind every source before it.\n"
-                f"  {process.where}"
+                f"{node.kind} {node.name!r} waits for event time {never}: no watermarks come to it from every source, "
+                "because some rows have not passed .with_timestamps(...), or it is in a loop or behind a fold with "
+                "merge=. Put .with_timestamps(...) behind every source before it.\n"
+                f"  {node.where}"
             )
 
 

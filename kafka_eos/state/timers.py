@@ -126,8 +126,7 @@ class PendingTimers:
         group = self._grouping.group(self._key.encode(key))
         return max([self._time, *(time for first, last, time in self._floors if first <= group <= last)])
 
-    @property
-    def latest(self) -> int:
+    def newest(self) -> int:
         return max([self._time, *(time for _, _, time in self._floors)])
 
     def add(self, key: Any, time: int) -> None:

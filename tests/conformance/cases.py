@@ -218,6 +218,13 @@ CASES: Mapping[str, Case] = {
         {"totals": [in_order()], "output": [in_order()], "branches": [in_order()]},
         {"totals": N, "output": (N // 100 - 1) * 20, "branches": (N // 100 - 1) * 4},
     ),
+    "windowed": Case(
+        pipelines.windowed,
+        _once,
+        # The day is not over, and partitions end at different times.
+        {"totals": [in_order()], "output": [same()], "branches": [in_order()], "sessions": [in_order()]},
+        {"totals": N},
+    ),
     "aggregated": Case(pipelines.aggregated, _once, {"output": [in_order()], "best": [final(value)]}, {"output": N}),
     "sides": Case(
         pipelines.sides,
@@ -232,6 +239,13 @@ CASES: Mapping[str, Case] = {
         # When the clock is looked at is chance, and so is what a firing is called.
         {"output": [in_order(field("key", "id"))]},
         {"output": N},
+    ),
+    "named-windows": Case(
+        pipelines.named_windows,
+        _once,
+        # Windows and sessions that end behind the last payment of all partitions stay open.
+        {"output": [in_order(value)], "best": [in_order(value)], "rates": [in_order(value)]},
+        {"best": (N // 100 - 1) * 20, "rates": (N // 100 - 1) * 20},
     ),
     "deduplicated": Case(
         pipelines.deduplicated,

@@ -6,11 +6,28 @@ Rule: no outputs depend on chance but where ``cases`` says so, and no function h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
-from kafka_eos import OutputTag, Pipeline, ProcessContext, ProcessFunction, Stream, Ttl, generated, monotonic
-from kafka_eos.aggregates import count, first, last, max_, mean, sum_, top
+from kafka_eos import (
+    OutputTag,
+    Pipeline,
+    ProcessContext,
+    ProcessFunction,
+    Stream,
+    Ttl,
+    Window,
+    Windowed,
+    bounded,
+    days,
+    generated,
+    monotonic,
+    session,
+    sliding,
+    tumbling,
+)
+from kafka_eos.aggregates import approx_distinct, approx_quantiles, count, first, last, max_, mean, sum_, top
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
 
@@ -232,6 +249,45 @@ def timed(pipeline: Pipeline, at: Names) -> None:
     to_kafka(by_branch.process(Branches, name="branch-windows"), at, "branches")
 
 
+def windowed(pipeline: Pipeline, at: Names) -> None:
+    """Windows of each kind, also of what others have made; and a fold beside them."""
+    read = payments(pipeline, at).with_timestamps(watermarks=bounded(0.05))
+    to_kafka(totals(read), at, "totals")
+    by_account = read.key_by(account, name="by-account")
+    sums: dict[str, Any] = {"init": nothing, "step": add, "merge": plus, "state": Total}
+    tumbled = by_account.window(tumbling(seconds=0.1, early=0.05), lateness=0.05).fold(name="tumbling", **sums)
+    slid = by_account.window(sliding(seconds=0.15, every=0.1)).fold(name="sliding", **sums)
+    days_ = by_account.window(days("Europe/Berlin")).fold(name="days", **sums)
+    to_kafka(tumbled.union(slid, days_, name="all").map(end_of), at)
+    by_branch = tumbled.key_by(lambda found: f"b{int(found.key[1:]) % 4}", name="by-branch")
+    to_kafka(
+        by_branch.window(tumbling(seconds=0.2)).reduce(sum_of, name="branch-windows").map(branch_of), at, "branches"
+    )
+    few = read.filter(lambda payment: payment.amount < 9).key_by(account, name="few")
+    to_kafka(few.window(session(gap=0.03)).process(in_session, name="session-windows"), at, "sessions")
+
+
+def plus(a: Total, b: Total) -> Total:
+    return Total(a.key or b.key, a.total + b.total, a.count + b.count, max(a.id, b.id))
+
+
+def sum_of(a: Windowed[str, Total], b: Windowed[str, Total]) -> Windowed[str, Total]:
+    return Windowed("", a.window, Total("", a.value.total + b.value.total, a.value.count + b.value.count, 0))
+
+
+def end_of(found: Windowed[str, Total]) -> Total:
+    return Total(found.key, found.value.total, found.value.count, found.window.end)
+
+
+def branch_of(found: Windowed[str, Windowed[str, Total]]) -> Total:
+    return Total(found.key, found.value.value.total, found.value.value.count, found.window.end)
+
+
+def in_session(key: str, window: Window, values: list[Payment]) -> Iterable[Total]:
+    for payment in values:
+        yield Total(key, window.start, len(values), payment.id)
+
+
 WINDOW_MS = 100
 
 
@@ -284,7 +340,8 @@ def aggregated(pipeline: Pipeline, at: Names) -> None:
     each.sink(KafkaSink(at["output"], value=Sums, key=lambda sums: sums.key), name="output")
     best = read.key_by(account, name="by-owner").aggregate(
         mean(lambda p: p.amount), best=top(2, lambda p: p.amount, lambda p: p.id), id=max_(lambda p: p.id),
-        first=first(), name="best", merge=True,
+        first=first(), many=approx_distinct(lambda p: p.id), middle=approx_quantiles(lambda p: p.amount, 0.5),
+        name="best", merge=True,
     )  # fmt: skip
     best.sink(KafkaSink(at["best"], value=dict, key=lambda row: row.key), name="best-to-kafka")
 
@@ -295,6 +352,20 @@ def deduplicated(pipeline: Pipeline, at: Names) -> None:
     alike = read.key_by(lambda p: (p.account, p.amount), name="by-kind", values=Payment)
     to_kafka(alike.deduplicate(name="once", within=0.3).map(as_total), at)
     to_kafka(read.key_by(account, name="by-account").distinct(name="first", ttl=None).map(as_total), at, "firsts")
+
+
+def named_windows(pipeline: Pipeline, at: Names) -> None:
+    """Sessions as lists, the greatest of each window, values a second."""
+    read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
+    large = read.filter(lambda p: p.amount > 7).key_by(account, name="by-account")
+    by_owner = read.key_by(account, name="by-owner").window(tumbling(seconds=0.1))
+    streams = {
+        "output": large.sessionize(gap=0.05, name="sessions"),
+        "best": by_owner.top_n(2, by=lambda p: p.amount, name="best-of-all"),
+        "rates": by_owner.rate(name="rate"),
+    }
+    for topic, stream in streams.items():
+        stream.sink(KafkaSink(at[topic], value=Windowed, key=lambda found: found.key), name=topic)
 
 
 class Sums(msgspec.Struct):

@@ -33,7 +33,13 @@ def thirds(rows: list[Fed]) -> list[list[Fed]]:
 
 @pytest.mark.parametrize(
     ("name", "how"),
-    [("keyed", "savepoints"), campaign("stages", "checkpoints"), ("timed", "savepoints"), ("aggregated", "savepoints")],
+    [
+        ("keyed", "savepoints"),
+        campaign("stages", "checkpoints"),
+        ("timed", "savepoints"),
+        ("aggregated", "savepoints"),
+        ("windowed", "savepoints"),
+    ],
 )
 def test_a_job_goes_there_and_back(runs: Runs, spark: Any, name: str, how: str) -> None:
     """Its history is one, by comparison and by the audit: with savepoints over all of its checkpoint directories."""

@@ -176,7 +176,7 @@ def test_a_keyed_verb_on_a_stream_without_keys_says_what_to_add() -> None:
 
 
 def test_an_unknown_verb_is_an_attribute_error() -> None:
-    assert not hasattr(Pipeline("p").source(numbers(), name="numbers"), "window")
+    assert not hasattr(Pipeline("p").source(numbers(), name="numbers"), "explode")
 
 
 def test_a_path_is_as_strong_as_its_ends_and_says_why() -> None:

@@ -14,9 +14,10 @@ from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.subject import Cut, expires
 from kafka_eos.errors import UserError
 from kafka_eos.interfaces import Json, StateDescriptor, StateHandle
+from kafka_eos.operators import windows
 from kafka_eos.operators.fold import STATE
 from kafka_eos.operators.process import declared as declared_by
-from kafka_eos.plan import Fold, KeyBy, Plan, Process, Reduce
+from kafka_eos.plan import Fold, KeyBy, Plan, Process, Reduce, Windows
 from kafka_eos.state.evolution import describe, reader, split
 from kafka_eos.state.local import is_local
 
@@ -43,6 +44,9 @@ def declared(plan: Plan) -> dict[Name, StateDescriptor[Any]]:
             found[node.name, STATE] = StateDescriptor(STATE, node.key_codec, node.entry_codec, ttl=node.ttl)
         elif isinstance(node, Process):
             found |= {(node.name, each.name): each for each in declared_by(node.factory, node.key_codec)}
+        elif isinstance(node, Windows):
+            operator = windows(node)
+            found |= {(node.name, each.name): each for each in (*operator.states(), operator.pending())}
     return found
 
 

@@ -1,0 +1,243 @@
+"""Which windows a row is in, by its event time.
+
+Time is cut into *panes*, and a window is some panes in a row: so windows that overlap share what they hold, and each
+row is added once. ``session`` has no panes: its windows follow from its rows.
+
+Pure; times are in milliseconds since the Unix epoch. Rules: no two windows end at one time, and whatever ends there is
+known by it; a pane is in at least one window.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from typing import Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from kafka_eos.errors import PlanError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+class Paned(Protocol):
+    """Windows that are made of panes. A pane is named by its start, a window by its end."""
+
+    def pane(self, time: int) -> int:
+        """The pane of a row. ValueError if it can have none."""
+
+    def ends(self, pane: int) -> Sequence[int]:
+        """The windows that have the pane, in order."""
+
+    def panes(self, end: int) -> Sequence[int]:
+        """The panes of the window that ends there, in order; none if no window does."""
+
+    def start(self, end: int) -> int:
+        """Of the window that ends there."""
+
+    @property
+    def shared(self) -> bool:
+        """Has a window several panes?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Tumbling:
+    """Windows of one size, one behind the other."""
+
+    size: int
+    offset: int = 0
+    shared = False
+
+    def pane(self, time: int) -> int:
+        return time - (time - self.offset) % self.size
+
+    def ends(self, pane: int) -> Sequence[int]:
+        return (pane + self.size,)
+
+    def panes(self, end: int) -> Sequence[int]:
+        return () if (end - self.offset) % self.size else (end - self.size,)
+
+    def start(self, end: int) -> int:
+        return end - self.size
+
+    def __str__(self) -> str:
+        return f"tumbling windows of {_seconds(self.size)}{_offset(self.offset)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Early:
+    """Tumbling windows with a result each ``every``, of what the window has up to there; the last one is the whole."""
+
+    size: int
+    every: int
+    offset: int = 0
+    shared = True
+
+    def pane(self, time: int) -> int:
+        return time - (time - self.offset) % self.every
+
+    def ends(self, pane: int) -> Sequence[int]:
+        return range(pane + self.every, self.start(pane + self.every) + self.size + 1, self.every)
+
+    def panes(self, end: int) -> Sequence[int]:
+        return () if (end - self.offset) % self.every else range(self.start(end), end, self.every)
+
+    def start(self, end: int) -> int:
+        return end - 1 - (end - 1 - self.offset) % self.size
+
+    def __str__(self) -> str:
+        whole = f"tumbling windows of {_seconds(self.size)}{_offset(self.offset)}"
+        return f"{whole}, with a result each {_seconds(self.every)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """Windows of one size, of which one begins each ``every``."""
+
+    size: int
+    every: int
+    offset: int = 0
+    shared = True
+
+    @property
+    def _width(self) -> int:
+        return math.gcd(self.size, self.every)
+
+    def pane(self, time: int) -> int:
+        return time - (time - self.offset) % self._width
+
+    def ends(self, pane: int) -> Sequence[int]:
+        last = pane - (pane - self.offset) % self.every + self.size
+        first = last - (last - pane - self._width) // self.every * self.every
+        return range(first, last + 1, self.every)
+
+    def panes(self, end: int) -> Sequence[int]:
+        start = end - self.size
+        return () if (start - self.offset) % self.every else range(start, end, self._width)
+
+    def start(self, end: int) -> int:
+        return end - self.size
+
+    def __str__(self) -> str:
+        return f"windows of {_seconds(self.size)} each {_seconds(self.every)}{_offset(self.offset)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """Calendar days of a time zone: from midnight to midnight, so some have 23 or 25 hours."""
+
+    timezone: str
+    shared = False
+
+    def pane(self, time: int) -> int:
+        return self._day(time)[0]
+
+    def ends(self, pane: int) -> Sequence[int]:
+        return (self._day(pane)[1],)
+
+    def panes(self, end: int) -> Sequence[int]:
+        return (self.start(end),) if self._day(end)[0] == end else ()
+
+    def start(self, end: int) -> int:
+        return self._day(end - 1)[0]
+
+    def _day(self, time: int) -> tuple[int, int]:
+        """Where the day of a time begins and ends."""
+        zone = _zone(self.timezone)
+        try:
+            day = (_EPOCH + time * _MS).astimezone(zone).date()
+            start, end = _midnight(zone, day), _midnight(zone, day + timedelta(days=1))
+            while end <= time:  # clocks that go back across midnight give a day's last minutes its date twice
+                day += timedelta(days=1)
+                start, end = end, _midnight(zone, day + timedelta(days=1))
+        except OverflowError:
+            raise ValueError(f"the event time {time} is in no year from 1 to 9999, so it has no calendar day") from None
+        return start, end
+
+    def __str__(self) -> str:
+        return f"calendar days of {self.timezone}"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Windows of rows that are less than ``gap`` apart, from the first one to ``gap`` behind the last."""
+
+    gap: int
+
+    def __str__(self) -> str:
+        return f"sessions with a gap of {_seconds(self.gap)}"
+
+
+def tumbling(*, seconds: float, offset: float = 0, early: float | None = None) -> Tumbling | Early:
+    """Windows of ``seconds``, one behind the other; the first of 1970 begins ``offset`` behind midnight, in UTC.
+
+    With ``early`` there is a result of what the window has so far each so many seconds of event time, if it has
+    anything. Its window ends there; the last one is the whole. It needs a part of the window that can be merged.
+    PlanError if ``early`` does not divide ``seconds``.
+    """
+    size, shift = _ms(seconds, "a window's size"), _ms(offset, "an offset", least=None)
+    if early is None:
+        return Tumbling(size, shift % size)
+    every = _ms(early, "the time between early results")
+    if size % every or every == size:
+        raise PlanError(f"early results come each {early:g} s, which is no part of a window of {seconds:g} s")
+    return Early(size, every, shift % size)
+
+
+def sliding(*, seconds: float, every: float, offset: float = 0) -> Sliding:
+    """Windows of ``seconds``, one of which begins each ``every`` seconds: a row is in several.
+
+    PlanError if ``every`` is more than ``seconds``: rows between two windows would be in none.
+    """
+    size, step = _ms(seconds, "a window's size"), _ms(every, "the time between two windows")
+    if step > size:
+        raise PlanError(f"windows of {seconds:g} s each {every:g} s leave out rows between them: filter those first")
+    return Sliding(size, step, _ms(offset, "an offset", least=None) % step)
+
+
+def days(timezone: str) -> Days:
+    """Calendar days of a time zone, e.g. ``"Europe/Berlin"``. PlanError if there is none of that name."""
+    try:
+        _zone(timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise PlanError(
+            f"there is no time zone {timezone!r} here: give a name like 'Europe/Berlin' (if it is one, install tzdata)"
+        ) from None
+    return Days(timezone)
+
+
+def session(*, gap: float) -> Session:
+    """Rows of a key that are less than ``gap`` seconds apart are in one window, which ends ``gap`` behind the last."""
+    return Session(_ms(gap, "a gap"))
+
+
+def _ms(seconds: float, what: str, least: int | None = 1) -> int:
+    """As milliseconds. PlanError if it is no whole number of them."""
+    if type(seconds) in (int, float) and math.isfinite(seconds):
+        found = round(seconds * 1000)
+        if math.isclose(found, seconds * 1000) and (least is None or found >= least):
+            return found
+    more = "" if least is None else ", one at least"
+    raise PlanError(f"{what} is a number of seconds, in whole milliseconds{more}: not {seconds!r}")
+
+
+def _seconds(ms: int) -> str:
+    return f"{ms / 1000:g} s"
+
+
+def _offset(ms: int) -> str:
+    return f" from {_seconds(ms)} on" if ms else ""
+
+
+@lru_cache
+def _zone(name: str) -> ZoneInfo:
+    return ZoneInfo(name)
+
+
+@lru_cache(maxsize=1024)
+def _midnight(zone: ZoneInfo, day: date) -> int:
+    """Where a date begins: the first of two midnights, and if there is none, the moment at which clocks leap."""
+    return (datetime(day.year, day.month, day.day, tzinfo=zone) - _EPOCH) // _MS

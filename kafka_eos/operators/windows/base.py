@@ -1,0 +1,157 @@
+"""What all windows of event time have in common: rows that come too late, results, and the state.
+
+The state ``windows`` has a place for each key and part of a window, which is named by the time at which it begins; it
+is gone when event time has passed the last window that needs it. Timers say when there is something to do.
+
+    a window that is over        is a firing: its operator, its key, and the last moment of the window
+    a row for a window that was over, within ``lateness``    makes its result again, and is where that comes from
+    a row of which no window is left    goes to the side output for late rows, or is refused: it is never away
+
+Rule: a row that is refused has changed nothing, and what a firing makes depends on no row that is of a later time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
+from itertools import chain
+from typing import Any, Final
+
+from kafka_eos.attribution import told
+from kafka_eos.errors import Bug, PlanError, PoisonRecord
+from kafka_eos.interfaces import Codec, Contents, StateDescriptor, Window
+from kafka_eos.operators.base import OperatorContext
+from kafka_eos.operators.firing import Firings, where
+from kafka_eos.operators.fold import not_storable
+from kafka_eos.operators.side_outputs import Tagged
+from kafka_eos.provenance import TIMERS as EVENT_TIMERS
+from kafka_eos.records import Batch
+from kafka_eos.state.timers import TimeCodec, timers
+
+WINDOWS: Final = "windows"
+TIMERS: Final = "event-timers"
+ABSENT: Final[Any] = object()
+_AT_ONCE: Final = 500
+"""Outputs that are handed on together."""
+
+
+class LateRow(ValueError):
+    """All windows of a row were over when it came."""
+
+
+Result = tuple[int, Sequence[Any]]
+"""Event time of the outputs of a window, and these."""
+
+
+class WindowOperator:
+    """Takes rows in, and gives results when event time goes on. See ``paned`` and ``sessions``."""
+
+    def __init__(self, contents: Contents, key_codec: Codec[Any], lateness: int, late: str | None) -> None:
+        """``late``: the tag of rows that come too late; without one they are refused."""
+        self._contents, self._key_codec, self._lateness, self._late = contents, key_codec, lateness, late
+        self._tried = False
+
+    def states(self) -> tuple[StateDescriptor[Any], ...]:
+        """All but the timers."""
+        return (StateDescriptor(WINDOWS, self._key_codec, self._contents.codec, "map", entry=TimeCodec()),)
+
+    def pending(self) -> StateDescriptor[bool]:
+        """The timers."""
+        return timers(TIMERS, self._key_codec)
+
+    def open(self, ctx: OperatorContext) -> None:
+        self._ctx = ctx
+        self._cells, *self._others = map(ctx.value_state, self.states())
+        self._timers = ctx.timers(self.pending())
+        self._firings = Firings(ctx.operator, EVENT_TIMERS, self._key_codec.encode)
+
+    def process(self, batch: Batch[Any]) -> Batch[Any]:
+        raise NotImplementedError
+
+    def _fire(self, key: Any, time: int) -> Sequence[Any]:
+        """Do what is to be done for a key at a time; the outputs of the window whose last moment it is."""
+        raise NotImplementedError
+
+    def advance(self, time: int) -> Iterator[Batch[Any]]:
+        firings = self._firings
+        for at, key, group in self._timers.due(time):
+            try:
+                outputs = self._fire(key, at)
+            except Exception as error:
+                raise self._stop(key, at, error) from error
+            firings.add(key, group, at, outputs)
+            if len(firings) >= _AT_ONCE:
+                yield firings.take()
+        if len(firings):
+            yield firings.take()
+
+    def close(self) -> None:
+        return None
+
+    # ------------------------------------------------------------ for those that know their windows
+
+    def _items(self, batch: Batch[Any]) -> Sequence[Any]:
+        """What is added to windows: a value for each row."""
+        return batch.in_time() if self._contents.by_time else batch.values
+
+    def _emitted(self, key: Any, start: int, end: int, parts: Sequence[Any]) -> Sequence[Any]:
+        merge = self._contents.merge
+        if len(parts) > 1 and merge is None:
+            raise Bug(f"operator {self._ctx.operator!r} has parts of a window that cannot be put together")
+        whole = parts[0] if merge is None else reduce(merge, parts)
+        return self._contents.emit(key, Window(start, end), whole)
+
+    def _joined(self, acc: Any, item: Any) -> Any:
+        """As ``add``, but a new object: what it makes may still be refused."""
+        contents = self._contents
+        return contents.add(acc, item) if contents.merge is None else contents.merge(acc, contents.first(item))
+
+    def _too_late(self, time: int, value: Any, end: int) -> list[Result]:
+        """What becomes of a row when its last window, which ends at ``end``, takes no rows any more."""
+        self._ctx.late(1)
+        if self._late is not None:
+            return [(time, [Tagged(self._late, value)])]
+        allowed = f" and {self._lateness / 1000:g} s more" if self._lateness else ""
+        raise LateRow(
+            f"late: its event time is {time}, and event time has passed the end of its window, {end}{allowed}"
+        )
+
+    def _made_of(self, batch: Batch[Any], refused: Sequence[int], made: Sequence[Sequence[Result]]) -> Batch[Any]:
+        """The results that rows have made again. ``made``: those of each row that was not refused."""
+        kept = batch.without(refused)
+        outputs = [[output for _, outputs in results for output in outputs] for results in made]
+        times = [[time for time, outputs in results for _ in outputs] for results in made]
+        out = kept.repeated(list(map(len, outputs)))
+        flat: list[Any] = list(chain.from_iterable(outputs))
+        return replace(out, values=flat, times=list(chain.from_iterable(times)), updates=None)
+
+    def _try(self, acc: Any) -> None:
+        """Encode one at once: a type that cannot be stored shows now, not at the first checkpoint."""
+        self._tried = True
+        try:
+            self._contents.codec.encode(acc)
+        except ValueError as error:
+            raise not_storable(self._ctx.operator, error) from error
+
+    def _stop(self, key: Any, time: int, error: Exception) -> PoisonRecord:
+        at = f"{where(self._ctx.operator, EVENT_TIMERS)}, key {key!r}, time {time}"
+        self._ctx.attribution(self._ctx.operator).expect_record(error, self._ctx.operator, at)
+        return PoisonRecord(
+            at, self._ctx.operator, told(error), "It comes from no record that could be sent aside. Fix the function"
+        )
+
+
+def nothing() -> ValueError:
+    """The error for a function that makes None of a row."""
+    return ValueError("None cannot be what a window holds of its rows: it stands for no value")
+
+
+def times_of(batch: Batch[Any], operator: str) -> Sequence[int]:
+    """The event times of rows, which the plan has seen to."""
+    if batch.times is None:
+        raise PlanError(
+            f"operator {operator!r}: no event time is known here; put .with_timestamps(...) behind every source before "
+            "it"
+        )
+    return batch.times

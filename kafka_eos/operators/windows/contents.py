@@ -1,0 +1,71 @@
+"""What a window may hold of its rows: one value, an accumulator, or all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from kafka_eos.interfaces import Codec, Contents, Window, Windowed
+from kafka_eos.schemas import Elements
+
+Element = tuple[Any, tuple[int, int, int]]
+"""A row's value, and its place in event time."""
+Emit = Callable[[Any, Window, Any], Sequence[Any]]
+
+
+def reducing(fn: Callable[[Any, Any], Any], codec: Codec[Any]) -> Contents:
+    """The values, made one by ``fn``."""
+    return Contents(_itself, fn, fn, windowed, codec)
+
+
+def folding(
+    init: Callable[[], Any],
+    step: Callable[[Any, Any], Any],
+    merge: Callable[[Any, Any], Any] | None,
+    emit: Emit,
+    codec: Codec[Any],
+    *,
+    by_time: bool = False,
+) -> Contents:
+    """An accumulator."""
+
+    def first(value: Any) -> Any:
+        return step(init(), value)
+
+    return Contents(first, step, merge, emit, codec, by_time)
+
+
+def all_elements(fn: Callable[[Any, Window, list[Any]], Iterable[Any]], codec: Codec[Any]) -> Contents:
+    """All values, for ``fn``: in the order of their places in event time, and of their bytes where those are equal."""
+
+    def emit(key: Any, window: Window, elements: list[Element]) -> Sequence[Any]:
+        found = sorted(elements, key=itemgetter(1))
+        places = [place for _, place in found]
+        if len(set(places)) < len(places):
+            found.sort(key=lambda element: (element[1], codec.encode(element[0])))
+        return list(fn(key, window, [value for value, _ in found]))
+
+    return Contents(_alone, _appended, _together, emit, Elements(codec), by_time=True)
+
+
+def windowed(key: Any, window: Window, value: Any) -> Sequence[Any]:
+    """The result as it is, with its key and its window."""
+    return [Windowed(key, window, value)]
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _alone(element: Element) -> list[Element]:
+    return [element]
+
+
+def _appended(elements: list[Element], element: Element) -> list[Element]:
+    elements.append(element)  # in place, see ``Contents``: a list that is copied for each row costs its square
+    return elements
+
+
+def _together(first: list[Element], second: list[Element]) -> list[Element]:
+    return [*first, *second]

@@ -1,0 +1,126 @@
+"""Windows that are made of panes: each row is added to one pane, and a window is what its panes hold together.
+
+A pane waits for the end of the first window that has it; while panes stay behind when a window is over, the newest of
+them waits for the end of the next one. With ``lateness`` panes are kept so much longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from typing import Any
+
+from kafka_eos.interfaces import Codec, Contents, Paned
+from kafka_eos.operators.base import call_each
+from kafka_eos.operators.windows.base import ABSENT, Result, WindowOperator, nothing, times_of
+from kafka_eos.records import Batch
+
+_Place = tuple[Any, int]
+"""A key and a pane."""
+
+
+class PanedWindows(WindowOperator):
+    """Tumbling and sliding windows, and calendar days."""
+
+    def __init__(
+        self, assigner: Paned, contents: Contents, key_codec: Codec[Any], lateness: int, late: str | None
+    ) -> None:
+        super().__init__(contents, key_codec, lateness, late)
+        self._assigner = assigner
+
+    def process(self, batch: Batch[Any]) -> Batch[Any]:
+        panes, refused = call_each(self._assigner.pane, batch, times_of(batch, self._ctx.operator), self._ctx)
+        batch = batch.without(refused)
+        if not panes:
+            return batch
+        places = list(zip(batch.keys or (), panes, strict=True))
+        cells = self._cells.view(places)
+        over = self._assigner.ends(min(panes))[0] <= self._timers.newest() + 1
+        return self._add_late(batch, places, cells) if over else self._add(batch, places, cells)
+
+    def _add(self, batch: Batch[Any], places: Sequence[_Place], cells: MutableMapping[_Place, Any]) -> Batch[Any]:
+        """No window of these rows is over."""
+        first, add, get = self._contents.first, self._contents.add, cells.get
+        for index, (place, item) in enumerate(zip(places, self._items(batch), strict=True)):
+            acc = get(place, ABSENT)
+            try:
+                changed = first(item) if acc is ABSENT else add(acc, item)
+                if changed is None:
+                    raise nothing()
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                self._ctx.reject(batch, index, error)
+                continue
+            if acc is ABSENT:
+                self._keep(place, changed, cells)
+            else:
+                cells[place] = changed
+        return batch.take([])
+
+    def _add_late(self, batch: Batch[Any], places: Sequence[_Place], cells: MutableMapping[_Place, Any]) -> Batch[Any]:
+        """Windows of some rows are over. What a row then makes is decided before anything is changed."""
+        times = times_of(batch, self._ctx.operator)
+        made: list[list[Result]] = []
+        refused: list[int] = []
+        for index, (place, item) in enumerate(zip(places, self._items(batch), strict=True)):
+            key, pane = place
+            acc = cells.get(place, ABSENT)
+            try:
+                if (last := self._assigner.ends(pane)[-1]) + self._lateness <= self._timers.now(key) + 1:
+                    changed, results = acc, self._too_late(times[index], batch.values[index], last)
+                else:
+                    changed = self._contents.first(item) if acc is ABSENT else self._joined(acc, item)
+                    if changed is None:
+                        raise nothing()
+                    results = [(end - 1, self._result(key, end, pane, changed)) for end in self._over(place)]
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                self._ctx.reject(batch, index, error)
+                refused.append(index)
+                continue
+            made.append(results)
+            if changed is not acc:
+                self._keep(place, changed, cells)
+        return self._made_of(batch, refused, made)
+
+    def _keep(self, place: _Place, changed: Any, cells: MutableMapping[_Place, Any]) -> None:
+        if place not in cells:
+            self._begin(place)
+            if not self._tried:
+                self._try(changed)
+        cells[place] = changed
+
+    def _fire(self, key: Any, time: int) -> Sequence[Any]:
+        end = time + 1
+        found = self._there(key, end)
+        outputs = self._emitted(key, self._assigner.start(end), end, list(found.values())) if found else ()
+        if found:
+            ends = self._assigner.ends(max(found))
+            if ends[-1] > end:
+                self._timers.add(key, ends[ends.index(end) + 1] - 1)
+        for pane in found if not self._lateness else self._there(key, end - self._lateness):
+            if self._assigner.ends(pane)[-1] + self._lateness == end:
+                self._cells.delete((key, pane))
+        return outputs
+
+    def _there(self, key: Any, end: int) -> dict[int, Any]:
+        """The panes of a window that hold something, in order."""
+        get = self._cells.get
+        return {pane: acc for pane in self._assigner.panes(end) if (acc := get((key, pane))) is not None}
+
+    def _result(self, key: Any, end: int, pane: int, changed: Any) -> Sequence[Any]:
+        """Of a window, with what one of its panes will hold."""
+        there = {**self._there(key, end), pane: changed}
+        return self._emitted(key, self._assigner.start(end), end, [there[each] for each in sorted(there)])
+
+    def _over(self, place: _Place) -> Sequence[int]:
+        """The windows of a place that are over, and may still change."""
+        key, pane = place
+        passed = self._timers.now(key) + 1
+        return [end for end in self._assigner.ends(pane) if end <= passed < end + self._lateness]
+
+    def _begin(self, place: _Place) -> None:
+        """The place gets its first row."""
+        key, pane = place
+        ends, now = self._assigner.ends(pane), self._timers.now(key)
+        if (following := next((end for end in ends if end - 1 > now), None)) is not None:
+            self._timers.add(key, following - 1)
+        if self._lateness:
+            self._timers.add(key, ends[-1] - 1 + self._lateness)

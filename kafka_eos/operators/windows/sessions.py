@@ -1,0 +1,119 @@
+"""Sessions: rows of a key that are less than a gap apart are in one window, and a row may make two of them one.
+
+Which sessions a key has is a state of its own, ``sessions``; what one holds is under the time at which it begins. A
+session has a timer somewhere before its end, not always at it: when that fires, it is set again for the end of then.
+So a session that grows with each row costs no timer a row.
+
+Rule: a row is in no session that ends where it begins, so one that comes when event time has passed that end is alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kafka_eos.interfaces import Codec, Contents, Session, StateDescriptor
+from kafka_eos.operators.windows.base import Result, WindowOperator, nothing, times_of
+from kafka_eos.records import Batch
+from kafka_eos.schemas import MsgpackCodec
+
+SESSIONS = "sessions"
+_Span = tuple[int, int]
+"""When a session begins and ends."""
+_SPANS: MsgpackCodec[tuple[_Span, ...]] = MsgpackCodec(tuple[tuple[int, int], ...])
+
+
+class Sessions(WindowOperator):
+    """The sessions of each key, in order; no two touch."""
+
+    def __init__(
+        self, assigner: Session, contents: Contents, key_codec: Codec[Any], lateness: int, late: str | None
+    ) -> None:
+        super().__init__(contents, key_codec, lateness, late)
+        self._gap = assigner.gap
+
+    def states(self) -> tuple[StateDescriptor[Any], ...]:
+        return (*super().states(), StateDescriptor(SESSIONS, self._key_codec, _SPANS))
+
+    def process(self, batch: Batch[Any]) -> Batch[Any]:
+        times, keys = times_of(batch, self._ctx.operator), batch.keys or []
+        (state,) = self._others
+        spans = state.view(keys)
+        known = [(key, start) for key in set(keys) for start, _ in spans.get(key, ())]
+        self._view = self._cells.view([*known, *zip(keys, times, strict=True)])
+        made: list[list[Result]] = []
+        refused: list[int] = []
+        for index, (key, time, item) in enumerate(zip(keys, times, self._items(batch), strict=True)):
+            mine = spans.get(key, ())
+            touched = [span for span in mine if span[0] < time + self._gap and time < span[1]]
+            start = min([time, *(start for start, _ in touched)])
+            end = max([time + self._gap, *(end for _, end in touched)])
+            now = self._timers.now(key)
+            try:
+                if end - 1 + self._lateness <= now:
+                    made.append(self._too_late(time, batch.values[index], end))
+                    continue
+                acc = self._with(key, touched, item, again=end - 1 <= now)
+                if acc is None:
+                    raise nothing()
+                results = [(end - 1, self._emitted(key, start, end, [acc]))] if end - 1 <= now else []
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                self._ctx.reject(batch, index, error)
+                refused.append(index)
+                continue
+            made.append(results)
+            self._keep(key, touched, (start, end), acc)
+            if mine != (span := (start, end),):
+                spans[key] = tuple(sorted([*(each for each in mine if each not in touched), span]))
+            self._wait(key, touched, end, now)
+        return self._made_of(batch, refused, made)
+
+    def _keep(self, key: Any, touched: Sequence[_Span], span: _Span, acc: Any) -> None:
+        """In place of the sessions that it has become."""
+        for start, _ in touched:
+            self._view.pop((key, start), None)
+        self._view[key, span[0]] = acc
+        if not self._tried:
+            self._try(acc)
+
+    def _with(self, key: Any, touched: Sequence[_Span], item: Any, *, again: bool) -> Any:
+        """What a session holds that these become, with one row more. ``again``: there was a result of it before."""
+        contents = self._contents
+        if not touched:
+            return contents.first(item)
+        first, *others = [self._view[key, start] for start, _ in touched]
+        if not others and not again:
+            return contents.add(first, item)
+        assert contents.merge is not None  # the plan has seen to it
+        for other in (*others, contents.first(item)):
+            first = contents.merge(first, other)
+        return first
+
+    def _wait(self, key: Any, touched: Sequence[_Span], end: int, now: int) -> None:
+        """Until the session is over, if no part of it does so already; or until it may be forgotten."""
+        if end - 1 <= now:
+            self._timers.add(key, end - 1 + self._lateness)
+        elif not any(before - 1 > now for _, before in touched):
+            self._timers.add(key, end - 1)
+
+    def _fire(self, key: Any, time: int) -> Sequence[Any]:
+        (state,) = self._others
+        spans = state.get(key) or ()
+        outputs: Sequence[Any] = ()
+        gone: list[_Span] = []
+        for start, end in spans:
+            if end - 1 == time:
+                outputs = self._emitted(key, start, end, [self._cells.get((key, start))])
+                if self._lateness:
+                    self._timers.add(key, time + self._lateness)
+            elif start <= time < end:
+                self._timers.add(key, end - 1)
+            if end - 1 + self._lateness == time:
+                gone.append((start, end))
+        for span in gone:
+            self._cells.delete((key, span[0]))
+        if len(gone) == len(spans):
+            state.delete(key)
+        elif gone:
+            state.put(key, tuple(span for span in spans if span not in gone))
+        return outputs

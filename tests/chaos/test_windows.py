@@ -1,0 +1,105 @@
+"""Windows under fault: each has its result once, with all of its rows, whoever dies, with any number of workers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafka_eos.provenance import HEADER, TIMERS, parse
+from tests.chaos.harness import Job, open_transactions, read
+from tests.chaos.storm import Storm
+from tests.marks import campaign
+
+NewJob = Callable[..., Job]
+Found = tuple[str, str, int, int, tuple[int, ...]]
+"""Kind, key, start and end of the window, ids of its payments."""
+
+PAYMENTS = 300
+BASE = int(time.time()) * 1000
+"""Where event time begins."""
+GAP = 60
+STEPS = (
+    (1, ("commit.before=kill@2", "sink.seal=kill@3")),
+    (3, ("align.complete=kill@4", "recovery.opened=kill", "snapshot.uploaded=kill@5")),
+    (2, ("worker.ack.after=kill@3", "manifest.published=kill@2")),
+)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("mode", "backend"), [("unaligned", "rocksdb"), campaign("aligned", "rocksdb"), campaign("unaligned", "memory")]
+)
+def test_each_window_has_its_result_once_in_a_storm_with_other_numbers_of_workers(
+    new_job: NewJob, mode: str, backend: str
+) -> None:
+    job = new_job(
+        PAYMENTS,
+        "window_verbs.py",
+        KAFKA_EOS_CHECKPOINT_MODE=mode,
+        TEST_BACKEND=backend,
+        TEST_BASE=BASE,
+        TEST_PAUSE=0.0002,
+    )
+    storm = Storm(job, PAYMENTS)
+    for workers, faults in STEPS:
+        with storm.through(*faults, KAFKA_EOS_PARALLELISM=workers):
+            storm.feed(1000)
+    job.run()
+
+    messages = read(job.bootstrap, job.output)
+    names = Counter(parse(dict(message.headers())[HEADER].decode()).identity for message in messages)
+
+    assert Counter(map(row, messages)) == Counter(due(read(job.bootstrap, job.input)))
+    assert max(names.values()) == 1
+    assert {name.split("/")[1] for name in names} == {TIMERS}
+    assert not open_transactions(job)
+
+
+def row(message: Any) -> Found:
+    said = json.loads(message.value())
+    return said["kind"], said["key"], said["start"], said["end"], tuple(said["ids"])
+
+
+def due(payments: list[Any]) -> Iterator[Found]:
+    """Every window that event time has come to the end of, at the end of the input."""
+    newest: dict[int, int] = defaultdict(int)
+    ids: dict[str, list[int]] = defaultdict(list)
+    for message in payments:
+        payment = json.loads(message.value())
+        newest[message.partition()] = max(newest[message.partition()], payment["id"])
+        if payment["amount"] > 0 and payment["id"] % 300 < 200:
+            ids[payment["account"]].append(payment["id"])
+    watermark = min(newest.values()) - 1
+    branches: dict[str, list[int]] = defaultdict(list)
+    for account, mine in ids.items():
+        mine.sort()
+        yield from regular("tumbling", account, mine, 50, 50, watermark)
+        yield from regular("sliding", account, mine, 100, 40, watermark)
+        yield from sessions(account, mine, watermark)
+        branches[f"b{int(account[1:]) % 4}"] += [n for n in mine if n // 50 * 50 + 49 <= watermark]
+    for branch, mine in branches.items():
+        yield from regular("branch", branch, sorted(mine), 100, 100, watermark)
+
+
+def regular(kind: str, key: str, ids: list[int], size: int, every: int, watermark: int) -> Iterator[Found]:
+    for start in range((min(ids, default=0) - size) // every * every, watermark + 1, every):
+        inside = tuple(n for n in ids if start <= n < start + size)
+        if inside and start + size - 1 <= watermark:
+            yield kind, key, start, start + size, inside
+
+
+def sessions(key: str, ids: list[int], watermark: int) -> Iterator[Found]:
+    found: list[list[int]] = []
+    for n in ids:
+        if found and n - found[-1][-1] < GAP:
+            found[-1].append(n)
+        else:
+            found.append([n])
+    for each in found:
+        if each[-1] + GAP - 1 <= watermark:
+            yield "session", key, each[0], each[-1] + GAP, tuple(each)
