@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Windowed,
         bounded,
         days,
+        generated,
         monotonic,
         session,
         sliding,
@@ -93,6 +94,7 @@ __all__ = [
     "__version__",
     "bounded",
     "days",
+    "generated",
     "monotonic",
     "session",
     "sliding",
@@ -108,8 +110,8 @@ _HOMES = {
         "TooManyDeadLetters", "UserError",
     ),
     "interfaces": (
-        "Ttl", "WatermarkStrategy", "Window", "Windowed", "bounded", "days", "monotonic", "session", "sliding",
-        "tumbling",
+        "Ttl", "WatermarkStrategy", "Window", "Windowed", "bounded", "days", "generated", "monotonic", "session",
+        "sliding", "tumbling",
     ),
     "operators.functions": (
         "AggregatingState", "KeyState", "ListState", "MapState", "OutputTag", "ProcessContext", "ProcessFunction",

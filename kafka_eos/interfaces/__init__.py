@@ -31,7 +31,7 @@ from kafka_eos.interfaces.commits import (
     Unstored,
 )
 from kafka_eos.interfaces.contexts import JobContext, TaskContext
-from kafka_eos.interfaces.event_time import WatermarkStrategy, bounded, monotonic
+from kafka_eos.interfaces.event_time import Generator, WatermarkStrategy, bounded, generated, monotonic
 from kafka_eos.interfaces.guarantees import Guarantee
 from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
 from kafka_eos.interfaces.services import Lasting, RejectRecord, RejectRow, Resources, Services
@@ -66,6 +66,7 @@ __all__ = [
     "DeadLetters",
     "Early",
     "FileRef",
+    "Generator",
     "Guarantee",
     "HoldsLife",
     "InFlight",
@@ -112,6 +113,7 @@ __all__ = [
     "Writer",
     "bounded",
     "days",
+    "generated",
     "monotonic",
     "session",
     "sliding",

@@ -30,6 +30,9 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/protocol/recovery.py": (f"{PROTOCOL}/test_recovery.py",),
         "kafka_eos/protocol/retention.py": (f"{PROTOCOL}/test_retention.py",),
     },
+    "operators": {
+        "kafka_eos/operators/duplicates.py": ("tests/unit/operators/test_duplicates.py",),
+    },
     "committers": {
         "connectors/files/committer.py": (
             "tests/unit/test_file_committer.py",
@@ -60,7 +63,11 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "timers": {
         "kafka_eos/operators/event_time.py": ("tests/unit/operators/test_event_time.py",),
         "kafka_eos/operators/firing.py": ("tests/unit/operators/test_event_time.py",),
-        "kafka_eos/operators/timestamps.py": ("tests/unit/operators/test_event_time.py",),
+        "kafka_eos/operators/timestamps.py": (
+            "tests/unit/operators/test_event_time.py",
+            "tests/unit/operators/test_generated.py",
+            "tests/unit/operators/test_late_rows.py",
+        ),
         "kafka_eos/state/timers.py": (f"{STATE}/test_timers.py",),
     },
     "ttl": {
