@@ -19,8 +19,6 @@ from tests.audit.ran import Ran, Rows, fed_at, told_by
 from tests.marks import campaign
 from tests.waiting import PATIENCE
 
-pytestmark = pytest.mark.timeout(300)
-
 SUMS = """
 import msgspec
 from kafka_eos import Pipeline
