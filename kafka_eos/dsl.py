@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, overload
 
 from kafka_eos import interfaces, plan
-from kafka_eos.aggregates import Aggregate
+from kafka_eos.aggregates import Aggregate, count, top
 from kafka_eos.aggregates.rows import Aggregation, Rows
 from kafka_eos.app import register
 from kafka_eos.attribution import Attribution
@@ -38,6 +38,7 @@ from kafka_eos.interfaces import (
     WatermarkStrategy,
     Window,
     Windowed,
+    session,
 )
 from kafka_eos.operators.duplicates import Deduplicate, Distinct
 from kafka_eos.operators.functions import OutputTag, ProcessFunction
@@ -232,6 +233,12 @@ class _Upstream:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._pipeline.name!r}, {self._node!r})"
 
+    @property
+    def _inner(self) -> Any:
+        """The type of the values, to be part of another one; None if it is not known, or only as a codec."""
+        is_codec = not isinstance(self._type, type) and hasattr(self._type, "decode")
+        return None if is_codec else self._type
+
     def _grow(self, kind: type[Node], name: str | None, **parts: Any) -> str:
         """Add a node below this one; returns its name."""
         self._expect_functions(kind.kind, fn=parts.get("fn"))
@@ -397,7 +404,7 @@ class Stream(_Upstream, Generic[T]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, verb: str) -> Any:
-            if verb in ("fold", "reduce", "aggregate", "process", "window", "deduplicate", "distinct"):
+            if verb in ("fold", "reduce", "aggregate", "process", "window", "deduplicate", "distinct", "sessionize"):
                 raise PlanError(f".{verb}(...) keeps state for a key, and this stream has none; "
                                 f"put .key_by(...) before it.\n  {_where(_user_frame())}")  # fmt: skip
             raise AttributeError(f"a Stream has no {verb!r}")
@@ -508,7 +515,7 @@ class KeyedStream(_Upstream, Generic[K, T]):
         key and epoch. Other than for a fold you need not vouch for anything: all aggregates can be merged.
         """
         try:
-            parts = Aggregation.of_all(aggregates, named, self._type, [key])
+            parts = Aggregation.of_all(aggregates, named, self._inner, [key])
             rows = Rows(parts, {key: returned(self._key_by.fn)}, out)
         except PlanError as error:
             raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
@@ -639,6 +646,21 @@ class KeyedStream(_Upstream, Generic[K, T]):
                             f"{_where(_user_frame())}")  # fmt: skip
         return WindowedStream(self._pipeline, self._node, self._type, assigner, round(lateness * 1000), late)
 
+    def sessionize(
+        self, *, name: str | None = None, gap: float, late: OutputTag[T] | None = None
+    ) -> Stream[Windowed[K, list[T]]]:
+        """The sessions of each key: values less than ``gap`` seconds apart, as a list in the order of event time.
+
+        A session is over ``gap`` seconds behind its last value, and nothing is left of it then; ``late`` as in
+        ``window``. The trap: all values of a session are state until then. Where sums will do, aggregate
+        ``window(session(gap))``.
+        """
+        try:
+            sessions = session(gap=gap)
+        except PlanError as error:
+            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+        return self.window(sessions, late=late)._listed(name)
+
 
 class WindowedStream(_Upstream, Generic[K, T]):
     """Values with a key and windows. Verbs here say what a window holds of its rows, and what comes out of it.
@@ -761,7 +783,7 @@ class WindowedStream(_Upstream, Generic[K, T]):
         yours for the rows; ``key``, ``start`` and ``end`` are how it calls these fields.
         """
         try:
-            parts = Aggregation.of_all(aggregates, named, self._type, [key, start, end])
+            parts = Aggregation.of_all(aggregates, named, self._inner, [key, start, end])
             rows = Rows(parts, {key: returned(self._pipeline._key_by(self._node).fn), start: int, end: int}, out)
         except PlanError as error:
             raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
@@ -786,6 +808,45 @@ class WindowedStream(_Upstream, Generic[K, T]):
         codec = state_codec(self._type if state is None else state)
         contents = all_elements(fn, codec, numbered=isinstance(self._assigner, RowCount))
         return self._windowed(name, contents, element(returned(fn)))
+
+    def top_n(self, n: int, *, name: str | None = None, by: Callable[[T], Any]) -> Stream[Windowed[K, list[T]]]:
+        """The ``n`` values of a window for which ``by`` is greatest, the greatest first: ``kafka_eos.aggregates.top``.
+
+        A window keeps that many values, and no others.
+        """
+        self._expect_functions("top_n", by=by)
+        try:
+            best = top(n, by).of(self._inner)
+        except PlanError as error:
+            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+        return self._aggregated(name, best, lambda window, values: values)
+
+    def rate(self, *, name: str | None = None) -> Stream[Windowed[K, float]]:
+        """How many values a second a key has in a window; one without values has no result."""
+        return self._aggregated(name, count(), lambda window, n: n * 1000 / (window.end - window.start), float)
+
+    def _aggregated(
+        self,
+        name: str | None,
+        part: Aggregate[T, Any, Any],
+        result: Callable[[Window, Any], Any],
+        tp: Any = None,
+    ) -> Stream[Any]:
+        """``result`` of a window and what ``part`` gives for it; of type ``tp``, or of that of ``part``."""
+
+        def emit(key: Any, window: Window, acc: Any) -> Sequence[Any]:
+            return windowed(key, window, result(window, part.result(acc)))
+
+        codec = state_codec(part.accumulator)
+        contents = folding(part.create, part.add, part.merge, emit, codec, by_time=part.by_time)
+        of = part.returns if tp is None else tp
+        return self._windowed(name, contents, WindowedCodec(state_codec(of), of))
+
+    def _listed(self, name: str | None) -> Stream[Windowed[K, list[T]]]:
+        """All values of a window."""
+        values: Any = list if self._inner is None else list[self._inner]  # type: ignore[name-defined]
+        contents = all_elements(windowed, state_codec(self._type))
+        return self._windowed(name, contents, WindowedCodec(state_codec(values), values))
 
     def _windowed(self, name: str | None, contents: Contents, tp: Any) -> Stream[Any]:
         if isinstance(self._assigner, RowCount):

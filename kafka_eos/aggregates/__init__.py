@@ -3,6 +3,7 @@
     base      what an aggregate is; subclass ``Aggregate`` for one of your own
     numbers   count, sum_, mean
     order     min_, max_, min_by, max_by, first, last, top, collect
+    sketches  approx_distinct, approx_quantiles
     rows      several of them together, and the row that they make
 
 Rule: what an aggregate gives depends on the values alone, and on their event times where it says so: not on the order
@@ -14,9 +15,12 @@ from __future__ import annotations
 from kafka_eos.aggregates.base import Aggregate
 from kafka_eos.aggregates.numbers import count, mean, sum_
 from kafka_eos.aggregates.order import collect, first, last, max_, max_by, min_, min_by, top
+from kafka_eos.aggregates.sketches import approx_distinct, approx_quantiles
 
 __all__ = [
     "Aggregate",
+    "approx_distinct",
+    "approx_quantiles",
     "collect",
     "count",
     "first",

@@ -240,6 +240,13 @@ CASES: Mapping[str, Case] = {
         {"output": [in_order(field("key", "id"))]},
         {"output": N},
     ),
+    "named-windows": Case(
+        pipelines.named_windows,
+        _once,
+        # Windows and sessions that end behind the last payment of all partitions stay open.
+        {"output": [in_order(value)], "best": [in_order(value)], "rates": [in_order(value)]},
+        {"best": (N // 100 - 1) * 20, "rates": (N // 100 - 1) * 20},
+    ),
     "deduplicated": Case(
         pipelines.deduplicated,
         # The second phase says that all is over: nothing is left of the first one.

@@ -27,7 +27,7 @@ from kafka_eos import (
     sliding,
     tumbling,
 )
-from kafka_eos.aggregates import count, first, last, max_, mean, sum_, top
+from kafka_eos.aggregates import approx_distinct, approx_quantiles, count, first, last, max_, mean, sum_, top
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
 
@@ -341,7 +341,8 @@ def aggregated(pipeline: Pipeline, at: Names) -> None:
     each.sink(KafkaSink(at["output"], value=Sums, key=lambda sums: sums.key), name="output")
     best = read.key_by(account, name="by-owner").aggregate(
         mean(lambda p: p.amount), best=top(2, lambda p: p.amount, lambda p: p.id), id=max_(lambda p: p.id),
-        first=first(), name="best", merge=True,
+        first=first(), many=approx_distinct(lambda p: p.id), middle=approx_quantiles(lambda p: p.amount, 0.5),
+        name="best", merge=True,
     )  # fmt: skip
     best.sink(KafkaSink(at["best"], value=dict, key=lambda row: row.key), name="best-to-kafka")
 
@@ -352,6 +353,20 @@ def deduplicated(pipeline: Pipeline, at: Names) -> None:
     alike = read.key_by(lambda p: (p.account, p.amount), name="by-kind", values=Payment)
     to_kafka(alike.deduplicate(name="once", within=0.3).map(as_total), at)
     to_kafka(read.key_by(account, name="by-account").distinct(name="first", ttl=None).map(as_total), at, "firsts")
+
+
+def named_windows(pipeline: Pipeline, at: Names) -> None:
+    """Sessions as lists, the greatest of each window, values a second."""
+    read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
+    large = read.filter(lambda p: p.amount > 7).key_by(account, name="by-account")
+    by_owner = read.key_by(account, name="by-owner").window(tumbling(seconds=0.1))
+    streams = {
+        "output": large.sessionize(gap=0.05, name="sessions"),
+        "best": by_owner.top_n(2, by=lambda p: p.amount, name="best-of-all"),
+        "rates": by_owner.rate(name="rate"),
+    }
+    for topic, stream in streams.items():
+        stream.sink(KafkaSink(at[topic], value=Windowed, key=lambda found: found.key), name=topic)
 
 
 class Sums(msgspec.Struct):

@@ -1,0 +1,223 @@
+"""Sketches: how many different values there are, and their quantiles, in a bounded error and a bounded size.
+
+    Distinct     HyperLogLog with 4096 registers; the estimate is Ertl's, which needs no tables
+    Quantiles    DDSketch: counts of values in buckets that grow by two hundredths
+
+Rule: what a sketch holds is a function of the set of values, so neither order nor parts make a difference. Those of
+libraries are often better by remembering the order in which values came, or by throwing dice.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import accumulate
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from kafka_eos.aggregates.base import Aggregate
+from kafka_eos.errors import PlanError
+from kafka_eos.schemas.msgpack import KeyCodec
+
+T = TypeVar("T")
+
+_INDEX_BITS = 12
+_REGISTERS = 1 << _INDEX_BITS
+_REST_BITS = 64 - _INDEX_BITS
+_MOST_LISTED = 512
+"""Registers that are listed one by one; more of them are stored as an array of all."""
+_RANK_BITS = 6
+_RANK = (1 << _RANK_BITS) - 1
+_KEY = KeyCodec()
+
+Registers: TypeAlias = bytes | tuple[int, ...]
+"""The rank of each register, a byte each; or, of few, ``index << 6 | rank`` in order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distinct(Aggregate[Any, Registers, int]):
+    fn: Callable[[Any], Any] | None
+    name = "distinct"
+    accumulator = Registers
+    returns = int
+
+    def create(self) -> Registers:
+        return ()
+
+    def add(self, acc: Registers, value: Any) -> Registers:
+        found = value if self.fn is None else self.fn(value)
+        if found is None:
+            return acc
+        _KEY.check(found)
+        hashed = int.from_bytes(blake2b(_KEY.encode(found), digest_size=8).digest(), "big")
+        rest = hashed & ((1 << _REST_BITS) - 1)
+        return _with(acc, hashed >> _REST_BITS, _REST_BITS - rest.bit_length() + 1)
+
+    def merge(self, one: Registers, other: Registers) -> Registers:
+        if isinstance(one, bytes) and isinstance(other, bytes):
+            return bytes(map(max, one, other))
+        if isinstance(other, bytes):
+            one, other = other, one
+        for entry in other:
+            one = _with(one, entry >> _RANK_BITS, entry & _RANK)
+        return one
+
+    def result(self, acc: Registers) -> int:
+        return _estimate(acc if isinstance(acc, bytes) else _array(acc))
+
+
+Counts: TypeAlias = tuple[tuple[int, int], ...]
+"""Buckets, and how many values are in each; in order."""
+
+
+class Buckets(msgspec.Struct, frozen=True, array_like=True):
+    """Values above zero, those below zero by how far they are from it, and zeros."""
+
+    above: Counts = ()
+    below: Counts = ()
+    zeros: int = 0
+
+
+_GROWTH = 1.02
+_LOG = math.log(_GROWTH)
+_HALF = math.log((_GROWTH + 1) / 2)
+_LARGEST = math.log(sys.float_info.max)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantiles(Aggregate[Any, Buckets, list[float]]):
+    fn: Callable[[Any], float | None] | None
+    wanted: tuple[float, ...]
+    name = "quantiles"
+    accumulator = Buckets
+    returns = list[float]
+
+    def create(self) -> Buckets:
+        return Buckets()
+
+    def add(self, acc: Buckets, value: Any) -> Buckets:
+        found = value if self.fn is None else self.fn(value)
+        if found is None:
+            return acc
+        number = float(found)
+        if not math.isfinite(number):
+            raise ValueError(f"quantiles are of finite numbers, not of {found!r}")
+        if number == 0:
+            return Buckets(acc.above, acc.below, acc.zeros + 1)
+        bucket = math.ceil(math.log(abs(number)) / _LOG)
+        if number > 0:
+            return Buckets(_counted(acc.above, bucket, 1), acc.below, acc.zeros)
+        return Buckets(acc.above, _counted(acc.below, bucket, 1), acc.zeros)
+
+    def merge(self, one: Buckets, other: Buckets) -> Buckets:
+        return Buckets(_sum(one.above, other.above), _sum(one.below, other.below), one.zeros + other.zeros)
+
+    def result(self, acc: Buckets) -> list[float]:
+        found = list(_ascending(acc))
+        if not found:
+            return []
+        upto = list(accumulate(count for _, count in found))
+        return [found[bisect_left(upto, share * (upto[-1] - 1) + 1)][0] for share in self.wanted]
+
+
+def approx_distinct(fn: Callable[[T], Any] | None = None) -> Aggregate[T, Any, int]:
+    """About how many different ``fn`` there are: str, int, bytes, or tuples of these. None counts nothing.
+
+    Within 1.7 % of the truth in two of three cases, and within 5 % in all but a few of a thousand; in 4 KB at most.
+    """
+    return Distinct(fn=fn)
+
+
+def approx_quantiles(fn: Callable[[T], float | None], *shares: float) -> Aggregate[T, Any, list[float]]:
+    """About the value below which each share of all values of ``fn`` lies: ``approx_quantiles(f, 0.5, 0.99)``.
+
+    Each is within 1 % of a value that has that place in the order. About 120 numbers are stored for each power of ten
+    that values differ by. Of no values it is an empty list.
+    """
+    if not shares or not all(0 <= share <= 1 for share in shares):
+        raise PlanError(
+            f"approx_quantiles is told shares from 0 to 1, as in approx_quantiles(f, 0.5, 0.99), not {shares}"
+        )
+    return Quantiles(fn=fn, wanted=shares)
+
+
+def _with(acc: Registers, index: int, rank: int) -> Registers:
+    """With a register of ``rank`` at least."""
+    if isinstance(acc, bytes):
+        return acc if acc[index] >= rank else acc[:index] + bytes((rank,)) + acc[index + 1 :]
+    entry, at = index << _RANK_BITS | rank, bisect_left(acc, index << _RANK_BITS)
+    if at < len(acc) and acc[at] >> _RANK_BITS == index:
+        return acc if acc[at] >= entry else (*acc[:at], entry, *acc[at + 1 :])
+    grown = (*acc[:at], entry, *acc[at:])
+    return _array(grown) if len(grown) > _MOST_LISTED else grown
+
+
+def _array(listed: tuple[int, ...]) -> bytes:
+    ranks = bytearray(_REGISTERS)
+    for entry in listed:
+        ranks[entry >> _RANK_BITS] = entry & _RANK
+    return bytes(ranks)
+
+
+def _estimate(ranks: bytes) -> int:
+    """O. Ertl, New cardinality estimation algorithms for HyperLogLog sketches, algorithm 6."""
+    counts = [ranks.count(rank) for rank in range(_REST_BITS + 2)]
+    z = _REGISTERS * _tau(1 - counts[-1] / _REGISTERS)
+    for count in reversed(counts[1:-1]):
+        z = (z + count) / 2
+    z += _REGISTERS * _sigma(counts[0] / _REGISTERS)
+    return round(_REGISTERS * _REGISTERS / (2 * math.log(2) * z))
+
+
+def _sigma(x: float) -> float:
+    if x == 1:
+        return math.inf
+    y, z, before = 1.0, x, -1.0
+    while z != before:
+        x *= x
+        before, z = z, z + x * y
+        y += y
+    return z
+
+
+def _tau(x: float) -> float:
+    if x in (0, 1):
+        return 0.0
+    y, z, before = 1.0, 1 - x, -1.0
+    while z != before:
+        x = math.sqrt(x)
+        y /= 2
+        before, z = z, z - (1 - x) ** 2 * y
+    return z / 3
+
+
+def _counted(counts: Counts, bucket: int, number: int) -> Counts:
+    at = bisect_left(counts, (bucket,))
+    if at < len(counts) and counts[at][0] == bucket:
+        return (*counts[:at], (bucket, counts[at][1] + number), *counts[at + 1 :])
+    return (*counts[:at], (bucket, number), *counts[at:])
+
+
+def _sum(one: Counts, other: Counts) -> Counts:
+    large, small = (one, other) if len(one) >= len(other) else (other, one)
+    for bucket, number in small:
+        large = _counted(large, bucket, number)
+    return large
+
+
+def _ascending(acc: Buckets) -> Iterator[tuple[float, int]]:
+    """A value of each bucket, and how many are there."""
+    yield from ((-_middle(bucket), number) for bucket, number in reversed(acc.below))
+    if acc.zeros:
+        yield 0.0, acc.zeros
+    yield from ((_middle(bucket), number) for bucket, number in acc.above)
+
+
+def _middle(bucket: int) -> float:
+    """A number that is within 1 % of all of the bucket."""
+    return math.exp(min(bucket * _LOG - _HALF, _LARGEST))

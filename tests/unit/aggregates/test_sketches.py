@@ -1,0 +1,104 @@
+"""Sketches: near the truth, and the same in whatever order and parts values come."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_eos import PlanError
+from kafka_eos.aggregates import Aggregate, approx_distinct, approx_quantiles
+from kafka_eos.schemas import state_codec
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False)
+
+
+def accumulated(aggregate: Aggregate[Any, Any, Any], values: list[Any]) -> Any:
+    acc = aggregate.create()
+    for value in values:
+        acc = aggregate.add(acc, value)
+    return acc
+
+
+@pytest.mark.parametrize(
+    ("count", "error"), [(0, 0), (1, 0), (2, 0), (100, 0.03), (500, 0.05), (520, 0.05), (3000, 0.05), (50_000, 0.05)]
+)
+def test_the_number_of_different_values_is_near_the_truth(count: int, error: float) -> None:
+    """The values are the same in every run, so the estimate is."""
+    distinct = approx_distinct()
+    acc = accumulated(distinct, [f"user-{n}" for n in range(count)] * (2 if count < 1000 else 1))
+
+    assert abs(distinct.result(acc) - count) <= error * count
+
+
+def test_the_sketch_is_four_kilobytes_at_most() -> None:
+    distinct = approx_distinct()
+    codec = state_codec(distinct.accumulator)
+    sizes = [len(codec.encode(accumulated(distinct, list(range(count))))) for count in (10, 512, 20_000)]
+
+    assert sizes[0] < 60 and sizes[1] < 2600 and sizes[2] < 4200
+
+
+@given(st.lists(st.integers(0, 3000), max_size=40), st.integers(0, 4), st.randoms(use_true_random=False))
+def test_order_and_parts_make_no_difference_to_the_different(values: list[int], spread: int, random: Any) -> None:
+    """``spread``: each value stands for many, so that parts are lists of registers and arrays of them."""
+    distinct = approx_distinct()
+    many = [n for value in values for n in range(value, value + spread * 40)]
+    whole = accumulated(distinct, many)
+    random.shuffle(many)
+    codec = state_codec(distinct.accumulator)
+    parts = [codec.decode(codec.encode(accumulated(distinct, many[i::3]))) for i in range(3)]
+    random.shuffle(parts)
+
+    assert distinct.merge(distinct.merge(*parts[:2]), parts[2]) == whole
+
+
+@pytest.mark.parametrize("value", [1.5, True, [1], ("a", 1.0)])
+def test_what_could_be_equal_and_stored_in_two_ways_is_not_counted(value: Any) -> None:
+    with pytest.raises(ValueError, match="must be str, int, bytes or a tuple"):
+        accumulated(approx_distinct(), [value])
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=60), st.lists(st.floats(0, 1), min_size=1, max_size=4))
+def test_each_quantile_is_within_one_percent_of_a_value_at_its_place(values: list[float], shares: list[float]) -> None:
+    quantiles = approx_quantiles(lambda value: value, *shares)
+    found = quantiles.result(accumulated(quantiles, values))
+    ranked = sorted(values)
+
+    for share, value in zip(shares, found, strict=True):
+        place = share * (len(values) - 1)
+        near = (ranked[math.floor(place)], ranked[math.ceil(place)])
+        assert any(math.isclose(value, each, rel_tol=0.0101) for each in near)
+
+
+@given(st.lists(NUMBERS, max_size=40), st.randoms(use_true_random=False))
+def test_order_and_parts_make_no_difference_to_quantiles(values: list[float], random: Any) -> None:
+    quantiles = approx_quantiles(lambda value: value, 0.5)
+    whole = accumulated(quantiles, values)
+    random.shuffle(values)
+    codec = state_codec(quantiles.accumulator)
+    parts = [codec.decode(codec.encode(accumulated(quantiles, values[i::3]))) for i in range(3)]
+    random.shuffle(parts)
+
+    assert quantiles.merge(quantiles.merge(*parts[:2]), parts[2]) == whole
+
+
+def test_of_nothing_there_are_no_quantiles() -> None:
+    quantiles = approx_quantiles(lambda value: value, 0.5)
+
+    assert quantiles.result(accumulated(quantiles, [None])) == []
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_not_finite_has_no_place(value: float) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        accumulated(approx_quantiles(lambda value: value, 0.5), [value])
+
+
+@pytest.mark.parametrize("shares", [(), (1.5,), (50, 99)])
+def test_shares_are_from_0_to_1(shares: tuple[float, ...]) -> None:
+    with pytest.raises(PlanError, match="shares from 0 to 1"):
+        approx_quantiles(lambda value: value, *shares)
