@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Windowed,
         bounded,
         days,
+        generated,
         global_,
         monotonic,
         rows,
@@ -95,6 +96,7 @@ __all__ = [
     "__version__",
     "bounded",
     "days",
+    "generated",
     "global_",
     "monotonic",
     "rows",
@@ -112,8 +114,8 @@ _HOMES = {
         "TooManyDeadLetters", "UserError",
     ),
     "interfaces": (
-        "Ttl", "WatermarkStrategy", "Window", "Windowed", "bounded", "days", "global_", "monotonic", "rows",
-        "session", "sliding", "tumbling",
+        "Ttl", "WatermarkStrategy", "Window", "Windowed", "bounded", "days", "generated", "global_", "monotonic",
+        "rows", "session", "sliding", "tumbling",
     ),
     "operators.functions": (
         "AggregatingState", "KeyState", "ListState", "MapState", "OutputTag", "ProcessContext", "ProcessFunction",

@@ -266,6 +266,13 @@ class _Upstream:
         except PlanError as error:
             raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
 
+    def _stored(self, tp: Any) -> interfaces.Codec[Any]:
+        """The codec of a state. PlanError with the user's line if its type cannot be stored."""
+        try:
+            return state_codec(tp)
+        except PlanError as error:
+            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+
     def _wire(self, values: Any) -> interfaces.ListCodec[Any]:
         """The codec in which this stream's values change subtasks."""
         try:
@@ -302,8 +309,11 @@ class Stream(_Upstream, Generic[T]):
         ``fn`` tells the time of a value, in milliseconds since the Unix epoch; without it, it is that of the record.
         ``watermarks``: ``bounded(seconds)`` if records of a partition may be so much out of order, ``monotonic()`` if
         they are in order. Event time goes on when all partitions have; one that is silent holds it back, unless the
-        strategy is told ``.with_idleness(seconds)``.
+        strategy is told ``.with_idleness(seconds)``. ``generated(…)`` is a strategy of your own.
         """
+        if (generator := watermarks.generator) is not None:
+            self._expect_functions("generated", on_event=generator.on_event, watermark=generator.watermark)
+            self._stored(generator.state)
         source = self._node
         while inputs := self._pipeline._inputs(source):
             source = inputs[0]

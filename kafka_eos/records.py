@@ -60,12 +60,19 @@ class Refusal:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts by source: records that were read, good or bad, and dead letters by the operator that refused them."""
+    """Counts by source: records that were read, good or bad, and dead letters by the operator that refused them.
+
+    And late rows, by the operator that waits for event time.
+    """
 
     read: dict[str, int] = field(default_factory=dict)
     refused: dict[str, dict[str, int]] = field(default_factory=dict)
     first: dict[str, list[Refusal]] = field(default_factory=dict)
     """The first few dead letters of each source."""
+    late: dict[str, int] = field(default_factory=dict)
+
+    def finds_late(self, operator: str, rows: int) -> None:
+        self.late[operator] = self.late.get(operator, 0) + rows
 
     def reads(self, source: str, records: int) -> None:
         self.read[source] = self.read.get(source, 0) + records
@@ -97,6 +104,7 @@ class Tally:
             _summed(self.read, other.read, sign),
             {source: _summed(self.refused.get(source, {}), other.refused.get(source, {}), sign) for source in sources},
             first,
+            _summed(self.late, other.late, sign),
         )
 
 

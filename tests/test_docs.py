@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -296,10 +297,27 @@ def test_a_late_row_of_the_windows_shown_goes_to_the_dead_letters(tmp_path: Path
     assert ["late: the window" in each.message for each in out["sales-dead-letters"]] == [True, True]
 
 
+def test_the_strategy_shown_gives_the_table_shown(tmp_path: Path) -> None:
+    page = (ROOT / "docs/event-time.md").read_text(encoding="utf-8").partition("`generated(…)`")[2]
+    windows, strategy, *_ = blocks(ROOT / "docs/event-time.md", "python")
+    shown = re.findall(r"^\| (\w+), (\d) \| 12:(\d\d) \| (?:12:(\d\d)|unknown) \|$", page, re.MULTILINE)
+    before, _ = windows.split("pipeline = ")
+    (tmp_path / "strategy.py").write_text(f"{before}{strategy}")
+    code = runpy.run_path(str(tmp_path / "strategy.py"))
+    sale, generator = code["Sale"], code["marked"].generator
+
+    known, found = None, []
+    for user, amount, minute, _ in shown:
+        known = generator.on_event(known, sale(user=user, amount=int(amount)), int(minute))
+        found.append(generator.watermark(known))
+
+    assert found == [None, 3, 3, 8] == [int(minute) if minute else None for *_, minute in shown]
+
+
 def test_the_timer_of_the_clock_shown_gives_the_table_shown(tmp_path: Path) -> None:
     text = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
     page = text.partition("### Timers of the clock")[2].partition("| | event time |")[0]
-    windows, pause, *_ = blocks(ROOT / "docs/event-time.md", "python")
+    windows, _, pause, *_ = blocks(ROOT / "docs/event-time.md", "python")
     before, after = windows.split("pipeline = ")
     shown = after.replace(".process(FiveMinutes", ".process(Pause").replace("value=Total", "value=str")
     shown = shown.replace("lambda total: total.user", "str")
@@ -332,7 +350,7 @@ def test_the_side_output_shown_gives_the_table_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 10])
 def test_the_alert_shown_says_the_same_wherever_reads_end(tmp_path: Path, batch_size: int) -> None:
-    windows, _, silence, _ = blocks(ROOT / "docs/event-time.md", "python")
+    windows, _, _, silence, _ = blocks(ROOT / "docs/event-time.md", "python")
     shown = windows.replace(".process(FiveMinutes", ".process(Silence").replace("value=Total", "value=str")
     before, after = shown.replace("lambda total: total.user", "str").split("pipeline = ")
     minutes = [("ann", 1, 0), ("ann", 1, 59), ("ann", 1, 121), ("bob", 1, 190)]

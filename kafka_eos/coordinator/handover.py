@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
@@ -33,4 +34,27 @@ class Acked:
     in_flight: tuple[InFlight, ...] = ()
     parallelism: int = 1
     tally: Tally = field(default_factory=Tally)
-    """What was read in this epoch, and what was refused."""
+    """What was read in this epoch, what was refused, and what was late."""
+    watermarks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """How far each split has come in event time, by the operator that makes its watermarks."""
+
+    @property
+    def figures(self) -> dict[str, object]:
+        """What is shown of the epoch, whichever engine made it."""
+        sizes: Counter[str] = Counter()
+        for handle in self.states:
+            sizes[handle.operator] += sum(file.size for file in handle.files)
+        shown: dict[str, object] = {
+            "state_bytes": sizes.total(),
+            "state_bytes_by_operator": dict(sorted(sizes.items())),
+        }
+        return {**shown, "watermarks": self.watermarks} if self.watermarks else shown
+
+
+def by_operator(told: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Watermarks of all splits, of what each subtask has told of its own."""
+    found: dict[str, dict[str, int]] = {}
+    for each in told:
+        for operator, splits in each.items():
+            found.setdefault(operator, {}).update(splits)
+    return found

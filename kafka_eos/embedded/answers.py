@@ -9,6 +9,7 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from kafka_eos.coordinator import Acked
+from kafka_eos.coordinator.handover import by_operator
 from kafka_eos.embedded.control import Ack
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Positions
@@ -46,7 +47,7 @@ class Answers:
             "seconds": decision.seconds,
             "blocked_ms": max(ack.blocked_ms for ack in acks),
             "aligning_ms": max(ack.aligning_ms for ack in acks),
-            "state_bytes": sum(file.size for handle in acked.states for file in handle.files),
+            **acked.figures,
             "in_flight_bytes": sum(file.size for part in acked.in_flight for file in part.files),
         }
 
@@ -69,4 +70,5 @@ class Answers:
             ),
             in_flight=tuple(part for ack in acks for part in ack.in_flight),
             tally=self._counted.since(before),
+            watermarks=by_operator(ack.watermarks for ack in acks),
         )

@@ -140,6 +140,8 @@ class Ack(Message, frozen=True):
     in_flight: tuple[InFlight, ...]
     tally: Tally
     """What the subtask has counted up to this barrier since the session began."""
+    watermarks: dict[str, dict[str, int]]
+    """How far each split that it reads has come in event time, by the operator that makes its watermarks."""
     blocked_ms: float
     """How long the barrier kept the worker from processing."""
     aligning_ms: float

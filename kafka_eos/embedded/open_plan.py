@@ -283,6 +283,10 @@ class OpenPlan:
     def lag(self) -> int | None:
         return total_lag(reader.lag() for reader in self.readers.values())
 
+    def watermarks(self) -> dict[str, dict[str, int]]:
+        """How far each split that is read here has come in event time, by operator."""
+        return self._chain.watermarks()
+
     def store(self, captured: Captured) -> tuple[InFlight, ...]:
         """Upload rows under way. Called on the background thread. OSError if they cannot be stored."""
         groups = [(False, edge, log) for edge, log in sorted(captured.received.items())]

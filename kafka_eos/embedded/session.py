@@ -172,6 +172,7 @@ class Session:
         Without the state there is no checkpoint, and no more than that: the next one may succeed.
         """
         name = EpochId(Epoch(epoch), Term(self._start.term))
+        watermarks = self._opened.watermarks()
 
         def answer() -> Ack | Decline:
             self._undecided.setdefault(name.epoch, []).extend(
@@ -198,6 +199,7 @@ class Session:
                 states=tuple(upload(self._storage) for part in captured for upload in part.uploads),
                 in_flight=tuple(kept for part in captured for kept in self._opened.store(part)),
                 tally=functools.reduce(Tally.plus, (part.tally for part in captured), Tally()),
+                watermarks=watermarks,
                 blocked_ms=sum(part.blocked for part in captured) * 1000,
                 aligning_ms=max(part.aligning for part in captured) * 1000,
             )

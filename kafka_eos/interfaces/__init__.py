@@ -34,7 +34,7 @@ from kafka_eos.interfaces.commits import (
     Unstored,
 )
 from kafka_eos.interfaces.contexts import JobContext, TaskContext
-from kafka_eos.interfaces.event_time import WatermarkStrategy, bounded, monotonic
+from kafka_eos.interfaces.event_time import Generator, WatermarkStrategy, bounded, generated, monotonic
 from kafka_eos.interfaces.guarantees import Guarantee
 from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
 from kafka_eos.interfaces.services import Lasting, RejectRecord, RejectRow, Resources, Services
@@ -69,6 +69,7 @@ __all__ = [
     "DeadLetters",
     "Early",
     "FileRef",
+    "Generator",
     "Guarantee",
     "HoldsLife",
     "InFlight",
@@ -116,6 +117,7 @@ __all__ = [
     "Writer",
     "bounded",
     "days",
+    "generated",
     "global_",
     "monotonic",
     "rows",

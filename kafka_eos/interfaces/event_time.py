@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """How far event time is in a split, by functions of the user; see ``generated``."""
+
+    state: Any
+    on_event: Callable[[Any, Any, int], Any]
+    watermark: Callable[[Any], int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStrategy:
-    """Make one with ``bounded`` or ``monotonic``.
+    """Make one with ``bounded``, ``monotonic`` or ``generated``.
 
     ``delay``       milliseconds by which a row may be older than the newest one of its split before it
     ``idle_after``  seconds without a row after which a split is not waited for; None: it always is
+    ``generator``   says in place of the delay how far event time is in a split; None: the delay does
     """
 
     delay: int
     idle_after: float | None = None
+    generator: Generator | None = None
 
     def with_idleness(self, seconds: float) -> WatermarkStrategy:
         """Do not wait for a split (a partition) that has brought nothing for so long.
@@ -29,6 +45,7 @@ class WatermarkStrategy:
 
     def __str__(self) -> str:
         order = f"up to {self.delay / 1000:g} s out of order" if self.delay else "in order"
+        order = order if self.generator is None else "as its generator says"
         return order + ("" if self.idle_after is None else f", idle after {self.idle_after:g} s")
 
 
@@ -45,3 +62,15 @@ def bounded(seconds: float) -> WatermarkStrategy:
 def monotonic() -> WatermarkStrategy:
     """Rows of a split come in the order of their times; equal times are in order."""
     return WatermarkStrategy(0)
+
+
+def generated(
+    state: type[S], *, on_event: Callable[[S | None, T, int], S], watermark: Callable[[S], int | None]
+) -> WatermarkStrategy:
+    """Your own strategy: ``on_event(state, value, time)`` gives what is known of a split after a row of it.
+
+    ``state`` is the type of that, and part of the checkpoint; it is None before the first row. ``watermark(state)``
+    says that rows of this time, or before it, will not come any more, and None that nothing can be said yet. Both must
+    be pure: ``on_event`` returns a new object and changes none. Event time never goes back, whatever they say.
+    """
+    return WatermarkStrategy(0, generator=Generator(state, on_event, watermark))

@@ -54,6 +54,8 @@ class OperatorContext:
     """Makes room for what the operator gathers within an epoch and memory does not hold; called once at most."""
     clock: Callable[[], int] = wall_clock
     """Processing time, in milliseconds since the epoch."""
+    late: Callable[[int], None] = lambda rows: None
+    """Counts rows that came when their time was over. What becomes of them is the operator's business."""
 
     def expect_record(self, batch: Batch[Any], index: int, error: Exception) -> None:
         """Return if ``error`` is the fault of row ``index``; see ``Attribution.expect_record`` for what is raised."""
@@ -103,6 +105,9 @@ class Generating(Operator, Protocol):
 
     def assign(self, splits: Collection[str]) -> None:
         """These splits are read in this subtask from now on. Called before the first row, and as more are found."""
+
+    def by_split(self) -> dict[str, int]:
+        """How far each split that is read here has come, of those that have brought something."""
 
     def watermark(self, now: float) -> Watermark:
         """How far event time has come at ``now``, in seconds of a monotonic clock."""

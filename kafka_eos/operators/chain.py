@@ -201,13 +201,21 @@ class Chain:
         attribution = self._plan.attribution
         timers = backend.timers if backend else no_timers
         given = (node.name, state, reject, forget, place, keeps_raw, attribution, timers, scratch, self._clock)
-        operator.open(OperatorContext(*given))
+        late = partial(self._late, node.name)
+        operator.open(OperatorContext(*given, late))
         self._operators[node.name] = operator
         if isinstance(operator, Gathering):
             self._gathering[node.name] = operator
         if isinstance(operator, Clocked) and operator.clocked:
             self._clocked[node.name] = operator
         self._closing.callback(operator.close)
+
+    def _late(self, operator: str, rows: int) -> None:
+        self._tally().finds_late(operator, rows)
+
+    def watermarks(self) -> dict[str, dict[str, int]]:
+        """How far event time has come in each split that is read here, by the operator that makes watermarks of it."""
+        return self._event_time.by_split
 
     def _forward(self, name: str, batch: Batch[Any]) -> None:
         for node, index in self._plan.downstream(name):

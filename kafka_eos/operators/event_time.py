@@ -69,6 +69,11 @@ class EventTime:
         for _, operator in self._making.get(source, ()):
             operator.assign(splits)
 
+    @property
+    def by_split(self) -> dict[str, dict[str, int]]:
+        """How far each split has come, by the operator that makes its watermarks."""
+        return {name: operator.by_split() for making in self._making.values() for name, operator in making}
+
     def read(self, source: str) -> None:
         """What the source had to be read has been pushed: it may be time for a watermark."""
         if source in self._making:

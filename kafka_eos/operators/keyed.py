@@ -108,6 +108,14 @@ class KeyTimers:
         """The time that the key at hand has come to."""
         return self._timers.now(self.key)
 
+    def newest(self) -> int:
+        """The time that no key has passed."""
+        return self._timers.newest()
+
+    def time_of(self, key: Any) -> int:
+        """The time that a key has come to."""
+        return self._timers.now(key)
+
     def register(self, time: int) -> int:
         at = max(_time(time), self._timers.now(self.key) + 1)
         self._changes.append((at, True))

@@ -11,7 +11,7 @@ number, since the row that counts them would stay for ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_origin
 
@@ -150,6 +150,8 @@ class Process:
         return self._ctx.clock()
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
+        if self._by_event is not None and batch.times is not None:
+            self._count_late(self._by_event.timers, batch.keys or (), batch.times)
         keys = self._in_event_time(batch)
         call, states, clocks = self._call, self._pending, self._clocks
         made: list[list[Any]] = []
@@ -233,6 +235,13 @@ class Process:
             return outputs + self._emitted
 
         return both if self._tags else call
+
+    def _count_late(self, timers: KeyTimers, keys: Sequence[Any], times: Sequence[int]) -> None:
+        """Tell how many rows are late. Their keys are looked at only if some may be."""
+        if times and min(times) <= timers.newest():
+            late = sum(time <= timers.time_of(key) for key, time in zip(keys, times, strict=True))
+            if late:
+                self._ctx.late(late)
 
     def _in_event_time(self, batch: Batch[Any]) -> Iterable[Any]:
         """The keys of the rows. Where rows have event times, it is that of each row when its key comes out."""

@@ -84,6 +84,12 @@ class Splits:
         return replace(self, quiet=quiet, looked=now, time=max(self.time, together - self.delay - 1))
 
     @property
+    def by_split(self) -> Mapping[str, int]:
+        """How far each has come by itself."""
+        known = ((split, self.highest.get(split, BEGINNING)) for split in self.quiet)
+        return {split: newest - self.delay - 1 for split, newest in known if newest != BEGINNING}
+
+    @property
     def watermark(self) -> Watermark:
         """As of the last look."""
         idle = all(self.idle_after is not None and passed >= self.idle_after for passed in self.quiet.values())

@@ -42,7 +42,7 @@ class Figures:
             epoch=epoch.epoch.n,
             seconds=seconds,
             blocked_ms=0.0,
-            state_bytes=sum(file.size for handle in result.acked.states for file in handle.files),
+            **result.acked.figures,
         )
 
     def _progress(self, epoch: EpochId, result: EpochResult, seconds: float) -> dict[str, Any]:

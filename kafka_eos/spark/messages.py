@@ -80,6 +80,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     records_in: dict[str, int] = {}
     records_out: dict[str, int] = {}
     lag: int | None = 0
+    watermarks: dict[str, dict[str, int]] = {}
+    """How far each split has come in event time, by the operator that makes its watermarks."""
     wake: int | None = None
     """When the clock shows that, timers may be due; None if none is pending."""
     seconds: dict[str, float] = {}

@@ -266,6 +266,7 @@ class OpenLevel:
             records_in=dict(self._in),
             records_out=dict(self._out),
             lag=total_lag(reader.lag() for reader in self._readers.values()),
+            watermarks=self._chain.watermarks(),
             wake=self._chain.soonest(),
         )
 

@@ -1,8 +1,8 @@
 """Timers: places (key, time) whose rows are in the order of time within a key group, and the next of them in memory.
 
-Row keys are ``group | time | key``. In memory are, of each group, all timers whose row keys lie before a cursor, as a
-heap over all groups, and those that were set since the last flush; the rest are rows alone, read a page at a time when
-event time comes near them. So millions of timers that are far away cost no memory.
+Row keys are ``group | time | key``. In memory are, of each group, all timers whose row keys lie before a cursor, sorted
+over all groups, and a heap of those that were set since; the rest are rows alone, read a page at a time when time comes
+near them. So millions of timers that are far away cost no memory.
 
 Rule: event time never goes back for a key. So each time of a key fires once, and key and time are the name of a firing.
 Subtasks that become one may have come to different times: each range of groups keeps its own till the others are there.
@@ -105,8 +105,12 @@ class PendingTimers:
         self._floors = [floor for floor in floors if floor[2] > self._time]
         self._known: set[bytes] = set()
         """Pending timers in memory, as ``time | key | group``: so they are in the order in which they fire."""
+        self._near: list[bytes] = []
+        """Those that came from rows, the first one last, and some that are pending no more."""
         self._heap: list[bytes] = []
-        """Those, and some that are pending no more."""
+        """Those that were set since, and some that are pending no more."""
+        self._bound = b""
+        """All timers before it are in memory, while some are given out."""
         self._changed: dict[bytes, bool] = {}
         """Row keys that are not written yet: is the timer there?"""
         self._cursors: list[tuple[bytes, bytes]] = [(b"", group_prefix(group)) for group in groups]
@@ -148,25 +152,41 @@ class PendingTimers:
         if until <= self._time:
             return
         last = TimeCodec().encode(until) + _END
-        while True:
-            near = self._heap[0] if self._heap and self._heap[0] < last else last
-            if self._cursors and self._cursors[0][0] <= near:
-                self._load(near)
-            if not self._heap or self._heap[0] > last:
-                break
-            timer = heapq.heappop(self._heap)
-            if timer in self._known:
-                self._known.discard(timer)
-                group, rest = timer[-GROUP_BYTES:], timer[:-GROUP_BYTES]
-                self._change(group + rest, there=False)
-                time = int.from_bytes(rest[:TIME_BYTES], "big") + BEGINNING
-                self._time = max(self._time, time)
-                yield time, self._key.decode(rest[TIME_BYTES:]), int.from_bytes(group, "big")
+        # For each timer: no calls of ours.
+        known, near, heap, changed = self._known, self._near, self._heap, self._changed
+        decode, number = self._key.decode, int.from_bytes
+        while self._reach(last):
+            while near or heap:
+                mine = heap if not near or (heap and heap[0] < near[-1]) else near
+                if mine[0 if mine is heap else -1] >= self._bound:
+                    break
+                timer = heapq.heappop(heap) if mine is heap else near.pop()
+                if timer not in known:
+                    continue
+                known.remove(timer)
+                group, time = timer[-GROUP_BYTES:], number(timer[:TIME_BYTES], "big") + BEGINNING
+                changed[group + timer[:-GROUP_BYTES]] = False
+                if len(changed) > self._limit:
+                    self.flush()
+                if time > self._time:
+                    self._time = time
+                yield time, decode(timer[TIME_BYTES:-GROUP_BYTES]), number(group, "big")
         self._time = max(self._time, until)
         self._floors = [floor for floor in self._floors if floor[2] > self._time]
 
+    def _reach(self, last: bytes) -> bool:
+        """Take timers into memory until the next one is there. Is there one before ``last``?"""
+        while True:
+            near = min([last, *self._near[-1:], *self._heap[:1]])
+            self._bound = self._cursors[0][0] if self._cursors and self._cursors[0][0] < last else last
+            if near < self._bound:
+                return True
+            if self._bound == last:
+                return False
+            self._load(near)
+
     def soonest(self) -> int | None:
-        near = [*self._heap[:1], *(time for time, _ in self._cursors[:1])]
+        near = [*self._near[-1:], *self._heap[:1], *(time for time, _ in self._cursors[:1])]
         return int.from_bytes(min(near)[:TIME_BYTES], "big") + BEGINNING if near else None
 
     # ------------------------------------------------------------ rows
@@ -178,7 +198,7 @@ class PendingTimers:
             gone = [row for row, present in self._changed.items() if not present]
             self._rows.write(there, [b""] * len(there), gone)
             self._changed.clear()
-        if len(self._heap) > self._limit:
+        if len(self._near) + len(self._heap) > self._limit:
             self._forget()
 
     def marks(self) -> dict[str, int]:
@@ -215,17 +235,20 @@ class PendingTimers:
 
     def _load(self, until: bytes) -> None:
         """Take the rows of every group into memory whose times are up to ``until``, and a page more of them."""
+        known, changed = self._known, self._changed
         while self._cursors and self._cursors[0][0] <= until:
             _, cursor = heapq.heappop(self._cursors)
             group = self._group(cursor)
             page = self._rows.page(cursor, group_prefix(group + 1), _PAGE)
-            found = {_turned(row) for row, _ in page if self._changed.get(row, True)}
-            for timer in found - self._known:
-                heapq.heappush(self._heap, timer)
-            self._known |= found
+            found = [_turned(row) for row, _ in page if changed.get(row, True)]
+            found = [timer for timer in found if timer not in known]
+            self._near += found
+            known.update(found)
             self._begun[group] = page[-1][0] + b"\0" if len(page) == _PAGE else group_prefix(group) + _END
             if len(page) == _PAGE:
                 heapq.heappush(self._cursors, (self._begun[group][GROUP_BYTES:], self._begun[group]))
+        # Pages are sorted, and so is what was there: merging them is all that is left to do.
+        self._near.sort(reverse=True)
 
     def _forget(self) -> None:
         """Keep the next timers of each group in memory, and leave the others to the rows, where they all are now."""
@@ -239,8 +262,11 @@ class PendingTimers:
             kept += near[:_PAGE]
             if len(near) > _PAGE:
                 self._begun[group] = prefix + near[_PAGE][:-GROUP_BYTES]
-        self._known = set(kept)
-        self._heap = sorted(kept)
+        # In place: whoever gives timers out goes on with these, and looks anew how far they reach.
+        self._known.intersection_update(kept)
+        self._near[:] = sorted(kept, reverse=True)
+        self._heap.clear()
+        self._bound = b""
         full = {group: group_prefix(group) + _END for group in self._begun}
         self._cursors = [(at[GROUP_BYTES:], at) for group, at in self._begun.items() if at != full[group]]
         heapq.heapify(self._cursors)

@@ -58,6 +58,8 @@ class LiveView:
         """When a line about the restore was printed last, or it began; None while nothing is restored."""
         self.dead_letters: Mapping[str, Mapping[str, int]] = {}
         """Of the run so far, by source and operator."""
+        self.late: Mapping[str, int] = {}
+        """Rows of the run so far that came when their time was over, by operator."""
         self._logged = 0.0
         self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
 
@@ -79,6 +81,8 @@ class LiveView:
             if not self.dead_letters:
                 say(("records are refused and sent aside; the column dead letters counts them", "yellow"))
             self.dead_letters = cast("Mapping[str, Mapping[str, int]]", facts["total"])
+        if event == "late-rows":
+            self.late = cast("Mapping[str, int]", facts["total"])
         if event in ("restoring", "running"):
             self._restore(str(facts.get("text", "")))
         if event in _LOUD:
@@ -133,4 +137,5 @@ class LiveView:
             ("state", "–" if size is None else f"{size / 1e6:,.1f} MB"),
             ("restarts", str(self._restarts)),
             *([("dead letters", in_figures(self.dead_letters))] if self.dead_letters else ()),
+            *([("late", f"{sum(self.late.values()):,}")] if self.late else ()),
         ]

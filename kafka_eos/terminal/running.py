@@ -51,7 +51,13 @@ def run_shown(program: Program, settings: Settings, runs: Runs | None, until_cau
     with LiveView(plan.name) as view:
         (runs or run_embedded)(plan, program.app, settings, observers=(view,), until_caught_up=until_caught_up)
     aside = f", {described(view.dead_letters)}" if view.dead_letters else ""
-    say("drained and committed", (aside, "yellow"))
+    say("drained and committed", (aside, "yellow"), (late(view.late), "yellow"))
+
+
+def late(rows: Mapping[str, int]) -> str:
+    """Rows that came when their time was over, by who has seen them; nothing of none."""
+    by, total = ", ".join(f"{count:,} at {operator}" for operator, count in rows.items()), sum(rows.values())
+    return f", {total:,} late row{'s' if total > 1 else ''} ({by})" if rows else ""
 
 
 def _workers(settings: Settings) -> str:

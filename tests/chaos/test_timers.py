@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from kafka_eos.coordinator.status import read_status
 from kafka_eos.provenance import HEADER, PROCESSING_TIMERS, TIMERS, parse
 from tests.chaos.harness import Job, open_transactions, read
 from tests.chaos.running import running
@@ -129,6 +130,11 @@ def test_a_silent_partition_holds_back_a_job_that_waits_for_it_and_no_other(new_
     found = Counter(map(row, read(job.bootstrap, job.output)))
     ends_of = [("a0", end) for end in range(SIZE, 400, SIZE)] + [("b0", end) for end in range(SIZE, 400, SIZE)]
     assert found == {(key, end, SIZE, SIZE): 1 for key, end in ends_of}
+    shown: Any = read_status(job.checkpoints / job.name)
+    decided = shown["last"]["decided"]
+    assert list(decided["watermarks"]["payments-timestamps"].values()) == [BASE + 398]
+    assert decided["state_bytes_by_operator"].keys() == {"payments-timestamps", "windows", "branches"}
+    assert sum(decided["state_bytes_by_operator"].values()) == decided["state_bytes"]
 
 
 def _feed_one_account(job: Job, payments: int) -> None:

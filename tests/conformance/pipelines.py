@@ -21,6 +21,7 @@ from kafka_eos import (
     Windowed,
     bounded,
     days,
+    generated,
     monotonic,
     rows,
     session,
@@ -378,12 +379,24 @@ class Sums(msgspec.Struct):
 
 
 def sides(pipeline: Pipeline, at: Names) -> None:
-    """Side outputs of records and of timers: one has a state of its own, one goes to a sink as it is."""
-    read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
+    """Side outputs of records and of timers: one has a state of its own, one goes to a sink as it is.
+
+    Watermarks are those of a strategy of our own, that says the same as ``monotonic``.
+    """
+    strategy = generated(Newest, on_event=newest, watermark=lambda newest: newest.time - 1)
+    read = payments(pipeline, at).with_timestamps(watermarks=strategy)
     parts = read.key_by(account, name="by-account").process(Parts, name="parts")
     to_kafka(parts, at)
     to_kafka(totals(parts.side_output(LARGE), "large-totals"), at, "large")
     to_kafka(parts.side_output(SEEN), at, "seen")
+
+
+class Newest(msgspec.Struct):
+    time: int
+
+
+def newest(so_far: Newest | None, payment: Payment, time: int) -> Newest:
+    return Newest(time) if so_far is None else Newest(max(so_far.time, time))
 
 
 LARGE, SEEN = OutputTag("large", Payment), OutputTag("seen", Total)

@@ -60,7 +60,11 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "timers": {
         "kafka_eos/operators/event_time.py": ("tests/unit/operators/test_event_time.py",),
         "kafka_eos/operators/firing.py": ("tests/unit/operators/test_event_time.py",),
-        "kafka_eos/operators/timestamps.py": ("tests/unit/operators/test_event_time.py",),
+        "kafka_eos/operators/timestamps.py": (
+            "tests/unit/operators/test_event_time.py",
+            "tests/unit/operators/test_generated.py",
+            "tests/unit/operators/test_late_rows.py",
+        ),
         "kafka_eos/state/timers.py": (f"{STATE}/test_timers.py",),
     },
     "ttl": {

@@ -14,6 +14,7 @@ from kafka_eos import (
     Stream,
     Ttl,
     bounded,
+    generated,
     monotonic,
 )
 from kafka_eos.aggregates import collect, count, max_by, mean, sum_
@@ -64,6 +65,14 @@ assert_type(orders.flat_map(lambda o: [o.user, o.user]), Stream[str])
 assert_type(orders.map_batches(lambda batch: [o.amount for o in batch]), Stream[int])
 assert_type(orders.with_timestamps(lambda o: o.amount, watermarks=bounded(5).with_idleness(60)), Stream[Order])
 assert_type(orders.with_timestamps(watermarks=monotonic()), Stream[Order])
+
+
+def newest(so_far: int | None, order: Order, time: int) -> int:
+    return max(so_far or 0, time)
+
+
+own = generated(int, on_event=newest, watermark=lambda newest: newest - 1)
+assert_type(orders.with_timestamps(watermarks=own), Stream[Order])
 assert_type(orders.union(orders.filter(lambda o: o.amount > 1)), Stream[Order])
 
 assert_type(KafkaSource("orders"), KafkaSource[bytes])

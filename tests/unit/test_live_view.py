@@ -6,6 +6,7 @@ import pytest
 
 from kafka_eos.terminal import output
 from kafka_eos.terminal.output import LiveView
+from kafka_eos.terminal.running import late
 
 
 def test_the_rate_begins_anew_with_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,3 +46,15 @@ def test_the_column_of_dead_letters_holds_figures() -> None:
     view("dead-letters", {"total": {"orders": {"parse": 7, "total": 1}}})
 
     assert dict(view._cells())["dead letters"] == "8 (orders: 7 by parse, 1 by total)"
+
+
+def test_late_rows_are_in_a_column_once_there_are_some_and_at_the_end_of_a_run() -> None:
+    view = LiveView("job")
+    assert "late" not in dict(view._cells())
+
+    view("late-rows", {"total": {"windows": 1200, "alerts": 3}})
+
+    assert dict(view._cells())["late"] == "1,203"
+    assert late(view.late) == ", 1,203 late rows (1,200 at windows, 3 at alerts)"
+    assert late({"windows": 1}) == ", 1 late row (1 at windows)"
+    assert late({}) == ""

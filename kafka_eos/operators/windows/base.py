@@ -109,6 +109,7 @@ class WindowOperator:
 
     def _too_late(self, time: int, value: Any, end: int) -> list[Result]:
         """What becomes of a row when its last window, which ends at ``end``, takes no rows any more."""
+        self._ctx.late(1)
         if self._late is not None:
             return [(time, [Tagged(self._late, value)])]
         allowed = f" and {self._lateness / 1000:g} s more" if self._lateness else ""

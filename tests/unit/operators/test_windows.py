@@ -34,13 +34,17 @@ from kafka_eos import (
     tumbling,
 )
 from kafka_eos.aggregates import last
+from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.errors import PlanError, PoisonRecord
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import DeadLetters, StateHandle
+from kafka_eos.operators import OperatorContext, build
+from kafka_eos.operators.base import Timed as OnEventTime
 from kafka_eos.operators.chain import Chain
 from kafka_eos.provenance import column, parse
 from kafka_eos.records import Batch
 from kafka_eos.schemas import wire_codec
+from kafka_eos.state.backends import open_backend
 from kafka_eos.state.layout import span_of
 from kafka_eos.state.memory import read_rows
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
@@ -348,6 +352,28 @@ def test_within_the_lateness_a_row_makes_the_result_again(kind: str, expected: l
 
     assert [(start, end, value) for key, start, end, value in shown(out["sink"]) if key == "a"] == expected
     assert [letter.raw.offset for letter in out["source-dead-letters"]] == [5]
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "session"])
+def test_rows_whose_windows_are_over_are_counted(kind: str, tmp_path: Path) -> None:
+    counted: list[int] = []
+    refused: list[int] = []
+    backend = open_backend("memory", "sums", tmp_path / "state", range(128), (), MemoryStorage())
+    operator = build(flow(lambda s: summed(s.window(KINDS[kind]))).plan().node("sums"))
+    operator.open(
+        OperatorContext(
+            "sums", backend.value, lambda batch, index, error: refused.append(index), timers=backend.timers,
+            late=counted.append,
+        )
+    )  # fmt: skip
+    assert isinstance(operator, OnEventTime)
+    list(operator.advance(29))
+
+    origin = ListOrigin("source", "source", 0, 0, "abc", [2, 3, 31])
+    given_ = [("a", 2, 1), ("a", 3, 1), ("a", 31, 1)]
+    operator.process(Batch(given_, range(3), origin, keys=["a"] * 3, times=[2, 3, 31]))
+
+    assert (sum(counted), refused) == (2, [0, 1])
 
 
 def test_a_result_that_a_late_row_makes_again_says_that_it_comes_from_that_row(
