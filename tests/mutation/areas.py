@@ -30,6 +30,9 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/protocol/recovery.py": (f"{PROTOCOL}/test_recovery.py",),
         "kafka_eos/protocol/retention.py": (f"{PROTOCOL}/test_retention.py",),
     },
+    "operators": {
+        "kafka_eos/operators/duplicates.py": ("tests/unit/operators/test_duplicates.py",),
+    },
     "committers": {
         "connectors/files/committer.py": (
             "tests/unit/test_file_committer.py",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -97,7 +97,22 @@ def test_what_passes_depends_on_the_times_and_not_on_where_reads_end(
     assert passed(events, batch_size, within=within / 1000, strategy=bounded(0.1)) == due
 
 
-def test_nothing_is_left_of_a_key_when_its_time_is_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("came", "what"), [(199, "known"), (200, "known"), (201, "late")])
+def test_how_late_a_row_may_be(came: int, what: str) -> None:
+    """The one that passed 99 ms before it is known until event time is 100 ms further than the row."""
+    events = [("a", 1), ("b", came), ("a", 100)]
+
+    made = run_local(pipeline(late=LATE), {"events": events}, batch_size=1)
+
+    assert made == {"passed": events[:2], "late": events[2:] if what == "late" else []}
+
+
+Left = Callable[..., list[tuple[str, int]]]
+"""Pushes events, and gives the rows that are stored then: their states and sizes."""
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Iterator[Left]:
     storage, plan = MemoryStorage(), pipeline().plan()
     with ExitStack() as closing:
         backends = {
@@ -107,22 +122,34 @@ def test_nothing_is_left_of_a_key_when_its_time_is_over(tmp_path: Path) -> None:
             )
             for node in plan.nodes if node.stateful
         }  # fmt: skip
-        out: list[Batch[Any]] = []
-        chain = Chain(plan, backends, {"passed": out.append}, pace=WITH_EACH_BATCH)
+        chain = Chain(plan, backends, {"passed": lambda batch: None}, pace=WITH_EACH_BATCH)
         closing.callback(chain.close)
         chain.assign("events", ["events/0"])
 
-        def left(*events: Event) -> list[str]:
-            times = [at for _, at in events]
-            origin = ListOrigin("events", "events", 0, 0, events, times)
+        def pushed(*events: Event) -> list[tuple[str, int]]:
+            origin = ListOrigin("events", "events", 0, 0, events, [at for _, at in events])
             chain.push("events", Batch(list(events), range(len(events)), origin))
             handle = backends["once"].snapshot(Epoch(1))(storage)
             with TemporaryDirectory(dir=tmp_path) as scratch:
-                return sorted(state for state, rows in read_rows(handle, storage, Path(scratch)) for _ in rows)
+                stored = read_rows(handle, storage, Path(scratch))
+                return sorted((state, len(data)) for state, rows in stored for _, data in rows)
 
-        assert left(("a", 0), ("a", 120), ("b", 0)) == ["event-timers"] * 3 + ["passed"] * 2
-        assert left(("c", 200)) == ["event-timers"] * 2 + ["passed"] * 2
-        assert left(("c", 520)) == ["event-timers", "passed"]
+        yield pushed
+
+
+def test_nothing_is_left_of_a_key_when_its_time_is_over(left: Left) -> None:
+    def states(*events: Event) -> list[str]:
+        return [state for state, _ in left(*events)]
+
+    assert states(("a", 0), ("a", 120), ("b", 0)) == ["event-timers"] * 3 + ["passed"] * 2
+    assert states(("c", 200)) == ["event-timers"] * 2 + ["passed"] * 2
+    assert states(("c", 520)) == ["event-timers", "passed"]
+
+
+def test_a_key_that_comes_for_ever_keeps_its_last_times_only(left: Left) -> None:
+    sizes = [left(("a", at)) for at in range(100_000, 102_000, 100)]
+
+    assert sizes[-1] == sizes[3]
 
 
 def test_distinct_lets_the_first_of_each_key_pass() -> None:
