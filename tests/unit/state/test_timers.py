@@ -307,3 +307,27 @@ def test_what_is_stored_tells_how_to_read_it(world: World) -> None:
         "present",
         "time",
     )
+
+
+def test_a_timer_that_is_a_row_alone_can_be_deleted() -> None:
+    rows = MemoryRows()
+    first = pending(rows)
+    first.add("a", 5)
+    first.add("b", 6)
+    first.flush()
+
+    found = pending(rows)
+    found.remove("a", 5)
+    assert fired(found, 10) == [(6, "b")]
+    found.flush()
+    assert rows.data == {}
+
+
+def test_a_timer_of_a_group_that_is_not_there_is_refused_when_it_is_set_and_when_it_is_deleted() -> None:
+    mine = GROUPING.group(KeyCodec().encode("a"))
+    found = pending(MemoryRows(), groups=range(mine + 1, mine + 2))
+
+    with pytest.raises(Bug, match="does not own its key group"):
+        found.add("a", 5)
+    with pytest.raises(Bug, match="does not own its key group"):
+        found.remove("a", 5)
