@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, overload
 
 from kafka_eos import interfaces, plan
 from kafka_eos.aggregates import Aggregate, count, top
@@ -30,6 +30,7 @@ from kafka_eos.interfaces import (
     Days,
     DeadLetters,
     Early,
+    RowCount,
     Session,
     Sliding,
     Ttl,
@@ -57,6 +58,8 @@ U = TypeVar("U")
 K = TypeVar("K")
 A = TypeVar("A")
 R = TypeVar("R")
+
+_Assigner: TypeAlias = Tumbling | Early | Sliding | Days | Session | RowCount
 
 _KEY = KeyCodec()
 _MAIN = "main"
@@ -632,20 +635,24 @@ class KeyedStream(_Upstream, Generic[K, T]):
 
     def window(
         self,
-        assigner: Tumbling | Early | Sliding | Days | Session,
+        assigner: _Assigner,
         *,
         lateness: float = 0,
         late: OutputTag[T] | None = None,
     ) -> WindowedStream[K, T]:
-        """Windows of event time for each key; what becomes of them is said by the verb that follows.
+        """Windows for each key; what becomes of them is said by the verb that follows.
 
-        ``assigner``: ``tumbling``, ``sliding``, ``session`` or ``days``. A window has its result when event time has
-        come to its end. With ``lateness`` it takes rows for so many seconds more, and each of these makes the result
-        again. A row that comes later goes to the side output ``late``, or without one where the source's ``on_error``
-        says: it is never silently away. Needs ``with_timestamps`` behind every source of the stream.
+        ``assigner``: ``tumbling``, ``sliding``, ``session`` or ``days``; ``rows`` and ``global_`` are windows without
+        time, to which the rest does not apply. A window has its result when event time has come to its end. With
+        ``lateness`` it takes rows for so many seconds more, and each of these makes the result again. A row that comes
+        later goes to the side output ``late``, or without one where the source's ``on_error`` says: it is never
+        silently away. Needs ``with_timestamps`` behind every source of the stream.
         """
         if not 0 <= lateness < float("inf"):
             raise PlanError(f"a window takes late rows for 0 seconds or more, not for {lateness}.\n  "
+                            f"{_where(_user_frame())}")  # fmt: skip
+        if isinstance(assigner, RowCount) and (lateness or late is not None):
+            raise PlanError(f"{assigner}: they know no time, so no row is late; leave out lateness= and late=.\n  "
                             f"{_where(_user_frame())}")  # fmt: skip
         return WindowedStream(self._pipeline, self._node, self._type, assigner, round(lateness * 1000), late)
 
@@ -676,7 +683,7 @@ class WindowedStream(_Upstream, Generic[K, T]):
         pipeline: Pipeline,
         node: str,
         tp: Any,
-        assigner: Tumbling | Early | Sliding | Days | Session,
+        assigner: _Assigner,
         lateness: int,
         late: OutputTag[T] | None,
     ) -> None:
@@ -809,7 +816,8 @@ class WindowedStream(_Upstream, Generic[K, T]):
         """
         self._expect_functions("process", fn=fn)
         codec = state_codec(self._type if state is None else state)
-        return self._windowed(name, all_elements(fn, codec), element(returned(fn)))
+        contents = all_elements(fn, codec, numbered=isinstance(self._assigner, RowCount))
+        return self._windowed(name, contents, element(returned(fn)))
 
     def top_n(self, n: int, *, name: str | None = None, by: Callable[[T], Any]) -> Stream[Windowed[K, list[T]]]:
         """The ``n`` values of a window for which ``by`` is greatest, the greatest first: ``kafka_eos.aggregates.top``.
@@ -851,6 +859,9 @@ class WindowedStream(_Upstream, Generic[K, T]):
         return self._windowed(name, contents, WindowedCodec(state_codec(values), values))
 
     def _windowed(self, name: str | None, contents: Contents, tp: Any) -> Stream[Any]:
+        if isinstance(self._assigner, RowCount):
+            parts: dict[str, Any] = {"assigner": self._assigner, "contents": contents}
+            return Stream(self._pipeline, self._grow(plan.CountedWindows, name, key_codec=_KEY, **parts), tp)
         late = () if self._late is None else (self._late,)
         given: dict[str, Any] = {"assigner": self._assigner, "contents": contents, "lateness": self._lateness}
         given["late"] = None if self._late is None else self._late.name

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from kafka_eos.attribution import Attribution
 from kafka_eos.interfaces import Json, Ttl
 from kafka_eos.plan import (
+    CountedWindows,
     Fold,
     Forward,
     KeyBy,
@@ -64,6 +65,8 @@ def _detail(node: Node) -> str:
             return f"{below}  event time of {'records' if node.fn is None else 'a function'}; {node.strategy}"
         case Process(timers=event, processing_timers=clock) if event or clock:
             return f"{below}  keeps state and timers{' of the clock' if clock and not event else ''}"
+        case CountedWindows():
+            return f"{below}  keeps state; {node.assigner}"
         case Windows():
             late = f", and {node.lateness / 1000:g} s more for late rows" if node.lateness else ""
             return f"{below}  keeps state; {node.assigner}{late}"

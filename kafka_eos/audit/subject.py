@@ -17,6 +17,7 @@ from kafka_eos.interfaces import Sink as SinkConnector
 from kafka_eos.operators.chain import refuser
 from kafka_eos.operators.process import declared
 from kafka_eos.plan import (
+    CountedWindows,
     Exchange,
     Filter,
     FlatMap,
@@ -212,7 +213,9 @@ class Cut:
         """Every row that reaches a stage makes one output at most, so no two of a key have the same update number."""
         stateful = [node for node in self.plan.nodes if node.keyed]
         below = [self.plan.node(name) for name in self.below]
-        manifold = self.copied or any(isinstance(node, FlatMap | Process | Union | Windows) for node in below)
+        manifold = self.copied or any(
+            isinstance(node, FlatMap | Process | Union | Windows | CountedWindows) for node in below
+        )
         return not self.serial and len(self.stages) == 1 and len(stateful) == 1 and not manifold
 
     @property
@@ -223,7 +226,10 @@ class Cut:
     @property
     def steady(self) -> bool:
         """Which outputs exist does not depend on the order of records, only what they say."""
-        return not any(isinstance(self.plan.node(name), Filter | FlatMap | Process | Windows) for name in self.below)
+        return not any(
+            isinstance(self.plan.node(name), Filter | FlatMap | Process | Windows | CountedWindows)
+            for name in self.below
+        )
 
     @property
     def fans_out(self) -> bool:

@@ -171,6 +171,24 @@ class Session:
         return f"sessions with a gap of {_seconds(self.gap)}"
 
 
+@dataclass(frozen=True, slots=True)
+class RowCount:
+    """Windows of the last ``size`` rows of a key, or of all (None); one each ``every`` rows."""
+
+    size: int | None
+    every: int
+
+    @property
+    def shared(self) -> bool:
+        """Has a window several panes?"""
+        return self.size is not None and self.every < self.size
+
+    def __str__(self) -> str:
+        if self.size is None:
+            return f"all rows, with a result each {self.every}"
+        return f"windows of {self.size} rows" + (f" each {self.every}" if self.shared else "")
+
+
 def tumbling(*, seconds: float, offset: float = 0, early: float | None = None) -> Tumbling | Early:
     """Windows of ``seconds``, one behind the other; the first of 1970 begins ``offset`` behind midnight, in UTC.
 
@@ -212,6 +230,32 @@ def days(timezone: str) -> Days:
 def session(*, gap: float) -> Session:
     """Rows of a key that are less than ``gap`` seconds apart are in one window, which ends ``gap`` behind the last."""
     return Session(_ms(gap, "a gap"))
+
+
+def rows(count: int, *, every: int | None = None) -> RowCount:
+    """Windows of ``count`` rows of a key as they come, without time; ``every`` so many rows one, of the last ``count``.
+
+    Its window tells rows by their number. The trap: which rows are together depends on the order in which they come,
+    and that is only fixed within a partition. PlanError if ``every`` is more than ``count``.
+    """
+    step = count if every is None else every
+    if not (_positive(count) and _positive(step) and step <= count):
+        raise PlanError(f"a window has one row or more, and begins each so many or fewer: not {count!r} each {step!r}")
+    return RowCount(count, step)
+
+
+def global_(*, every: int | None = None) -> RowCount:
+    """One window of all rows of a key, with a result of all so far after each ``every`` rows. It never ends.
+
+    PlanError without ``every``: then it would never have a result.
+    """
+    if every is None or not _positive(every):
+        raise PlanError(f"a global window never ends, so say after how many rows it has a result: not every={every!r}")
+    return RowCount(None, every)
+
+
+def _positive(number: object) -> bool:
+    return type(number) is int and number > 0
 
 
 def _ms(seconds: float, what: str, least: int | None = 1) -> int:

@@ -43,6 +43,7 @@ class Contents:
     ``emit``    the outputs of a key and window
     ``codec``   of what it holds
     ``by_time`` rows are pairs of their value and their place in event time
+    ``numbered`` rows are such pairs with their number as place; where windows know no time
     """
 
     first: Callable[[Any], Any]
@@ -51,3 +52,4 @@ class Contents:
     emit: Callable[[Any, Window, Any], Sequence[Any]]
     codec: Codec[Any]
     by_time: bool = False
+    numbered: bool = False

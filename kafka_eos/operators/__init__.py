@@ -16,6 +16,7 @@ from kafka_eos.operators.side_outputs import SideOutput
 from kafka_eos.operators.stateless import Filter, FlatMap, KeyBy, Map, MapBatches
 from kafka_eos.operators.timestamps import Timestamps
 from kafka_eos.operators.windows.base import WindowOperator
+from kafka_eos.operators.windows.counted import CountedWindows
 from kafka_eos.operators.windows.paned import PanedWindows
 from kafka_eos.operators.windows.sessions import Sessions
 
@@ -57,6 +58,8 @@ def build(node: plan.Node) -> Operator:
             return Reduce(node.fn, node.key_codec, node.entry_codec, node.ttl)
         case plan.Process():
             return Process(node.factory, node.key_codec)
+        case plan.CountedWindows():
+            return CountedWindows(node.assigner, node.contents, node.key_codec)
         case plan.Windows():
             return windows(node)
         case plan.SideOutput():

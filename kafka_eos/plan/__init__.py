@@ -4,6 +4,7 @@ from kafka_eos.plan.clients import kafka_share
 from kafka_eos.plan.forwards import with_forwards
 from kafka_eos.plan.graph import Path
 from kafka_eos.plan.nodes import (
+    CountedWindows,
     DerivedNameWarning,
     Exchange,
     Feedback,
@@ -34,6 +35,7 @@ from kafka_eos.plan.plan import Plan
 from kafka_eos.plan.segments import Segment
 
 __all__ = [
+    "CountedWindows",
     "DerivedNameWarning",
     "Exchange",
     "Feedback",

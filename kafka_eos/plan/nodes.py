@@ -9,7 +9,17 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from kafka_eos import interfaces
 from kafka_eos.attribution import Attribution
-from kafka_eos.interfaces import Codec, Contents, DeadLetters, ListCodec, Paned, Session, Ttl, WatermarkStrategy
+from kafka_eos.interfaces import (
+    Codec,
+    Contents,
+    DeadLetters,
+    ListCodec,
+    Paned,
+    RowCount,
+    Session,
+    Ttl,
+    WatermarkStrategy,
+)
 
 OnError: TypeAlias = Literal["stop"] | DeadLetters
 """What a source does with a record that cannot be processed."""
@@ -286,6 +296,19 @@ class Windows(Node):
     @property
     def waits(self) -> bool:
         return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedWindows(Node):
+    """Windows of so many rows: they wait for no time."""
+
+    kind: ClassVar[str] = "window"
+    stateful: ClassVar[bool] = True
+    keyed: ClassVar[bool] = True
+
+    assigner: RowCount
+    contents: Contents
+    key_codec: Codec[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from kafka_eos.interfaces import Guarantee
 from kafka_eos.plan.cycles import back_edges
 from kafka_eos.plan.graph import Graph
 from kafka_eos.plan.nodes import (
+    CountedWindows,
     Exchange,
     Feedback,
     Filter,
@@ -162,6 +163,8 @@ def _check_event_time(plan: Graph) -> None:
 
 
 def _goes_by_time(node: Node) -> bool:
+    if isinstance(node, CountedWindows):
+        return node.contents.by_time
     return (isinstance(node, PartialFold) or (isinstance(node, Fold) and node.merge is None)) and node.by_time
 
 

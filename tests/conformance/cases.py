@@ -222,8 +222,14 @@ CASES: Mapping[str, Case] = {
         pipelines.windowed,
         _once,
         # The day is not over, and partitions end at different times.
-        {"totals": [in_order()], "output": [same()], "branches": [in_order()], "sessions": [in_order()]},
-        {"totals": N},
+        {
+            "totals": [in_order()],
+            "output": [same()],
+            "branches": [in_order()],
+            "sessions": [in_order()],
+            "counted": [in_order()],
+        },
+        {"totals": N, "counted": 20 * (N // 20 // 3)},
     ),
     "aggregated": Case(pipelines.aggregated, _once, {"output": [in_order()], "best": [final(value)]}, {"output": N}),
     "sides": Case(

@@ -23,6 +23,7 @@ from kafka_eos import (
     days,
     generated,
     monotonic,
+    rows,
     session,
     sliding,
     tumbling,
@@ -259,6 +260,8 @@ def windowed(pipeline: Pipeline, at: Names) -> None:
     slid = by_account.window(sliding(seconds=0.15, every=0.1)).fold(name="sliding", **sums)
     days_ = by_account.window(days("Europe/Berlin")).fold(name="days", **sums)
     to_kafka(tumbled.union(slid, days_, name="all").map(end_of), at)
+    counted = by_account.window(rows(7, every=3)).fold(name="counted-windows", **sums)
+    to_kafka(counted.map(end_of, name="counts"), at, "counted")
     by_branch = tumbled.key_by(lambda found: f"b{int(found.key[1:]) % 4}", name="by-branch")
     to_kafka(
         by_branch.window(tumbling(seconds=0.2)).reduce(sum_of, name="branch-windows").map(branch_of), at, "branches"

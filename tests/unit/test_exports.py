@@ -12,7 +12,7 @@ def test_the_public_names_are_these() -> None:
     verbs = {"KeyState", "KeyedStream", "OutputTag", "Pipeline", "ProcessContext", "ProcessFunction", "Stream"}
     states = {"AggregatingState", "ListState", "MapState", "ReducingState", "Ttl"}
     time = {"Timers", "WatermarkStrategy", "bounded", "generated", "monotonic"}
-    windows = {"Window", "Windowed", "WindowedStream", "days", "session", "sliding", "tumbling"}
+    windows = {"Window", "Windowed", "WindowedStream", "days", "global_", "rows", "session", "sliding", "tumbling"}
 
     assert set(kafka_eos.__all__) == errors | verbs | states | time | windows | {"DerivedNameWarning", "__version__"}
 

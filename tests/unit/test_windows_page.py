@@ -73,9 +73,9 @@ def _said(out: dict[str, list[Any]], cells: list[list[str]]) -> list[str]:
     def shown(value: Any) -> str:
         if not isinstance(value, Windowed):
             return f"`{value}`"
-        start, end = (
-            datetime.fromtimestamp(at / 1000, UTC).strftime(clock) for at in (value.window.start, value.window.end)
-        )
+        edges = (value.window.start, value.window.end)
+        dated = (datetime.fromtimestamp(at / 1000, UTC).strftime(clock) for at in edges)
+        start, end = edges if edges[1] <= len(cells) else dated
         return f"`{value.key} {start}-{end}: {value.value}`"
 
     return [*map(shown, out["shown"]), *(f"late: `{sale.user}, {sale.amount}`" for sale in out.get("late-rows", ()))]

@@ -17,7 +17,8 @@ from kafka_eos.interfaces import Json, StateDescriptor, StateHandle
 from kafka_eos.operators import windows
 from kafka_eos.operators.fold import STATE
 from kafka_eos.operators.process import declared as declared_by
-from kafka_eos.plan import Fold, KeyBy, Plan, Process, Reduce, Windows
+from kafka_eos.operators.windows.counted import CountedWindows as CountedOperator
+from kafka_eos.plan import CountedWindows, Fold, KeyBy, Plan, Process, Reduce, Windows
 from kafka_eos.state.evolution import describe, reader, split
 from kafka_eos.state.local import is_local
 
@@ -44,6 +45,9 @@ def declared(plan: Plan) -> dict[Name, StateDescriptor[Any]]:
             found[node.name, STATE] = StateDescriptor(STATE, node.key_codec, node.entry_codec, ttl=node.ttl)
         elif isinstance(node, Process):
             found |= {(node.name, each.name): each for each in declared_by(node.factory, node.key_codec)}
+        elif isinstance(node, CountedWindows):
+            counted = CountedOperator(node.assigner, node.contents, node.key_codec)
+            found |= {(node.name, each.name): each for each in counted.states()}
         elif isinstance(node, Windows):
             operator = windows(node)
             found |= {(node.name, each.name): each for each in (*operator.states(), operator.pending())}

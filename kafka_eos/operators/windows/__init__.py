@@ -1,7 +1,10 @@
-"""Windows of event time: what a key has in each, when event time has come to its end.
+"""Windows: what a key has in each, when it is over.
 
-base       what all of them do: rows that come too late, results, state
-paned      windows that are made of panes: tumbling, sliding, calendar days
-sessions   windows that follow from their rows, and become one
-contents   what a window holds of its rows
+    base       what all windows of event time do: rows that come too late, results, state
+    paned      windows that are made of panes: tumbling, sliding, calendar days
+    sessions   windows that follow from their rows, and become one
+    counted    windows of so many rows, which know no time
+    contents   what a window holds of its rows
+
+Rule: a window has its result once, and leaves nothing behind.
 """

@@ -129,10 +129,7 @@ class WindowOperator:
     def _try(self, acc: Any) -> None:
         """Encode one at once: a type that cannot be stored shows now, not at the first checkpoint."""
         self._tried = True
-        try:
-            self._contents.codec.encode(acc)
-        except ValueError as error:
-            raise not_storable(self._ctx.operator, error) from error
+        try_to_store(self._contents.codec, acc, self._ctx.operator)
 
     def _stop(self, key: Any, time: int, error: Exception) -> PoisonRecord:
         at = f"{where(self._ctx.operator, EVENT_TIMERS)}, key {key!r}, time {time}"
@@ -140,6 +137,14 @@ class WindowOperator:
         return PoisonRecord(
             at, self._ctx.operator, told(error), "It comes from no record that could be sent aside. Fix the function"
         )
+
+
+def try_to_store(codec: Codec[Any], acc: Any, operator: str) -> None:
+    """PlanError if that cannot be."""
+    try:
+        codec.encode(acc)
+    except ValueError as error:
+        raise not_storable(operator, error) from error
 
 
 def nothing() -> ValueError:

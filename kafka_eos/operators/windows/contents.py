@@ -36,8 +36,13 @@ def folding(
     return Contents(first, step, merge, emit, codec, by_time)
 
 
-def all_elements(fn: Callable[[Any, Window, list[Any]], Iterable[Any]], codec: Codec[Any]) -> Contents:
-    """All values, for ``fn``: in the order of their places in event time, and of their bytes where those are equal."""
+def all_elements(
+    fn: Callable[[Any, Window, list[Any]], Iterable[Any]], codec: Codec[Any], *, numbered: bool = False
+) -> Contents:
+    """All values, for ``fn``: in the order of their places in event time, and of their bytes where those are equal.
+
+    ``numbered``: in that of their numbers.
+    """
 
     def emit(key: Any, window: Window, elements: list[Element]) -> Sequence[Any]:
         found = sorted(elements, key=itemgetter(1))
@@ -46,7 +51,7 @@ def all_elements(fn: Callable[[Any, Window, list[Any]], Iterable[Any]], codec: C
             found.sort(key=lambda element: (element[1], codec.encode(element[0])))
         return list(fn(key, window, [value for value, _ in found]))
 
-    return Contents(_alone, _appended, _together, emit, Elements(codec), by_time=True)
+    return Contents(_alone, _appended, _together, emit, Elements(codec), by_time=not numbered, numbered=numbered)
 
 
 def windowed(key: Any, window: Window, value: Any) -> Sequence[Any]:

@@ -26,18 +26,25 @@ from kafka_eos import (
     Windowed,
     bounded,
     days,
+    global_,
     monotonic,
+    rows,
     session,
     sliding,
     tumbling,
 )
+from kafka_eos.aggregates import last
+from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.errors import PlanError, PoisonRecord
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import DeadLetters, StateHandle
+from kafka_eos.operators import OperatorContext, build
+from kafka_eos.operators.base import Timed as OnEventTime
 from kafka_eos.operators.chain import Chain
 from kafka_eos.provenance import column, parse
 from kafka_eos.records import Batch
 from kafka_eos.schemas import wire_codec
+from kafka_eos.state.backends import open_backend
 from kafka_eos.state.layout import span_of
 from kafka_eos.state.memory import read_rows
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
@@ -252,7 +259,7 @@ def left(bench: Bench) -> set[Any]:
     """Keys of which the operator's checkpoint holds anything."""
     bench.chain.flush()
     (found,) = [handle for handle in bench.checkpoint() if handle.operator in ("sums", "lists")]
-    return {key for state in ("windows", "sessions", "event-timers") for key in _keys(bench, found, state)}
+    return {key for state in ("windows", "sessions", "counts", "event-timers") for key in _keys(bench, found, state)}
 
 
 def _keys(bench: Bench, handle: StateHandle, state: str) -> Iterator[Any]:
@@ -345,6 +352,28 @@ def test_within_the_lateness_a_row_makes_the_result_again(kind: str, expected: l
 
     assert [(start, end, value) for key, start, end, value in shown(out["sink"]) if key == "a"] == expected
     assert [letter.raw.offset for letter in out["source-dead-letters"]] == [5]
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "session"])
+def test_rows_whose_windows_are_over_are_counted(kind: str, tmp_path: Path) -> None:
+    counted: list[int] = []
+    refused: list[int] = []
+    backend = open_backend("memory", "sums", tmp_path / "state", range(128), (), MemoryStorage())
+    operator = build(flow(lambda s: summed(s.window(KINDS[kind]))).plan().node("sums"))
+    operator.open(
+        OperatorContext(
+            "sums", backend.value, lambda batch, index, error: refused.append(index), timers=backend.timers,
+            late=counted.append,
+        )
+    )  # fmt: skip
+    assert isinstance(operator, OnEventTime)
+    list(operator.advance(29))
+
+    origin = ListOrigin("source", "source", 0, 0, "abc", [2, 3, 31])
+    given_ = [("a", 2, 1), ("a", 3, 1), ("a", 31, 1)]
+    operator.process(Batch(given_, range(3), origin, keys=["a"] * 3, times=[2, 3, 31]))
+
+    assert (sum(counted), refused) == (2, [0, 1])
 
 
 def test_a_result_that_a_late_row_makes_again_says_that_it_comes_from_that_row(
@@ -538,3 +567,80 @@ def test_results_of_windows_that_hold_the_same_are_streams_of_one_type() -> None
 
     assert codec.decode(codec.encode([found])) == [found]
     assert first.union(other)._type is None
+
+
+# ---------------------------------------------------------------- so many rows
+
+
+@pytest.mark.parametrize(("size", "every"), [(1, 1), (3, 3), (4, 2), (3, 2), (5, 1), (None, 2)])
+@pytest.mark.parametrize("verb", [summed, listed])
+@given(keys=st.lists(st.sampled_from("ab"), max_size=25), batch=st.integers(1, 7), restart=st.integers(0, 5))
+@settings(max_examples=25, deadline=None)
+def test_windows_of_rows_hold_the_last_so_many(
+    size: int | None, every: int, verb: Any, keys: list[str], batch: int, restart: int
+) -> None:
+    assigner = global_(every=every) if size is None else rows(size, every=every)
+    given_: list[Row] = [(key, 0, 1 << n) for n, key in enumerate(keys)]
+    pipeline = Pipeline("windows")
+    source: Stream[Row] = pipeline.source(ListSource([]), name="source")
+    verb(source.key_by(lambda row: row[0], values=Row).window(assigner)).sink(MemorySink(), name="sink")
+    with TemporaryDirectory() as directory, ExitStack() as closing:
+        bench = Bench(pipeline.plan(), Path(directory), closing)
+        bench.open()
+        for number, at in enumerate(range(0, len(given_), batch)):
+            push(bench.chain, given_[at : at + batch], 0, at)
+            if number == restart:
+                bench.open(bench.checkpoint())
+        found = shown(bench.values)
+        texts = [parse(text) for out in bench.out for text in column(out, Term(1), Epoch(1))]
+        remains = left(bench)
+
+    expected, held = [], set[str]()
+    mine: dict[str, list[int]] = defaultdict(list)
+    for key, _, amount in given_:
+        mine[key].append(amount)
+        held.add(key)
+        if len(mine[key]) % every == 0:
+            window = mine[key][-size:] if size else list(mine[key])
+            end = size if size == every else len(mine[key])
+            expected.append((key, end - len(window), end, sum(window) if verb is summed else window))
+            held -= {key} if size == every else set()
+    assert found == expected
+    assert [text.topic for text in texts] == ["source"] * len(texts)
+    assert remains == held
+
+
+def test_a_row_that_is_refused_does_not_count() -> None:
+    def step(total: int, row: Row) -> int:
+        return total + 100 // row[2]
+
+    pipeline = Pipeline("windows")
+    source: Stream[Row] = pipeline.source(ListSource([]), name="source", on_error=DeadLetters(MemorySink()))
+    windows = source.key_by(lambda row: row[0]).window(rows(2))
+    windows.fold(name="sums", init=lambda: 0, step=step).sink(MemorySink(), name="sink")
+
+    out = run_local(pipeline, {"source": [("a", 0, 50), ("a", 0, 0), ("a", 0, 100)]})
+
+    assert shown(out["sink"]) == [("a", 0, 2, 3)]
+    assert len(out["source-dead-letters"]) == 1
+
+
+@pytest.mark.parametrize("make", [lambda: rows(0), lambda: rows(2, every=3), lambda: rows(True), lambda: global_()])
+def test_counts_that_make_no_sense_are_refused(make: Callable[[], Any]) -> None:
+    with pytest.raises(PlanError, match="one row or more|never ends"):
+        make()
+
+
+def test_windows_without_time_have_no_late_rows() -> None:
+    with pytest.raises(PlanError, match=r"they know no time(.|\n)*test_windows.py"):
+        flow(lambda s: summed(s.window(rows(3), lateness=5)))
+
+
+def test_an_aggregate_of_event_time_needs_it_in_windows_of_rows_too() -> None:
+    pipeline = Pipeline("windows")
+    source: Stream[Row] = pipeline.source(ListSource([]), name="source")
+    windows = source.key_by(lambda row: row[0]).window(rows(3))
+    windows.aggregate(last(lambda row: row[2])).sink(MemorySink(), name="sink")
+
+    with pytest.raises(PlanError, match="goes by event time"):
+        pipeline.plan()

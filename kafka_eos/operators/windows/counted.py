@@ -1,0 +1,105 @@
+"""Windows of rows: what a key's last so many rows hold, each time that so many more have come.
+
+They know no time: a window is full with a row, and its result comes from that. Rows are numbered from 0 as they come,
+and kept in panes as windows of time are. Where windows do not overlap nothing is left of one that is full, its number
+neither, so the next one begins with 0.
+
+Rule: a row that is refused has no number and has changed nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+from kafka_eos.interfaces import Codec, Contents, RowCount, StateDescriptor, Window
+from kafka_eos.operators.base import OperatorContext
+from kafka_eos.operators.stateless import spread
+from kafka_eos.operators.windows.base import WINDOWS, nothing, try_to_store
+from kafka_eos.records import Batch
+from kafka_eos.schemas import MsgpackCodec
+from kafka_eos.state.entries import NumberCodec
+
+COUNTS = "counts"
+
+
+class CountedWindows:
+    """See ``assigners.rows`` and ``assigners.global_``."""
+
+    def __init__(self, assigner: RowCount, contents: Contents, key_codec: Codec[Any]) -> None:
+        self._size, self._every = assigner.size, assigner.every
+        self._pane = None if assigner.size is None else math.gcd(assigner.size, assigner.every)
+        self._contents, self._key_codec = contents, key_codec
+        self._tried = False
+
+    def states(self) -> tuple[StateDescriptor[Any], ...]:
+        key, held = self._key_codec, self._contents.codec
+        counts: StateDescriptor[Any] = StateDescriptor(COUNTS, key, MsgpackCodec(int))
+        return (StateDescriptor(WINDOWS, key, held, "map", entry=NumberCodec()), counts)
+
+    def open(self, ctx: OperatorContext) -> None:
+        self._ctx = ctx
+        self._cells, self._counts = map(ctx.value_state, self.states())
+
+    def process(self, batch: Batch[Any]) -> Batch[Any]:
+        items: Sequence[Any] = batch.in_time() if self._contents.by_time else batch.values
+        made: list[list[Any]] = []
+        refused: list[int] = []
+        for index, (key, item) in enumerate(zip(batch.keys or (), items, strict=True)):
+            number = self._counts.get(key) or 0
+            pane = 0 if self._pane is None else number // self._pane * self._pane
+            full = (number + 1) % self._every == 0
+            try:
+                acc = self._with(self._cells.get((key, pane)), item, number, kept=not full)
+                outputs = self._result(key, number + 1, pane, acc) if full else []
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                self._ctx.reject(batch, index, error)
+                refused.append(index)
+                continue
+            if not self._tried:
+                self._tried = True
+                try_to_store(self._contents.codec, acc, self._ctx.operator)
+            made.append(outputs)
+            self._cells.put((key, pane), acc)
+            self._counts.put(key, number + 1)
+            if full:
+                self._forget(key, number + 1)
+        out = spread(batch.without(refused), made)
+        out.updates = None
+        return out
+
+    def close(self) -> None:
+        return None
+
+    def _with(self, acc: Any, item: Any, number: int, *, kept: bool) -> Any:
+        """What a pane holds with one row more. ``kept``: that is sure; else it must be a new object."""
+        contents = self._contents
+        given = (item, (number, 0, 0)) if contents.numbered else item
+        if acc is None:
+            changed = contents.first(given)
+        elif kept or contents.merge is None:
+            changed = contents.add(acc, given)
+        else:
+            changed = contents.merge(acc, contents.first(given))
+        if changed is None:
+            raise nothing()
+        return changed
+
+    def _result(self, key: Any, end: int, last: int, changed: Any) -> list[Any]:
+        """Of the window that is full; ``changed``: what its last pane will hold."""
+        start = 0 if self._size is None else max(0, end - self._size)
+        parts = [self._cells.get((key, pane)) for pane in range(start, last, self._pane or 1)] if self._pane else []
+        merge = self._contents.merge
+        whole = changed if merge is None else reduce(merge, [*parts, changed])
+        return list(self._contents.emit(key, Window(start, end), whole))
+
+    def _forget(self, key: Any, end: int) -> None:
+        """What no later window needs."""
+        if self._size is None or self._pane is None:
+            return
+        for pane in range(max(0, end - self._size), min(end, end - self._size + self._every), self._pane):
+            self._cells.delete((key, pane))
+        if self._every == self._size:
+            self._counts.delete(key)
