@@ -114,19 +114,19 @@ def test_a_split_that_is_discovered_late_is_read_though_nothing_else_comes(
     found = Inputs(coordinator, positions, Cadence(0.0, 0.0, 60.0), None, lambda event, **facts: None)
     source.splits[SplitId("in/1")] = [3]
 
-    ends = found.ends()
+    ends = found.ends(timers=True)
     assert ends == {"in": {"in/0": {"index": 2}}}
     found.decided(result(ends), ends)
-    assert found.ends() is None
+    assert found.ends(timers=True) is None
     monkeypatch.setattr(inputs, "DISCOVERY_INTERVAL", 0.0)
 
-    assert found.ends() == {"in": {"in/0": {"index": 2}, "in/1": {"index": 1}}}
+    assert found.ends(timers=True) == {"in": {"in/0": {"index": 2}, "in/1": {"index": 1}}}
 
 
 def result(positions: Mapping[str, Positions]) -> EpochResult:
     """Of an epoch that read up to there."""
     epoch = Acked(positions={name: dict(splits) for name, splits in positions.items()}, states=(), committables=())
-    return EpochResult(epoch, True, {}, {}, None, {}, False)
+    return EpochResult(epoch, True, {}, {}, None, None, {}, False)
 
 
 # ---------------------------------------------------------------- where the storage is
