@@ -8,12 +8,20 @@ Rule: a time of a key fires once, so that two outputs which agree there are a du
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
+from kafka_eos.attribution import told
+from kafka_eos.errors import PoisonRecord
+from kafka_eos.failpoints import hit
+from kafka_eos.operators.base import OperatorContext
 from kafka_eos.records import Batch, RawRecord
 
+EVENT_STATE, CLOCK_STATE = "event-timers", "processing-timers"
+"""The states that timers are, in event time and by the clock; no other of their operators may have their names."""
+_AT_ONCE: Final = 500
+"""Outputs that are handed on together."""
 _NUMBER_BYTES = 7
 
 
@@ -40,11 +48,31 @@ class FiringOrigin:
 
 
 class Firings:
-    """The outputs of timers that have fired, until they are handed on."""
+    """The timers of an operator in one kind of time, as they fire: their outputs, until they are handed on."""
 
-    def __init__(self, operator: str, topic: str, encode: Callable[[Any], bytes]) -> None:
-        self._operator, self._topic, self._encode = operator, topic, encode
+    def __init__(self, ctx: OperatorContext, topic: str, encode: Callable[[Any], bytes], called: str) -> None:
+        """``called``: the user's function that makes the outputs, for people."""
+        self._operator, self._topic, self._encode = ctx.operator, topic, encode
+        self._attribution, self._called = ctx.attribution, called
         self._start()
+
+    def fire(
+        self, due: Iterable[tuple[int, Any, int]], call: Callable[[Any, int], Sequence[Any]]
+    ) -> Iterator[Batch[Any]]:
+        """What ``call`` makes of the key and the time of each timer that is ``due``; see ``interfaces.Timers``."""
+        for time, key, group in due:
+            self._add(key, group, time, call(key, time))
+            if len(self._values) >= _AT_ONCE:
+                yield self._take()
+        if self._values:
+            yield self._take()
+
+    def stopped_by(self, key: Any, time: int, error: Exception) -> PoisonRecord:
+        """The error that stops the job at a timer. Raises what is not the fault of the user's function."""
+        at = f"{where(self._operator, self._topic)}, key {key!r}, time {time}"
+        self._attribution(self._operator).expect_record(error, self._operator, at)
+        todo = f"It comes from no record that could be sent aside. Fix {self._called}"
+        return PoisonRecord(at, self._operator, told(error), todo)
 
     def _start(self) -> None:
         self._values: list[Any] = []
@@ -53,7 +81,7 @@ class Firings:
         self._times: list[int] = []
         self._branches: list[str] = []
 
-    def add(self, key: Any, group: int, time: int, outputs: Sequence[Any]) -> None:
+    def _add(self, key: Any, group: int, time: int, outputs: Sequence[Any]) -> None:
         if not outputs:
             return
         self._rows += [len(self._times)] * len(outputs)
@@ -62,11 +90,9 @@ class Firings:
         self._groups.append(group)
         self._times.append(time)
 
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def take(self) -> Batch[Any]:
-        """All of them."""
+    def _take(self) -> Batch[Any]:
+        """All outputs."""
+        hit("timers.fired")
         origin = FiringOrigin(self._operator, self._topic, self._groups, self._times)
         times = [self._times[row] for row in self._rows]
         batch = Batch(self._values, self._rows, origin, branch=self._branches, times=times)

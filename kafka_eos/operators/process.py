@@ -15,13 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_origin
 
-from kafka_eos.attribution import told
-from kafka_eos.errors import Bug, PlanError, PoisonRecord
-from kafka_eos.failpoints import hit
+from kafka_eos.errors import Bug, PlanError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, StateDescriptor, StateKind, Ttl
 from kafka_eos.operators.base import OperatorContext
-from kafka_eos.operators.firing import Firings, where
+from kafka_eos.operators.firing import CLOCK_STATE, EVENT_STATE, Firings
 from kafka_eos.operators.functions import OutputTag, ProcessFunction
 from kafka_eos.operators.keyed import NAMESPACE_CODEC, Aggregating, KeyTimers, List, Map, Reducing, Value, Writes
 from kafka_eos.operators.side_outputs import Tagged
@@ -35,21 +33,15 @@ from kafka_eos.state.timers import timers
 
 UPDATES = "updates"
 """State in which checkpoints may still hold a count for each key. It is dropped; no other state may have its name."""
-TIMERS, CLOCK_TIMERS = "event-timers", "processing-timers"
-"""The states that timers are; no other may have their names."""
-_AT_ONCE = 500
-"""Outputs of timers that are handed on together."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Timing:
-    """The timers in one kind of time, and what they call. ``method``: by what name."""
+    """The timers in one kind of time, and what they call."""
 
     timers: KeyTimers
     firings: Firings
     call: Callable[[Any, int], Iterable[Any]]
-    method: str
-    where: str
 
 
 class Process:
@@ -75,8 +67,8 @@ class Process:
         self._function = self._factory()
         self._tags = {tag.name: tag for tag in self._function.side_outputs}
         self._call = self._beside(self._function.process)
-        self._by_event = self._timing(TIMERS, EVENT_TIMERS, "on_timer")
-        self._by_clock = self._timing(CLOCK_TIMERS, PROCESSING_TIMERS, "on_processing_timer")
+        self._by_event = self._timing(EVENT_STATE, EVENT_TIMERS, "on_timer")
+        self._by_clock = self._timing(CLOCK_STATE, PROCESSING_TIMERS, "on_processing_timer")
         self._opening = True
         self._function.open(self)
         self._opening = False
@@ -188,37 +180,31 @@ class Process:
 
     def _fired(self, timing: _Timing | None, time: int) -> Iterator[Batch[Any]]:
         if timing is None:
-            return
+            return iter(())
         firings, call, states = timing.firings, timing.call, self._pending
-        for at, key, group in timing.timers.due(time):
+
+        def fire(key: Any, at: int) -> Sequence[Any]:
             self._timestamp = at
             for state in states:
                 state.begin(key)
             try:
                 outputs = list(call(key, at))
             except Exception as error:
-                raise self._stop(timing, key, at, error) from error
+                raise firings.stopped_by(key, at, error) from error
             for state in states:
                 state.apply()
-            firings.add(key, group, at, outputs)
-            if len(firings) >= _AT_ONCE:
-                hit("timers.fired")
-                yield firings.take()
-        if len(firings):
-            hit("timers.fired")
-            yield firings.take()
+            return outputs
+
+        return firings.fire(timing.timers.due(time), fire)
 
     def _timing(self, state: str, topic: str, method: str) -> _Timing | None:
         """None if the function does not define ``method``."""
         if not defines(self._function, method):
             return None
-        operator, codec = self._ctx.operator, self._key_codec
         return _Timing(
-            KeyTimers(self._ctx.timers(timers(state, codec))),
-            Firings(operator, topic, codec.encode),
+            KeyTimers(self._ctx.timers(timers(state, self._key_codec))),
+            Firings(self._ctx, topic, self._key_codec.encode, method),
             self._beside(getattr(self._function, method)),
-            method,
-            where(operator, topic),
         )
 
     def _set(self, timing: _Timing | None, method: str) -> _Timing:
@@ -260,12 +246,6 @@ class Process:
         both = (self._by_event, self._by_clock)
         return (*self._states.values(), *(timing.timers for timing in both if timing is not None))
 
-    def _stop(self, timing: _Timing, key: Any, time: int, error: Exception) -> PoisonRecord:
-        at = f"{timing.where}, key {key!r}, time {time}"
-        self._ctx.attribution(self._ctx.operator).expect_record(error, self._ctx.operator, at)
-        todo = f"It comes from no record that could be sent aside. Fix {timing.method}"
-        return PoisonRecord(at, self._ctx.operator, told(error), todo)
-
     def close(self) -> None:
         return None
 
@@ -274,7 +254,7 @@ class Process:
     ) -> Writes:
         if not self._opening:
             raise PlanError(f"operator {self._ctx.operator!r}: declare state {name!r} in open(ctx), not later")
-        if name in self._states or name in (UPDATES, TIMERS, CLOCK_TIMERS):
+        if name in self._states or name in (UPDATES, EVENT_STATE, CLOCK_STATE):
             raise PlanError(f"operator {self._ctx.operator!r}: the state name {name!r} is taken")
         namespace = NAMESPACE_CODEC if namespaced else None
         state = self._ctx.value_state(

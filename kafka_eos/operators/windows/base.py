@@ -18,11 +18,10 @@ from functools import reduce
 from itertools import chain
 from typing import Any, Final
 
-from kafka_eos.attribution import told
-from kafka_eos.errors import Bug, PlanError, PoisonRecord
+from kafka_eos.errors import Bug, PlanError
 from kafka_eos.interfaces import Codec, Contents, StateDescriptor, Window
 from kafka_eos.operators.base import OperatorContext
-from kafka_eos.operators.firing import Firings, where
+from kafka_eos.operators.firing import EVENT_STATE, Firings
 from kafka_eos.operators.fold import not_storable
 from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.provenance import TIMERS as EVENT_TIMERS
@@ -30,10 +29,7 @@ from kafka_eos.records import Batch
 from kafka_eos.state.timers import TimeCodec, timers
 
 WINDOWS: Final = "windows"
-TIMERS: Final = "event-timers"
 ABSENT: Final[Any] = object()
-_AT_ONCE: Final = 500
-"""Outputs that are handed on together."""
 
 
 class LateRow(ValueError):
@@ -58,13 +54,13 @@ class WindowOperator:
 
     def pending(self) -> StateDescriptor[bool]:
         """The timers."""
-        return timers(TIMERS, self._key_codec)
+        return timers(EVENT_STATE, self._key_codec)
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx = ctx
         self._cells, *self._others = map(ctx.value_state, self.states())
         self._timers = ctx.timers(self.pending())
-        self._firings = Firings(ctx.operator, EVENT_TIMERS, self._key_codec.encode)
+        self._firings = Firings(ctx, EVENT_TIMERS, self._key_codec.encode, "the function")
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         raise NotImplementedError
@@ -74,17 +70,13 @@ class WindowOperator:
         raise NotImplementedError
 
     def advance(self, time: int) -> Iterator[Batch[Any]]:
-        firings = self._firings
-        for at, key, group in self._timers.due(time):
-            try:
-                outputs = self._fire(key, at)
-            except Exception as error:
-                raise self._stop(key, at, error) from error
-            firings.add(key, group, at, outputs)
-            if len(firings) >= _AT_ONCE:
-                yield firings.take()
-        if len(firings):
-            yield firings.take()
+        return self._firings.fire(self._timers.due(time), self._fired)
+
+    def _fired(self, key: Any, time: int) -> Sequence[Any]:
+        try:
+            return self._fire(key, time)
+        except Exception as error:
+            raise self._firings.stopped_by(key, time, error) from error
 
     def close(self) -> None:
         return None
@@ -130,13 +122,6 @@ class WindowOperator:
         """Encode one at once: a type that cannot be stored shows now, not at the first checkpoint."""
         self._tried = True
         try_to_store(self._contents.codec, acc, self._ctx.operator)
-
-    def _stop(self, key: Any, time: int, error: Exception) -> PoisonRecord:
-        at = f"{where(self._ctx.operator, EVENT_TIMERS)}, key {key!r}, time {time}"
-        self._ctx.attribution(self._ctx.operator).expect_record(error, self._ctx.operator, at)
-        return PoisonRecord(
-            at, self._ctx.operator, told(error), "It comes from no record that could be sent aside. Fix the function"
-        )
 
 
 def try_to_store(codec: Codec[Any], acc: Any, operator: str) -> None:
