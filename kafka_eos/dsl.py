@@ -261,24 +261,32 @@ class _Upstream:
 
     def _expect_functions(self, verb: str, **functions: object) -> None:
         """PlanError with the user's line if one of them is asynchronous."""
-        try:
-            expect_no_coroutines(verb, **functions)
-        except PlanError as error:
-            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+        _quoted(lambda: expect_no_coroutines(verb, **functions))
 
     def _stored(self, tp: Any) -> interfaces.Codec[Any]:
         """The codec of a state. PlanError with the user's line if its type cannot be stored."""
-        try:
-            return state_codec(tp)
-        except PlanError as error:
-            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+        return _quoted(lambda: state_codec(tp))
+
+    def _rows(
+        self,
+        aggregates: Sequence[Aggregate[Any, Any, Any]],
+        named: Mapping[str, Aggregate[Any, Any, Any]],
+        out: type[Any] | None,
+        key: str,
+        *numbers: str,
+    ) -> tuple[Aggregation, Rows]:
+        """Aggregates of a keyed stream, and rows of them: behind the key, and fields that hold whole numbers."""
+
+        def made() -> tuple[Aggregation, Rows]:
+            parts = Aggregation.of_all(aggregates, named, self._inner, [key, *numbers])
+            of_key = returned(self._pipeline._key_by(self._node).fn)
+            return parts, Rows(parts, {key: of_key, **dict.fromkeys(numbers, int)}, out)
+
+        return _quoted(made)
 
     def _wire(self, values: Any) -> interfaces.ListCodec[Any]:
         """The codec in which this stream's values change subtasks."""
-        try:
-            return wire_codec(self._type if values is None else values)
-        except PlanError as error:
-            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+        return _quoted(lambda: wire_codec(self._type if values is None else values))
 
 
 class Stream(_Upstream, Generic[T]):
@@ -524,11 +532,7 @@ class KeyedStream(_Upstream, Generic[K, T]):
         It is a ``fold``: ``ttl`` is the same there, and with ``merge=True`` it has two phases, and one row for every
         key and epoch. Other than for a fold you need not vouch for anything: all aggregates can be merged.
         """
-        try:
-            parts = Aggregation.of_all(aggregates, named, self._inner, [key])
-            rows = Rows(parts, {key: returned(self._key_by.fn)}, out)
-        except PlanError as error:
-            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+        parts, rows = self._rows(aggregates, named, out, key)
         given = {"init": parts.create, "step": parts.add, "merge": parts.merge if merge else None}
 
         def emit(of: Any, acc: Any) -> Any:
@@ -536,10 +540,6 @@ class KeyedStream(_Upstream, Generic[K, T]):
 
         node = self._fold(name, given, emit, parts.accumulator, ttl, by_time=parts.by_time)
         return Stream(self._pipeline, node, rows.known)
-
-    @property
-    def _key_by(self) -> KeyBy:
-        return self._pipeline._key_by(self._node)
 
     def _fold(
         self,
@@ -665,11 +665,7 @@ class KeyedStream(_Upstream, Generic[K, T]):
         ``window``. The trap: all values of a session are state until then. Where sums will do, aggregate
         ``window(session(gap))``.
         """
-        try:
-            sessions = session(gap=gap)
-        except PlanError as error:
-            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
-        return self.window(sessions, late=late)._listed(name)
+        return self.window(_quoted(lambda: session(gap=gap)), late=late)._listed(name)
 
 
 class WindowedStream(_Upstream, Generic[K, T]):
@@ -792,11 +788,7 @@ class WindowedStream(_Upstream, Generic[K, T]):
         ``aggregate(count(), total=sum_(lambda o: o.amount))``; see ``kafka_eos.aggregates``. ``out`` is a class of
         yours for the rows; ``key``, ``start`` and ``end`` are how it calls these fields.
         """
-        try:
-            parts = Aggregation.of_all(aggregates, named, self._inner, [key, start, end])
-            rows = Rows(parts, {key: returned(self._pipeline._key_by(self._node).fn), start: int, end: int}, out)
-        except PlanError as error:
-            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+        parts, rows = self._rows(aggregates, named, out, key, start, end)
 
         def emit(of: Any, window: Window, acc: Any) -> list[Any]:
             return [rows.row((of, window.start, window.end), acc)]
@@ -825,10 +817,7 @@ class WindowedStream(_Upstream, Generic[K, T]):
         A window keeps that many values, and no others.
         """
         self._expect_functions("top_n", by=by)
-        try:
-            best = top(n, by).of(self._inner)
-        except PlanError as error:
-            raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
+        best = _quoted(lambda: top(n, by).of(self._inner))
         return self._aggregated(name, best, lambda window, values: values)
 
     def rate(self, *, name: str | None = None) -> Stream[Windowed[K, float]]:
@@ -875,6 +864,14 @@ def _user_frame() -> FrameType:
         frame = frame.f_back
     assert frame is not None
     return frame
+
+
+def _quoted(call: Callable[[], R]) -> R:
+    """What ``call`` gives. A PlanError of it gets the user's line."""
+    try:
+        return call()
+    except PlanError as error:
+        raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
 
 
 def _where(frame: FrameType) -> Where:
