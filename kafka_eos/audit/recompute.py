@@ -7,7 +7,7 @@ are not compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING
@@ -44,16 +44,20 @@ class Recompute:
     """Where the input is cut, by the ledger; for outputs that sum up an epoch."""
     hold: Callable[[DataFrame], DataFrame]
     """Keeps a table that is used more than once."""
+    rounded: frozenset[str] = frozenset()
+    """Sinks of which floats are compared by themselves, see ``sums``."""
 
-    def expected(self, records: DataFrame, visible: DataFrame) -> tuple[DataFrame, bool]:
+    def expected(
+        self, records: DataFrame, visible: DataFrame, windowed: Sequence[DataFrame] = ()
+    ) -> tuple[DataFrame, bool]:
         """One row an output that should exist: ``sink``, ``id``, place, update, hashes, ``grp`` (key), ``loose``; and
         whether there are keys with an order that nothing tells, of which ``loose`` outputs are all that is known.
 
-        ``records`` are ``tasks.INPUT``; ``visible`` the first copies of outputs.
+        ``records`` are ``tasks.INPUT``; ``visible`` the first copies of outputs; ``windowed`` what windows make.
         """
         cut, free = self.cut, False
-        parts: list[DataFrame] = []
-        if cut.serial:
+        parts: list[DataFrame] = [*windowed]
+        if cut.serial and cut.lasting:
             ordered, several = self.serial(records)
             serial = partial(tasks.serial_outputs, self.app, cut.parallelism, self.savepoint, several)
             parts.append(ordered.mapInArrow(serial, tasks.EXPECTED))
@@ -63,11 +67,11 @@ class Recompute:
                 parts.append(
                     records.mapInArrow(partial(tasks.head_outputs, self.app, self.cut.parallelism), tasks.EXPECTED)
                 )
-            if cut.stages:
+            if cut.lasting:
                 rows, free = self.keyed(records, visible)
                 tail = partial(tasks.tail_outputs, self.app, cut.parallelism, self.savepoint)
                 parts.append(rows.mapInArrow(tail, tasks.EXPECTED))
-        return _identified(reduce(lambda a, b: a.unionByName(b), parts), cut, self.unmarked), free
+        return _identified(reduce(lambda a, b: a.unionByName(b), parts), cut, self.unmarked, self.rounded), free
 
     def serial(self, records: DataFrame) -> tuple[DataFrame, bool]:
         """``records`` in one task and order; and whether the job may have read them in another one."""
@@ -118,7 +122,7 @@ _STREAM = ("source", "s_topic", "s_partition", "lane")
 _NUMBER = ("branch", "ordinal")
 
 
-def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...]) -> DataFrame:
+def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...], rounded: frozenset[str]) -> DataFrame:
     """Adds what each output calls itself, and hashes of what it says."""
     number, letter = F.col("sub"), F.col("sink").isin([*cut.letters])
     # The first phase of a fold is the one that refuses records.
@@ -131,7 +135,7 @@ def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...]) -> DataFra
         counted = F.row_number().over(one_record.orderBy("ordinal", "sub")) - 1
         number = counted if cut.fans_out else F.when(letter, counted).otherwise(number)
     path = F.concat_ws(".", "lane", F.concat("branch", number.cast("string")))
-    value, summed = F.col("value"), F.col("sink").isin([*cut.totals])
+    value, summed = F.col("value"), F.col("sink").isin([*rounded])
     headers = reads.headers_hash(F.col("headers"), letter, F.col("sink").isin([*unmarked]))
     return made.select(
         "sink",
