@@ -268,6 +268,8 @@ class _Audit:
     def _chance(self, differing: Collection[str]) -> str:
         if self._cut.copied.intersection(differing):
             return "the number of workers"
+        if self._cut.timed.intersection(differing):
+            return "how far event time was when rows came"
         return "when state expired" if self._cut.unlasting.intersection(differing) else "the order of records"
 
     def _evidence(

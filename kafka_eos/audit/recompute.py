@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit import reads, tasks
 from kafka_eos.audit.intervals import Spans
+from kafka_eos.audit.legible import Legible
 from kafka_eos.audit.subject import Cut
 from kafka_eos.audit.sums import floats, value_hash
 from kafka_eos.operators.chain import refuser
@@ -56,11 +57,13 @@ class Recompute:
         ``records`` are ``tasks.INPUT``; ``visible`` the first copies of outputs; ``windowed`` what windows make.
         """
         cut, free = self.cut, False
-        parts: list[DataFrame] = [*windowed]
+        parts = [records.sparkSession.createDataFrame([], tasks.EXPECTED), *windowed]
+        # What waits for time does nothing here, and what reaches its sinks beside it is ``windowed``.
+        timeless = ~F.col("sink").isin([*cut.timed])
         if cut.serial and cut.lasting:
             ordered, several = self.serial(records)
             serial = partial(tasks.serial_outputs, self.app, cut.parallelism, self.savepoint, several)
-            parts.append(ordered.mapInArrow(serial, tasks.EXPECTED))
+            parts.append(ordered.mapInArrow(serial, tasks.EXPECTED).where(timeless))
             free = several or bool(cut.below & cut.shuffled)
         else:
             if cut.head_sinks & self.sinks:
@@ -70,8 +73,9 @@ class Recompute:
             if cut.lasting:
                 rows, free = self.keyed(records, visible)
                 tail = partial(tasks.tail_outputs, self.app, cut.parallelism, self.savepoint)
-                parts.append(rows.mapInArrow(tail, tasks.EXPECTED))
-        return _identified(reduce(lambda a, b: a.unionByName(b), parts), cut, self.unmarked, self.rounded), free
+                parts.append(rows.mapInArrow(tail, tasks.EXPECTED).where(timeless))
+        made = reduce(lambda a, b: a.unionByName(b), parts)
+        return _identified(made, cut, self.unmarked, Legible.of(self.app, cut, self.rounded)), free
 
     def serial(self, records: DataFrame) -> tuple[DataFrame, bool]:
         """``records`` in one task and order; and whether the job may have read them in another one."""
@@ -122,7 +126,7 @@ _STREAM = ("source", "s_topic", "s_partition", "lane")
 _NUMBER = ("branch", "ordinal")
 
 
-def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...], rounded: frozenset[str]) -> DataFrame:
+def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...], legible: Legible) -> DataFrame:
     """Adds what each output calls itself, and hashes of what it says."""
     number, letter = F.col("sub"), F.col("sink").isin([*cut.letters])
     # The first phase of a fold is the one that refuses records.
@@ -135,7 +139,7 @@ def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...], rounded: f
         counted = F.row_number().over(one_record.orderBy("ordinal", "sub")) - 1
         number = counted if cut.fans_out else F.when(letter, counted).otherwise(number)
     path = F.concat_ws(".", "lane", F.concat("branch", number.cast("string")))
-    value, summed = F.col("value"), F.col("sink").isin([*rounded])
+    value, summed = legible.text(F.col("sink"), F.col("value")), F.col("sink").isin([*legible.rounded])
     headers = reads.headers_hash(F.col("headers"), letter, F.col("sink").isin([*unmarked]))
     return made.select(
         "sink",

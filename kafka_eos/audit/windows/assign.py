@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.interfaces import Session
 from kafka_eos.interfaces.assigners import Days, Early, Paned, Sliding, Tumbling
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-_KEY = ("grp",)
 
 
 def windows_of(assigner: Paned, time: Column) -> Column:
@@ -65,12 +62,12 @@ def _midnight(date: Column, zone: str) -> Column:
 
 
 def sessions(rows: DataFrame, gap: int) -> DataFrame:
-    """``rows`` with their sessions as ``windows``; ``loose`` is true for all of a session if it is for one of its rows."""
-    in_time = Window.partitionBy(*_KEY).orderBy("time")
+    """``rows`` with their sessions as ``windows``; ``loose`` for all rows of a session if it is for one."""
+    in_time = Window.partitionBy("grp").orderBy("time")
     begins = F.coalesce(F.col("time") - F.lag("time").over(in_time) >= gap, F.lit(True))
     numbered = rows.withColumn("begins", begins.cast("int"))
     numbered = numbered.withColumn("session", F.sum("begins").over(in_time.rangeBetween(Window.unboundedPreceding, 0)))
-    whole = Window.partitionBy(*_KEY, "session")
+    whole = Window.partitionBy("grp", "session")
     window = _window(F.min("time").over(whole), F.max("time").over(whole) + gap)
     found = numbered.withColumns({"windows": F.array(window), "loose": F.max("loose").over(whole)})
     return found.drop("begins", "session")

@@ -112,7 +112,7 @@ def _unsound(plan: Plan, ledger: Ledger, manifest: Manifest, *, strict: bool) ->
     if manifest.in_flight:
         return "rows were under way in the last checkpoint, so what windows hold of them is not known"
     if not strict:
-        return "with checkpoint_mode=\"at-least-once\" a row may be in a window twice"
+        return 'with checkpoint_mode="at-least-once" a row may be in a window twice'
     return ""
 
 

@@ -26,7 +26,7 @@ ROW = (*_RECORD, "lane", "branch")
 """What names a row on its way into windows."""
 COUNTED, AGAIN, ASIDE = 0, 1, 2
 """What became of a row."""
-_TURN = "struct<partition: int, offset: bigint>"
+_TURN = "struct<sink: string, partition: int, offset: bigint>"
 
 
 def with_fates(rows: DataFrame, operator: Operator, visible: DataFrame) -> DataFrame:
@@ -36,7 +36,11 @@ def with_fates(rows: DataFrame, operator: Operator, visible: DataFrame) -> DataF
     """
     if operator.letters:
         rows = rows.join(_refused(visible, operator), [*ROW], "left_anti")
-    told = [_told(visible, operator, sinks, fate) for sinks, fate in ((operator.aside, ASIDE), (operator.again, AGAIN)) if sinks]
+    told = [
+        _told(visible, operator, sinks, fate)
+        for sinks, fate in ((operator.aside, ASIDE), (operator.again, AGAIN))
+        if sinks
+    ]
     if not told:
         return rows.withColumns({"fate": F.lit(COUNTED), "turn": F.lit(None).cast(_TURN)})
     every = told[0] if len(told) == 1 else told[0].unionByName(told[1])
@@ -54,7 +58,7 @@ def _refused(visible: DataFrame, operator: Operator) -> DataFrame:
 def _told(visible: DataFrame, operator: Operator, sinks: frozenset[str], fate: int) -> DataFrame:
     """``turn``: where the result stands."""
     found = visible.where(F.col("sink").isin([*sinks]) & (F.col("source") != operator.name))
-    turn = F.struct("partition", "offset").alias("turn")
+    turn = F.struct("sink", "partition", "offset").alias("turn")
     return found.select(*_RECORD, "lane", _branch(r"\d+$"), F.lit(fate).alias("fate"), turn)
 
 

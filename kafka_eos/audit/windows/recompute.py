@@ -104,50 +104,57 @@ class Windowing:
         self, arrived: DataFrame, operator: Operator, visible: DataFrame, newest: DataFrame | None
     ) -> tuple[DataFrame, bool]:
         """The rows of an operator that count, as ``rows.TAKEN``, and whether other windows may be right, too."""
-        lateness, time = operator.node.lateness, F.col("time")
         told = with_fates(arrived, operator, visible).withColumn("group", _group(operator))
         told = told.withColumn("floor", _floor(operator))
-        loose = F.lit(False)
         if operator.is_session:
-            gap = operator.node.assigner.gap  # type: ignore[union-attr]
-            told, loose = _behind(told, operator, newest)
-            last = time + gap
+            told, may_differ = self._in_sessions(told, operator, newest)
         else:
-            told = told.withColumn("windows", windows_of(operator.node.assigner, time))  # type: ignore[arg-type]
-            last = F.element_at("windows", -1)["end"]
-        # No row was late for a window that was not over when the job ended.
-        early = (F.col("fate") == ASIDE) & (last - 1 + lateness > F.col("floor"))
-        told = told.withColumn("fate", F.when(early, COUNTED).otherwise(F.col("fate")))
-        told = told.withColumn("loose", loose)
-        may_differ = False
-        if not operator.follows:
-            again = F.col("fate") == AGAIN
-            told = told.withColumn("loose", F.col("loose") | again)
-            told = told.withColumn("fate", F.when(again, COUNTED).otherwise(F.col("fate")))
-            told = self.hold(told)
-            may_differ = not told.where(F.col("loose") & (F.col("fate") == COUNTED)).isEmpty()
-        if operator.is_session:
-            aside = told.where(F.col("fate") == ASIDE).withColumn("windows", F.array().cast(_SPANS))
-            told = sessions(told.where(F.col("fate") == COUNTED), gap).unionByName(aside)
-        else:
-            told = _of_keys(told, operator)
+            told, may_differ = self._in_windows(told, operator)
         over = F.filter("windows", lambda window: window["end"] - 1 <= F.col("floor"))
-        marked = F.transform(over, lambda w: F.struct(w["start"], w["end"], F.col("loose").alias("loose")))
+        marked = F.transform(over, lambda window: F.struct(window["start"], window["end"], "loose"))
         told = told.withColumn("windows", marked).where((F.size("windows") > 0) | (F.col("fate") == ASIDE))
-        ordered = told.repartition("grp").sortWithinPartitions(*_IN_THEIR_ORDER)
-        return ordered.select(*TAKEN), may_differ
+        return told.repartition("grp").sortWithinPartitions(*_IN_THEIR_ORDER).select(*TAKEN), may_differ
+
+    def _in_sessions(self, told: DataFrame, operator: Operator, newest: DataFrame | None) -> tuple[DataFrame, bool]:
+        """A row that came behind a watermark may have found its session closed."""
+        gap = operator.node.assigner.gap  # type: ignore[union-attr]
+        told = _not_before_the_end(told, operator, F.col("time") + gap)
+        told = self.hold(_counting_again(_behind(told, operator, newest)))
+        counted = told.where(F.col("fate") == COUNTED)
+        aside = told.where(F.col("fate") == ASIDE).withColumn("windows", F.array().cast(_SPANS))
+        return sessions(counted, gap).unionByName(aside), not counted.where("loose").isEmpty()
+
+    def _in_windows(self, told: DataFrame, operator: Operator) -> tuple[DataFrame, bool]:
+        """Where windows overlap nothing tells for which of them a row came too late."""
+        told = told.withColumn("windows", windows_of(operator.node.assigner, F.col("time")))  # type: ignore[arg-type]
+        told = _not_before_the_end(told, operator, F.element_at("windows", -1)["end"])
+        told = told.withColumn("loose", F.lit(False))
+        if not operator.node.lateness:
+            return told, False
+        of_key = Window.partitionBy("grp")
+        if operator.follows:
+            # Of a key whose results are in several partitions nothing tells in which order they were made again.
+            of_again = F.when(F.col("fate") == AGAIN, F.col("turn.partition"))
+            several = F.coalesce(F.min(of_again).over(of_key) != F.max(of_again).over(of_key), F.lit(False))
+            return told.withColumn("loose", several & (F.col("fate") == AGAIN)), False
+        told = self.hold(_counting_again(told))
+        may_differ = not told.where("loose").isEmpty()
+        return told.withColumn("loose", F.max("loose").over(of_key)), may_differ
 
 
-def _of_keys(told: DataFrame, operator: Operator) -> DataFrame:
-    """``loose`` for all rows of a key of which nothing tells in which order some made results again, or of which."""
-    key = Window.partitionBy("grp")
-    if not operator.node.lateness:
-        return told
-    if not operator.follows:
-        return told.withColumn("loose", F.max("loose").over(key))
-    of_again = F.when(F.col("fate") == AGAIN, F.col("turn.partition"))
-    several = F.min(of_again).over(key) != F.max(of_again).over(key)
-    return told.withColumn("loose", F.coalesce(several, F.lit(False)) & (F.col("fate") == AGAIN))
+def _not_before_the_end(told: DataFrame, operator: Operator, end: Column) -> DataFrame:
+    """``told`` without late rows of windows that were not over when the job ended: those were counted. ``end``: of the
+    last window of a row, at least.
+    """
+    open_ = end - 1 + operator.node.lateness > F.col("floor")
+    fate = F.when((F.col("fate") == ASIDE) & open_, COUNTED).otherwise(F.col("fate"))
+    return told.withColumn("fate", fate)
+
+
+def _counting_again(told: DataFrame) -> DataFrame:
+    """Rows that made results again, as rows like any other, of which the results are not known."""
+    again = F.col("fate") == AGAIN
+    return told.withColumns({"loose": F.col("loose") | again, "fate": F.when(again, COUNTED).otherwise(F.col("fate"))})
 
 
 def _group(operator: Operator) -> Column:
@@ -176,18 +183,20 @@ def _newest(times: DataFrame) -> DataFrame:
     return records.withColumn("newest", F.max("newest").over(before))
 
 
-def _behind(told: DataFrame, operator: Operator, newest: DataFrame | None) -> tuple[DataFrame, Column]:
-    """May a row have come behind a watermark? None can that is not so by the order of its own partition."""
-    place = ["source", "s_partition", "s_offset"]
+def _behind(told: DataFrame, operator: Operator, newest: DataFrame | None) -> DataFrame:
+    """``told``, ``loose`` where a row may have come behind a watermark.
+
+    None can whose time is in order within its partition: of all partitions the slowest one counts.
+    """
     if newest is None:
-        told = told.withColumn("newest", F.lit(None).cast("long"))
-    else:
-        told = told.join(newest, place, "left")
+        return told.withColumn("loose", F.col("source").isin([*operator.clocks]))
+    told = told.join(newest, ["source", "s_partition", "s_offset"], "left")
     behind = F.lit(False)
     for source, clock in operator.clocks.items():
         behind = F.when(F.col("source") == source, _is_behind(clock)).otherwise(behind)
     # What windows made comes before the watermark that closed them, unless a row made it.
-    return told, F.when(F.col("passed"), F.col("source").isin([*operator.clocks])).otherwise(behind)
+    loose = F.when(F.col("passed"), F.col("source").isin([*operator.clocks])).otherwise(behind)
+    return told.withColumn("loose", loose)
 
 
 def _is_behind(clock: Clock) -> Column:

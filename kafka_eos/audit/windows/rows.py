@@ -23,12 +23,12 @@ from kafka_eos.operators.firing import FiringOrigin, branch_of
 from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.plan import KeyBy, Plan, Windows
 from kafka_eos.provenance import TIMERS, ordinals
-from kafka_eos.records import Batch, RawRecord
+from kafka_eos.records import Batch, Origin, RawRecord
 
 _HEADERS = "headers array<struct<key string, value binary>>"
 ARRIVED = (
-    "stage string, source string, s_topic string, s_partition int, s_offset long, lane int, branch string, ordinal int, "
-    f"grp binary, time long, payload binary, timestamp long, key binary, value binary, {_HEADERS}"
+    "stage string, source string, s_topic string, s_partition int, s_offset long, lane int, branch string, "
+    f"ordinal int, grp binary, time long, payload binary, timestamp long, key binary, value binary, {_HEADERS}"
 )
 """A row that has come to windows: what names it, its encoded key, its event time, itself in the codec of its way to
 another worker, and the record that it is of. At what gives out times only its place and its time are told."""
@@ -216,9 +216,9 @@ class Taken(NamedTuple):
     value: bytes | None
     headers: Sequence[Mapping[str, Any]]
 
-    def origin(self) -> Any:
+    def origin(self, plan: Plan) -> Origin:
         """Of what comes from the row itself."""
-        if self.s_topic == TIMERS and self.value is None and self.timestamp == max(self.s_offset, -1):
+        if self.source not in {source.name for source in plan.sources}:
             return FiringOrigin(self.source, self.s_topic, [self.s_partition], [self.s_offset])
         place = self.s_topic, self.s_partition, self.s_offset, self.timestamp
         return RawOrigin(self.source, [RawRecord(*place, self.key, self.value, headers_of(self.headers))])
@@ -321,6 +321,8 @@ class _Results:
         values = [output for _, outputs in made for output in outputs]
         times = [time for time, outputs in made for _ in outputs]
         count = len(values)
-        batch = Batch(values, [0] * count, row.origin(), lane=row.lane, branch=[row.branch] * count, times=times)
+        batch = Batch(
+            values, [0] * count, row.origin(self._part.plan), lane=row.lane, branch=[row.branch] * count, times=times
+        )
         if count:
             self._part.push(self._node.name, batch, [(row.grp, False)])
