@@ -27,7 +27,7 @@ from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.history import History
 from kafka_eos.ids import AppRef, Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import Committable, FileRef
+from kafka_eos.interfaces import Committable, FileRef, Spread
 from kafka_eos.provenance import HEADER, Provenance
 from kafka_eos.settings import Settings
 from tests.audit.beside import rounds, write_beside
@@ -94,6 +94,8 @@ class Job:
     pipeline: Pipeline | None = None
     kept: dict[EpochId, list[FileRef]] = field(default_factory=dict)
     """Files of provenance, by the epoch that wrote what they tell of."""
+    spread: dict[EpochId, Mapping[str, Spread]] = field(default_factory=dict)
+    """How outputs were divided, by epoch and sink."""
 
     @property
     def settings(self) -> Settings:
@@ -219,7 +221,7 @@ class Job:
         return Manifest(
             job=self.name, epoch=epoch.epoch.n, term=epoch.term.n, created_at=0, plan="", max_key_groups=128,
             parallelism=1, states=(),
-            committables=(Committable("kafka", {}, records, by_sink),
+            committables=(Committable("kafka", {}, records, by_sink, self.spread.get(epoch, {})),
                           *(Committable("kafka", {}, 0, {}, {}, ref) for ref in self.kept.get(epoch, ()))),
             sources={s: {split: {"offset": at} for split, at in splits.items()} for s, splits in positions.items()},
         )  # fmt: skip
