@@ -23,6 +23,7 @@ from kafka_eos.audit.beside import Files
 from kafka_eos.audit.commits import ByEpoch
 from kafka_eos.audit.intervals import Spans, spans
 from kafka_eos.audit.ledger import Ledger
+from kafka_eos.audit.legible import Legible
 from kafka_eos.audit.places import Placing, with_homes
 from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.recompute import Recompute
@@ -107,7 +108,11 @@ class Scan:
         return _union([reads.inputs(self._spark, source, bounds[source.node]) for source in sources])
 
     def _output(self, sinks: Sequence[Topic | Directory], *, committed: bool) -> DataFrame:
-        return reads.parsed(_union(self._records(sinks, committed=committed)), self._scope.cut.totals)
+        return self._parsed(_union(self._records(sinks, committed=committed)))
+
+    def _parsed(self, records: DataFrame) -> DataFrame:
+        scope = self._scope
+        return reads.parsed(records, scope.cut.totals, Legible.of(scope.app, scope.cut))
 
     def _records(self, sinks: Sequence[Topic | Directory], *, committed: bool) -> list[DataFrame]:
         """Uncommitted files are hidden and no part of it."""
@@ -221,7 +226,7 @@ class Scan:
         place = ["offset", "partition", "topic"]
         every = _union(self._records(self._marked, committed=False))
         absent = every.join(self._seen.select(*place), place, "left_anti")
-        return self.hold(reads.parsed(absent, self._scope.cut.totals))
+        return self.hold(self._parsed(absent))
 
     @property
     def free(self) -> bool:

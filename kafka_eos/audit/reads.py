@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit.beside import Beside, Files
 from kafka_eos.audit.cluster import PATIENCE_MS, java_config
+from kafka_eos.audit.legible import Legible
 from kafka_eos.audit.partitioners import key_hash
 from kafka_eos.audit.subject import Directory, Topic
 from kafka_eos.audit.sums import floats, value_hash
@@ -199,14 +200,14 @@ def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]])
     ]
 
 
-def parsed(table: DataFrame, totals: Collection[str]) -> DataFrame:
+def parsed(table: DataFrame, totals: Collection[str], legible: Legible) -> DataFrame:
     """Outputs (``records`` and ``lines``) with what their provenance says; ``ours`` is false where there is none.
 
     ``id`` names an output whatever attempt wrote it: two visible records that share it are a duplicate.
     ``totals``: sinks of which floats are compared by themselves, see ``sums``.
     """
     ours = F.coalesce(F.col("text").rlike(PROVENANCE), F.lit(False)) & ~F.col("torn")
-    value, summed = F.col("value"), F.col("sink").isin([*totals])
+    value, summed = legible.text(F.col("sink"), F.col("value")), F.col("sink").isin([*totals])
     part = F.split(F.when(ours, F.col("text")), "/")
     attempt, path = F.split(part[0], r"\."), F.split(part[5], r"\.")
     return table.select(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeGuard, cast
 
-from kafka_eos.interfaces import Guarantee, JobContext, RejectRow
+from kafka_eos.interfaces import Codec, Guarantee, JobContext, RejectRow
 from kafka_eos.interfaces import Sink as SinkConnector
 from kafka_eos.operators.chain import refuser
 from kafka_eos.operators.process import declared
@@ -62,6 +62,10 @@ class AuditableSink(Protocol):
     @property
     def audit_marked(self) -> bool:
         """Does each output carry its provenance?"""
+
+    @property
+    def audit_codec(self) -> Codec[Any]:
+        """What encodes the values."""
 
     def audit_rows(self, batch: Batch[Any], operator: str, reject: RejectRow) -> tuple[Batch[Any], Sequence[Written]]:
         """The rows that the writer writes, and exactly what it writes; ``reject`` got the others."""
