@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
@@ -124,17 +124,11 @@ class Scan:
 
     def _records(self, sinks: Sequence[Topic | Directory], *, committed: bool) -> list[DataFrame]:
         """Uncommitted files are hidden and no part of it."""
-        topics = [(self._dated(sink), self._scope.outputs[sink.node]) for sink in sinks if isinstance(sink, Topic)]
+        told, topics = self._scope.ledger.regimes, [sink for sink in sinks if isinstance(sink, Topic)]
+        dated = [(topic.dated(told.get(topic.node, ())), self._scope.outputs[topic.node]) for topic in topics]
         files = [(sink, self._scope.files[sink.node]) for sink in sinks if isinstance(sink, Directory)]
         kept = self._scope.provenance
-        return reads.records(self._spark, topics, kept, committed=committed) + reads.lines(self._spark, files)
-
-    def _dated(self, topic: Topic) -> Topic:
-        """With the partitioners of before, as the ledger tells them."""
-        told = self._scope.ledger.regimes.get(topic.node, ())
-        earlier = tuple((regime.until, regime.spread.partitioner) for regime in told if regime.spread is not None)
-        changed = any(partitioner != topic.partitioner for _, partitioner in earlier)
-        return replace(topic, earlier=earlier) if changed else topic
+        return reads.records(self._spark, dated, kept, committed=committed) + reads.lines(self._spark, files)
 
     @cached_property
     def _seen(self) -> DataFrame:

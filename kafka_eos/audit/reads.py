@@ -106,7 +106,7 @@ def records(
             headers_hash(_given(some, F.col("told")), _of(some, "letters"), ~_of(some, "marked")).alias("headers_hash"),
             F.when(F.col("timestampType") == _CREATE_TIME, F.unix_millis("timestamp")).alias("time"),
             F.lit(None).cast("long").alias("file_epoch"),
-            _places([topic for topic, _ in some], said).alias("place"),
+            places([topic for topic, _ in some], F.col("key"), said).alias("place"),
             said.alias("text"),
             F.lit(False).alias("torn"),
         )
@@ -143,8 +143,8 @@ def _given(topics: Sequence[tuple[Topic, Bounds]], told: Column) -> Column:
     return F.when(stamped, F.slice(headers, 1, F.size(headers) - 1)).otherwise(headers)
 
 
-def _places(topics: Sequence[Topic], text: Column) -> Column:
-    """See ``partitioners.key_hash``. ``text`` is the provenance, which tells the epoch."""
+def places(topics: Sequence[Topic], key: Column, text: Column) -> Column:
+    """See ``partitioners.key_hash``; null in other ``topics``. ``text`` is the provenance, which tells the epoch."""
     by_partitioner: dict[tuple[tuple[int, str | None], ...], list[str]] = {}
     for topic in topics:
         by_partitioner.setdefault((*topic.earlier, (_NEVER, topic.partitioner)), []).append(topic.topic)
@@ -153,7 +153,7 @@ def _places(topics: Sequence[Topic], text: Column) -> Column:
     for partitioners, names in by_partitioner.items():
         place = F.lit(None).cast("bigint")
         for until, partitioner in reversed(partitioners):
-            chosen = key_hash(partitioner, F.col("key"))
+            chosen = key_hash(partitioner, key)
             place = chosen if until == _NEVER else F.when(epoch <= until, chosen).otherwise(place)
         places.append(F.when(F.col("topic").isin(names), place))
     return F.coalesce(*places)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeGuard, cast
 
+from kafka_eos.audit.regimes import Regime
 from kafka_eos.interfaces import Codec, Guarantee, JobContext, RejectRow
 from kafka_eos.interfaces import Sink as SinkConnector
 from kafka_eos.operators.chain import refuser
@@ -87,6 +88,12 @@ class Topic:
     """How its sink's client chooses partitions, as librdkafka names it; None if nobody knows."""
     earlier: tuple[tuple[int, str | None], ...] = ()
     """How it chose them before, where that was another way: up to which epoch, in their order."""
+
+    def dated(self, regimes: Sequence[Regime]) -> Topic:
+        """With the partitioners of before, as the ledger tells them."""
+        told = tuple((regime.until, regime.spread.partitioner) for regime in regimes if regime.spread is not None)
+        changed = any(partitioner != self.partitioner for _, partitioner in told)
+        return replace(self, earlier=told) if changed else self
 
 
 @dataclass(frozen=True)
