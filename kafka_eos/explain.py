@@ -136,7 +136,7 @@ def _held_back(plan: Plan) -> Iterator[str]:
         if isinstance(node, Timestamps) and node.strategy.idle_after is None:
             yield (
                 f"event time of {node.source!r} waits for each of its partitions: as long as one brings nothing, "
-                "no window and no timer behind it comes to its time; watermarks=….with_idleness(seconds) goes on without it"
+                "no window and no timer behind it comes to its time; watermarks=….with_idleness(seconds) goes on then"
             )
 
 
