@@ -143,6 +143,7 @@ def test_without_the_ledger_the_headline_says_how_many_sums_were_not_compared(ra
     assert "nothing tells which records these sums are of" in verdict.headline
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("program", [PARTS])
 def test_floats_may_differ_in_their_last_digits(ran: Ran, spark: Any) -> None:
     """The parts of a sum are added in the order in which they come."""
