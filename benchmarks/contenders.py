@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.streams import STREAMS, kafka_streams
+
 APPS = Path(__file__).parent / "apps"
 QUIX = "quixstreams==3.28.1"
 _QUIX_HOME = Path.home() / ".cache" / "kafka-eos" / QUIX.replace("==", "-")
@@ -45,10 +47,13 @@ def contenders(peers: bool) -> list[Contender]:
         Contender("W2", "kafka_eos, no provenance", ours, plain),
         Contender("W2", "kafka_eos, provenance in the ledger", ours, beside),
         Contender("W2", "kafka_eos, pydantic", ours, pydantic),
+        Contender("W4", "kafka_eos", ours),
+        Contender("W4", "kafka_eos, provenance in the ledger", ours, beside),
     ]
     if peers:
-        quix = (str(_quix_python()), str(APPS / "quix.py"))
-        found += [Contender(workload, "Quix Streams 3.28.1", quix) for workload in ("W1", "W2")]
+        quix, streams = (str(_quix_python()), str(APPS / "quix.py")), kafka_streams(APPS / "Streams.java")
+        found += [Contender(workload, "Quix Streams 3.28.1", quix) for workload in ("W1", "W2", "W4")]
+        found += [Contender(workload, f"Kafka Streams {STREAMS}", streams) for workload in ("W1", "W2", "W4")]
     return sorted(found, key=lambda contender: contender.workload)
 
 

@@ -17,10 +17,8 @@ from benchmarks.contenders import Contender, contenders
 from benchmarks.kafka import BrokerClient
 from benchmarks.report import document, table
 from benchmarks.trial import Figures, WrongOutput, run
-from benchmarks.workloads import expected, payments
+from benchmarks.workloads import Expected, expected, late_payments, payments, window_totals
 from kafka_eos.devbroker import Broker
-
-_INPUT = "payments"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,15 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     trials: dict[str, list[Figures]] = {contender.title: [] for contender in chosen}
     with tempfile.TemporaryDirectory(prefix="kafka-eos-bench-") as home, own_broker(Path(home)) as broker:
         cluster = BrokerClient(broker.bootstrap)
-        cluster.create(_INPUT)
-        print(f"loading {options.records:,} records", file=sys.stderr)
-        cluster.load(_INPUT, ((account, value) for account, _, value in payments(options.records)))
-        wanted = {name: expected(name, payments(options.records)) for name in {c.workload for c in chosen}}
+        wanted = {name: _loaded(cluster, name, options.records) for name in sorted({c.workload for c in chosen})}
         wrong: set[str] = set()
         for turn in range(options.trials + 1):
             for contender in (c for c in chosen if c.title not in wrong):
                 try:
-                    figures = run(contender, _INPUT, options.records, wanted[contender.workload], broker, Path(home))
+                    figures = run(contender, *wanted[contender.workload], broker, Path(home))
                 except WrongOutput as error:
                     print(f"no figure: {error}", file=sys.stderr)
                     wrong.add(contender.title)
@@ -54,6 +49,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if wrong else 0
 
 
+def _loaded(cluster: BrokerClient, workload: str, records: int) -> tuple[str, int, Expected]:
+    """A topic with the input of ``workload``, the number of its records, and what must come out."""
+    topic = f"input-{workload}"
+    cluster.create(topic)
+    print(f"loading {records:,} records for {workload}", file=sys.stderr)
+    if workload == "W4":
+        cluster.load(topic, ((account, value) for account, _, _, value in late_payments(records)))
+        return topic, records, window_totals(late_payments(records))
+    cluster.load(topic, ((account, value) for account, _, value in payments(records)))
+    return topic, records, expected(workload, payments(records))
+
+
 def own_broker(home: Path) -> Broker:
     """A broker for one benchmark. A busy machine must not make its controller believe that it is gone."""
     return Broker(home / "broker", overrides={"broker.session.timeout.ms": "18000"})
@@ -64,7 +71,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=2_000_000, help="input records (default: %(default)s)")
     parser.add_argument("--trials", type=int, default=3, help="counted runs of each contender (default: %(default)s)")
     parser.add_argument("--only", default="", help="names or parts of names, comma-separated: W1, pydantic …")
-    parser.add_argument("--peers", action="store_true", help="also Quix Streams, in an environment of its own")
+    parser.add_argument("--peers", action="store_true", help="also Quix Streams and Kafka Streams, which are fetched")
     parser.add_argument("--out", type=Path, help="write everything measured to this JSON file")
     return parser.parse_args(arguments)
 

@@ -38,7 +38,7 @@ def explain(
     sections = [_graph(plan), _paths(plan, settings if has_barriers else None)]
     if settings is not None:
         sections.append(_settings(settings))
-    if notices := (*notices, *_vouched(plan), *_derived(plan)):
+    if notices := (*notices, *_vouched(plan), *_held_back(plan), *_growing(plan), *_derived(plan)):
         sections.append(["notices", *(f"  {notice}" for notice in notices)])
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
@@ -127,6 +127,32 @@ def _vouched(plan: Plan) -> Iterator[str]:
                 "every source, and that partitions of the same number hold the same keys; state behind it can be "
                 "restored with the same parallelism, or with 1, so set it: by default it is the number of cores"
             )
+
+
+def _held_back(plan: Plan) -> Iterator[str]:
+    if not any(node.waits for node in plan.nodes):
+        return
+    for node in plan.nodes:
+        if isinstance(node, Timestamps) and not node.strategy.heeds_silence:
+            yield (
+                f"event time of {node.source!r} waits for each of its partitions: as long as one brings nothing, "
+                "no window and no timer behind it comes to its time; watermarks=….with_idleness(seconds) goes on then"
+            )
+
+
+def _growing(plan: Plan) -> Iterator[str]:
+    for node in plan.nodes:
+        match node:
+            case Fold(ttl=None) | Reduce(ttl=None):
+                yield (
+                    f"{node.kind} {node.name!r} keeps a row for every key it has seen, for ever; if keys come and go, "
+                    "let what they leave end with ttl=Ttl(…), or put a .window(…) of time before it"
+                )
+            case CountedWindows():
+                yield (
+                    f"{node.kind} {node.name!r} ({node.assigner}) keeps what an unfinished window holds, for "
+                    "every key it has seen, for ever; if keys come and go, use a window of time"
+                )
 
 
 def _derived(plan: Plan) -> Iterator[str]:

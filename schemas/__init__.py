@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Codec, ListCodec
 from kafka_eos.schemas.avro import AvroCodec
 from kafka_eos.schemas.counted import Counted
@@ -15,7 +16,7 @@ from kafka_eos.schemas.json import JsonCodec
 from kafka_eos.schemas.msgpack import KeyCodec, MsgpackCodec
 from kafka_eos.schemas.raw import BytesCodec, StrCodec
 from kafka_eos.schemas.stored import register_codec
-from kafka_eos.schemas.types import is_model
+from kafka_eos.schemas.types import dict_without_text_keys, is_model, type_name
 from kafka_eos.schemas.windowed import Elements, WindowedCodec
 from kafka_eos.schemas.wire import EachValue, MsgpackList
 
@@ -51,17 +52,28 @@ def codec_for(tp: Any) -> Codec[Any]:
 def state_codec(tp: Any) -> Codec[Any]:
     """The codec of a state: Avro for pydantic models, whose schema can evolve; MessagePack for the rest.
 
-    ``Any`` and ``None`` mean "not declared"; then only values that survive unchanged are accepted.
+    ``Any`` and ``None`` mean "not declared"; then only values that survive unchanged are accepted. PlanError for a type
+    that cannot be stored: among others, dicts have keys that are str, because equal states must have equal bytes.
     """
+    codec = _codec(tp)
+    if isinstance(codec, MsgpackCodec) and (wrong := dict_without_text_keys(codec.type)) is not None:
+        raise PlanError(
+            f"type {type_name(tp)} cannot be stored: keys of a dict must be str, and those of {wrong} are not; "
+            "make them str, or store a list of pairs"
+        )
+    return codec
+
+
+def wire_codec(tp: Any) -> ListCodec[Any]:
+    """The codec of values that change subtasks; the same choice as for state."""
+    codec = _codec(tp)
+    return MsgpackList(codec.type) if isinstance(codec, MsgpackCodec) else EachValue(codec)
+
+
+def _codec(tp: Any) -> Codec[Any]:
     if tp is not None and not isinstance(tp, type) and hasattr(tp, "encode") and hasattr(tp, "decode"):
         codec: Codec[Any] = tp
         return codec
     if is_model(tp):
         return AvroCodec(tp)
     return MsgpackCodec(Any if tp is None else tp)
-
-
-def wire_codec(tp: Any) -> ListCodec[Any]:
-    """The codec of values that change subtasks; the same choice as for state."""
-    codec = state_codec(tp)
-    return MsgpackList(codec.type) if isinstance(codec, MsgpackCodec) else EachValue(codec)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pydantic
+from msgspec import inspect
 
 from kafka_eos.interfaces import Json
 
@@ -80,3 +81,30 @@ def element(tp: Any) -> Any:
     origin, parts = typing.get_origin(tp), typing.get_args(tp)
     iterable = isinstance(origin, type) and issubclass(origin, collections.abc.Iterable)
     return parts[0] if iterable and parts and origin is not tuple else None
+
+
+def dict_without_text_keys(tp: Any) -> str | None:
+    """The first dict in ``tp``, in msgspec's words, whose keys are something else than str; None if there is none."""
+    seen: set[int] = set()
+
+    def search(part: Any) -> str | None:
+        if isinstance(part, tuple):
+            return next((found for each in part if (found := search(each)) is not None), None)
+        if not isinstance(part, inspect.Type | inspect.Field) or id(part) in seen:
+            return None
+        seen.add(id(part))  # a type may hold itself
+        if isinstance(part, inspect.DictType) and not _may_be_text(part.key_type):
+            return f"dict[{_plain_name(part.key_type)}, …]"
+        return search(tuple(getattr(part, name) for name in part.__struct_fields__))
+
+    return search(inspect.type_info(tp))
+
+
+def _may_be_text(tp: inspect.Type) -> bool:
+    if isinstance(tp, inspect.LiteralType):
+        return all(isinstance(value, str) for value in tp.values)
+    return isinstance(tp, inspect.StrType | inspect.AnyType)
+
+
+def _plain_name(tp: inspect.Type) -> str:
+    return type(tp).__name__.removesuffix("Type").lower()

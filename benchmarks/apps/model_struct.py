@@ -10,6 +10,14 @@ class Payment(msgspec.Struct):
     note: str
 
 
+class LatePayment(msgspec.Struct):
+    id: int
+    account: str
+    amount: int
+    at: int
+    note: str
+
+
 class Doubled(msgspec.Struct):
     id: int
     account: str
@@ -20,6 +28,13 @@ class Doubled(msgspec.Struct):
 
 class Total(msgspec.Struct):
     account: str
+    total: int
+
+
+class WindowTotal(msgspec.Struct):
+    account: str
+    start: int
+    end: int
     total: int
 
 

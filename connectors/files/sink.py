@@ -102,6 +102,11 @@ class FileSink:
         """For the audit: do lines say where they come from?"""
         return self.envelope
 
+    @property
+    def audit_codec(self) -> Codec[Any]:
+        """For the audit: what encodes the values."""
+        return self._codec
+
     def audit_rows(
         self, batch: Batch[Any], operator: str, reject: RejectRow
     ) -> tuple[Batch[Any], Sequence[tuple[bytes | None, bytes | None, Headers, int]]]:

@@ -97,7 +97,8 @@ class KafkaSink(Generic[T]):
         self._timeout_ms = milliseconds(transaction_timeout)
         self._provenance = _provenance(provenance, self._delivery)
         codec = None if key_codec is None else codec_for(key_codec)
-        self._encoder: Encoder = ValueEncoder(codec_for(value), key, codec, headers, timestamp)
+        self._codec: Codec[Any] = codec_for(value)
+        self._encoder: Encoder = ValueEncoder(self._codec, key, codec, headers, timestamp)
 
     @classmethod
     def records(
@@ -114,7 +115,8 @@ class KafkaSink(Generic[T]):
         ``options`` are the constructor's: bootstrap_servers, config, delivery, transaction_timeout, provenance.
         """
         sink: KafkaSink[Record[K, V]] = KafkaSink(topic, **options)
-        sink._encoder = RecordEncoder(codec_for(value), codec_for(key), timestamp)
+        sink._codec = codec_for(value)
+        sink._encoder = RecordEncoder(sink._codec, codec_for(key), timestamp)
         return sink
 
     @classmethod
@@ -184,6 +186,11 @@ class KafkaSink(Generic[T]):
     def audit_marked(self) -> bool:
         """For the audit: do records say where they come from?"""
         return self._provenance is not None
+
+    @property
+    def audit_codec(self) -> Codec[Any]:
+        """For the audit: what encodes the values."""
+        return self._codec
 
     def audit_rows(
         self, batch: Batch[T], operator: str, reject: RejectRow

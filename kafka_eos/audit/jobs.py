@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from kafka_eos.audit.beside import Files
 from kafka_eos.audit.commits import ByEpoch
 from kafka_eos.audit.intervals import Spans, spans
 from kafka_eos.audit.ledger import Ledger
+from kafka_eos.audit.legible import Legible
 from kafka_eos.audit.places import Placing, with_homes
 from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.recompute import Recompute
@@ -107,21 +108,19 @@ class Scan:
         return _union([reads.inputs(self._spark, source, bounds[source.node]) for source in sources])
 
     def _output(self, sinks: Sequence[Topic | Directory], *, committed: bool) -> DataFrame:
-        return reads.parsed(_union(self._records(sinks, committed=committed)), self._scope.cut.totals)
+        return self._parsed(_union(self._records(sinks, committed=committed)))
+
+    def _parsed(self, records: DataFrame) -> DataFrame:
+        scope = self._scope
+        return reads.parsed(records, scope.cut.totals, Legible.of(scope.app, scope.cut))
 
     def _records(self, sinks: Sequence[Topic | Directory], *, committed: bool) -> list[DataFrame]:
         """Uncommitted files are hidden and no part of it."""
-        topics = [(self._dated(sink), self._scope.outputs[sink.node]) for sink in sinks if isinstance(sink, Topic)]
+        told, topics = self._scope.ledger.regimes, [sink for sink in sinks if isinstance(sink, Topic)]
+        dated = [(topic.dated(told.get(topic.node, ())), self._scope.outputs[topic.node]) for topic in topics]
         files = [(sink, self._scope.files[sink.node]) for sink in sinks if isinstance(sink, Directory)]
         kept = self._scope.provenance
-        return reads.records(self._spark, topics, kept, committed=committed) + reads.lines(self._spark, files)
-
-    def _dated(self, topic: Topic) -> Topic:
-        """With the partitioners of before, as the ledger tells them."""
-        told = self._scope.ledger.regimes.get(topic.node, ())
-        earlier = tuple((regime.until, regime.spread.partitioner) for regime in told if regime.spread is not None)
-        changed = any(partitioner != topic.partitioner for _, partitioner in earlier)
-        return replace(topic, earlier=earlier) if changed else topic
+        return reads.records(self._spark, dated, kept, committed=committed) + reads.lines(self._spark, files)
 
     @cached_property
     def _seen(self) -> DataFrame:
@@ -221,7 +220,7 @@ class Scan:
         place = ["offset", "partition", "topic"]
         every = _union(self._records(self._marked, committed=False))
         absent = every.join(self._seen.select(*place), place, "left_anti")
-        return self.hold(reads.parsed(absent, self._scope.cut.totals))
+        return self.hold(self._parsed(absent))
 
     @property
     def free(self) -> bool:

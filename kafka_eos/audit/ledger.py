@@ -160,8 +160,18 @@ def read_ledger(storage: JobStorage, job: str, place: Path | str) -> Ledger:
     )
 
 
-def provenance_at(place: str) -> Mapping[str, Sequence[Kept]]:
-    """As ``Ledger.provenance``, of the job whose checkpoints are at ``place``, whatever its name.
+@dataclass(frozen=True)
+class Told:
+    """What the ledger of a job tells whoever has its topics and not its pipeline."""
+
+    provenance: Mapping[str, Sequence[Kept]]
+    """As ``Ledger.provenance``."""
+    regimes: Mapping[str, tuple[Regime, ...]]
+    """As ``Ledger.regimes``."""
+
+
+def told_at(place: str) -> Told:
+    """By the job whose checkpoints are at ``place``, whatever its name.
 
     ConfigError if there is none, CorruptCheckpoint if a record is damaged.
     """
@@ -169,13 +179,13 @@ def provenance_at(place: str) -> Mapping[str, Sequence[Kept]]:
     if storage is None:
         raise ConfigError(f"{place} is no directory of a job's checkpoints: name the one that holds its {paths.LEDGER}")
     stored = (records.decode(Manifest, name, storage.read(name)) for name in storage.list(paths.MANIFESTS))
-    entries = chain(epochs.read(storage).values(), map(entry_of, stored))
-    found = _kept(place if "://" in place else Path(place), entries)
+    entries = Entries((*map(entry_of, stored), *epochs.read(storage).values()))
+    found = _kept(place if "://" in place else Path(place), entries.values())
     if not found:
         raise ConfigError(
             f'the job in {place} keeps no provenance in its ledger: its sinks have no provenance="ledger"'
         )
-    return found
+    return Told(found, regimes(entries.values()))
 
 
 def _kept(place: Path | str, entries: Iterable[Entry]) -> dict[str, Sequence[Kept]]:

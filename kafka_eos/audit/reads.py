@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit.beside import Beside, Files
 from kafka_eos.audit.cluster import PATIENCE_MS, java_config
+from kafka_eos.audit.legible import Legible
 from kafka_eos.audit.partitioners import key_hash
 from kafka_eos.audit.subject import Directory, Topic
 from kafka_eos.audit.sums import floats, value_hash
@@ -105,7 +106,7 @@ def records(
             headers_hash(_given(some, F.col("told")), _of(some, "letters"), ~_of(some, "marked")).alias("headers_hash"),
             F.when(F.col("timestampType") == _CREATE_TIME, F.unix_millis("timestamp")).alias("time"),
             F.lit(None).cast("long").alias("file_epoch"),
-            _places([topic for topic, _ in some], said).alias("place"),
+            places([topic for topic, _ in some], F.col("key"), said).alias("place"),
             said.alias("text"),
             F.lit(False).alias("torn"),
         )
@@ -142,8 +143,8 @@ def _given(topics: Sequence[tuple[Topic, Bounds]], told: Column) -> Column:
     return F.when(stamped, F.slice(headers, 1, F.size(headers) - 1)).otherwise(headers)
 
 
-def _places(topics: Sequence[Topic], text: Column) -> Column:
-    """See ``partitioners.key_hash``. ``text`` is the provenance, which tells the epoch."""
+def places(topics: Sequence[Topic], key: Column, text: Column) -> Column:
+    """See ``partitioners.key_hash``; null in other ``topics``. ``text`` is the provenance, which tells the epoch."""
     by_partitioner: dict[tuple[tuple[int, str | None], ...], list[str]] = {}
     for topic in topics:
         by_partitioner.setdefault((*topic.earlier, (_NEVER, topic.partitioner)), []).append(topic.topic)
@@ -152,7 +153,7 @@ def _places(topics: Sequence[Topic], text: Column) -> Column:
     for partitioners, names in by_partitioner.items():
         place = F.lit(None).cast("bigint")
         for until, partitioner in reversed(partitioners):
-            chosen = key_hash(partitioner, F.col("key"))
+            chosen = key_hash(partitioner, key)
             place = chosen if until == _NEVER else F.when(epoch <= until, chosen).otherwise(place)
         places.append(F.when(F.col("topic").isin(names), place))
     return F.coalesce(*places)
@@ -199,14 +200,14 @@ def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]])
     ]
 
 
-def parsed(table: DataFrame, totals: Collection[str]) -> DataFrame:
+def parsed(table: DataFrame, totals: Collection[str], legible: Legible) -> DataFrame:
     """Outputs (``records`` and ``lines``) with what their provenance says; ``ours`` is false where there is none.
 
     ``id`` names an output whatever attempt wrote it: two visible records that share it are a duplicate.
     ``totals``: sinks of which floats are compared by themselves, see ``sums``.
     """
     ours = F.coalesce(F.col("text").rlike(PROVENANCE), F.lit(False)) & ~F.col("torn")
-    value, summed = F.col("value"), F.col("sink").isin([*totals])
+    value, summed = legible.text(F.col("sink"), F.col("value")), F.col("sink").isin([*totals])
     part = F.split(F.when(ours, F.col("text")), "/")
     attempt, path = F.split(part[0], r"\."), F.split(part[5], r"\.")
     return table.select(

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit import reads, tasks
 from kafka_eos.audit.intervals import Spans
+from kafka_eos.audit.legible import Legible
 from kafka_eos.audit.subject import Cut
 from kafka_eos.audit.sums import floats, value_hash
 from kafka_eos.operators.chain import refuser
@@ -67,7 +68,8 @@ class Recompute:
                 rows, free = self.keyed(records, visible)
                 tail = partial(tasks.tail_outputs, self.app, cut.parallelism, self.savepoint)
                 parts.append(rows.mapInArrow(tail, tasks.EXPECTED))
-        return _identified(reduce(lambda a, b: a.unionByName(b), parts), cut, self.unmarked), free
+        made = reduce(lambda a, b: a.unionByName(b), parts)
+        return _identified(made, cut, self.unmarked, Legible.of(self.app, cut)), free
 
     def serial(self, records: DataFrame) -> tuple[DataFrame, bool]:
         """``records`` in one task and order; and whether the job may have read them in another one."""
@@ -118,7 +120,7 @@ _STREAM = ("source", "s_topic", "s_partition", "lane")
 _NUMBER = ("branch", "ordinal")
 
 
-def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...]) -> DataFrame:
+def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...], legible: Legible) -> DataFrame:
     """Adds what each output calls itself, and hashes of what it says."""
     number, letter = F.col("sub"), F.col("sink").isin([*cut.letters])
     # The first phase of a fold is the one that refuses records.
@@ -131,7 +133,7 @@ def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...]) -> DataFra
         counted = F.row_number().over(one_record.orderBy("ordinal", "sub")) - 1
         number = counted if cut.fans_out else F.when(letter, counted).otherwise(number)
     path = F.concat_ws(".", "lane", F.concat("branch", number.cast("string")))
-    value, summed = F.col("value"), F.col("sink").isin([*cut.totals])
+    value, summed = legible.text(F.col("sink"), F.col("value")), F.col("sink").isin([*cut.totals])
     headers = reads.headers_hash(F.col("headers"), letter, F.col("sink").isin([*unmarked]))
     return made.select(
         "sink",

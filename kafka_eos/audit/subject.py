@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeGuard, cast
 
-from kafka_eos.interfaces import Guarantee, JobContext, RejectRow
+from kafka_eos.audit.regimes import Regime
+from kafka_eos.interfaces import Codec, Guarantee, JobContext, RejectRow
 from kafka_eos.interfaces import Sink as SinkConnector
 from kafka_eos.operators.chain import refuser
 from kafka_eos.operators.process import declared
@@ -63,6 +64,10 @@ class AuditableSink(Protocol):
     def audit_marked(self) -> bool:
         """Does each output carry its provenance?"""
 
+    @property
+    def audit_codec(self) -> Codec[Any]:
+        """What encodes the values."""
+
     def audit_rows(self, batch: Batch[Any], operator: str, reject: RejectRow) -> tuple[Batch[Any], Sequence[Written]]:
         """The rows that the writer writes, and exactly what it writes; ``reject`` got the others."""
 
@@ -83,6 +88,12 @@ class Topic:
     """How its sink's client chooses partitions, as librdkafka names it; None if nobody knows."""
     earlier: tuple[tuple[int, str | None], ...] = ()
     """How it chose them before, where that was another way: up to which epoch, in their order."""
+
+    def dated(self, regimes: Sequence[Regime]) -> Topic:
+        """With the partitioners of before, as the ledger tells them."""
+        told = tuple((regime.until, regime.spread.partitioner) for regime in regimes if regime.spread is not None)
+        changed = any(partitioner != self.partitioner for _, partitioner in told)
+        return replace(self, earlier=told) if changed else self
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Values that parts were added up to: they may differ in the last digits of a float, with the order of the parts.
 
 Rule: texts are the same if they are the same but for their floats, and each float is near its counterpart. A float is
-a number with a point or an exponent that stands by itself, as in JSON. All else is compared byte for byte.
+a number with a point or an exponent that stands by itself, as in JSON. All else is compared byte for byte. Of formats
+that are no texts ``legible`` makes some.
 """
 
 from __future__ import annotations

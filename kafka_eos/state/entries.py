@@ -29,27 +29,26 @@ class CachedEntryState(CachedValueState[T]):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._changed: dict[Any, set[Any]] = {}
-        """Places in ``_dirty``, by key."""
+        self._changed: dict[Any, set[Any]] | None = None
+        """Places in ``_dirty``, by key; None if no range was asked for since the last flush."""
 
     def put(self, key: Any, value: T) -> None:
         super().put(key, value)
-        self._changed.setdefault(key[0], set()).add(key)
+        self._note((key,))
 
     def delete(self, key: Any) -> None:
         super().delete(key)
-        self._changed.setdefault(key[0], set()).add(key)
+        self._note((key,))
 
     def view(self, keys: Iterable[Any]) -> MutableMapping[Any, T]:
         touched = set(keys)
         view = super().view(touched)
-        for place in touched:
-            self._changed.setdefault(place[0], set()).add(place)
+        self._note(touched)
         return view
 
     def flush(self) -> None:
         super().flush()
-        self._changed.clear()
+        self._changed = None
 
     def within(self, *parts: Any) -> Iterator[tuple[Any, T]]:
         for row_key, found in self._range(parts):
@@ -65,8 +64,16 @@ class CachedEntryState(CachedValueState[T]):
             elif found in self._cache:
                 yield found
 
+    def _note(self, places: Iterable[Any]) -> None:
+        if (changed := self._changed) is not None:
+            for place in places:
+                changed.setdefault(place[0], set()).add(place)
+
     def _range(self, parts: tuple[Any, ...]) -> Iterator[tuple[bytes, Any]]:
         """Row keys that begin with ``parts``, with the row's data, or with its place if that has changed."""
+        if self._changed is None:
+            self._changed = {}
+            self._note(self._dirty)
         changed = [place for place in self._changed.get(parts[0], ()) if place[: len(parts)] == parts]
         here = sorted(zip(self._row_keys(changed), changed, strict=True))
         prefix = self._layout.prefix(parts)

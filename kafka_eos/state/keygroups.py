@@ -64,6 +64,10 @@ class Grouping:
         """The group of an encoded key."""
         return KeyGroup(self._table[zlib.crc32(key) % len(self._table)])
 
+    def prefix(self, key: bytes) -> bytes:
+        """What the row keys of an encoded key begin with."""
+        return self._prefixes[zlib.crc32(key) % len(self._prefixes)]
+
     def row_keys(self, keys: Iterable[bytes]) -> list[bytes]:
         """Row keys of encoded keys, in order."""
         prefix, size, crc32 = self._prefixes, len(self._prefixes), zlib.crc32

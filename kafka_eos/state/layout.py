@@ -24,6 +24,7 @@ _LONG = 255
 _LONG_BYTES = 4
 TIME_BYTES = 8
 _TIMED = GROUP_BYTES + TIME_BYTES
+_HEADS = [bytes([size]) for size in range(_LONG)]
 
 
 class Layout:
@@ -37,7 +38,8 @@ class Layout:
         self.timed = descriptor.kind == "timer"
         """Rows are in the order of time: those of a key are no neighbours."""
         self._grouping = grouping
-        encode = self._timed if self.timed else self._encode
+        self._key, self._last = descriptor.key.encode, self.codecs[-1].encode
+        encode = self._timed if self.timed else self._entry if len(self.codecs) == 2 else self._encode
         self.encode: Callable[[Any], bytes] = descriptor.key.encode if self.plain else encode
         """The first half of the way to a row key, a place at a time, for whoever must know which place fails."""
 
@@ -71,11 +73,18 @@ class Layout:
 
     def _encode(self, place: Any) -> bytes:
         *front, last = [codec.encode(part) for codec, part in zip(self.codecs, place, strict=True)]
-        return group_prefix(self._grouping.group(front[0])) + b"".join(map(_sized, front)) + last
+        return self._grouping.prefix(front[0]) + b"".join(map(_sized, front)) + last
+
+    def _entry(self, place: Any) -> bytes:
+        """What ``_encode`` gives, without its loops: most places have two parts, and there are many of them."""
+        key, last = place
+        encoded = self._key(key)
+        return self._grouping.prefix(encoded) + _sized(encoded) + self._last(last)
 
     def _timed(self, place: Any) -> bytes:
-        key, time = (codec.encode(part) for codec, part in zip(self.codecs, place, strict=True))
-        return group_prefix(self._grouping.group(key)) + time + key
+        key, time = place
+        encoded = self._key(key)
+        return self._grouping.prefix(encoded) + self._last(time) + encoded
 
 
 Span = Callable[[bytes], tuple[int, int]]
@@ -108,8 +117,7 @@ def after(prefix: bytes) -> bytes:
 
 def _sized(part: bytes) -> bytes:
     size = len(part)
-    head = size.to_bytes(1, "big") if size < _LONG else b"\xff" + size.to_bytes(_LONG_BYTES, "big")
-    return head + part
+    return (_HEADS[size] if size < _LONG else b"\xff" + size.to_bytes(_LONG_BYTES, "big")) + part
 
 
 def _span(row_key: bytes, at: int) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -13,6 +13,7 @@ import pytest
 from kafka_eos.ids import SplitId
 from tests.audit.job import Job, Out, epoch, out, placed
 from tests.audit.pair import ORDERS, Pair
+from tests.contract import s3_server
 
 TOTALS = """
 from pydantic import BaseModel
@@ -51,6 +52,17 @@ def new_job(bootstrap: str, tmp_path: Path) -> Callable[..., Job]:
         return Job(bootstrap, tmp_path, app, name, topics)
 
     return make
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of an object store, which processes of the test can reach."""
+    if s3_server.binary() is None:
+        pytest.skip(s3_server.MISSING)
+    for name, value in s3_server.CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with s3_server.serving(tmp_path / "s3") as port:
+        yield s3_server.address(port, "audited")
 
 
 @dataclass

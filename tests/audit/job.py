@@ -24,10 +24,11 @@ from kafka_eos.audit import Verdict, audit
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints.ledger import EpochLedger
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
-from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.checkpoints.opening import open_storage
+from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
 from kafka_eos.coordinator.history import History
 from kafka_eos.ids import AppRef, Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import Committable, FileRef
+from kafka_eos.interfaces import Committable, FileRef, Spread
 from kafka_eos.provenance import HEADER, Provenance
 from kafka_eos.settings import Settings
 from tests.audit.beside import rounds, write_beside
@@ -94,12 +95,18 @@ class Job:
     pipeline: Pipeline | None = None
     kept: dict[EpochId, list[FileRef]] = field(default_factory=dict)
     """Files of provenance, by the epoch that wrote what they tell of."""
+    spread: dict[EpochId, Mapping[str, Spread]] = field(default_factory=dict)
+    """How outputs were divided, by epoch and sink."""
+    checkpoints: str = ""
+    """The address of its checkpoints, if they are in an object store."""
 
     @property
     def settings(self) -> Settings:
-        return Settings.resolve(
-            code={"bootstrap_servers": self.bootstrap, "checkpoint_dir": self.directory / "checkpoints"}
-        )
+        return Settings.resolve(code={"bootstrap_servers": self.bootstrap, "checkpoint_dir": self.checkpoint_dir})
+
+    @property
+    def checkpoint_dir(self) -> str | Path:
+        return self.checkpoints or self.directory / "checkpoints"
 
     @property
     def failpoint_log(self) -> Path:
@@ -110,22 +117,37 @@ class Job:
     def storage(self) -> LocalStorage:
         return LocalStorage(self.settings.job_dir(self.name))
 
+    @property
+    def store(self) -> JobStorage:
+        """As ``storage``, wherever that is."""
+        return open_storage(self.settings.checkpoints_of(self.name))
+
     def run(self, *options: str, workers: int = 2, failpoints: str = "") -> None:
         """Let the job process what is there. It is started again as often as a failpoint kills it."""
         command = [sys.executable, "-m", "kafka_eos", "run", str(self.app), "--until-caught-up", *options]
         given = {
             **os.environ,
             "KAFKA_EOS_BOOTSTRAP_SERVERS": self.bootstrap,
-            "KAFKA_EOS_CHECKPOINT_DIR": str(self.directory / "checkpoints"),
+            "KAFKA_EOS_CHECKPOINT_DIR": str(self.checkpoint_dir),
             "KAFKA_EOS_PARALLELISM": str(workers),
             "KAFKA_EOS_FAILPOINTS": failpoints,
             "KAFKA_EOS_FAILPOINT_LOG": str(self.failpoint_log),
         }
         while True:
-            done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
+            done = subprocess.run(
+                command, env=given, cwd=self.directory, capture_output=True, text=True, timeout=PATIENCE, check=False
+            )
             if done.returncode != -signal.SIGKILL:
                 break
         assert done.returncode == 0, done.stdout + done.stderr
+
+    def ask(self, *words: str) -> tuple[int, str]:
+        """What the command ``kafka-eos`` says about this job, and its exit code."""
+        done = subprocess.run(
+            [sys.executable, "-m", "kafka_eos", *words, "-b", self.bootstrap],
+            cwd=self.directory, capture_output=True, text=True, timeout=PATIENCE * 4, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
 
     # ------------------------------------------------------------ topics
 
@@ -219,7 +241,7 @@ class Job:
         return Manifest(
             job=self.name, epoch=epoch.epoch.n, term=epoch.term.n, created_at=0, plan="", max_key_groups=128,
             parallelism=1, states=(),
-            committables=(Committable("kafka", {}, records, by_sink),
+            committables=(Committable("kafka", {}, records, by_sink, self.spread.get(epoch, {})),
                           *(Committable("kafka", {}, 0, {}, {}, ref) for ref in self.kept.get(epoch, ()))),
             sources={s: {split: {"offset": at} for split, at in splits.items()} for s, splits in positions.items()},
         )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -128,6 +129,24 @@ def test_whatever_is_killed_between_the_writing_and_the_receipt_the_ledger_prove
     assert len(kinds.job.failpoint_log.read_text().splitlines()) == kills.count("kill")
     assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
     assert verdict.facts.kills >= 2
+
+
+@pytest.mark.slow
+def test_provenance_in_an_object_store_proves_the_same(
+    new_job: Callable[..., Job], topic: Callable[..., str], s3: str
+) -> None:
+    kinds = Kinds(new_job, topic)
+    kinds.job = job = replace(kinds.job, checkpoints=s3)
+    kinds.run(200, failpoints="manifest.published=kill@2")
+
+    status, said = job.ask("audit", str(job.app), "--checkpoint-dir", s3)
+    outputs = [word for role in ("totals", "copies") for word in ("--output", kinds.topics[role])]
+    ledger = str(job.settings.checkpoints_of(job.name))
+    of_topics = job.ask("audit", "topics", *outputs, "--id", "provenance", "--ledger", ledger)
+
+    assert any(name.startswith(paths.PROVENANCE) for name in job.store.list(paths.PROVENANCE))
+    assert (0, True) == (status, "PASS: 200 records in" in said), said
+    assert (0, True) == (of_topics[0], "PASS:" in of_topics[1]), of_topics[1]
 
 
 def test_a_file_of_provenance_that_is_gone_or_altered_is_named(kinds: Kinds, spark: Any) -> None:

@@ -10,11 +10,12 @@ from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import functions as F
 
-from kafka_eos.audit import Conclusion
+from kafka_eos.audit import Check, Conclusion
 from kafka_eos.audit.ledger import read_ledger
 from kafka_eos.audit.partitioners import key_hash
 from kafka_eos.audit.places import Placing, is_at_home, numbers, with_homes
 from kafka_eos.audit.regimes import Regime
+from kafka_eos.audit.topics import Question, audit_topics
 from kafka_eos.interfaces import Spread
 from tests.audit.job import Job
 from tests.waiting import PATIENCE
@@ -131,20 +132,23 @@ from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 pipeline = Pipeline("{name}")
 words = pipeline.source(KafkaSource("{input}", value=str), name="words")
 words.sink(
-    KafkaSink("{output}", value=str, key=lambda word: word, config={{"partitioner": "{partitioner}"}}), name="copies"
+    KafkaSink("{output}", value=str, key=lambda word: word, config={{"partitioner": "{partitioner}"}},
+              provenance="{provenance}"), name="copies"
 )
 """
 
 
+@pytest.mark.parametrize("provenance", ["header", "ledger"])
 def test_a_job_whose_topic_had_partitions_added_and_then_another_partitioner(
-    new_job: Callable[..., Job], topic: Callable[..., str], admin: AdminClient, spark: Any
+    new_job: Callable[..., Job], topic: Callable[..., str], admin: AdminClient, spark: Any, provenance: str
 ) -> None:
     source, target = topic(), topic(partitions=2)
-    job = new_job(KEYED, input=source, output=target, partitioner="murmur2_random")
+    names = {"input": source, "output": target, "provenance": provenance}
+    job = new_job(KEYED, **names, partitioner="murmur2_random")
     for partitioner, partitions in (("murmur2_random", 2), ("murmur2_random", 5), ("fnv1a_random", 5)):
         if partitions > 2 and partitioner.startswith("murmur2"):
             admin.create_partitions([NewPartitions(target, partitions)])[target].result(PATIENCE)
-        job.app.write_text(KEYED.format(name=job.name, input=source, output=target, partitioner=partitioner))
+        job.app.write_text(KEYED.format(name=job.name, **names, partitioner=partitioner))
         job.feed(source, [(0, None, b"word-%d" % i) for i in range(30)])
         job.run(workers=2)
     job.pipeline = None
@@ -156,3 +160,9 @@ def test_a_job_whose_topic_had_partitions_added_and_then_another_partitioner(
     assert [("murmur2_random", 2, 2), ("murmur2_random", 5, 5), ("fnv1a_random", 5, 5)] == [
         (spread.partitioner, spread.fewest, spread.most) for spread in told if spread is not None
     ]
+    if provenance == "ledger":
+        asked = Question(job.bootstrap, (source,), (target,), id="provenance", ledgers=(str(job.storage.root),))
+        verdict = audit_topics(asked, spark=spark)
+
+        assert (Conclusion.PASS, ()) == (verdict.conclusion, verdict.findings), verdict.headline
+        assert Check.MISPLACED in verdict.performed

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -107,12 +105,12 @@ def told(verdict: Verdict) -> list[str]:
 
 
 def newest(job: Job) -> Manifest:
-    return records.load(job.storage, Manifest, max(job.storage.list(paths.MANIFESTS)), job.name)
+    return records.load(job.store, Manifest, max(job.store.list(paths.MANIFESTS)), job.name)
 
 
 def exchange(job: Job, manifest: Manifest) -> None:
-    job.storage.delete(manifest.name)
-    records.publish(job.storage, manifest)
+    job.store.delete(manifest.name)
+    records.publish(job.store, manifest)
 
 
 @contextmanager
@@ -121,7 +119,7 @@ def spoiling(job: Job, scratch: Path, operator: str) -> Iterator[dict[str, dict[
     manifest, rows = newest(job), dict[str, dict[bytes, bytes]]()
     handles = [handle for handle in manifest.states if handle.operator == operator]
     scratch.mkdir()
-    with opened(handles, job.storage, scratch) as sources:
+    with opened(handles, job.store, scratch) as sources:
         for name in (str(described["name"]) for described in handles[0].states):
             rows[name] = {key: value for source in sources for key, value in source.scan(name)}
     yield rows
@@ -134,7 +132,7 @@ def spoiling(job: Job, scratch: Path, operator: str) -> Iterator[dict[str, dict[
             with path.open("wb") as target:
                 own = {key: value for key, value in every.items() if first <= int.from_bytes(key[:2], "big") <= last}
                 memory.write_rows(target, own.items())
-            files.append(job.storage.upload(path, path.name))
+            files.append(job.store.upload(path, path.name))
             path.unlink()
         changed.append(replace(handle, backend=memory.KIND, files=tuple(files)))
     others = [handle for handle in manifest.states if handle.operator != operator]
@@ -254,11 +252,26 @@ def test_a_key_from_several_partitions_is_compared_in_the_order_that_the_outputs
 
 def verified(job: Job) -> tuple[int, str]:
     """What ``checkpoints verify --against-input`` says, and its exit code."""
-    command = [sys.executable, "-m", "kafka_eos", "checkpoints", "verify", job.name, "--against-input", str(job.app)]
-    places = ["-b", job.bootstrap, "--checkpoint-dir", str(job.directory / "checkpoints")]
-    where = {"cwd": job.directory, "capture_output": True, "text": True}
-    done = subprocess.run([*command, *places], timeout=PATIENCE * 4, check=False, **where)
-    return done.returncode, done.stdout + done.stderr
+    where = ("--checkpoint-dir", str(job.checkpoint_dir))
+    return job.ask("checkpoints", "verify", job.name, "--against-input", str(job.app), *where)
+
+
+@pytest.mark.slow
+def test_state_in_an_object_store_is_read_there(
+    new_job: Callable[..., Job], topic: Callable[..., str], s3: str, tmp_path: Path
+) -> None:
+    job = replace(new_job(LAST, input=topic(), output=topic()), checkpoints=s3)
+    job.feed(job.topics["input"], [(0, None, word) for word in (b"a1", b"b1", b"a2")])
+    job.run(workers=2)
+
+    right = verified(job)
+    with spoiling(job, tmp_path / "last", "last") as rows:
+        rows["accumulator"][row_key("a")] = Counted(MsgpackCodec(str)).encode((2, "a1"))
+    wrong = verified(job)
+
+    assert (0, True) == (right[0], "PASS: 3 records in, 2 entries of 1 state" in right[1]), right[1]
+    assert (1, True) == (wrong[0], "FAIL: wrong state: 1" in wrong[1]), wrong[1]
+    assert "key 'a' is 'a1' after 2 updates and should be 'a2' after 2 updates" in wrong[1]
 
 
 NESTED = """

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql import functions as F
 
+from kafka_eos.audit.legible import text_of
 from kafka_eos.audit.sums import floats, same_value, value_hash
+from kafka_eos.schemas import AvroCodec, MsgpackCodec
 
 
 def same(spark: Any, one: bytes | None, other: bytes | None, *, summed: bool = True) -> bool:
@@ -60,3 +63,41 @@ def test_floats_that_are_near_are_the_same(spark: Any, one: bytes | None, other:
 )
 def test_all_else_is_compared_byte_for_byte(spark: Any, one: bytes, other: bytes | None) -> None:
     assert not same(spark, one, other)
+
+
+class Part(msgspec.Struct):
+    name: str
+    sums: list[float]
+
+
+class Rounding:
+    """A codec that keeps one digit, and takes any text in place of a number's end."""
+
+    name, schema = "rounding", None
+
+    def encode(self, value: Any) -> bytes:
+        return b"%.1f" % value[0]
+
+    def decode(self, data: bytes) -> Any:
+        return [float(data[:3])]
+
+
+def test_a_format_that_is_no_text_is_compared_by_what_it_decodes_to() -> None:
+    codec = AvroCodec(Part)
+    data = codec.encode(Part("at 1.5", [0.1 + 0.2, 1e300, float("inf")]))
+
+    assert "{'name': 'at 1.5', 'sums': [0.30000000000000004, 1e+300, inf]}" == text_of(codec, data)
+    assert "[1, 0.5]" == text_of(MsgpackCodec(Any), MsgpackCodec(Any).encode([1, 0.5]))
+
+
+@pytest.mark.parametrize(
+    ("codec", "data"),
+    [
+        (AvroCodec(Part), b"\xff"),  # nothing that the codec wrote
+        (AvroCodec(Part), AvroCodec(Part).encode(Part("a", [])) + b"!"),
+        (MsgpackCodec(str), MsgpackCodec(str).encode("0.3")),  # a text, which needs no other
+        (Rounding(), b"1.5 and more"),
+    ],
+)
+def test_bytes_that_say_more_than_they_decode_to_stay_what_they_are(codec: Any, data: bytes) -> None:
+    assert text_of(codec, data) is None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_eos.checkpoints import paths
 from kafka_eos.devbroker import Broker
 from kafka_eos.devbroker.settings import free_ports
 from tests.certificates import certificate
@@ -59,7 +60,7 @@ def secured(tmp_path: Path) -> Iterator[Secured]:
         yield Secured(broker, f"127.0.0.1:{private}", config)
 
 
-def _job(secured: Secured, directory: Path, **config: str) -> Job:
+def _job(secured: Secured, directory: Path, provenance: str = "header", **config: str) -> Job:
     security = json.dumps({**secured.config, **config})
     return make_job(
         secured.broker.bootstrap,
@@ -68,16 +69,19 @@ def _job(secured: Secured, directory: Path, **config: str) -> Job:
         "totals.py",
         KAFKA_EOS_BOOTSTRAP_SERVERS=secured.address,
         KAFKA_EOS_KAFKA_CONFIG=security,
+        TEST_PROVENANCE=provenance,
     )
 
 
 @pytest.mark.slow
-def test_a_job_is_killed_recovers_and_is_audited(secured: Secured, tmp_path: Path) -> None:
-    job = _job(secured, tmp_path)
+@pytest.mark.parametrize("provenance", ["header", "ledger"])
+def test_a_job_is_killed_recovers_and_is_audited(secured: Secured, tmp_path: Path, provenance: str) -> None:
+    job = _job(secured, tmp_path, provenance)
 
     job.run(KILLS)
 
     check_all(job)
+    assert (job.checkpoints / job.name / paths.PROVENANCE).is_dir() == (provenance == "ledger")
     reports = tmp_path / "reports"
     command = [sys.executable, "-m", "kafka_eos", "audit", str(job.app), "--checkpoint-dir", str(job.checkpoints)]
     done = subprocess.run([*command, "--report-dir", str(reports)], env=job.environ(), capture_output=True, text=True)

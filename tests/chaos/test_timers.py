@@ -155,6 +155,20 @@ def test_a_silent_partition_holds_back_a_job_that_waits_for_it_and_no_other(new_
     assert sum(decided["state_bytes_by_operator"].values()) == decided["state_bytes"]
 
 
+@pytest.mark.chaos
+def test_the_last_windows_close_with_the_clock_once_though_the_worker_is_killed_as_they_do(new_job: NewJob) -> None:
+    job = new_job(PAYMENTS, "windows.py", TEST_BASE=BASE, TEST_SILENCE=1, KAFKA_EOS_PARALLELISM=2)
+    wanted = Counter(due(read(job.bootstrap, job.input), until=PAYMENTS + 2 * SIZE))
+
+    with running(job, "timers.fired=kill@2") as run:
+        run.until(lambda: len(read(job.bootstrap, job.output)) >= wanted.total(), "close the last windows")
+        run.drain()
+
+    check(job, until=PAYMENTS + 2 * SIZE)
+    assert job.fired == ["timers.fired"]
+    assert wanted.total() > len(due(read(job.bootstrap, job.input)))
+
+
 def _feed_one_account(job: Job, payments: int) -> None:
     producer = Producer({"bootstrap.servers": job.bootstrap})
     for n in range(payments):
@@ -162,12 +176,12 @@ def _feed_one_account(job: Job, payments: int) -> None:
     assert producer.flush(PATIENCE) == 0
 
 
-def check(job: Job) -> None:
+def check(job: Job, until: int | None = None) -> None:
     messages = read(job.bootstrap, job.output)
     found = Counter(row(message) for message in messages)
     names = Counter(parse(dict(message.headers())[HEADER].decode()) for message in messages)
 
-    assert found == Counter(due(read(job.bootstrap, job.input)))
+    assert found == Counter(due(read(job.bootstrap, job.input), until))
     assert max(names.values()) == 1
     assert {name.topic for name in names} == {TIMERS}
     assert not open_transactions(job)
@@ -178,8 +192,8 @@ def row(message: Any) -> Fired:
     return said["key"], said["end"] - BASE, said["total"], said["count"]
 
 
-def due(payments: list[Any]) -> list[Fired]:
-    """Every window that event time has come to the end of, at the end of the input."""
+def due(payments: list[Any], until: int | None = None) -> list[Fired]:
+    """Every window that event time has come to the end of: at the end of the input, or ``until`` then."""
     newest: dict[int, int] = defaultdict(int)
     sums: dict[tuple[str, int], list[int]] = defaultdict(list)
     branches: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -188,7 +202,7 @@ def due(payments: list[Any]) -> list[Fired]:
         newest[message.partition()] = max(newest[message.partition()], payment["id"])
         if payment["amount"] > 0:
             sums[payment["account"], (payment["id"] // SIZE + 1) * SIZE].append(payment["amount"])
-    watermark = min(newest.values()) - 1
+    watermark = min(newest.values()) - 1 if until is None else until
     for (account, end), amounts in sums.items():
         if end - 1 <= watermark:
             branches[f"b{int(account[1:]) % 4}", end] += amounts

@@ -32,7 +32,7 @@ from benchmarks.apps.generated import Counter, CountingSink, GeneratedSource, la
 from benchmarks.command import Benchmark, write_page
 from benchmarks.jobs import Unusable, measure, started
 from benchmarks.trial import WrongOutput
-from benchmarks.workloads import Expected
+from benchmarks.workloads import WINDOW_MS, Expected, difference, late_payments, window_totals
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.interfaces import JobContext, Positions, TaskContext
 from kafka_eos.records import Batch
@@ -345,6 +345,23 @@ def test_an_output_of_batches_must_have_as_many_rows_as_they_told() -> None:
         spark.check(merged, wanted, [spark.Done(1.0, 3, 3)], values)
     with pytest.raises(WrongOutput, match="last total"):
         spark.check(merged, wanted, [spark.Done(1.0, 3, 2)], values[::-1])
+
+
+def test_the_totals_of_windows_are_all_that_are_over() -> None:
+    inputs = list(late_payments(700_000, keys=3))
+    wanted = window_totals(inputs)
+    right = [
+        json.dumps({"account": account, "start": start, "total": total}).encode()
+        for (account, start), total in wanted.windows.items()
+    ]
+
+    assert sum(wanted.windows.values()) == sum(amount for _, _, amount, _ in inputs)
+    assert {start for _, start in wanted.windows} == {
+        at // WINDOW_MS * WINDOW_MS for a, at, _, _ in inputs if a[0] == "a"
+    }
+    assert difference(wanted, right) is None
+    assert "records instead of" in str(difference(wanted, right[1:]))
+    assert "1 windows are wrong" in str(difference(wanted, [right[0], *right[:-1]]))
 
 
 @pytest.mark.slow

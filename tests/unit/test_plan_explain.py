@@ -1,8 +1,19 @@
 """``explain`` prints the graph, the guarantee of every path, and where every setting came from."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from kafka_eos import DerivedNameWarning, Pipeline
+from kafka_eos import (
+    DerivedNameWarning,
+    Pipeline,
+    WatermarkStrategy,
+    global_,
+    monotonic,
+    rows,
+    tumbling,
+)
 from kafka_eos.cores import usable_cores
 from kafka_eos.explain import explain
 from kafka_eos.interfaces import DeadLetters, Ttl
@@ -28,6 +39,8 @@ guarantees
 
 notices
   the broker keeps transactions for 15 minutes
+  fold 'sum' keeps a row for every key it has seen, for ever; if keys come and go, let what they leave end with \
+ttl=Ttl(…), or put a .window(…) of time before it
 """
 
 
@@ -49,11 +62,52 @@ def test_the_text_is_the_golden_one() -> None:
 
 def test_every_setting_is_shown_with_its_origin() -> None:
     text = totals().explain()
-    rows = [line.split() for line in text.split("settings\n")[1].splitlines()]
+    rows = [line.split() for line in text.split("settings\n")[1].split("\n\n")[0].splitlines()]
 
     assert [row[0] for row in rows] == list(Settings.model_fields)
     assert ["batch_size", "10", "code"] in rows
     assert ["parallelism", str(min(usable_cores(), 128)), "default"] in rows
+
+
+@pytest.mark.parametrize(
+    ("verb", "grows"),
+    [
+        (lambda keyed: keyed.fold(name="f", init=int, step=max), "fold 'f' keeps a row for every key"),
+        (lambda keyed: keyed.reduce(max, name="f"), "reduce 'f' keeps a row for every key"),
+        (lambda keyed: keyed.window(rows(3)).reduce(max, name="f"), "'f' (windows of 3 rows) keeps what"),
+        (
+            lambda keyed: keyed.window(global_(every=3)).reduce(max, name="f"),
+            "'f' (all rows, with a result each 3) keeps",
+        ),
+        (lambda keyed: keyed.fold(name="f", init=int, step=max, ttl=Ttl(60)), None),
+        (lambda keyed: keyed.window(tumbling(seconds=60)).reduce(max, name="f"), None),
+        (lambda keyed: keyed.deduplicate(name="f", within=60), None),
+    ],
+)
+def test_state_that_does_not_end_is_a_notice(verb: Callable[[Any], Any], grows: str | None) -> None:
+    pipeline = Pipeline("p")
+    timed = pipeline.source(ListSource([]), name="in").with_timestamps(watermarks=monotonic().with_idleness(60))
+    verb(timed.key_by(str, values=int)).sink(MemorySink(), name="out")
+
+    text = explain(pipeline.plan())
+
+    assert grows in text if grows else "for ever" not in text
+
+
+@pytest.mark.parametrize(("strategy", "told"), [(monotonic(), True), (monotonic().with_idleness(5), False)])
+def test_windows_that_a_silent_partition_holds_back_are_a_notice(strategy: WatermarkStrategy, told: bool) -> None:
+    pipeline = Pipeline("p")
+    timed = pipeline.source(ListSource([]), name="in").with_timestamps(watermarks=strategy)
+    timed.key_by(str, values=int).window(tumbling(seconds=60)).reduce(max, name="f").sink(MemorySink(), name="out")
+
+    assert ("event time of 'in' waits for each of its partitions" in explain(pipeline.plan())) is told
+
+
+def test_nothing_is_held_back_where_nothing_waits_for_event_time() -> None:
+    pipeline = Pipeline("p")
+    pipeline.source(ListSource([]), name="in").with_timestamps(watermarks=monotonic()).sink(MemorySink(), name="out")
+
+    assert "waits for each" not in explain(pipeline.plan())
 
 
 def test_a_derived_name_of_state_is_a_notice() -> None:

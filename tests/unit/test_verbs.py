@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from kafka_eos import KeyedStream, Pipeline, PlanError, ProcessFunction, Stream
+from kafka_eos import KeyedStream, Pipeline, PlanError, ProcessFunction, Stream, tumbling
 from kafka_eos.connectors.kafka import KafkaSource, Record
 from kafka_eos.schemas import JsonCodec
 from kafka_eos.testing import ListSource, MemorySink, run_local
@@ -169,3 +169,19 @@ def test_records_in_a_codec_without_a_type_keep_to_plain_values() -> None:
             return self
 
     assert KafkaSource.records("orders", value=Own()).value_type is None
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda keyed: keyed.fold(name="f", init=dict, step=max, state=dict[int, int]),
+        lambda keyed: keyed.reduce(max, name="r", state=dict[int, int]),
+        lambda keyed: keyed.window(tumbling(seconds=1)).reduce(max, name="w", state=dict[int, int]),
+        lambda keyed: keyed.window(tumbling(seconds=1)).process(lambda *_: [], name="p", state=dict[int, int]),
+    ],
+)
+def test_a_state_that_cannot_be_stored_is_shown_at_its_line(verb: Callable[[Any], Any]) -> None:
+    keyed = Pipeline("p").source(ListSource([]), name="in").key_by(lambda value: value)
+
+    with pytest.raises(PlanError, match=rf"(?s)cannot be stored: .*{__file__}:\d+: lambda keyed"):
+        verb(keyed)

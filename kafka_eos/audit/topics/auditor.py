@@ -5,7 +5,7 @@ Rule: what was not asked, or cannot be known from the topics alone, is listed as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from kafka_eos.audit.beside import files
 from kafka_eos.audit.cluster import ClusterAdmin, Ranges, java_config, settle
 from kafka_eos.audit.ending import Ending
-from kafka_eos.audit.ledger import provenance_at
+from kafka_eos.audit.ledger import told_at
+from kafka_eos.audit.places import Placing
 from kafka_eos.audit.report import Context
 from kafka_eos.audit.session import session
 from kafka_eos.audit.topics import shown, window
+from kafka_eos.audit.topics.placings import placings
 from kafka_eos.audit.topics.question import Question
 from kafka_eos.audit.topics.scan import Suspects, Tally, TopicScan
 from kafka_eos.audit.topics.tables import Window
@@ -89,6 +91,8 @@ class _Run:
         self.partitions: list[dict[str, Any]] = []
         self.plans: list[str] = []
         self.vital: tuple[AnyCheck, ...] = ()
+        self._placed: Mapping[str, Placing] = {}
+        """By topic, how its partitions were chosen, where a ledger tells it."""
 
     def facts(self, settle_seconds: float) -> Observations:
         question = self._question
@@ -117,8 +121,11 @@ class _Run:
                 self.plans += scan.plans
 
     def _scan(self) -> TopicScan:
-        told = {place: some for ledger in self._question.ledgers for place, some in provenance_at(ledger).items()}
-        return TopicScan(self._spark, self._question, self.window, files(told))
+        told = [told_at(ledger) for ledger in self._question.ledgers]
+        kept = {place: some for one in told for place, some in one.provenance.items()}
+        outputs = {topic: len(bounds) for topic, bounds in self.window.of(self._question.outputs).items()}
+        self._placed = placings([one.regimes for one in told], outputs)
+        return TopicScan(self._spark, self._question, self.window, files(kept), self._placed)
 
     def _examine(self, scan: TopicScan, base: Observations, compacted: list[str]) -> Observations:
         question = self._question
@@ -164,7 +171,7 @@ class _Run:
         if scan.in_order:
             found[Check.REORDERED] = scan.reordered()
         if question.key is None:
-            found[Check.MISPLACED] = _misplaced(scan)
+            found[Check.MISPLACED] = self._misplaced(scan)
         if question.by_provenance:
             found |= shown.attempts(scan, facts.invisible > 0)
         elif facts.invisible and question.inputs and question.id is not None:
@@ -172,6 +179,13 @@ class _Run:
         elif question.inputs and question.id is not None:
             found[Check.COMMITTED_HIDDEN] = (0, ())
         return found
+
+    def _misplaced(self, scan: TopicScan) -> Suspects | NotPossible:
+        n, first = scan.misplaced() if self._placed else (0, ())
+        apart = _apart(scan, self._placed)
+        if isinstance(apart, NotPossible):
+            return (n, first) if n else apart
+        return n + apart[0], (*first, *apart[1])[:SHOWN]
 
     def _evidence(
         self,
@@ -204,18 +218,19 @@ class _Run:
         return evidence
 
 
-def _misplaced(scan: TopicScan) -> Suspects | NotPossible:
-    """Keys in several partitions, unless that is what more partitions make of them."""
-    suspects = scan.scattered()
-    grown = scan.grown() if suspects[0] else []
+def _apart(scan: TopicScan, told: Collection[str]) -> Suspects | NotPossible:
+    """Keys in several partitions, unless that is what more partitions make of them, in topics that are not ``told``."""
+    suspects = scan.scattered(told)
+    grown = [topic for topic in scan.grown() if topic not in told] if suspects[0] else []
     if not grown:
         return suspects
-    others = scan.scattered(grown)
+    others = scan.scattered([*told, *grown])
     if others[0]:
         return others
     return NotPossible(
         f"{suspects[0]} keys of {', '.join(grown)} moved to another partition, as they do when partitions are added. "
-        "Whether they were added, the topic does not tell: an audit of the job that wrote it does (kafka-eos audit APP)"
+        "Whether they were added, the topic does not tell: the ledger of the job that wrote it does (kafka-eos audit "
+        "APP, or --ledger)"
     )
 
 

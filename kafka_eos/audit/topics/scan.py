@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit import reads
 from kafka_eos.audit.beside import Files
+from kafka_eos.audit.places import Placing, with_homes
 from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.topics import growth, tables
 from kafka_eos.audit.topics.question import Question, expression
@@ -44,6 +45,8 @@ class Suspect:
     """Place and offset of the record that it is compared with."""
     counts: tuple[int, int] = (0, 0)
     """How often it is there, and how often it should be."""
+    home: int | None = None
+    """The partition that its key belongs in."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,12 @@ Suspects = tuple[int, tuple[Suspect, ...]]
 class TopicScan:
     """The tables of one audit. ``close`` frees what Spark holds for them."""
 
-    def __init__(self, spark: SparkSession, question: Question, window: Window, files: Files) -> None:
-        """``files``: of ledgers that tell where outputs came from."""
+    def __init__(
+        self, spark: SparkSession, question: Question, window: Window, files: Files, placings: Mapping[str, Placing]
+    ) -> None:
+        """``files``: of ledgers that tell where outputs came from; ``placings``: by topic, how they were spread."""
         self._spark, self._question, self._window, self._files = spark, question, window, files
+        self._placings = placings
         self.places = Places(window)
         self.plans: list[str] = []
         """The physical plan of everything that was run."""
@@ -113,7 +119,7 @@ class TopicScan:
         if (table := self._records(question.inputs)) is not None:
             parts.append(tables.inputs(table, question, self.places, self._window))
         if (table := self._records(question.outputs)) is not None:
-            parts.append(tables.outputs(table, question, self.places, self._window))
+            parts.append(tables.outputs(table, question, self.places, self._window, self._placings))
         both = reduce(lambda a, b: a.unionByName(b), parts)
         if question.id is not None:
             both = both.withColumn("slot", F.coalesce("origin", F.xxhash64("place", "offset"))).repartition("slot")
@@ -293,6 +299,20 @@ class TopicScan:
         before = F.lag(F.struct("place", "offset", "turn")).over(written)
         return self._suspects(self._ordered.withColumn("other", before), "other.turn > turn and judged")
 
+    def misplaced(self) -> Suspects:
+        """Records in another partition than their key belonged in when they were written, as ledgers tell."""
+        outs = self._both.where(~F.col("is_input") & F.col("judged") & self._topic.isin([*self._placings]))
+        attempt = F.split(F.substring_index("attempt", "/", 1), r"\.")
+        told = outs.select(
+            self._topic.alias("sink"), F.col("place").alias("at"), "offset", self._partition.alias("partition"),
+            F.col("key").alias("key_hash"), F.col("key").isNotNull().alias("has_key"), F.col("number").alias("place"),
+            F.col("attempt").isNotNull().alias("ours"), F.lit(False).alias("before"),
+            attempt[0].cast("int").alias("term"), attempt[1].cast("long").alias("epoch"),
+        )  # fmt: skip
+        away = with_homes(told, self._placings).where("home is not null")
+        place = F.col("at").alias("place")
+        return self._suspects(away.select(place, "offset", F.lit(None).alias("file"), "home"), "true")
+
     def scattered(self, without: Collection[str] = ()) -> Suspects:
         """Keys with records in several partitions of a topic, but of those ``without``."""
         outs = self._both.where("not is_input and key is not null and file is null")
@@ -348,7 +368,7 @@ class TopicScan:
     def _invisible(self) -> DataFrame:
         every = self._records(self._question.outputs, committed=False)
         assert every is not None  # there are more of them than visible ones
-        narrow = tables.outputs(every, self._question, self.places, self._window)
+        narrow = tables.outputs(every, self._question, self.places, self._window, {})
         seen = self._both.where("not is_input").select("place", "offset")
         hidden = narrow.join(seen, ["place", "offset"], "left_anti")
         self._held.append(hidden.persist(StorageLevel.MEMORY_AND_DISK))
@@ -365,6 +385,10 @@ class TopicScan:
     def _topic(self) -> Column:
         """The topic of a place."""
         return F.element_at(F.array(*(F.lit(name) for name, _ in self.places.names)), F.col("place") + 1)
+
+    @property
+    def _partition(self) -> Column:
+        return F.element_at(F.array(*(F.lit(number) for _, number in self.places.names)), F.col("place") + 1)
 
     # ------------------------------------------------------------ recompute
 
@@ -411,7 +435,7 @@ class TopicScan:
         return n, self._show(wrong) if n else ()
 
     def _show(self, table: DataFrame) -> tuple[Suspect, ...]:
-        columns = [c for c in ("place", "offset", "file", "other", "there", "should") if c in table.columns]
+        columns = [c for c in ("place", "offset", "file", "other", "there", "should", "home") if c in table.columns]
         rows = table.select(*columns).orderBy("place", "file", "offset").limit(SHOWN)
         return tuple(_suspect(row) for row in self._run(rows))
 
@@ -423,6 +447,7 @@ def _suspect(row: Any) -> Suspect:
         row.place, row.offset, row.file,
         None if other is None else (other["place"], other["offset"]),
         (known.get("there", 0), known.get("should", 0)),
+        known.get("home"),
     )  # fmt: skip
 
 

@@ -16,7 +16,9 @@ from pyspark.sql.types import FractionalType, IntegralType
 from kafka_eos.audit import reads
 from kafka_eos.audit.beside import Beside, Files
 from kafka_eos.audit.cluster import java_config
+from kafka_eos.audit.places import Placing
 from kafka_eos.audit.reads import Bounds
+from kafka_eos.audit.subject import Topic
 from kafka_eos.audit.topics.question import Question, expression
 from kafka_eos.provenance import HEADER
 
@@ -152,11 +154,16 @@ def inputs(table: DataFrame, question: Question, places: Places, window: Window)
         F.lit(None).cast("long").alias("stream"),
         F.lit(None).alias("turn"),
         "file",
+        F.lit(None).cast("long").alias("number"),
     )
 
 
-def outputs(table: DataFrame, question: Question, places: Places, window: Window) -> DataFrame:
-    """One row an output, with the columns of ``inputs``; ``stream`` and ``turn`` tell the order where one is told."""
+def outputs(
+    table: DataFrame, question: Question, places: Places, window: Window, placings: Mapping[str, Placing]
+) -> DataFrame:
+    """One row an output, with the columns of ``inputs``; ``stream`` and ``turn`` tell the order where one is told, and
+    ``number`` how the partition was chosen (see ``partitioners``), in topics of ``placings``.
+    """
     nothing, key = F.lit(None).cast("long"), F.col("raw_key")
     if question.key is not None:
         key = F.expr(expression(question.key))
@@ -188,7 +195,17 @@ def outputs(table: DataFrame, question: Question, places: Places, window: Window
         stream.alias("stream"),
         turn.alias("turn"),
         "file",
+        _number_of_key(question, placings).alias("number"),
     )
+
+
+def _number_of_key(question: Question, placings: Mapping[str, Placing]) -> Column:
+    topics = [
+        Topic(name, name, question.bootstrap, question.config, partitioner=placing.partitioner).dated(placing.regimes)
+        for name, placing in placings.items()
+    ]
+    told = reads.places(topics, F.col("raw_key"), F.col("provenance")) if topics else F.lit(None)
+    return told.cast("long")
 
 
 def _content() -> Column:

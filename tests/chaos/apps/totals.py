@@ -28,7 +28,7 @@ class Total(msgspec.Struct):
 PAUSE = float(os.environ.get("TEST_PAUSE", "0.0002"))
 AFTER = float(os.environ.get("TEST_PAUSE_AFTER", "0"))
 """Seconds a row behind the exchange: what is slow there keeps rows under way."""
-"""librdkafka's settings of a broker that wants them."""
+PROVENANCE = os.environ.get("TEST_PROVENANCE", "header")
 
 
 def slowly(payment: Payment) -> Payment:
@@ -60,7 +60,10 @@ totals = (
     .key_by(lambda payment: payment.account, local="TEST_LOCAL" in os.environ)
     .fold(name="total", init=lambda: Total("", 0, -1), step=add, emit=emitted)
 )
-totals.sink(KafkaSink(os.environ["TEST_OUTPUT"], value=Total, key=lambda total: total.account), name="to-kafka")
+totals.sink(
+    KafkaSink(os.environ["TEST_OUTPUT"], value=Total, key=lambda total: total.account, provenance=PROVENANCE),
+    name="to-kafka",
+)
 totals.sink(FileSink(os.environ["TEST_FILES"], value=Total), name="to-files")
 
 if __name__ == "__main__":

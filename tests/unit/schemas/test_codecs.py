@@ -4,7 +4,7 @@ import dataclasses
 import datetime
 import json
 import math
-from typing import Any, TypedDict
+from typing import Any, Literal, Optional, TypedDict
 
 import msgspec
 import pytest
@@ -23,6 +23,7 @@ from kafka_eos.schemas import (
     StrCodec,
     codec_for,
     state_codec,
+    wire_codec,
 )
 
 
@@ -178,3 +179,27 @@ def test_a_counted_entry_that_is_too_short_is_refused() -> None:
 def test_a_type_that_msgspec_cannot_map_is_a_plan_error() -> None:
     with pytest.raises(PlanError, match="cannot be mapped to JSON"):
         JsonCodec(dict[str, int] | list[int] | tuple[int, ...])
+
+
+class Nested(msgspec.Struct):
+    inner: Optional["Nested"] = None
+    counts: dict[int, int] = {}
+
+
+@pytest.mark.parametrize("tp", [dict[int, int], list[dict[tuple[str, int], str]], dict[str, dict[bytes, int]], Nested])
+def test_a_state_whose_dicts_have_other_keys_than_text_is_a_plan_error(tp: Any) -> None:
+    with pytest.raises(PlanError, match="keys of a dict must be str"):
+        state_codec(tp)
+
+
+@pytest.mark.parametrize("tp", [dict, dict[str, int], dict[Literal["a", "b"], list[int]], Any, None])
+def test_dicts_with_keys_of_text_can_be_stored(tp: Any) -> None:
+    codec = state_codec(tp)
+
+    assert codec.decode(codec.encode({"a": [1]} if "Literal" in str(tp) else {"a": 1})) is not None
+
+
+def test_rows_that_change_subtasks_may_have_dicts_with_any_keys() -> None:
+    codec = wire_codec(dict[int, int])
+
+    assert codec.decode(codec.encode([{1: 2}])) == [{1: 2}]

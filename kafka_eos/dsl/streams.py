@@ -1,7 +1,7 @@
-"""The user's way to write a plan: ``Pipeline``, ``Stream``, ``KeyedStream``.
+"""Streams, and the verbs that people write pipelines with: plain ones, with a key, and with windows.
 
-A verb adds one node to the pipeline and returns a new stream; streams never change, so a stream may be used twice.
-Building runs nothing of the user's code except ``init`` of a fold (to learn the type of its state).
+A verb adds one node to the draft of the pipeline and returns a new stream; streams never change, so a stream may be
+used twice. Building runs nothing of the user's code except ``init`` of a fold (to learn the type of its state).
 
 Rule: a mistake is reported with the line of the user's file, at the verb if it can be seen there, else by ``plan``.
 """
@@ -9,26 +9,17 @@ Rule: a mistake is reported with the line of the user's file, at the verb if it 
 from __future__ import annotations
 
 import copy
-import linecache
-import sys
-import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from kafka_eos import interfaces, plan
 from kafka_eos.aggregates import Aggregate, count, top
-from kafka_eos.aggregates.rows import Aggregation, Rows
-from kafka_eos.app import register
-from kafka_eos.attribution import Attribution
-from kafka_eos.errors import ConfigError, PlanError
-from kafka_eos.ids import AppRef, token
+from kafka_eos.dsl.draft import Draft
+from kafka_eos.dsl.lines import mistake, quoted, user_line
+from kafka_eos.dsl.upstream import Upstream
 from kafka_eos.interfaces import (
     Contents,
     Days,
-    DeadLetters,
     Early,
     RowCount,
     Session,
@@ -44,252 +35,21 @@ from kafka_eos.operators.duplicates import Deduplicate, Distinct
 from kafka_eos.operators.functions import OutputTag, ProcessFunction
 from kafka_eos.operators.process import defines
 from kafka_eos.operators.windows.contents import all_elements, folding, reducing, windowed
-from kafka_eos.plan import DerivedNameWarning, KeyBy, Node, OnError, Plan, Where
-from kafka_eos.plan.callables import expect_no_coroutines
-from kafka_eos.schemas import Counted, KeyCodec, WindowedCodec, state_codec, wire_codec
+from kafka_eos.plan import Node
+from kafka_eos.schemas import Counted, KeyCodec, WindowedCodec
 from kafka_eos.schemas.types import checked_class, element, returned
-
-if TYPE_CHECKING:
-    from kafka_eos.coordinator.status import Observer
-    from kafka_eos.settings import Settings
 
 T = TypeVar("T")
 U = TypeVar("U")
 K = TypeVar("K")
 A = TypeVar("A")
-R = TypeVar("R")
 
 _Assigner: TypeAlias = Tumbling | Early | Sliding | Days | Session | RowCount
 
 _KEY = KeyCodec()
-_MAIN = "main"
-"""Stands for the output of an operator where others stand for its side outputs; no tag has that name."""
 
 
-class Engine(Protocol):
-    """What runs pipelines; see ``kafka_eos.spark.SparkEngine``."""
-
-    def run(
-        self,
-        plan: Plan,
-        app: AppRef,
-        settings: Settings,
-        /,
-        *,
-        observers: tuple[Observer, ...] = (),
-        until_caught_up: bool = False,
-    ) -> None:
-        """Run until stopped, or until the input that is there at the start is processed.
-
-        Tasks load the pipeline from ``app``. ``observers`` hear every event of the job.
-        """
-
-
-class Pipeline:
-    """A named pipeline. ``settings`` are those of ``kafka_eos.settings``; given here they win over everything.
-
-    Raises PlanError and ConfigError from ``plan``, ``run`` and ``explain``, not from the constructor.
-    """
-
-    def __init__(self, name: str, **settings: object) -> None:
-        frame = _user_frame()
-        self.name = name
-        self.code_settings: Mapping[str, object] = dict(settings)
-        self._module = str(frame.f_globals.get("__name__", ""))
-        self._where = _where(frame)
-        self._nodes: list[Node] = []
-        self._derived: Counter[str] = Counter()
-        self._types: dict[str, Any] = {}
-        """What is known of the values that each node makes."""
-        self._tags: dict[str, tuple[OutputTag[Any], ...]] = {}
-        """Side outputs, by the node that takes the main one."""
-        self._replaced: set[str] = set()
-        """``key_by`` nodes whose work partial folds do; those that nobody else reads are not in the plan."""
-        register(self, self._module)
-
-    @property
-    def app(self) -> AppRef:
-        """The file that made the pipeline, and its name; other processes of the job load it from there."""
-        return AppRef(Path(self._where.file).absolute(), self.name)
-
-    def source(
-        self,
-        source: interfaces.Source[T],
-        *,
-        name: str,
-        on_error: OnError = "stop",
-        environment_errors: type[Exception] | tuple[type[Exception], ...] = (),
-        record_errors: type[Exception] | tuple[type[Exception], ...] = (),
-    ) -> Stream[T]:
-        """Read ``source``. ``on_error``: what happens to a record that cannot be decoded or processed.
-
-        ``"stop"`` stops the job at the record; ``dead_letter("topic")`` writes it aside in the same epoch.
-
-        A record is to blame for what user code and codecs raise on it, unless that is, or was caused by, an OSError, a
-        MemoryError, a Retryable or one of ``environment_errors``: then the job goes back to its last checkpoint and
-        tries again. ``record_errors`` are the record's all the same, for example a FileNotFoundError.
-        """
-        where = _where(_user_frame())
-        said = Attribution(_errors(environment_errors, name, where), _errors(record_errors, name, where))
-        if both := set(said.environment) & set(said.record):
-            raise PlanError(f"source {name!r}: {both.pop().__name__} is both in environment_errors and in "
-                            f"record_errors.\n  {where}")  # fmt: skip
-        self._add(plan.Source(name=name, where=where, source=source, on_error=on_error, attribution=said))
-        if isinstance(on_error, DeadLetters):
-            letters = f"{name}-dead-letters"
-            self._add(plan.Sink(name=letters, where=where, inputs=(name,), sink=on_error.sink, dead_letters=True))
-        elif on_error != "stop":
-            raise PlanError(f'on_error of source {name!r} must be "stop" or dead_letter(...), not {on_error!r}.\n'
-                            f"  {where}")  # fmt: skip
-        return Stream(self, name, getattr(source, "value_type", None))
-
-    def plan(self) -> Plan:
-        """The plan so far, validated. Raises PlanError that quotes the line to change."""
-        read = {name for node in self._nodes for name in node.inputs}
-        nodes = (node for node in self._nodes if node.name in read or node.name not in self._replaced)
-        built = plan.with_forwards(Plan(self.name, tuple(nodes), self._where).validate(), self._codec).validate()
-        for node in built.nodes:
-            if node.stateful and node.derived:
-                warnings.warn(
-                    f"state of {node.kind} {node.name!r} is stored under a name that depends on its position; "
-                    f"give it a name of its own ({node.where})",
-                    DerivedNameWarning,
-                    stacklevel=2,
-                )
-        return built
-
-    def run(self, engine: Engine | None = None, *, until_caught_up: bool = False, **settings: object) -> None:
-        """Run until stopped (SIGTERM, SIGINT). Raises UserError, Fatal or JobLocked.
-
-        ``engine``: where to run, e.g. ``SparkEngine(master=...)``; default is the embedded engine, on this machine.
-        ``until_caught_up``: end, with everything committed, when the input that is there at the start is processed.
-
-        In a script (``python orders.py``) it shows what ``kafka-eos run`` shows, and an error ends the process in the
-        same way: one paragraph and an exit code.
-        """
-        if self._module == "__main__":
-            from kafka_eos.terminal.running import run_script
-
-            run_script(self, settings, None if engine is None else engine.run, until_caught_up)
-            return
-        from kafka_eos.settings import Settings
-
-        resolved = Settings.resolve(code={**self.code_settings, **settings})
-        if engine is not None:
-            engine.run(self.plan(), self.app, resolved, until_caught_up=until_caught_up)
-            return
-        from kafka_eos.embedded import run
-
-        run(self.plan(), self.app, resolved, until_caught_up=until_caught_up)
-
-    def explain(self) -> str:
-        """Graph, guarantee of each path with its reason, and every setting with its origin, as text."""
-        from kafka_eos.explain import explain
-        from kafka_eos.settings import Settings
-
-        return explain(self.plan(), Settings.resolve(code=self.code_settings))
-
-    def __repr__(self) -> str:
-        return f"Pipeline({self.name!r})"
-
-    def _add(self, node: Node) -> None:
-        self._nodes.append(node)
-
-    def _codec(self, node: str) -> interfaces.ListCodec[Any]:
-        """For values that stay in their worker: most are never written, so it is no mistake not to say how."""
-        tp = self._types[node]
-        try:
-            return wire_codec(tp)
-        except PlanError:
-            return wire_codec(Any)  # refuses the first value that is written and would come back as another one
-
-    def _combined(self, name: str) -> KeyBy:
-        """The ``key_by`` of that name, whose work a partial fold will do for one of its readers."""
-        self._replaced.add(name)
-        return self._key_by(name)
-
-    def _key_by(self, name: str) -> KeyBy:
-        node = next(node for node in self._nodes if node.name == name)
-        assert isinstance(node, KeyBy)  # a keyed stream begins with one
-        return node
-
-    def _inputs(self, name: str) -> tuple[str, ...]:
-        """What a node reads."""
-        return next(node.inputs for node in self._nodes if node.name == name)
-
-    def _name(self, given: str | None, kind: str) -> tuple[str, bool]:
-        """The given name, or one made of the kind and its number; and whether it was made."""
-        self._derived[kind] += 1
-        return (f"{kind}-{self._derived[kind]}", True) if given is None else (given, False)
-
-
-class _Upstream:
-    """A pipeline, the node whose output this is, and the type of its values where it is known."""
-
-    def __init__(self, pipeline: Pipeline, node: str, tp: Any = None) -> None:
-        self._pipeline, self._node, self._type = pipeline, node, tp
-        pipeline._types[node] = tp
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._pipeline.name!r}, {self._node!r})"
-
-    @property
-    def _inner(self) -> Any:
-        """The type of the values, to be part of another one; None if it is not known, or only as a codec."""
-        is_codec = not isinstance(self._type, type) and hasattr(self._type, "decode")
-        return None if is_codec else self._type
-
-    def _grow(self, kind: type[Node], name: str | None, **parts: Any) -> str:
-        """Add a node below this one; returns its name."""
-        self._expect_functions(kind.kind, fn=parts.get("fn"))
-        given, derived = self._pipeline._name(name, kind.kind)
-        parts.setdefault("inputs", (self._node,))
-        self._pipeline._add(kind(name=given, where=_where(_user_frame()), derived=derived, **parts))
-        return given
-
-    def _parted(self, node: str, tp: Any, tags: Sequence[OutputTag[Any]]) -> Stream[Any]:
-        """The output of ``node``, with a stream for each of its side outputs where it has some."""
-        if not tags:
-            return Stream(self._pipeline, node, tp)
-        where = _where(_user_frame())
-        main, *others = _beside(node, tags, where)
-        self._pipeline._tags[main] = tuple(tags)
-        for name, tag in zip((main, *others), (None, *tags), strict=True):
-            tagged = None if tag is None else tag.name
-            self._pipeline._add(plan.SideOutput(name=name, where=where, inputs=(node,), tag=tagged))
-        return Stream(self._pipeline, main, tp)
-
-    def _expect_functions(self, verb: str, **functions: object) -> None:
-        """PlanError with the user's line if one of them is asynchronous."""
-        _quoted(lambda: expect_no_coroutines(verb, **functions))
-
-    def _stored(self, tp: Any) -> interfaces.Codec[Any]:
-        """The codec of a state. PlanError with the user's line if its type cannot be stored."""
-        return _quoted(lambda: state_codec(tp))
-
-    def _rows(
-        self,
-        aggregates: Sequence[Aggregate[Any, Any, Any]],
-        named: Mapping[str, Aggregate[Any, Any, Any]],
-        out: type[Any] | None,
-        key: str,
-        *numbers: str,
-    ) -> tuple[Aggregation, Rows]:
-        """Aggregates of a keyed stream, and rows of them: behind the key, and fields that hold whole numbers."""
-
-        def made() -> tuple[Aggregation, Rows]:
-            parts = Aggregation.of_all(aggregates, named, self._inner, [key, *numbers])
-            of_key = returned(self._pipeline._key_by(self._node).fn)
-            return parts, Rows(parts, {key: of_key, **dict.fromkeys(numbers, int)}, out)
-
-        return _quoted(made)
-
-    def _wire(self, values: Any) -> interfaces.ListCodec[Any]:
-        """The codec in which this stream's values change subtasks."""
-        return _quoted(lambda: wire_codec(self._type if values is None else values))
-
-
-class Stream(_Upstream, Generic[T]):
+class Stream(Upstream, Generic[T]):
     """Values of type ``T`` on their way. Verbs return new streams.
 
     Every verb takes what it works with first, and the ``name`` of its node as a keyword. Functions are ordinary ones: a
@@ -307,7 +67,7 @@ class Stream(_Upstream, Generic[T]):
 
     def map(self, fn: Callable[[T], U], *, name: str | None = None) -> Stream[U]:
         """One value in, one value out."""
-        return Stream(self._pipeline, self._grow(plan.Map, name, fn=fn), returned(fn))
+        return Stream(self._draft, self._grow(plan.Map, name, fn=fn), returned(fn))
 
     def with_timestamps(
         self, fn: Callable[[T], int] | None = None, *, name: str | None = None, watermarks: WatermarkStrategy
@@ -322,20 +82,18 @@ class Stream(_Upstream, Generic[T]):
         if (generator := watermarks.generator) is not None:
             self._expect_functions("generated", on_event=generator.on_event, watermark=generator.watermark)
             self._stored(generator.state)
-        source = self._node
-        while inputs := self._pipeline._inputs(source):
-            source = inputs[0]
+        source = self._draft._source_of(self._node)
         given = f"{source}-timestamps" if name is None else name
         parts = {"fn": fn, "strategy": watermarks, "source": source}
-        return Stream(self._pipeline, self._grow(plan.Timestamps, given, **parts), self._type)
+        return Stream(self._draft, self._grow(plan.Timestamps, given, **parts), self._type)
 
     def filter(self, fn: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
         """Keep the values for which ``fn`` is true."""
-        return Stream(self._pipeline, self._grow(plan.Filter, name, fn=fn), self._type)
+        return Stream(self._draft, self._grow(plan.Filter, name, fn=fn), self._type)
 
     def flat_map(self, fn: Callable[[T], Iterable[U]], *, name: str | None = None) -> Stream[U]:
         """One value in, any number out. A value that fails half-way gives none."""
-        return Stream(self._pipeline, self._grow(plan.FlatMap, name, fn=fn), element(returned(fn)))
+        return Stream(self._draft, self._grow(plan.FlatMap, name, fn=fn), element(returned(fn)))
 
     def map_batches(self, fn: Callable[[list[T]], list[U]], *, name: str | None = None) -> Stream[U]:
         """Many values in, as many out, in order: for functions that are only fast on many.
@@ -343,7 +101,7 @@ class Stream(_Upstream, Generic[T]):
         Where one batch ends and the next begins is not fixed, so the result must not depend on it. If ``fn`` raises
         it is called again with halves, until the records at fault stand alone.
         """
-        return Stream(self._pipeline, self._grow(plan.MapBatches, name, fn=fn), element(returned(fn)))
+        return Stream(self._draft, self._grow(plan.MapBatches, name, fn=fn), element(returned(fn)))
 
     def key_by(
         self, fn: Callable[[T], K], *, name: str | None = None, values: Any = None, local: bool = False
@@ -355,7 +113,7 @@ class Stream(_Upstream, Generic[T]):
         trap: if that is not so, a key has several states, and after a change of parallelism one of them is refused.
         """
         node = self._grow(plan.KeyBy, name, fn=fn, key_codec=_KEY, values=self._wire(values), local=local)
-        return KeyedStream(self._pipeline, node, self._type if values is None else values)
+        return KeyedStream(self._draft, node, self._type if values is None else values)
 
     def rebalance(self, *, name: str | None = None, values: Any = None) -> Stream[T]:
         """Spread the values evenly over all workers; order is kept only between those that take the same way."""
@@ -375,7 +133,7 @@ class Stream(_Upstream, Generic[T]):
 
     def _exchange(self, kind: type[Node], name: str | None, values: Any, **parts: Any) -> Stream[T]:
         node = self._grow(kind, name, values=self._wire(values), **parts)
-        return Stream(self._pipeline, node, self._type if values is None else values)
+        return Stream(self._draft, node, self._type if values is None else values)
 
     def iterate(
         self, body: Callable[[Stream[T]], tuple[Stream[T], Stream[U]]], *, name: str, values: Any = None
@@ -386,7 +144,7 @@ class Stream(_Upstream, Generic[T]):
         State in the loop is exactly-once as everywhere: rows that are on their way round belong to the checkpoint. The
         trap: a body that always sends something back never ends, and no bounded run (``--until-caught-up``) of it does.
         """
-        head = Stream[T](self._pipeline, self._grow(plan.Loop, name), self._type if values is None else values)
+        head = Stream[T](self._draft, self._grow(plan.Loop, name), self._type if values is None else values)
         back, out = body(head)
         back._grow(plan.Feedback, f"{name}-feedback", to=name, values=back._wire(values))
         return out
@@ -394,26 +152,19 @@ class Stream(_Upstream, Generic[T]):
     def union(self, *others: Stream[T], name: str | None = None) -> Stream[T]:
         """All values of these streams; order is kept within each stream, not between them."""
         for other in others:
-            if other._pipeline is not self._pipeline:
-                raise PlanError(f"union of streams of two pipelines, {self._pipeline.name!r} and "
-                                f"{other._pipeline.name!r}; make both in one.\n  {_where(_user_frame())}")  # fmt: skip
+            if other._draft is not self._draft:
+                names = f"{self._draft.name!r} and {other._draft.name!r}"
+                raise mistake(f"union of streams of two pipelines, {names}; make both in one.")
         inputs = (self._node, *(other._node for other in others))
         tp = self._type if all(other._type == self._type for other in others) else None
-        return Stream(self._pipeline, self._grow(plan.Union, name, inputs=inputs), tp)
+        return Stream(self._draft, self._grow(plan.Union, name, inputs=inputs), tp)
 
     def side_output(self, tag: OutputTag[U]) -> Stream[U]:
         """What the ``ProcessFunction`` right before emits to ``tag``: a stream of its own, like any other.
 
         Each tag that a function declares must be read by somebody, as its output must.
         """
-        declared = self._pipeline._tags.get(self._node, ())
-        if tag not in declared:
-            known = f"it declares {', '.join(map(str, declared))}" if declared else "no side outputs are declared there"
-            raise PlanError(f"{tag} is no side output of {self._node!r}; {known}. Take it right behind .process(...) "
-                            "of a function that names it in side_outputs."
-                            f"\n  {_where(_user_frame())}")  # fmt: skip
-        above = self._pipeline._inputs(self._node)[0]
-        return Stream(self._pipeline, f"{above}-{tag.name}", tag.tp)
+        return Stream(self._draft, self._draft._side_output(self._node, tag), tag.tp)
 
     def sink(self, sink: interfaces.Sink[T], *, name: str) -> None:
         """Write the stream to ``sink``. The stream may have other readers too."""
@@ -423,12 +174,13 @@ class Stream(_Upstream, Generic[T]):
 
         def __getattr__(self, verb: str) -> Any:
             if verb in ("fold", "reduce", "aggregate", "process", "window", "deduplicate", "distinct", "sessionize"):
-                raise PlanError(f".{verb}(...) keeps state for a key, and this stream has none; "
-                                f"put .key_by(...) before it.\n  {_where(_user_frame())}")  # fmt: skip
+                raise mistake(
+                    f".{verb}(...) keeps state for a key, and this stream has none; put .key_by(...) before it."
+                )
             raise AttributeError(f"a Stream has no {verb!r}")
 
 
-class KeyedStream(_Upstream, Generic[K, T]):
+class KeyedStream(Upstream, Generic[K, T]):
     """Values with a key. Verbs here keep state for each key, in the checkpoint of every epoch.
 
     Give each a name: state is stored under it.
@@ -487,7 +239,7 @@ class KeyedStream(_Upstream, Generic[K, T]):
         self._expect_functions("fold", init=init, step=step, emit=emit, merge=merge)
         tp = checked_class(type(init())) if state is None else state
         given = {"init": init, "step": step, "merge": merge}
-        return Stream(self._pipeline, self._fold(name, given, emit, tp, ttl), None if emit is None else returned(emit))
+        return Stream(self._draft, self._fold(name, given, emit, tp, ttl), None if emit is None else returned(emit))
 
     @overload
     def aggregate(
@@ -539,7 +291,7 @@ class KeyedStream(_Upstream, Generic[K, T]):
             return rows.row((of,), acc)
 
         node = self._fold(name, given, emit, parts.accumulator, ttl, by_time=parts.by_time)
-        return Stream(self._pipeline, node, rows.known)
+        return Stream(self._draft, node, rows.known)
 
     def _fold(
         self,
@@ -552,19 +304,19 @@ class KeyedStream(_Upstream, Generic[K, T]):
         by_time: bool = False,
     ) -> str:
         """Add a fold in one phase, or in two if ``given`` has ``merge``; returns its name."""
-        stored: dict[str, Any] = {"key_codec": _KEY, "entry_codec": Counted(state_codec(tp)), "ttl": ttl}
+        stored: dict[str, Any] = {"key_codec": _KEY, "entry_codec": Counted(self._stored(tp)), "ttl": ttl}
         parts = {**given, **stored, "emit": emit, "by_time": by_time}
         if given["merge"] is None:
             return self._grow(plan.Fold, name, **parts)
-        fold, derived = self._pipeline._name(name, plan.Fold.kind)
-        self._partly(f"{fold}-partial", values=wire_codec(tp), by_time=by_time, **given)
-        place: dict[str, Any] = {"where": _where(_user_frame()), "inputs": (f"{fold}-partial",), "derived": derived}
-        self._pipeline._add(plan.Fold(name=fold, **parts, **place))
+        fold, derived = self._draft._name(name, plan.Fold.kind)
+        self._partly(f"{fold}-partial", values=self._wire(tp), by_time=by_time, **given)
+        place: dict[str, Any] = {"where": user_line(), "inputs": (f"{fold}-partial",), "derived": derived}
+        self._draft._add(plan.Fold(name=fold, **parts, **place))
         return fold
 
     def _partly(self, name: str, **given: Any) -> None:
         """Add the first phase of a fold. It does the work of the ``key_by``, left out if nobody else reads that."""
-        key_by = self._pipeline._combined(self._node)
+        key_by = self._draft._combined(self._node)
         key: dict[str, Any] = {"fn": key_by.fn, "key_codec": key_by.key_codec, "local": key_by.local}
         self._grow(plan.PartialFold, name, inputs=key_by.inputs, **key, **given)
 
@@ -583,9 +335,9 @@ class KeyedStream(_Upstream, Generic[K, T]):
         With ``ttl`` what a key has is gone that time after its last input, and the next value is a first one again.
         """
         tp = self._type if state is None else state
-        codec = Counted(state_codec(tp))
+        codec = Counted(self._stored(tp))
         node = self._grow(plan.Reduce, name, fn=fn, key_codec=_KEY, entry_codec=codec, ttl=ttl)
-        return Stream(self._pipeline, node, tp)
+        return Stream(self._draft, node, tp)
 
     def process(
         self, function: ProcessFunction[K, T, U] | type[ProcessFunction[K, T, U]], *, name: str | None = None
@@ -612,8 +364,7 @@ class KeyedStream(_Upstream, Generic[K, T]):
         source's ``on_error`` says, because nobody knows any more. Needs ``with_timestamps`` behind every source.
         """
         if not 0.001 <= within < float("inf"):
-            raise PlanError(f"deduplicate looks back for a millisecond or more, not for {within} seconds.\n  "
-                            f"{_where(_user_frame())}")  # fmt: skip
+            raise mistake(f"deduplicate looks back for a millisecond or more, not for {within} seconds.")
         return self._processed(Deduplicate[K, T](round(within * 1000), late), name, self._type)
 
     def distinct(self, *, name: str | None = None, ttl: Ttl | None) -> Stream[T]:
@@ -631,7 +382,7 @@ class KeyedStream(_Upstream, Generic[K, T]):
         timers = {"timers": defines(function, "on_timer")}
         timers["processing_timers"] = defines(function, "on_processing_timer")
         node = self._grow(plan.Process, name, factory=factory, key_codec=_KEY, **timers)
-        return self._parted(node, tp, function.side_outputs)
+        return Stream(self._draft, self._draft._part(node, function.side_outputs), tp)
 
     def window(
         self,
@@ -649,12 +400,10 @@ class KeyedStream(_Upstream, Generic[K, T]):
         silently away. Needs ``with_timestamps`` behind every source of the stream.
         """
         if not 0 <= lateness < float("inf"):
-            raise PlanError(f"a window takes late rows for 0 seconds or more, not for {lateness}.\n  "
-                            f"{_where(_user_frame())}")  # fmt: skip
+            raise mistake(f"a window takes late rows for 0 seconds or more, not for {lateness}.")
         if isinstance(assigner, RowCount) and (lateness or late is not None):
-            raise PlanError(f"{assigner}: they know no time, so no row is late; leave out lateness= and late=.\n  "
-                            f"{_where(_user_frame())}")  # fmt: skip
-        return WindowedStream(self._pipeline, self._node, self._type, assigner, round(lateness * 1000), late)
+            raise mistake(f"{assigner}: they know no time, so no row is late; leave out lateness= and late=.")
+        return WindowedStream(self._draft, self._node, self._type, assigner, round(lateness * 1000), late)
 
     def sessionize(
         self, *, name: str | None = None, gap: float, late: OutputTag[T] | None = None
@@ -665,10 +414,10 @@ class KeyedStream(_Upstream, Generic[K, T]):
         ``window``. The trap: all values of a session are state until then. Where sums will do, aggregate
         ``window(session(gap))``.
         """
-        return self.window(_quoted(lambda: session(gap=gap)), late=late)._listed(name)
+        return self.window(quoted(lambda: session(gap=gap)), late=late)._listed(name)
 
 
-class WindowedStream(_Upstream, Generic[K, T]):
+class WindowedStream(Upstream, Generic[K, T]):
     """Values with a key and windows. Verbs here say what a window holds of its rows, and what comes out of it.
 
     Give each a name: state is stored under it.
@@ -676,14 +425,14 @@ class WindowedStream(_Upstream, Generic[K, T]):
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        draft: Draft,
         node: str,
         tp: Any,
         assigner: _Assigner,
         lateness: int,
         late: OutputTag[T] | None,
     ) -> None:
-        super().__init__(pipeline, node, tp)
+        super().__init__(draft, node, tp)
         self._assigner, self._lateness, self._late = assigner, lateness, late
 
     def reduce(self, fn: Callable[[T, T], T], *, name: str | None = None, state: Any = None) -> Stream[Windowed[K, T]]:
@@ -693,7 +442,7 @@ class WindowedStream(_Upstream, Generic[K, T]):
         """
         self._expect_functions("reduce", fn=fn)
         tp = self._type if state is None else state
-        codec = state_codec(tp)
+        codec = self._stored(tp)
         return self._windowed(name, reducing(fn, codec), WindowedCodec(codec, tp))
 
     @overload
@@ -737,10 +486,12 @@ class WindowedStream(_Upstream, Generic[K, T]):
         """
         self._expect_functions("fold", init=init, step=step, emit=emit, merge=merge)
         if merge is None and (isinstance(self._assigner, Session) or self._assigner.shared):
-            raise PlanError(f"{self._assigner}: parts of a window are put together, so .fold(...) needs merge=, which "
-                            f"makes one accumulator of two.\n  {_where(_user_frame())}")  # fmt: skip
+            raise mistake(
+                f"{self._assigner}: parts of a window are put together, so .fold(...) needs merge=, which makes one "
+                "accumulator of two."
+            )
         tp = checked_class(type(init())) if state is None else state
-        codec = state_codec(tp)
+        codec = self._stored(tp)
         if emit is None:
             return self._windowed(name, folding(init, step, merge, windowed, codec), WindowedCodec(codec, tp))
 
@@ -793,7 +544,7 @@ class WindowedStream(_Upstream, Generic[K, T]):
         def emit(of: Any, window: Window, acc: Any) -> list[Any]:
             return [rows.row((of, window.start, window.end), acc)]
 
-        codec = state_codec(parts.accumulator)
+        codec = self._stored(parts.accumulator)
         contents = folding(parts.create, parts.add, parts.merge, emit, codec, by_time=parts.by_time)
         return self._windowed(name, contents, rows.known)
 
@@ -807,7 +558,7 @@ class WindowedStream(_Upstream, Generic[K, T]):
         the values, if the stream does not know it.
         """
         self._expect_functions("process", fn=fn)
-        codec = state_codec(self._type if state is None else state)
+        codec = self._stored(self._type if state is None else state)
         contents = all_elements(fn, codec, numbered=isinstance(self._assigner, RowCount))
         return self._windowed(name, contents, element(returned(fn)))
 
@@ -817,7 +568,7 @@ class WindowedStream(_Upstream, Generic[K, T]):
         A window keeps that many values, and no others.
         """
         self._expect_functions("top_n", by=by)
-        best = _quoted(lambda: top(n, by).of(self._inner))
+        best = quoted(lambda: top(n, by).of(self._inner))
         return self._aggregated(name, best, lambda window, values: values)
 
     def rate(self, *, name: str | None = None) -> Stream[Windowed[K, float]]:
@@ -836,69 +587,23 @@ class WindowedStream(_Upstream, Generic[K, T]):
         def emit(key: Any, window: Window, acc: Any) -> Sequence[Any]:
             return windowed(key, window, result(window, part.result(acc)))
 
-        codec = state_codec(part.accumulator)
+        codec = self._stored(part.accumulator)
         contents = folding(part.create, part.add, part.merge, emit, codec, by_time=part.by_time)
         of = part.returns if tp is None else tp
-        return self._windowed(name, contents, WindowedCodec(state_codec(of), of))
+        return self._windowed(name, contents, WindowedCodec(self._stored(of), of))
 
     def _listed(self, name: str | None) -> Stream[Windowed[K, list[T]]]:
         """All values of a window."""
         values: Any = list if self._inner is None else list[self._inner]  # type: ignore[name-defined]
-        contents = all_elements(windowed, state_codec(self._type))
-        return self._windowed(name, contents, WindowedCodec(state_codec(values), values))
+        contents = all_elements(windowed, self._stored(self._type))
+        return self._windowed(name, contents, WindowedCodec(self._stored(values), values))
 
     def _windowed(self, name: str | None, contents: Contents, tp: Any) -> Stream[Any]:
         if isinstance(self._assigner, RowCount):
             parts: dict[str, Any] = {"assigner": self._assigner, "contents": contents}
-            return Stream(self._pipeline, self._grow(plan.CountedWindows, name, key_codec=_KEY, **parts), tp)
+            return Stream(self._draft, self._grow(plan.CountedWindows, name, key_codec=_KEY, **parts), tp)
         late = () if self._late is None else (self._late,)
         given: dict[str, Any] = {"assigner": self._assigner, "contents": contents, "lateness": self._lateness}
         given["late"] = None if self._late is None else self._late.name
-        return self._parted(self._grow(plan.Windows, name, key_codec=_KEY, **given), tp, late)
-
-
-def _user_frame() -> FrameType:
-    """The nearest caller outside this file."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__") == __name__:
-        frame = frame.f_back
-    assert frame is not None
-    return frame
-
-
-def _quoted(call: Callable[[], R]) -> R:
-    """What ``call`` gives. A PlanError of it gets the user's line."""
-    try:
-        return call()
-    except PlanError as error:
-        raise PlanError(f"{error}\n  {_where(_user_frame())}") from None
-
-
-def _where(frame: FrameType) -> Where:
-    file, line = frame.f_code.co_filename, frame.f_lineno
-    return Where(file, line, linecache.getline(file, line, frame.f_globals).strip())
-
-
-def _beside(node: str, tags: Sequence[OutputTag[Any]], where: Where) -> list[str]:
-    """Names of the nodes that part the outputs of ``node``, the main one first. PlanError if a tag is not usable."""
-    names = [_MAIN]
-    for tag in tags:
-        if not isinstance(tag, OutputTag):
-            raise PlanError(f"side outputs of {node!r} are of OutputTag(name, type), not {tag!r}.\n  {where}")
-        try:
-            names.append(token(tag.name, "side output"))
-        except ConfigError as error:
-            raise PlanError(f"{error}\n  {where}") from None
-    if len(set(names)) < len(names):
-        raise PlanError(f"two side outputs of {node!r} have one name, or one is named {_MAIN!r}, which is its output: "
-                        f"{', '.join(names[1:])}.\n  {where}")  # fmt: skip
-    return [f"{node}-{name}" for name in names]
-
-
-def _errors(given: object, source: str, where: Where) -> tuple[type[Exception], ...]:
-    """Exception classes, one or several. PlanError if something else is among them."""
-    classes = given if isinstance(given, tuple | list) else (given,)
-    for each in classes:
-        if not (isinstance(each, type) and issubclass(each, Exception)):
-            raise PlanError(f"source {source!r}: errors are classes of exceptions, not {each!r}.\n  {where}")
-    return tuple(classes)
+        node = self._grow(plan.Windows, name, key_codec=_KEY, **given)
+        return Stream(self._draft, self._draft._part(node, late), tp)

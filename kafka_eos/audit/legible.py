@@ -1,0 +1,83 @@
+"""Values that parts were added up to, in a format that is no text: as texts, whose floats ``sums`` can compare.
+
+The decoding runs inside Spark's Python workers, with the codec of the sink in the user's file.
+Rule: a value that the codec does not decode, or would not encode again as it is, stays what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
+
+from kafka_eos import plan as plans
+from kafka_eos.audit.subject import AuditableSink, Cut
+from kafka_eos.audit.tasks import cut_of
+from kafka_eos.interfaces import Codec
+from kafka_eos.schemas import BytesCodec, JsonCodec, StrCodec
+from kafka_eos.schemas.types import to_plain
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+@dataclass(frozen=True)
+class Legible:
+    """What makes texts of the values of ``sinks``; those of all others are left as they are."""
+
+    app: str
+    workers: int
+    sinks: frozenset[str]
+
+    @classmethod
+    def of(cls, app: str, parts: Cut) -> Legible:
+        """Of the sums in a plan."""
+        sinks = frozenset(sink for sink in parts.totals if not _is_text(_codec(parts, sink)))
+        return cls(app, parts.parallelism, sinks)
+
+    def text(self, sink: Column, value: Column) -> Column:
+        """Of each value its text, or the value."""
+        if not self.sinks:
+            return value
+
+        def told(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
+            parts = cut_of(self.app, self.workers)
+            texts = {name: _texts(_codec(parts, name)) for name in self.sinks}
+            for sinks, values in batches:
+                rows = zip(sinks.to_pylist(), values.to_pylist(), strict=True)
+                yield pa.array([None if data is None else texts[name](data) for name, data in rows], pa.string())
+
+        make: Any = arrow_udf  # its stub knows no function with hints
+        texts: Column = make(told, "string")(sink, F.when(sink.isin([*self.sinks]), value))
+        return F.coalesce(texts.cast("binary"), value)
+
+
+def _codec(parts: Cut, sink: str) -> Codec[Any] | None:
+    node = parts.plan.node(sink)
+    assert isinstance(node, plans.Sink)
+    return cast("AuditableSink", node.sink).audit_codec if hasattr(node.sink, "audit_rows") else None
+
+
+def _is_text(codec: Codec[Any] | None) -> bool:
+    """Or bytes of which nothing else is known."""
+    return codec is None or isinstance(codec, JsonCodec | StrCodec | BytesCodec)
+
+
+def _texts(codec: Codec[Any] | None) -> Callable[[bytes], str | None]:
+    return lambda data: None if codec is None else text_of(codec, data)
+
+
+def text_of(codec: Codec[Any], data: bytes) -> str | None:
+    """What a value says, floats by themselves; None if that is not all there is to it."""
+    try:
+        value = codec.decode(data)
+        plain = msgspec.to_builtins(value, enc_hook=to_plain)
+        is_all = not isinstance(plain, str) and codec.encode(value) == data
+    except (ValueError, TypeError, NotImplementedError):
+        return None  # another program wrote it, or the codec is a one-way one
+    return repr(plain) if is_all else None

@@ -1,0 +1,136 @@
+"""``Pipeline``: a plan by name, the sources that its streams begin with, and what runs it.
+
+Rule: the pipeline knows no verb, and the streams know no engine: to them it is a ``Draft``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from kafka_eos import interfaces, plan
+from kafka_eos.app import register
+from kafka_eos.attribution import Attribution
+from kafka_eos.dsl.draft import Draft
+from kafka_eos.dsl.lines import line_of, mistake, user_frame, user_line
+from kafka_eos.dsl.streams import Stream
+from kafka_eos.ids import AppRef
+from kafka_eos.interfaces import DeadLetters
+from kafka_eos.plan import OnError, Plan
+
+if TYPE_CHECKING:
+    from kafka_eos.coordinator.status import Observer
+    from kafka_eos.settings import Settings
+
+T = TypeVar("T")
+
+
+class Engine(Protocol):
+    """What runs pipelines; see ``kafka_eos.spark.SparkEngine``."""
+
+    def run(
+        self,
+        plan: Plan,
+        app: AppRef,
+        settings: Settings,
+        /,
+        *,
+        observers: tuple[Observer, ...] = (),
+        until_caught_up: bool = False,
+    ) -> None:
+        """Run until stopped, or until the input that is there at the start is processed.
+
+        Tasks load the pipeline from ``app``. ``observers`` hear every event of the job.
+        """
+
+
+class Pipeline(Draft):
+    """A named pipeline. ``settings`` are those of ``kafka_eos.settings``; given here they win over everything.
+
+    Raises PlanError and ConfigError from ``plan``, ``run`` and ``explain``, not from the constructor.
+    """
+
+    def __init__(self, name: str, **settings: object) -> None:
+        frame = user_frame()
+        super().__init__(name, line_of(frame))
+        self.code_settings: Mapping[str, object] = dict(settings)
+        self._module = str(frame.f_globals.get("__name__", ""))
+        register(self, self._module)
+
+    @property
+    def app(self) -> AppRef:
+        """The file that made the pipeline, and its name; other processes of the job load it from there."""
+        return AppRef(Path(self._where.file).absolute(), self.name)
+
+    def source(
+        self,
+        source: interfaces.Source[T],
+        *,
+        name: str,
+        on_error: OnError = "stop",
+        environment_errors: type[Exception] | tuple[type[Exception], ...] = (),
+        record_errors: type[Exception] | tuple[type[Exception], ...] = (),
+    ) -> Stream[T]:
+        """Read ``source``. ``on_error``: what happens to a record that cannot be decoded or processed.
+
+        ``"stop"`` stops the job at the record; ``dead_letter("topic")`` writes it aside in the same epoch.
+
+        A record is to blame for what user code and codecs raise on it, unless that is, or was caused by, an OSError, a
+        MemoryError, a Retryable or one of ``environment_errors``: then the job goes back to its last checkpoint and
+        tries again. ``record_errors`` are the record's all the same, for example a FileNotFoundError.
+        """
+        where = user_line()
+        said = Attribution(_errors(environment_errors, name), _errors(record_errors, name))
+        if both := set(said.environment) & set(said.record):
+            raise mistake(f"source {name!r}: {both.pop().__name__} is both in environment_errors and in record_errors.")
+        self._add(plan.Source(name=name, where=where, source=source, on_error=on_error, attribution=said))
+        if isinstance(on_error, DeadLetters):
+            letters = f"{name}-dead-letters"
+            self._add(plan.Sink(name=letters, where=where, inputs=(name,), sink=on_error.sink, dead_letters=True))
+        elif on_error != "stop":
+            raise mistake(f'on_error of source {name!r} must be "stop" or dead_letter(...), not {on_error!r}.')
+        return Stream(self, name, getattr(source, "value_type", None))
+
+    def run(self, engine: Engine | None = None, *, until_caught_up: bool = False, **settings: object) -> None:
+        """Run until stopped (SIGTERM, SIGINT). Raises UserError, Fatal or JobLocked.
+
+        ``engine``: where to run, e.g. ``SparkEngine(master=...)``; default is the embedded engine, on this machine.
+        ``until_caught_up``: end, with everything committed, when the input that is there at the start is processed.
+
+        In a script (``python orders.py``) it shows what ``kafka-eos run`` shows, and an error ends the process in the
+        same way: one paragraph and an exit code.
+        """
+        if self._module == "__main__":
+            from kafka_eos.terminal.running import run_script
+
+            run_script(self, settings, None if engine is None else engine.run, until_caught_up)
+            return
+        from kafka_eos.settings import Settings
+
+        resolved = Settings.resolve(code={**self.code_settings, **settings})
+        if engine is not None:
+            engine.run(self.plan(), self.app, resolved, until_caught_up=until_caught_up)
+            return
+        from kafka_eos.embedded import run
+
+        run(self.plan(), self.app, resolved, until_caught_up=until_caught_up)
+
+    def explain(self) -> str:
+        """Graph, guarantee of each path with its reason, and every setting with its origin, as text."""
+        from kafka_eos.explain import explain
+        from kafka_eos.settings import Settings
+
+        return explain(self.plan(), Settings.resolve(code=self.code_settings))
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.name!r})"
+
+
+def _errors(given: object, source: str) -> tuple[type[Exception], ...]:
+    """Exception classes, one or several. PlanError if something else is among them."""
+    classes = given if isinstance(given, tuple | list) else (given,)
+    for each in classes:
+        if not (isinstance(each, type) and issubclass(each, Exception)):
+            raise mistake(f"source {source!r}: errors are classes of exceptions, not {each!r}.")
+    return tuple(classes)

@@ -1,0 +1,73 @@
+"""What all streams have: a place in the draft of a pipeline, and what is known of the values there.
+
+Rule: whatever a verb is given is checked here, before the node is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kafka_eos.aggregates import Aggregate
+from kafka_eos.aggregates.rows import Aggregation, Rows
+from kafka_eos.dsl.draft import Draft
+from kafka_eos.dsl.lines import quoted, user_line
+from kafka_eos.interfaces import Codec, ListCodec
+from kafka_eos.plan import Node
+from kafka_eos.plan.callables import expect_no_coroutines
+from kafka_eos.schemas import state_codec, wire_codec
+from kafka_eos.schemas.types import returned
+
+
+class Upstream:
+    """A draft, the node whose output this is, and the type of its values where it is known."""
+
+    def __init__(self, draft: Draft, node: str, tp: Any = None) -> None:
+        self._draft, self._node, self._type = draft, node, tp
+        draft._types[node] = tp
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._draft.name!r}, {self._node!r})"
+
+    @property
+    def _inner(self) -> Any:
+        """The type of the values, to be part of another one; None if it is not known, or only as a codec."""
+        is_codec = not isinstance(self._type, type) and hasattr(self._type, "decode")
+        return None if is_codec else self._type
+
+    def _grow(self, kind: type[Node], name: str | None, **parts: Any) -> str:
+        """Add a node below this one; returns its name."""
+        self._expect_functions(kind.kind, fn=parts.get("fn"))
+        given, derived = self._draft._name(name, kind.kind)
+        parts.setdefault("inputs", (self._node,))
+        self._draft._add(kind(name=given, where=user_line(), derived=derived, **parts))
+        return given
+
+    def _expect_functions(self, verb: str, **functions: object) -> None:
+        """PlanError with the user's line if one of them is asynchronous."""
+        quoted(lambda: expect_no_coroutines(verb, **functions))
+
+    def _stored(self, tp: Any) -> Codec[Any]:
+        """The codec of a state. PlanError with the user's line if its type cannot be stored."""
+        return quoted(lambda: state_codec(tp))
+
+    def _wire(self, values: Any) -> ListCodec[Any]:
+        """The codec in which this stream's values change subtasks."""
+        return quoted(lambda: wire_codec(self._type if values is None else values))
+
+    def _rows(
+        self,
+        aggregates: Sequence[Aggregate[Any, Any, Any]],
+        named: Mapping[str, Aggregate[Any, Any, Any]],
+        out: type[Any] | None,
+        key: str,
+        *numbers: str,
+    ) -> tuple[Aggregation, Rows]:
+        """Aggregates of a keyed stream, and rows of them: behind the key, and fields that hold whole numbers."""
+
+        def made() -> tuple[Aggregation, Rows]:
+            parts = Aggregation.of_all(aggregates, named, self._inner, [key, *numbers])
+            of_key = returned(self._draft._key_by(self._node).fn)
+            return parts, Rows(parts, {key: of_key, **dict.fromkeys(numbers, int)}, out)
+
+        return quoted(made)
