@@ -20,10 +20,12 @@ from kafka_eos.checkpoints.manifest import Manifest
 from tests.audit.conftest import TOTALS, Totals
 from tests.audit.job import Job
 from tests.chaos.harness import create_topic
+from tests.marks import campaign
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
 
+ENGINES = pytest.mark.parametrize("engine", ["embedded", campaign("spark")])
 COPIES = """
 from kafka_eos import Pipeline
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
@@ -40,22 +42,23 @@ def found(verdict: Verdict) -> dict[Check, int]:
     return {finding.check: finding.count for finding in verdict.findings}
 
 
+@ENGINES
 def test_sources_and_partitions_that_came_later_are_recomputed_from_where_they_were_read(
-    new_job: Callable[..., Job], topic: Callable[..., str], admin: AdminClient, spark: Any
+    new_job: Callable[..., Job], topic: Callable[..., str], admin: AdminClient, spark: Any, engine: str
 ) -> None:
     """Of the source that is added the job reads the end alone; of the partition the head had expired."""
     orders, later, output = topic(), topic(), topic()
     job = new_job(COPIES, input=orders, later="", output=output)
     job.feed(orders, [(0, None, b"first")] * 4)
-    job.run(workers=1)
+    job.run("--engine", engine, workers=1)
     job.feed(later, [(0, None, b"not read")] * 5)
     admin.create_partitions([NewPartitions(orders, 2)])[orders].result(PATIENCE)
     job.feed(orders, [(1, None, b"expired")] * 3 + [(1, None, b"second")] * 2)
     _expire(admin, orders, 1, 3)
     job.app.write_text(COPIES.format(name=job.name, input=orders, later=later, output=output))
-    job.run(workers=1)
+    job.run("--engine", engine, workers=1)
     job.feed(later, [(0, None, b"third")] * 3)
-    job.run(workers=1)
+    job.run("--engine", engine, workers=1)
 
     verdict = job.audit(spark)
 
@@ -70,15 +73,16 @@ def test_sources_and_partitions_that_came_later_are_recomputed_from_where_they_w
     assert f"input {orders}/1 was read from offset 3, but now begins at 4" in verdict.headline
 
 
+@ENGINES
 def test_a_checkpoint_that_was_exchanged_and_an_input_that_was_created_anew_are_named(
-    new_job: Callable[..., Job], topic: Callable[..., str], admin: AdminClient, spark: Any
+    new_job: Callable[..., Job], topic: Callable[..., str], admin: AdminClient, spark: Any, engine: str
 ) -> None:
     orders, output = topic(partitions=2), topic(partitions=2)
     job = new_job(TOTALS, input=orders, output=output)
     ends: list[Manifest] = []
     for amount in (1, 2):
         job.feed(orders, [(p, f"u{p}", b'{"user":"u%d","amount":%d}' % (p, amount)) for p in (0, 1)])
-        job.run(workers=1)
+        job.run("--engine", engine, workers=1)
         ends.append(_manifest(job, max(job.storage.list(paths.MANIFESTS))))
     earlier, whole = ends
     _replace(job, msgspec.structs.replace(whole, states=earlier.states))
