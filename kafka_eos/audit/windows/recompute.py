@@ -133,13 +133,25 @@ class Windowing:
             return told, False
         of_key = Window.partitionBy("grp")
         if operator.follows:
-            # Of a key whose results are in several partitions nothing tells in which order they were made again.
-            of_again = F.when(F.col("fate") == AGAIN, F.col("turn.partition"))
-            several = F.coalesce(F.min(of_again).over(of_key) != F.max(of_again).over(of_key), F.lit(False))
-            return told.withColumn("loose", several & (F.col("fate") == AGAIN)), False
+            return _in_turn(told), False
         told = self.hold(_counting_again(told))
         may_differ = not told.where("loose").isEmpty()
         return told.withColumn("loose", F.max("loose").over(of_key)), may_differ
+
+
+def _in_turn(told: DataFrame) -> DataFrame:
+    """``told`` with a ``turn`` only where offsets do not give the order in which rows made results again.
+
+    That is where a key has some of several input partitions. There the results tell it, if they are in one partition of
+    the output; else they are ``loose``.
+    """
+    key, again = Window.partitionBy("grp"), F.col("fate") == AGAIN
+    stream = F.when(again, F.struct("source", "s_partition", "lane"))
+    place = F.when(again, F.struct("turn.sink", "turn.partition"))
+    streams, places = (F.min(c).over(key) != F.max(c).over(key) for c in (stream, place))
+    told = told.withColumn("several", F.coalesce(streams, F.lit(False)))
+    told = told.withColumn("loose", again & F.col("several") & F.coalesce(places, F.lit(False)))
+    return told.withColumn("turn", F.when(F.col("several"), F.col("turn"))).drop("several")
 
 
 def _not_before_the_end(told: DataFrame, operator: Operator, end: Column) -> DataFrame:
