@@ -28,18 +28,29 @@ SIZE = 50
 """Of the app's windows."""
 BASE = int(time.time()) * 1000
 """Where event time begins."""
-STEPS = (
+Steps = tuple[tuple[int, tuple[str, ...]], ...]
+"""Number of workers, and the faults that they meet."""
+STEPS: Steps = (
     (1, ("commit.before=kill@2", "timers.fired=kill@2", "sink.seal=kill@3")),
     (3, ("align.complete=kill@4", "recovery.opened=kill", "snapshot.uploaded=kill@5", "timers.fired=kill@3")),
     (2, ("worker.ack.after=kill@3", "manifest.published=kill@2")),
 )
+FEW: Steps = ((1, ("commit.before=kill@2",)), (2, ("timers.fired=kill@3", "snapshot.uploaded=kill@3")))
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize(
-    ("mode", "backend"), [("unaligned", "rocksdb"), campaign("aligned", "rocksdb"), campaign("unaligned", "memory")]
+    ("mode", "backend", "steps"),
+    [
+        pytest.param("unaligned", "rocksdb", FEW, id="few"),
+        campaign("unaligned", "rocksdb", STEPS, named="unaligned-rocksdb"),
+        campaign("aligned", "rocksdb", STEPS, named="aligned-rocksdb"),
+        campaign("unaligned", "memory", STEPS, named="unaligned-memory"),
+    ],
 )
-def test_windows_fire_once_in_a_storm_with_other_numbers_of_workers(new_job: NewJob, mode: str, backend: str) -> None:
+def test_windows_fire_once_in_a_storm_with_other_numbers_of_workers(
+    new_job: NewJob, mode: str, backend: str, steps: Steps
+) -> None:
     job = new_job(
         PAYMENTS,
         "windows.py",
@@ -50,7 +61,7 @@ def test_windows_fire_once_in_a_storm_with_other_numbers_of_workers(new_job: New
         TEST_PAUSE_AFTER=0.001,
     )
     storm = Storm(job, PAYMENTS)
-    for workers, faults in STEPS:
+    for workers, faults in steps:
         with storm.through(*faults, KAFKA_EOS_PARALLELISM=workers):
             storm.feed(1000)
     job.environment["TEST_PAUSE_AFTER"] = "0"
@@ -60,13 +71,20 @@ def test_windows_fire_once_in_a_storm_with_other_numbers_of_workers(new_job: New
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("backend", ["rocksdb", campaign("memory")])
+@pytest.mark.parametrize(
+    ("backend", "steps"),
+    [
+        pytest.param("rocksdb", FEW, id="few"),
+        campaign("rocksdb", STEPS, named="rocksdb"),
+        campaign("memory", STEPS, named="memory"),
+    ],
+)
 def test_what_waits_for_the_clock_comes_once_in_a_storm_with_other_numbers_of_workers(
-    new_job: NewJob, backend: str
+    new_job: NewJob, backend: str, steps: Steps
 ) -> None:
     job = new_job(PAYMENTS, "clocked.py", TEST_BACKEND=backend, TEST_PAUSE=0.0002)
     storm = Storm(job, PAYMENTS)
-    for workers, faults in STEPS:
+    for workers, faults in steps:
         with storm.through(*faults, KAFKA_EOS_PARALLELISM=workers):
             storm.feed(1000)
     _until_all_is_out(job)
