@@ -17,6 +17,7 @@ CLIENTS    ?= 2.13.2 2.16.1
 SPARKS     ?= 4.2.0 4.2.1
 ON_SPARK   := tests/spark tests/structured_streaming tests/devbroker/test_spark_jars.py -m "not slow and not campaign"
 UNIT       := tests/unit tests/protocol tests/test_layers.py
+USUAL      := -m "not planted and not campaign and not slow and not cluster"
 ENGINE     ?= embedded
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
@@ -42,10 +43,10 @@ s3-server:
 	@requirements/s3-server.sh
 
 unit: env ## The inner loop: what needs neither Java nor a broker, in seconds
-	@$(PYTEST) -q $(UNIT)
+	@$(PYTEST) -q $(USUAL) $(UNIT)
 
 test: env s3-server ## All tests but the planted bugs and long campaigns; starts a real Kafka and a real Spark itself
-	@$(PYTEST) -m "not planted and not campaign and not slow and not cluster" $(TESTS)
+	@$(PYTEST) $(USUAL) $(TESTS)
 
 lint: env ## Style and common mistakes (ruff)
 	@$(BIN)/ruff check .

@@ -20,14 +20,15 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     PrivateAttr,
     ValidationError,
     ValidationInfo,
     field_validator,
 )
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from kafka_eos.addresses import expect_no_secret
 from kafka_eos.cores import usable_cores
@@ -93,7 +94,7 @@ def directories(value: object) -> object:
     return tuple(part for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
 
 
-Directories = Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(directories)]
+Directories = Annotated[tuple[Path, ...] | None, BeforeValidator(directories)]
 
 
 def place(value: object) -> object:
@@ -143,7 +144,6 @@ def _properties(path: Path) -> dict[str, str]:
 
 KafkaConfig = Annotated[
     dict[str, str | int | float | bool] | None,
-    NoDecode,
     BeforeValidator(client_settings),
     AfterValidator(lambda value: None if value is None else MaskedConfig(value)),
 ]
@@ -164,10 +164,10 @@ def _one_a_core() -> int:
     return min(usable_cores(), _MOST_WORKERS)
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """All settings of one job, frozen. Build them with ``resolve``; durations are in seconds."""
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     bootstrap_servers: str = Field("127.0.0.1:9092", min_length=1)
     """Kafka brokers for every connector that names none."""
@@ -293,7 +293,7 @@ class Settings(BaseSettings):
             **dict.fromkeys(code, "code"),
         }
         try:
-            settings = cls(**{**cli, **code})
+            settings = cls(**{**environment, **cli, **code})
         except ValidationError as error:
             raise ConfigError(_explain(error, origins)) from None
         settings._origins = origins
@@ -363,16 +363,16 @@ class Settings(BaseSettings):
         return settings
 
 
-def _environment() -> list[str]:
+def _environment() -> Mapping[str, str]:
     """Settings that the environment gives. ConfigError for a name with our prefix that nothing reads."""
-    found = [key.upper().removeprefix(_PREFIX).lower() for key, value in os.environ.items()
-             if key.upper().startswith(_PREFIX) and value]  # fmt: skip
+    found = {key.upper().removeprefix(_PREFIX).lower(): value for key, value in os.environ.items()
+             if key.upper().startswith(_PREFIX) and value}  # fmt: skip
     for name in found:
         if name not in Settings.model_fields and not _OTHER_VARIABLES.fullmatch(name.upper()):
             near = _nearest(name, cutoff=0.5)
             hint = f"did you mean {_PREFIX}{near.upper()}?" if near else "docs/operations.md lists all of them"
             raise ConfigError(f"environment variable {_PREFIX}{name.upper()} is not a setting; {hint}")
-    return [name for name in found if name in Settings.model_fields]
+    return {name: value for name, value in found.items() if name in Settings.model_fields}
 
 
 def _refuse_unknown(names: Iterable[str], place: str) -> None:

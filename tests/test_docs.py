@@ -335,9 +335,34 @@ def test_the_timer_of_the_clock_shown_gives_the_table_shown(tmp_path: Path) -> N
     assert out["to-kafka"] == re.findall(r"^\| \*.* \| `(.*)` \|$", page, re.MULTILINE) == ["bob pauses", "ann pauses"]
 
 
+def test_the_silence_shown_gives_the_table_shown(tmp_path: Path) -> None:
+    text = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
+    page = text.partition("## When no rows come")[2].partition("## In tests")[0]
+    windows, *_, strategy = blocks(ROOT / "docs/event-time.md", "python")
+    _, _, of_silence = strategy.strip().partition(" = ")
+    shown = windows.replace("bounded(seconds=60)", of_silence)
+    (tmp_path / "shown.py").write_text(shown)
+    pipeline = load(AppRef(tmp_path / "shown.py"))
+    sale = pipeline.plan().sources[0].source.value_type
+
+    given: list[Any] = []
+    for user, amount, minute, waits in re.findall(
+        r"^\| (?:(\w+), (\d) \| 12:(\d\d)|\*(\d+) s later\* \|) \|", page, re.MULTILINE
+    ):
+        given.append(
+            Wait(int(waits)) if waits else Timed(sale(user=user, amount=int(amount)), NOON + int(minute) * 60_000)
+        )
+    totals = run_local(pipeline, {"sales": given})["to-kafka"]
+
+    assert [type(each) for each in given] == [Timed, Timed, Wait, Wait]
+    assert run_local(pipeline, {"sales": given[:3]})["to-kafka"] == []
+    assert shown != windows
+    assert [f"{total.user} until 12:05: {total.total}" for total in totals] == re.findall(r"`(\w+ until .*?)`", page)
+
+
 def test_the_side_output_shown_gives_the_table_shown(tmp_path: Path) -> None:
     page = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
-    windows, *_, sides = blocks(ROOT / "docs/event-time.md", "python")
+    windows, *_, sides, _ = blocks(ROOT / "docs/event-time.md", "python")
     shown = re.findall(r"^\| (\w+), (\d) \| 12:(\d\d) \| (.*) \| (.*) \|$", page, re.MULTILINE)
     sales = [(user, int(amount), int(minute) * 60) for user, amount, minute, *_ in shown]
 
@@ -350,7 +375,7 @@ def test_the_side_output_shown_gives_the_table_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 10])
 def test_the_alert_shown_says_the_same_wherever_reads_end(tmp_path: Path, batch_size: int) -> None:
-    windows, _, _, silence, _ = blocks(ROOT / "docs/event-time.md", "python")
+    windows, _, _, silence, *_ = blocks(ROOT / "docs/event-time.md", "python")
     shown = windows.replace(".process(FiveMinutes", ".process(Silence").replace("value=Total", "value=str")
     before, after = shown.replace("lambda total: total.user", "str").split("pipeline = ")
     minutes = [("ann", 1, 0), ("ann", 1, 59), ("ann", 1, 121), ("bob", 1, 190)]

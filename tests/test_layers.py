@@ -81,6 +81,8 @@ FRONT_DOORS = {"kafka_eos", "kafka_eos.spark"}
 LATE = {("dsl", "settings"), ("dsl", "explain"), ("dsl", "embedded"), ("dsl", "terminal")}
 """Imported when they are called for: loading the one room does not load the other."""
 
+pytestmark = pytest.mark.xdist_group("layers")  # parses every module once
+
 Kind: TypeAlias = Literal["top", "inner", "typing"]
 
 

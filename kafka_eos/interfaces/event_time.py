@@ -26,11 +26,13 @@ class WatermarkStrategy:
 
     ``delay``       milliseconds by which a row may be older than the newest one of its split before it
     ``idle_after``  seconds without a row after which a split is not waited for; None: it always is
+    ``clock_after`` seconds without a row after which time goes on in a split with the clock; None: rows alone tell
     ``generator``   says in place of the delay how far event time is in a split; None: the delay does
     """
 
     delay: int
     idle_after: float | None = None
+    clock_after: float | None = None
     generator: Generator | None = None
 
     def with_idleness(self, seconds: float) -> WatermarkStrategy:
@@ -43,10 +45,28 @@ class WatermarkStrategy:
             raise ValueError(f"a split is idle after more than 0 seconds, not {seconds}")
         return replace(self, idle_after=seconds)
 
+    def with_clock(self, *, after: float) -> WatermarkStrategy:
+        """When a split (a partition) has brought nothing for so many seconds, time goes on in it with the clock.
+
+        So windows close, and timers fire, also when no rows come any more; rows that come later than that may be late.
+        A split that has never brought a row is not waited for then. Time in which nothing is read does not count.
+        ValueError if ``after`` is not more than zero.
+        """
+        if not after > 0:
+            raise ValueError(f"time goes on with the clock after more than 0 seconds, not {after}")
+        return replace(self, clock_after=after)
+
+    @property
+    def heeds_silence(self) -> bool:
+        """Is something done when a split brings nothing?"""
+        return self.idle_after is not None or self.clock_after is not None
+
     def __str__(self) -> str:
         order = f"up to {self.delay / 1000:g} s out of order" if self.delay else "in order"
         order = order if self.generator is None else "as its generator says"
-        return order + ("" if self.idle_after is None else f", idle after {self.idle_after:g} s")
+        idle = "" if self.idle_after is None else f", idle after {self.idle_after:g} s"
+        clock = "" if self.clock_after is None else f", by the clock after {self.clock_after:g} s"
+        return order + idle + clock
 
 
 def bounded(seconds: float) -> WatermarkStrategy:

@@ -29,7 +29,7 @@ class Timestamps:
 
     def __init__(self, fn: Callable[[Any], int] | None, strategy: WatermarkStrategy) -> None:
         self._fn, self._generator = fn, strategy.generator
-        self._splits = Splits(strategy.delay, strategy.idle_after)
+        self._splits = Splits(strategy.delay, strategy.idle_after, strategy.clock_after)
         self._known: dict[str, Any] = {}
         """The state of each split that is read here, of a generator."""
         self._assigned = False

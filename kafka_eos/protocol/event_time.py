@@ -50,10 +50,13 @@ class Splits:
 
     ``delay``: by how much a row of a split may be older than the newest one before it, in milliseconds.
     ``idle_after``: seconds without a row after which a split is not waited for; None if it always is.
+    ``clock_after``: seconds without a row after which time goes on in a split with the clock, from its newest row on.
+    One that has none is not waited for then. None if time does not.
     """
 
     delay: int
     idle_after: float | None = None
+    clock_after: float | None = None
     highest: Mapping[str, int] = field(default_factory=dict)
     """The newest event time of each split that has brought a row. What a checkpoint keeps."""
     quiet: Mapping[str, float] = field(default_factory=dict)
@@ -77,20 +80,33 @@ class Splits:
     def at(self, now: float) -> Splits:
         """It is ``now``; all that was to be read before has been told."""
         since = 0.0 if self.looked is None else min(max(now - self.looked, 0.0), STEP)
-        quiet = {split: passed + since for split, passed in self.quiet.items()}
-        waited_for = [split for split, passed in quiet.items() if self.idle_after is None or passed < self.idle_after]
-        newest = min if waited_for else max
-        together = newest((self.highest.get(split, BEGINNING) for split in waited_for or quiet), default=BEGINNING)
-        return replace(self, quiet=quiet, looked=now, time=max(self.time, together - self.delay - 1))
+        looked = replace(self, looked=now, quiet={split: passed + since for split, passed in self.quiet.items()})
+        waited_for = [split for split in looked.quiet if not looked._is_idle(split)]
+        come_to = [looked._newest(split) for split in waited_for or looked.quiet]
+        together = (min if waited_for else max)(come_to, default=BEGINNING)
+        return replace(looked, time=max(self.time, together - self.delay - 1))
 
     @property
     def by_split(self) -> Mapping[str, int]:
         """How far each has come by itself."""
-        known = ((split, self.highest.get(split, BEGINNING)) for split in self.quiet)
+        known = ((split, self._newest(split)) for split in self.quiet)
         return {split: newest - self.delay - 1 for split, newest in known if newest != BEGINNING}
 
     @property
     def watermark(self) -> Watermark:
         """As of the last look."""
-        idle = all(self.idle_after is not None and passed >= self.idle_after for passed in self.quiet.values())
-        return Watermark(self.time, idle)
+        return Watermark(self.time, all(map(self._is_idle, self.quiet)))
+
+    def _is_idle(self, split: str) -> bool:
+        quiet, has_none = self.quiet[split], self.highest.get(split, BEGINNING) == BEGINNING
+        return _passed(quiet, self.idle_after) or (has_none and _passed(quiet, self.clock_after))
+
+    def _newest(self, split: str) -> int:
+        """The newest event time of a split, or where the clock has taken it from there."""
+        newest, quiet = self.highest.get(split, BEGINNING), self.quiet[split]
+        by_the_clock = newest != BEGINNING and _passed(quiet, self.clock_after)
+        return newest + int(quiet * 1000) if by_the_clock else newest
+
+
+def _passed(quiet: float, limit: float | None) -> bool:
+    return limit is not None and quiet >= limit

@@ -25,18 +25,18 @@ class Level:
 
 
 def levels(plan: Plan) -> tuple[Level, ...]:
-    """The levels, in the order in which they run. PlanError if rows flow in a circle, or partitions can be idle."""
+    """The levels, in the order in which they run. PlanError if rows flow in a circle, or silence is to be told."""
     if plan.feedbacks:
         raise PlanError(
             f"pipeline {plan.name!r} feeds rows back, and an epoch on Spark is one job, which cannot run in a circle. "
             f"Run it on the embedded engine, or loop through a topic.\n  {plan.feedbacks[0].where}"
         )
     for node in plan.nodes:
-        if isinstance(node, Timestamps) and node.strategy.idle_after is not None:
+        if isinstance(node, Timestamps) and node.strategy.heeds_silence:
             raise PlanError(
-                f"{node.kind} {node.name!r} waits until a partition is idle, and on Spark nobody watches partitions "
-                "between epochs, which begin when there is something to read. Leave .with_idleness(...) out, or run it "
-                f"on the embedded engine.\n  {node.where}"
+                f"{node.kind} {node.name!r} waits until a partition is silent, and on Spark nobody watches partitions "
+                "between epochs, which begin when there is something to read. Leave .with_idleness(...) and "
+                f".with_clock(...) out, or run it on the embedded engine.\n  {node.where}"
             )
     depths = _depths(plan)
     return tuple(_level(plan, depth, depths) for depth in range(max(depths.values()) + 1))

@@ -20,8 +20,9 @@ from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import RejectRow, StateBackend
 from kafka_eos.operators.chain import Chain
-from kafka_eos.operators.event_time import WITH_EACH_BATCH
+from kafka_eos.operators.event_time import WITH_EACH_BATCH, Pace
 from kafka_eos.plan import Plan, Sink, Source
+from kafka_eos.protocol.event_time import STEP
 from kafka_eos.records import Batch, RawRecord
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.clocks import wall_clock
@@ -91,7 +92,7 @@ def run_local(
         a value           what the operators get; the codec of the source encodes and decodes it
         ``Timed``         the same, with a timestamp
         ``RawRecord``     a record as it arrives: bytes, which the codec may refuse; for sources with a codec only
-        ``Wait``          no record: the clock goes on, and timers in processing time fire
+        ``Wait``          no record: the clock goes on; timers in processing time fire, and partitions are silent
     Sources are read one after the other, in the order of the pipeline; a source that is not named has no input. All of
     it is one epoch, which matters for a fold with ``merge=`` only. The clock that timers look at shows ``now`` at the
     beginning, in milliseconds since the Unix epoch (the time of the call without it), and goes on by each ``Wait``.
@@ -107,7 +108,8 @@ def run_local(
         directory = Path(closing.enter_context(TemporaryDirectory(prefix="kafka-eos-")))
         outputs = {sink.name: _Output(sink, results) for sink in plan.sinks}
         clock = _Clock(wall_clock() if now is None else now)
-        chain = Chain(plan, _backends(plan, directory, closing), outputs, pace=WITH_EACH_BATCH, clock=clock.read)
+        pace = Pace(WITH_EACH_BATCH.every, clock.seconds)
+        chain = Chain(plan, _backends(plan, directory, closing), outputs, pace=pace, clock=clock.read)
         closing.callback(chain.close)
         for output in outputs.values():
             output.refuse = chain.refuse_row
@@ -121,8 +123,7 @@ def run_local(
         for name, batches in read.items():
             for batch in batches:
                 if isinstance(batch, Wait):
-                    clock.now += round(batch.seconds * 1000)
-                    chain.tick()
+                    _wait(batch.seconds, clock, chain, names)
                 else:
                     chain.push(name, batch)
             chain.nothing_read(name)
@@ -138,6 +139,19 @@ class _Clock:
 
     def read(self) -> int:
         return self.now
+
+    def seconds(self) -> float:
+        return self.now / 1000
+
+
+def _wait(seconds: float, clock: _Clock, chain: Chain, sources: Sequence[str]) -> None:
+    """No source brings anything for so long. They are looked at as often as an engine would, at least."""
+    until = clock.now + round(seconds * 1000)
+    while clock.now < until:
+        clock.now = min(clock.now + round(STEP * 1000), until)
+        for source in sources:
+            chain.nothing_read(source)
+        chain.tick()
 
 
 def _batches(source: Source, given: Sequence[Any], size: int, chain: Chain) -> list[Batch[Any] | Wait]:

@@ -99,6 +99,7 @@ def test_outputs_without_a_header_are_proved_by_the_ledger(kinds: Kinds, spark: 
     assert {name.partition("/")[2] for name in kinds.files} == named
 
 
+@pytest.mark.campaign
 def test_a_job_that_changed_from_headers_to_the_ledger_and_back_is_audited_whole(kinds: Kinds, spark: Any) -> None:
     for given in ("header", "ledger", "header"):
         kinds.provenance(given)

@@ -25,6 +25,7 @@ from kafka_eos.operators.chain import refuser
 from kafka_eos.provenance import HEADER
 from tests.audit.corruptions import CORRUPTIONS, Corruption, Outs, nth, without
 from tests.audit.job import Job, Out, epoch, out, placed, refused_at
+from tests.marks import campaign
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(600)
@@ -245,7 +246,7 @@ def _spoilt(sink: str, every: list[bytes]) -> tuple[bytes, bytes]:
     return b"".join(before), b"".join(left)
 
 
-@pytest.fixture(scope="module", params=["header", "ledger"])
+@pytest.fixture(scope="module", params=["header", campaign("ledger")])
 def world(
     bootstrap: str, admin: AdminClient, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[World]:

@@ -13,6 +13,7 @@ from kafka_eos.audit import Check, Conclusion
 from kafka_eos.ids import SplitId
 from kafka_eos.operators.chain import refuser
 from tests.audit.job import Job, Out, epoch, out, refused_at
+from tests.marks import campaign
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -88,7 +89,7 @@ def test_a_stateless_plan_with_fan_out_and_dead_letters(
     assert (Conclusion.PASS, 7, ()) == (verdict.conclusion, verdict.facts.expected, verdict.findings), verdict.headline
 
 
-@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("swapped", [campaign(False), True])
 def test_keys_from_several_partitions_are_compared_in_the_order_that_the_output_tells(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, swapped: bool
 ) -> None:

@@ -20,6 +20,7 @@ from kafka_eos.operators.chain import refuser
 from kafka_eos.provenance import parse
 from tests.audit.job import FED_AT, Job, Out, epoch, out, refused_at
 from tests.chaos.harness import read
+from tests.marks import campaign
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
@@ -153,10 +154,10 @@ def large(first: Out) -> Out:
     ("spoil", "expected"),
     [
         (lambda outs, letters: (outs, letters), {}),
-        (lambda outs, letters: (outs, letters * 2), {Check.DUPLICATE: 1}),
+        campaign(lambda outs, letters: (outs, letters * 2), {Check.DUPLICATE: 1}),
         (lambda outs, letters: (outs, []), {Check.LOST: 1}),
-        (lambda outs, letters: (outs[:1] + outs[2:], letters), {Check.LOST: 1}),
-        (lambda outs, letters: ([outs[0], large(outs[0]), *outs[1:]], letters), {Check.UNEXPECTED: 1}),
+        campaign(lambda outs, letters: (outs[:1] + outs[2:], letters), {Check.LOST: 1}),
+        campaign(lambda outs, letters: ([outs[0], large(outs[0]), *outs[1:]], letters), {Check.UNEXPECTED: 1}),
         (lambda outs, letters: (outs, [*letters, replace(letters[0], text=str(letters[0].text)[:-1] + "1")]),
          {Check.UNEXPECTED: 1}),
     ],
@@ -188,7 +189,7 @@ def test_what_a_sink_refused_is_neither_lost_nor_unexpected(
 # ---------------------------------------------------------------- a job that ran
 
 
-RUNS = [pytest.param(SPLIT, "words", 1, id="split"), pytest.param(COUNTS, "counts", 3, id="counts")]
+RUNS = [campaign(SPLIT, "words", 1, named="split"), pytest.param(COUNTS, "counts", 3, id="counts")]
 
 
 @pytest.mark.parametrize(("plan", "sink", "workers"), RUNS)

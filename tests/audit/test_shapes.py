@@ -15,7 +15,6 @@ from confluent_kafka import Producer
 from kafka_eos.audit import Check, Conclusion, Verdict
 from tests.audit.job import Job
 from tests.audit.ran import Ran, fed_at, last_of_a_key
-from tests.marks import campaign
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
@@ -119,10 +118,11 @@ def said(verdict: Verdict) -> str:
     return " ".join(verdict.facts.notes)
 
 
-workers = pytest.mark.parametrize("workers", [campaign(1), 3])
+workers = pytest.mark.parametrize("workers", [1, 3])
 
 
 @workers
+@pytest.mark.campaign
 def test_the_last_sums_of_a_fold_in_two_phases_are_compared(ran: Any, spark: Any, workers: int) -> None:
     run = ran(SUMS, workers)
 
@@ -140,7 +140,8 @@ def test_the_last_sums_of_a_fold_in_two_phases_are_compared(ran: Any, spark: Any
 
 
 @workers
-@pytest.mark.parametrize("plan", [campaign(ROUNDS, named="with-state"), campaign(PLAIN_ROUNDS, named="without")])
+@pytest.mark.parametrize("plan", [ROUNDS, PLAIN_ROUNDS], ids=["with-state", "without"])
+@pytest.mark.campaign
 def test_what_leaves_a_loop_is_neither_lost_nor_doubled(ran: Any, spark: Any, workers: int, plan: str) -> None:
     run = ran(plan, workers)
 

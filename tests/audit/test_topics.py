@@ -63,7 +63,7 @@ def test_corruptions_are_named_by_an_id_of_the_user(pair: Pair, spark: Any) -> N
     assert "id 999: " in first(verdict, Check.UNEXPECTED)
 
 
-@pytest.mark.parametrize("provenance", ["header", "ledger"])
+@pytest.mark.parametrize("provenance", ["header", campaign("ledger")])
 def test_corruptions_are_named_by_provenance(pair: Pair, spark: Any, provenance: str) -> None:
     """A lost output, a doubled one, one out of order, one made up, one without provenance, an epoch of two terms."""
     rival = replace(pair.outs[0], text=(pair.outs[0].text or "").replace("1.1/", "2.1/", 1))

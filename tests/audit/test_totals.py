@@ -153,6 +153,7 @@ class Shown(msgspec.Struct):
     total: float
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("program", "codec"), [(PARTS, JsonCodec(Shown)), (BINARY, AvroCodec(Shown))], ids=["JSON", "Avro"]
 )

@@ -13,6 +13,7 @@ import pytest
 from kafka_eos.audit import Conclusion
 from kafka_eos.ids import SplitId
 from tests.audit.job import Job, Out, epoch, out
+from tests.marks import campaign
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -69,7 +70,7 @@ def test_values_whose_order_nothing_tells(
     assert "nothing tells in which order" in (tmp_path / "report.html").read_text()
 
 
-@pytest.mark.parametrize("plan", [COPIES, PLAIN], ids=["marked", "plain"])
+@pytest.mark.parametrize("plan", [pytest.param(COPIES, id="marked"), campaign(PLAIN, named="plain")])
 def test_timestamps_that_the_broker_writes(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, plan: str
 ) -> None:

@@ -123,6 +123,7 @@ def test_an_output_that_only_another_order_makes(fed: Callable[..., Fed]) -> Non
     )
 
 
+@pytest.mark.campaign
 def test_a_record_that_only_another_order_refuses(fed: Callable[..., Fed]) -> None:
     words = {0: ["a3", "c1"], 1: ["a4"]}
     right, wrong = fed(REFUSING, words, "refused"), fed(REFUSING, words, "refused")

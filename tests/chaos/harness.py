@@ -31,7 +31,7 @@ FIRST_TOP_UP = 500
 """Payments that are added to an input that was drained too soon, at first: the next time they are twice as many."""
 TOP_UP_ID = 1_000_000
 """Where the ids of such payments begin: above those that tests write themselves."""
-MOST_STARTS = 12
+MOST_STARTS = 30
 
 
 class Invalid(AssertionError):

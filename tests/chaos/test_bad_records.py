@@ -11,11 +11,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 from tests.broker.kafka_kit import set_topic_config
 from tests.chaos.harness import Job, by_account, create_topic, open_transactions, read
 from tests.chaos.running import events, nothing_left, refused, running
+from tests.marks import campaign
 from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]
@@ -190,14 +192,17 @@ def test_an_output_over_the_topics_limit_stops_the_job_with_its_place(new_job: N
     nothing_left(job)
 
 
-def test_outputs_over_the_topics_limit_are_in_the_dead_letter_topic_once(new_job: NewJob) -> None:
+@pytest.mark.parametrize("kills", [KILLS[2:3], campaign(KILLS)], ids=["one", "all"])
+def test_outputs_over_the_topics_limit_are_in_the_dead_letter_topic_once(
+    new_job: NewJob, kills: tuple[str, ...]
+) -> None:
     job = new_job(300, app="payments.py", TEST_PAUSE=0.002)
     letters = job.environment["TEST_LETTERS"] = f"{job.name}-letters"
     create_topic(job.bootstrap, letters, 2)
     set_topic_config(job.bootstrap, job.output, "max.message.bytes", "2000")
     _feed_long_accounts(job, range(1000, 1010))
 
-    job.run(";".join(KILLS))
+    job.run(";".join(kills))
 
     dead = read(job.bootstrap, letters)
     assert Counter(map(_where, dead)) == Counter(_long(job))

@@ -56,6 +56,7 @@ def test_those_that_live_keep_their_interpreters_and_take_another_term(new_job: 
     _check(job)
 
 
+@pytest.mark.campaign
 def test_one_that_had_caught_up_has_to_do_so_again(new_job: NewJob) -> None:
     """A bounded run ends when all of its workers have read to the end, not when each once had."""
     job = new_job(0, "straight.py", KAFKA_EOS_PARALLELISM=3, TEST_INTERVAL=60, TEST_PAUSE=0.005)

@@ -84,6 +84,7 @@ def test_good_records_wait_for_what_a_function_depends_on(tmp_path: Path, servic
     assert sum(counts) == 10
 
 
+@pytest.mark.campaign
 def test_too_many_dead_letters_stop_the_job_and_nothing_is_lost(tmp_path: Path, service: socket.socket) -> None:
     _serve(service)
     code, said = _ended(_start(tmp_path, service, KAFKA_EOS_MAX_DEAD_LETTERS="9"), tmp_path)

@@ -7,7 +7,6 @@ recovery, so their plan begins with one: after the decision and before the first
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,38 +33,57 @@ SECOND_DEATH = {
 }
 
 
-BETWEEN_WORKERS = ("align.barrier", "in-flight.logged", "in-flight.stored", "in-flight.replayed")
-"""A single worker without loops has no barriers to align, and nothing under way."""
+ELSEWHERE = {
+    "savepoint": "test_savepoints.py",
+    "micro-batch": "tests/structured_streaming",
+    "timers": "test_timers.py",
+    "scratch": "test_local_aggregation.py",
+    "in-flight": "test_parallel.py and test_loops.py",
+}
+"""Families of points that are not on the way of this job, and where they are hit."""
+FAMILIES = {
+    "worker": ("source", "snapshot", "sink", "align", "worker"),
+    "decision": ("coordinator", "manifest", "commit"),
+    "end-of-an-epoch": ("receipt", "retention"),
+    "recovery": ("recovery",),
+}
+"""Where one job dies again and again."""
+
+
+def family(point: str) -> str:
+    return point.split(".")[0]
+
+
+def points(*families: str) -> list[str]:
+    """A single worker has no barriers to align: that is in test_parallel.py."""
+    return [point for point in POINTS if family(point) in families and point != "align.barrier"]
 
 
 def plans() -> list[tuple[str, str]]:
     """(test id, value of KAFKA_EOS_FAILPOINTS) for each point × {killed, killed again}."""
-    out = []
-    for point in POINTS:
-        family = point.split(".")[0]
-        if family in ("savepoint", "micro-batch"):
-            continue  # not on the way of a running job; see test_savepoints.py and tests/structured_streaming
-        if point in BETWEEN_WORKERS:
-            continue  # see test_parallel.py and test_loops.py
-        if family == "timers":
-            continue  # see test_timers.py
-        if family == "scratch":
-            continue  # see test_local_aggregation.py
-        if family == "recovery":
-            out.append((f"{point}-killed", f"{DECIDED};{point}=kill"))
-            # Once finished, an epoch is not finished again: to get there twice takes another decided one.
-            between = "commit.before=kill;" if point == "recovery.committed" else ""
-            out.append((f"{point}-killed-again", f"{DECIDED};{point}=kill;{between}{point}=kill"))
-        else:
-            out.append((f"{point}-killed", f"{point}=kill@2"))
-            out.append((f"{point}-killed-again", f"{point}=kill@2;{second_death(point, family)}=kill"))
-    return out
+    out = {}
+    for point in points(*SECOND_DEATH):
+        out[f"{point}-killed"] = f"{point}=kill@2"
+        out[f"{point}-killed-again"] = f"{point}=kill@2;{second_death(point)}=kill"
+    for point in points("recovery"):
+        # Once finished, an epoch is not finished again: to get there twice takes another decided one.
+        between = "commit.before=kill;" if point == "recovery.committed" else ""
+        out[f"{point}-killed"] = f"{DECIDED};{point}=kill"
+        out[f"{point}-killed-again"] = f"{DECIDED};{point}=kill;{between}{point}=kill"
+    return list(out.items())
 
 
-def second_death(point: str, family: str) -> str:
+def script(families: tuple[str, ...]) -> str:
+    """Every point of these families, one after the other."""
+    if families == ("recovery",):
+        return ";".join([DECIDED, *(f"{point}=kill" for point in points(*families))])
+    return ";".join(f"{point}=kill@2" for point in points(*families))
+
+
+def second_death(point: str) -> str:
     """Where the successor of a job that died at ``point`` dies."""
     before_the_decision = point in ("manifest.staged", "manifest.synced")
-    return "recovery.aborted" if before_the_decision else SECOND_DEATH[family]
+    return "recovery.aborted" if before_the_decision else SECOND_DEATH[family(point)]
 
 
 @pytest.fixture
@@ -78,29 +96,30 @@ def job(request: pytest.FixtureRequest, bootstrap: str, tmp_path: Path) -> Job:
     return job
 
 
-USUAL = {
-    "snapshot.linked-killed",
-    "sink.prepare.after-killed",
-    "manifest.published-killed-again",
-    "commit.between-killed",
-    "retention.between-killed",
-    "recovery.claimed-killed",
-    "recovery.looked-killed",
-}
-"""A cell of each phase; all others are left to the campaign."""
+def test_every_point_is_hit_somewhere() -> None:
+    hit = [each for families in FAMILIES.values() for each in families]
 
-
-def _cells() -> list[Any]:
-    cells = plans()
-    assert {name for name, _ in cells} >= USUAL
-    return [pytest.param(plan, id=name) if name in USUAL else campaign(plan, named=name) for name, plan in cells]
+    assert sorted([*hit, *ELSEWHERE]) == sorted(set(map(family, POINTS)))
+    assert sorted([*SECOND_DEATH, "recovery"]) == sorted(hit)
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("failpoints", _cells())
+@pytest.mark.parametrize("families", FAMILIES.values(), ids=FAMILIES)
+def test_a_job_that_dies_at_every_step_loses_and_doubles_nothing(job: Job, families: tuple[str, ...]) -> None:
+    job.run(script(families))
+
+    unchanged_by_a_recovery(job)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("failpoints", [campaign(plan, named=name) for name, plan in plans()])
 def test_nothing_is_lost_or_doubled(job: Job, failpoints: str) -> None:
     job.run(failpoints)
 
+    unchanged_by_a_recovery(job)
+
+
+def unchanged_by_a_recovery(job: Job) -> None:
     check(job)
     before = outputs(job)
     job.run()  # one recovery more, which must change nothing

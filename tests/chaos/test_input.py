@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.chaos.harness import Job, by_account, create_topic, expected, feed, open_transactions, read
 from tests.chaos.running import check_all, refused, running
+from tests.marks import campaign
 from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]
@@ -86,7 +87,7 @@ def _feed_partition(job: Job, partition: int, ids: range) -> None:
     assert producer.flush(PATIENCE) == 0
 
 
-@pytest.mark.parametrize("start", ["latest", "time"])
+@pytest.mark.parametrize("start", [campaign("latest"), "time"])
 def test_a_first_start_begins_where_it_was_told_to(new_job: NewJob, start: str) -> None:
     job = new_job(0, app="payments.py")
     now = datetime.now(UTC)

@@ -73,6 +73,7 @@ def test_output_is_exact_in_place_and_regrouped(new_job: NewJob, tmp_path: Path,
     check_all(job)
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 def test_output_is_exact_from_a_savepoint(new_job: NewJob, tmp_path: Path) -> None:
     """At the same number of workers: what begins is regrouped, and the old life was not."""

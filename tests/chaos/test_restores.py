@@ -56,7 +56,11 @@ def _check(job: Job) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{}, {"KAFKA_EOS_PARALLELISM": 1, "pause": 0.2}, campaign({"KAFKA_EOS_PARALLELISM": 3, "TEST_BACKEND": "memory"})],
+    [
+        {},
+        campaign({"KAFKA_EOS_PARALLELISM": 1, "pause": 0.2}),
+        campaign({"KAFKA_EOS_PARALLELISM": 3, "TEST_BACKEND": "memory"}),
+    ],
 )
 def test_a_long_restore_is_waited_for_and_shown(job: Job, change: dict[str, Any]) -> None:
     job.run()
@@ -93,6 +97,7 @@ def test_a_worker_that_is_frozen_in_its_restore_is_replaced(job: Job) -> None:
     _check(job)
 
 
+@pytest.mark.campaign
 def test_a_worker_that_restores_lets_go_when_another_one_dies(job: Job) -> None:
     """It keeps its interpreter: nobody has to wait for the end of a restore that is in vain, nor to kill it."""
     job.run()

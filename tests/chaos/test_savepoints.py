@@ -80,7 +80,7 @@ def test_outputs_continue_exactly(new_job: NewJob, before: str, after: str) -> N
     assert savepoints.verify(savepoint) == []
 
 
-@pytest.mark.parametrize(("before", "after"), [campaign(1, 3), (3, 2)])
+@pytest.mark.parametrize(("before", "after"), [campaign(1, 3), campaign(3, 2)])
 def test_a_job_goes_on_with_another_number_of_workers(new_job: NewJob, before: int, after: int) -> None:
     job = new_job(300, KAFKA_EOS_PARALLELISM=before)
     job.run()
@@ -254,7 +254,7 @@ def test_removed_state_is_dropped_only_when_asked(new_job: NewJob) -> None:
     assert sorted((r["account"], r["total"], r["id"]) for r in seen if r["id"] >= 200) == sorted(fresh)
 
 
-@pytest.mark.parametrize("name", [campaign("total"), "payments"])
+@pytest.mark.parametrize("name", [campaign("total"), campaign("payments")])
 def test_a_checkpoint_of_what_is_gone_needs_leave_too(new_job: NewJob, name: str) -> None:
     """An operator that was renamed would begin without its state, a source would read its input again."""
     job = new_job(200)
@@ -404,6 +404,7 @@ def test_a_job_that_dies_over_a_savepoint_leaves_all_of_it_or_nothing(
         check_all(job)
 
 
+@pytest.mark.campaign
 def test_a_checkpoint_on_demand_is_committed(new_job: NewJob) -> None:
     job = new_job(300)
     with running(job) as run:

@@ -77,6 +77,7 @@ def test_a_worker_that_gives_no_sign_of_life_is_replaced(new_job: NewJob) -> Non
     check_all(job)
 
 
+@pytest.mark.campaign
 def test_a_stop_before_all_workers_are_ready_leaves_nothing_open(new_job: NewJob) -> None:
     """One worker restores for a long time, and the others wait for it."""
     job = new_job(600, KAFKA_EOS_PARALLELISM=3)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.chaos.harness import APPS, Job
 from tests.chaos.running import events, manifests, refused, running
+from tests.marks import campaign
 
 NOWHERE = "127.0.0.1:1"
 COUNT = 3000
@@ -55,7 +56,7 @@ def _killed(job: Job, failpoint: str) -> None:
     assert manifests(job)[-1].committables, "the epoch has no output, so it proves nothing"
 
 
-@pytest.mark.parametrize("take", [_moved, _copied_and_deleted])
+@pytest.mark.parametrize("take", [_moved, campaign(_copied_and_deleted)])
 def test_rows_that_were_taken_before_the_receipt_do_not_come_again(
     job: Job, take: Callable[[Path, Path], None]
 ) -> None:

@@ -28,18 +28,29 @@ SIZE = 50
 """Of the app's windows."""
 BASE = int(time.time()) * 1000
 """Where event time begins."""
-STEPS = (
+Steps = tuple[tuple[int, tuple[str, ...]], ...]
+"""Number of workers, and the faults that they meet."""
+STEPS: Steps = (
     (1, ("commit.before=kill@2", "timers.fired=kill@2", "sink.seal=kill@3")),
     (3, ("align.complete=kill@4", "recovery.opened=kill", "snapshot.uploaded=kill@5", "timers.fired=kill@3")),
     (2, ("worker.ack.after=kill@3", "manifest.published=kill@2")),
 )
+FEW: Steps = ((1, ("commit.before=kill@2",)), (2, ("timers.fired=kill@3", "snapshot.uploaded=kill@3")))
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize(
-    ("mode", "backend"), [("unaligned", "rocksdb"), campaign("aligned", "rocksdb"), campaign("unaligned", "memory")]
+    ("mode", "backend", "steps"),
+    [
+        pytest.param("unaligned", "rocksdb", FEW, id="few"),
+        campaign("unaligned", "rocksdb", STEPS, named="unaligned-rocksdb"),
+        campaign("aligned", "rocksdb", STEPS, named="aligned-rocksdb"),
+        campaign("unaligned", "memory", STEPS, named="unaligned-memory"),
+    ],
 )
-def test_windows_fire_once_in_a_storm_with_other_numbers_of_workers(new_job: NewJob, mode: str, backend: str) -> None:
+def test_windows_fire_once_in_a_storm_with_other_numbers_of_workers(
+    new_job: NewJob, mode: str, backend: str, steps: Steps
+) -> None:
     job = new_job(
         PAYMENTS,
         "windows.py",
@@ -50,7 +61,7 @@ def test_windows_fire_once_in_a_storm_with_other_numbers_of_workers(new_job: New
         TEST_PAUSE_AFTER=0.001,
     )
     storm = Storm(job, PAYMENTS)
-    for workers, faults in STEPS:
+    for workers, faults in steps:
         with storm.through(*faults, KAFKA_EOS_PARALLELISM=workers):
             storm.feed(1000)
     job.environment["TEST_PAUSE_AFTER"] = "0"
@@ -60,13 +71,20 @@ def test_windows_fire_once_in_a_storm_with_other_numbers_of_workers(new_job: New
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("backend", ["rocksdb", campaign("memory")])
+@pytest.mark.parametrize(
+    ("backend", "steps"),
+    [
+        pytest.param("rocksdb", FEW, id="few"),
+        campaign("rocksdb", STEPS, named="rocksdb"),
+        campaign("memory", STEPS, named="memory"),
+    ],
+)
 def test_what_waits_for_the_clock_comes_once_in_a_storm_with_other_numbers_of_workers(
-    new_job: NewJob, backend: str
+    new_job: NewJob, backend: str, steps: Steps
 ) -> None:
     job = new_job(PAYMENTS, "clocked.py", TEST_BACKEND=backend, TEST_PAUSE=0.0002)
     storm = Storm(job, PAYMENTS)
-    for workers, faults in STEPS:
+    for workers, faults in steps:
         with storm.through(*faults, KAFKA_EOS_PARALLELISM=workers):
             storm.feed(1000)
     _until_all_is_out(job)
@@ -137,6 +155,20 @@ def test_a_silent_partition_holds_back_a_job_that_waits_for_it_and_no_other(new_
     assert sum(decided["state_bytes_by_operator"].values()) == decided["state_bytes"]
 
 
+@pytest.mark.chaos
+def test_the_last_windows_close_with_the_clock_once_though_the_worker_is_killed_as_they_do(new_job: NewJob) -> None:
+    job = new_job(PAYMENTS, "windows.py", TEST_BASE=BASE, TEST_SILENCE=1, KAFKA_EOS_PARALLELISM=2)
+    wanted = Counter(due(read(job.bootstrap, job.input), until=PAYMENTS + 2 * SIZE))
+
+    with running(job, "timers.fired=kill@2") as run:
+        run.until(lambda: len(read(job.bootstrap, job.output)) >= wanted.total(), "close the last windows")
+        run.drain()
+
+    check(job, until=PAYMENTS + 2 * SIZE)
+    assert job.fired == ["timers.fired"]
+    assert wanted.total() > len(due(read(job.bootstrap, job.input)))
+
+
 def _feed_one_account(job: Job, payments: int) -> None:
     producer = Producer({"bootstrap.servers": job.bootstrap})
     for n in range(payments):
@@ -144,12 +176,12 @@ def _feed_one_account(job: Job, payments: int) -> None:
     assert producer.flush(PATIENCE) == 0
 
 
-def check(job: Job) -> None:
+def check(job: Job, until: int | None = None) -> None:
     messages = read(job.bootstrap, job.output)
     found = Counter(row(message) for message in messages)
     names = Counter(parse(dict(message.headers())[HEADER].decode()) for message in messages)
 
-    assert found == Counter(due(read(job.bootstrap, job.input)))
+    assert found == Counter(due(read(job.bootstrap, job.input), until))
     assert max(names.values()) == 1
     assert {name.topic for name in names} == {TIMERS}
     assert not open_transactions(job)
@@ -160,8 +192,8 @@ def row(message: Any) -> Fired:
     return said["key"], said["end"] - BASE, said["total"], said["count"]
 
 
-def due(payments: list[Any]) -> list[Fired]:
-    """Every window that event time has come to the end of, at the end of the input."""
+def due(payments: list[Any], until: int | None = None) -> list[Fired]:
+    """Every window that event time has come to the end of: at the end of the input, or ``until`` then."""
     newest: dict[int, int] = defaultdict(int)
     sums: dict[tuple[str, int], list[int]] = defaultdict(list)
     branches: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -170,7 +202,7 @@ def due(payments: list[Any]) -> list[Fired]:
         newest[message.partition()] = max(newest[message.partition()], payment["id"])
         if payment["amount"] > 0:
             sums[payment["account"], (payment["id"] // SIZE + 1) * SIZE].append(payment["amount"])
-    watermark = min(newest.values()) - 1
+    watermark = min(newest.values()) - 1 if until is None else until
     for (account, end), amounts in sums.items():
         if end - 1 <= watermark:
             branches[f"b{int(account[1:]) % 4}", end] += amounts

@@ -23,19 +23,28 @@ PAYMENTS = 300
 BASE = int(time.time()) * 1000
 """Where event time begins."""
 GAP = 60
-STEPS = (
+Steps = tuple[tuple[int, tuple[str, ...]], ...]
+"""Number of workers, and the faults that they meet."""
+STEPS: Steps = (
     (1, ("commit.before=kill@2", "sink.seal=kill@3")),
     (3, ("align.complete=kill@4", "recovery.opened=kill", "snapshot.uploaded=kill@5")),
     (2, ("worker.ack.after=kill@3", "manifest.published=kill@2")),
 )
+FEW: Steps = ((1, ("commit.before=kill@2",)), (2, ("align.complete=kill@4", "snapshot.uploaded=kill@3")))
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize(
-    ("mode", "backend"), [("unaligned", "rocksdb"), campaign("aligned", "rocksdb"), campaign("unaligned", "memory")]
+    ("mode", "backend", "steps"),
+    [
+        pytest.param("unaligned", "rocksdb", FEW, id="few"),
+        campaign("unaligned", "rocksdb", STEPS, named="unaligned-rocksdb"),
+        campaign("aligned", "rocksdb", STEPS, named="aligned-rocksdb"),
+        campaign("unaligned", "memory", STEPS, named="unaligned-memory"),
+    ],
 )
 def test_each_window_has_its_result_once_in_a_storm_with_other_numbers_of_workers(
-    new_job: NewJob, mode: str, backend: str
+    new_job: NewJob, mode: str, backend: str, steps: Steps
 ) -> None:
     job = new_job(
         PAYMENTS,
@@ -46,7 +55,7 @@ def test_each_window_has_its_result_once_in_a_storm_with_other_numbers_of_worker
         TEST_PAUSE=0.0002,
     )
     storm = Storm(job, PAYMENTS)
-    for workers, faults in STEPS:
+    for workers, faults in steps:
         with storm.through(*faults, KAFKA_EOS_PARALLELISM=workers):
             storm.feed(1000)
     job.run()

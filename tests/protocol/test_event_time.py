@@ -124,6 +124,33 @@ def test_of_a_long_time_between_two_looks_a_second_counts() -> None:
     assert (once.watermark.idle, once.at(120.0).watermark.idle) == (False, True)
 
 
+def test_time_goes_on_with_the_clock_in_a_silent_split_from_its_newest_row_on() -> None:
+    splits = Splits(100, clock_after=2.0).assigned("ab").seen({"a": 5000, "b": 9000}).at(0.0)
+
+    assert splits.at(1.0).at(1.9).watermark == Watermark(4899)
+    silent = splits.at(1.0).at(2.0)
+    assert silent.watermark == Watermark(6899)
+    assert silent.by_split == {"a": 6899, "b": 10_899}
+    assert silent.at(3.0).watermark == Watermark(7899)
+    assert silent.seen({"a": 5500}).at(2.1).watermark == Watermark(6899)
+    assert silent.seen({"a": 12_000}).at(2.1).watermark == Watermark(10_999)
+
+
+def test_a_split_that_has_never_brought_a_row_is_not_waited_for_when_the_clock_counts() -> None:
+    splits = Splits(0, clock_after=2.0).assigned("ab").seen({"a": 5000}).at(0.0).at(1.0)
+
+    assert splits.watermark == Watermark()
+    assert splits.at(2.0).watermark == Watermark(6999)
+    assert Splits(0, clock_after=1.0).assigned("a").at(0.0).at(1.0).watermark == Watermark(idle=True)
+
+
+def test_time_in_which_nobody_reads_is_no_silence() -> None:
+    splits = Splits(0, clock_after=3 * STEP).assigned("a").seen({"a": 5000}).at(0.0)
+
+    assert splits.at(1000.0).at(2000.0).watermark == Watermark(4999)
+    assert splits.at(1000.0).at(2000.0).at(3000.0).watermark == Watermark(5000 + 3000 * STEP - 1)
+
+
 def test_time_in_which_nobody_reads_makes_nothing_idle() -> None:
     splits = Splits(0, idle_after=3 * STEP).assigned("ab").seen({"a": 50}).at(0.0).seen({"a": 60})
 
@@ -147,9 +174,14 @@ def test_a_split_that_is_found_later_does_not_take_time_back() -> None:
 ROWS = st.lists(st.tuples(st.sampled_from("abc"), TIMES, st.floats(0, 2)))
 
 
-@given(ROWS, st.sampled_from([0, 7]), st.sampled_from([None, 1.0]))
-def test_time_at_a_source_never_goes_back(rows: list[tuple[str, int, float]], delay: int, idle: float | None) -> None:
-    splits, now = Splits(delay, idle).assigned("abc"), 0.0
+SILENCE = st.sampled_from([None, 1.0])
+
+
+@given(ROWS, st.sampled_from([0, 7]), SILENCE, SILENCE)
+def test_time_at_a_source_never_goes_back(
+    rows: list[tuple[str, int, float]], delay: int, idle: float | None, clock: float | None
+) -> None:
+    splits, now = Splits(delay, idle, clock).assigned("abc"), 0.0
     for split, time, passed in rows:
         before, now = splits.time, now + passed
         splits = splits.seen({split: time}).at(now)

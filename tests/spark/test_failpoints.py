@@ -65,7 +65,7 @@ def _deaths(point: str, family: str, *, again: bool = False) -> Iterator[str]:
         # Only what was decided is looked at, probed and committed; finished once, it is not finished again.
         yield from (DECIDED, point, DECIDED, point) if again else (DECIDED, point)
     else:
-        yield from (point, second_death(point, family)) if again else (point,)
+        yield from (point, second_death(point)) if again else (point,)
 
 
 FAMILIES = sorted({p.split(".")[0] for p in POINTS if p not in ELSEWHERE} - {"savepoint", "micro-batch"})

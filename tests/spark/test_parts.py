@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_eos import Pipeline, monotonic
+from kafka_eos import Pipeline, WatermarkStrategy, monotonic
 from kafka_eos.checkpoints import manifest, paths
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import Acked, Coordinator, Patience
@@ -78,10 +78,11 @@ def test_rows_that_are_fed_back_are_refused() -> None:
         levels(pipeline.plan())
 
 
-def test_partitions_that_may_be_idle_are_refused_on_spark() -> None:
+@pytest.mark.parametrize("strategy", [monotonic().with_idleness(5), monotonic().with_clock(after=5)])
+def test_silence_is_not_told_on_spark(strategy: WatermarkStrategy) -> None:
     pipeline = Pipeline("idle")
     source = pipeline.source(ListSource([]), name="numbers")
-    source.with_timestamps(watermarks=monotonic().with_idleness(5)).sink(MemorySink(), name="out")
+    source.with_timestamps(watermarks=strategy).sink(MemorySink(), name="out")
 
     with pytest.raises(PlanError, match=r"nobody watches partitions between epochs.*Leave .with_idleness"):
         levels(pipeline.plan())

@@ -94,6 +94,15 @@ def test_an_unknown_variable_is_not_ignored(monkeypatch: pytest.MonkeyPatch, nam
         Settings.resolve()
 
 
+def test_a_variable_may_be_in_small_letters_and_an_empty_one_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("kafka_eos_max_restarts", "3")
+    monkeypatch.setenv("KAFKA_EOS_BATCH_SIZE", "")
+    settings = Settings.resolve()
+
+    assert (settings.max_restarts, settings.origin_of("max_restarts")) == (3, "environment")
+    assert settings.origin_of("batch_size") == "default"
+
+
 @pytest.mark.parametrize("name", ["CACHE_DIR", "SERVICE_HOST", "PORT_9092_TCP_ADDR", "FAILPOINTS"])
 def test_variables_of_others_are_left_alone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(f"KAFKA_EOS_{name}", "1")

@@ -17,7 +17,9 @@ SIZE = 50
 BASE = int(os.environ["TEST_BASE"])
 PAUSE = float(os.environ.get("TEST_PAUSE", "0.0002"))
 IDLE = float(os.environ.get("TEST_IDLE", "0"))
+SILENCE = float(os.environ.get("TEST_SILENCE", "0"))
 STRATEGY = monotonic().with_idleness(IDLE) if IDLE else monotonic()
+STRATEGY = STRATEGY.with_clock(after=SILENCE) if SILENCE else STRATEGY
 AFTER = float(os.environ.get("TEST_PAUSE_AFTER", "0"))
 
 

@@ -23,7 +23,7 @@ from kafka_eos.plan import Plan, Timestamps
 from kafka_eos.provenance import column, parse
 from kafka_eos.records import BEGINNING, Batch, Watermark
 from kafka_eos.state.backends import open_backend
-from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
+from kafka_eos.testing import ListSource, MemorySink, Timed, Wait, run_local
 from kafka_eos.testing.sources import ListOrigin
 
 Verbs = Callable[[Stream[Any]], Stream[Any]]
@@ -336,6 +336,14 @@ def test_a_silent_partition_is_not_waited_for_if_so_asked(tmp_path: Path, closin
     assert bench.values == [("k", 10, 1)]
 
 
+def test_windows_close_with_the_clock_when_no_rows_come_if_so_asked() -> None:
+    flow = processed(Tumbling, strategy=monotonic().with_clock(after=5))
+    given = [Timed(1, 3), Wait(4.9), Timed(1, 4), Wait(4.9)]
+
+    assert run_local(flow, {"source": given}) == {"sink": []}
+    assert run_local(flow, {"source": [*given, Wait(0.1), Timed(1, 20_000)]}) == {"sink": [("k", 10, 2)]}
+
+
 def test_streams_that_meet_stand_at_the_least_of_both() -> None:
     flow = Pipeline("timed")
     one, other = (flow.source(ListSource([]), name=n).with_timestamps(watermarks=monotonic()) for n in ("a", "b"))
@@ -584,3 +592,8 @@ def test_a_bound_is_a_time(seconds: float) -> None:
 def test_an_idle_time_is_more_than_nothing() -> None:
     with pytest.raises(ValueError, match="more than 0"):
         monotonic().with_idleness(0)
+
+
+def test_a_silence_is_more_than_nothing() -> None:
+    with pytest.raises(ValueError, match="after more than 0 seconds"):
+        monotonic().with_clock(after=0)
