@@ -179,12 +179,15 @@ def told_at(place: str) -> Told:
     if storage is None:
         raise ConfigError(f"{place} is no directory of a job's checkpoints: name the one that holds its {paths.LEDGER}")
     stored = (records.decode(Manifest, name, storage.read(name)) for name in storage.list(paths.MANIFESTS))
-    entries = Entries((*map(entry_of, stored), *epochs.read(storage).values()))
-    found = _kept(place if "://" in place else Path(place), entries.values())
+    written, decided = epochs.read(storage), [entry_of(manifest) for manifest in stored]
+    found = _kept(place if "://" in place else Path(place), chain(written.values(), decided))
     if not found:
         raise ConfigError(
             f'the job in {place} keeps no provenance in its ledger: its sinks have no provenance="ledger"'
         )
+    # Beside a committed epoch there may be another of its number, which does not count.
+    known = {epoch.epoch for epoch in written}
+    entries = Entries((*(entry for entry in decided if entry.id.epoch not in known), *written.values()))
     return Told(found, regimes(entries.values()))
 
 

@@ -52,9 +52,11 @@ class Timestamps:
         self._splits = self._splits.assigned(splits)
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
-        found = self._of_records(batch) if self._fn is None else batch.values
-        times, refused = call_each(_time if self._fn is None else self._of_value, batch, found, self._ctx)
-        batch = replace(batch.without(refused), times=times)
+        batch, times = self._times(batch)
+        if not _are_times(times):
+            times, refused = call_each(_time, batch, times, self._ctx)
+            batch = batch.without(refused)
+        batch = replace(batch, times=times)
         if self._assigned and times:
             self._note(batch, times)
         return batch
@@ -69,22 +71,24 @@ class Timestamps:
     def close(self) -> None:
         return None
 
-    @staticmethod
-    def _of_records(batch: Batch[Any]) -> Sequence[int | None]:
-        times = batch.origin.timestamps()
-        return [None if times[row] == _NONE else times[row] for row in batch.rows]
-
-    def _of_value(self, value: Any) -> int:
-        assert self._fn is not None
-        return _time(self._fn(value))
+    def _times(self, batch: Batch[Any]) -> tuple[Batch[Any], Sequence[Any]]:
+        """The rows that have not been refused, and what is said of their times."""
+        if self._fn is None:
+            times = batch.origin.timestamps()
+            return batch, [None if times[row] == _NONE else times[row] for row in batch.rows]
+        said, refused = call_each(self._fn, batch, batch.values, self._ctx)
+        return batch.without(refused), said
 
     def _note(self, batch: Batch[Any], times: Sequence[int]) -> None:
         topic, partitions = batch.origin.topic, batch.origin.partitions
         if self._generator is not None:
             self._generate(self._generator, batch, times)
             return
-        # The newest of each comes last, so it is the one that stays.
-        newest = {partitions[row]: time for time, row in sorted(zip(times, batch.rows, strict=True))}
+        newest: dict[int, int] = {}
+        for row, time in zip(batch.rows, times, strict=True):
+            partition = partitions[row]
+            if time > newest.get(partition, BEGINNING):
+                newest[partition] = time
         self._splits = self._splits.seen({f"{topic}/{partition}": time for partition, time in newest.items()})
         for partition in newest:
             split = f"{topic}/{partition}"
@@ -122,6 +126,11 @@ class Timestamps:
         place = batch.origin.raw(batch.rows[index]).where
         todo = "It cannot be sent aside here. Fix the functions given to generated(...), or drop such records before"
         return PoisonRecord(place, self._ctx.operator, told(error), todo)
+
+
+def _are_times(said: Sequence[Any]) -> bool:
+    """Whether ``_time`` would take all of them, told without a call for each."""
+    return not said or (set(map(type, said)) == {int} and min(said) in EVENT_TIMES and max(said) in EVENT_TIMES)
 
 
 def _time(found: object) -> int:

@@ -231,9 +231,9 @@ class Job:
                 )
             previous = epoch
 
-    def decide(self, epoch: EpochId, positions: Ends) -> None:
+    def decide(self, epoch: EpochId, positions: Ends, outputs: int | Mapping[str, int] = 0) -> None:
         """Publish a manifest and nothing else."""
-        records.publish(self.storage, self._manifest(epoch, positions))
+        records.publish(self.storage, self._manifest(epoch, positions, outputs))
 
     def _manifest(self, epoch: EpochId, positions: Ends, outputs: int | Mapping[str, int] = 0) -> Manifest:
         by_sink = {} if isinstance(outputs, int) else outputs

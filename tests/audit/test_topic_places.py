@@ -33,7 +33,9 @@ def placed(key: str, partitions: int) -> int:
 def test_records_are_judged_by_the_partitions_of_their_epoch(
     new_job: Callable[..., Job], topic: Callable[..., str], admin: AdminClient, spark: Any
 ) -> None:
-    """Some key goes on where it was before partitions were added, and the only record of another one is astray."""
+    """Some key goes on where it was before partitions were added, and the only record of another one is astray. An
+    epoch that was decided in vain tells nothing.
+    """
     source, target = topic(), topic(partitions=2)
     job = new_job("")
     keys = [f"key-{i}" for i in range(KEYS)]
@@ -61,6 +63,8 @@ def test_records_are_judged_by_the_partitions_of_their_epoch(
     write(1, outs(1, 2), 2)
     admin.create_partitions([NewPartitions(target, 4)])[target].result(PATIENCE)
     write(2, outs(2, 4), 4)
+    job.spread[epoch(1, 2)] = {"out": Spread(target, CRC, 2, 2)}
+    job.decide(epoch(1, 2), {}, {"out": KEYS})
     right = verdict()
     lone, *rest = outs(3, 4)
     lone = replace(lone, key="lone", partition=(placed("lone", 4) + 1) % 4)
