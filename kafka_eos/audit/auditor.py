@@ -35,7 +35,11 @@ from kafka_eos.audit.report import Context
 from kafka_eos.audit.session import Opening, session
 from kafka_eos.audit.subject import Cut, Subject, cut, subject
 from kafka_eos.audit.verdict import AnyCheck, Check, Evidence, NotPossible, Observations, Verdict, judge
+from kafka_eos.audit.windows.judged import Judged, judged
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.opening import find_storage
+from kafka_eos.checkpoints.paths import manifest_name
 from kafka_eos.checkpoints.storage import JobStorage, MemoryStorage
 from kafka_eos.coordinator.requests import is_running
 from kafka_eos.ids import AppRef, Term
@@ -182,9 +186,15 @@ class _Audit:
             beginning=ground.beginning,
             strict=self._strict,
             provenance=files(self._ledger.provenance),
+            windows=self._windows(),
         )
         with closing(Scan(self._spark, scope)) as scan:
             return self._examine(scan, base)
+
+    def _windows(self) -> Judged:
+        newest, job = self._ledger.newest, self._subject.plan.name
+        manifest = None if newest is None else records.load(self._storage, Manifest, manifest_name(newest), job)
+        return judged(self._subject, self._cut, self._ledger, manifest, strict=self._strict)
 
     def _examine(self, scan: Scan, base: Observations) -> Observations:
         from kafka_eos.audit.jobs import Expected
@@ -204,7 +214,8 @@ class _Audit:
         unsure = dict(scan.not_recomputed)
         blind = dict(unsure)
         if Check.LOST not in barred:
-            doubtful = (self._cut.unsteady if scan.free else self._cut.unlasting) | self._cut.copied
+            doubtful = self._cut.unsteady if scan.free else self._cut.unlasting
+            doubtful = (doubtful - self._cut.timed) | self._cut.copied | scan.chancy
             doubts = self._doubts(scan, doubtful - unsure.keys(), visible, barred)
             blind |= {s: why for s, why in doubts.items() if Check.WRONG_COUNT in barred}
             unsure |= doubts
@@ -257,6 +268,8 @@ class _Audit:
     def _chance(self, differing: Collection[str]) -> str:
         if self._cut.copied.intersection(differing):
             return "the number of workers"
+        if self._cut.timed.intersection(differing):
+            return "how far event time was when rows came"
         return "when state expired" if self._cut.unlasting.intersection(differing) else "the order of records"
 
     def _evidence(

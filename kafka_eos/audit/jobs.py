@@ -29,6 +29,8 @@ from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.recompute import Recompute
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic
 from kafka_eos.audit.verdict import SHOWN, Check, Evidence, Offender
+from kafka_eos.audit.windows.judged import Judged
+from kafka_eos.audit.windows.recompute import Windowed, Windowing
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.operators.chain import refuser
 
@@ -59,6 +61,12 @@ class Scope:
     """No epoch processed input that lies behind its barrier."""
     provenance: Files = field(default_factory=dict)
     """Of outputs that do not say themselves where they come from."""
+    windows: Judged = field(default_factory=Judged)
+
+    @property
+    def rounded(self) -> frozenset[str]:
+        """Sinks of values that were put together of parts, in whatever order."""
+        return self.cut.totals | self.windows.sinks
 
     @property
     def spans(self) -> Spans:
@@ -112,7 +120,7 @@ class Scan:
 
     def _parsed(self, records: DataFrame) -> DataFrame:
         scope = self._scope
-        return reads.parsed(records, scope.cut.totals, Legible.of(scope.app, scope.cut))
+        return reads.parsed(records, Legible.of(scope.app, scope.cut, scope.rounded))
 
     def _records(self, sinks: Sequence[Topic | Directory], *, committed: bool) -> list[DataFrame]:
         """Uncommitted files are hidden and no part of it."""
@@ -195,7 +203,7 @@ class Scan:
         unmarked = {sink.node for sink in self._unmarked}
         reason = "its outputs depend on where epochs of a fold with merge= ended"
         why = dict.fromkeys((cut.summed - cut.totals) | (cut.summed & unmarked), reason)
-        why |= dict.fromkeys(cut.timed, "its outputs are of timers or windows, or of what they may change")
+        why |= self._scope.windows.why
         why |= dict.fromkeys(cut.copied & unmarked, "how often an output is there depends on the number of workers")
         if self._scope.beginning is not None:
             why |= dict.fromkeys(unmarked, "its outputs do not tell which of them were there before the savepoint")
@@ -238,8 +246,9 @@ class Scan:
         sinks = frozenset(sink.node for sink in scope.subject.sinks)
         savepoint = None if scope.beginning is None else str(scope.beginning.path)
         return Recompute(
-            scope.app, scope.cut, sinks, scope.streams, savepoint, scope.subject.unmarked, scope.spans, self.hold
-        )
+            scope.app, scope.cut, sinks, scope.streams, savepoint, scope.subject.unmarked, scope.spans, self.hold,
+            scope.rounded,
+        )  # fmt: skip
 
     @property
     def steps(self) -> tuple[DataFrame, bool]:
@@ -253,9 +262,22 @@ class Scan:
         return recompute.keyed(records, self._firsts if tells else None)
 
     @cached_property
+    def _windowed(self) -> Windowed:
+        scope = self._scope
+        if not scope.windows.operators:
+            return Windowed()
+        seen = self._firsts if self._marked else self._plain
+        return Windowing(scope.app, scope.cut, scope.windows, self.hold).made(self._input(scope.inputs), seen)
+
+    @property
+    def chancy(self) -> frozenset[str]:
+        """Sinks behind windows of which other ones may be right, too."""
+        return self._windowed.chancy
+
+    @cached_property
     def _recomputed(self) -> tuple[DataFrame, bool]:
         seen = self._firsts if self._marked else self._plain
-        every, free = self._recompute.expected(self._input(self._scope.inputs), seen)
+        every, free = self._recompute.expected(self._input(self._scope.inputs), seen, self._windowed.outputs)
         expiring = F.col("sink").isin([*self._scope.cut.expiring])
         made = self._comparable(every.where(F.col("sink").isin([sink.node for sink in self._scope.subject.sinks])))
         made = made.withColumn("loose", F.col("loose") | expiring)

@@ -28,17 +28,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Legible:
-    """What makes texts of the values of ``sinks``; those of all others are left as they are."""
+    """What makes texts of the values of ``sinks``; those of all others are left as they are.
+
+    ``rounded``: sinks of which floats are compared by themselves, see ``sums``. ``sinks`` are those of them that write
+    no texts.
+    """
 
     app: str
     workers: int
+    rounded: frozenset[str]
     sinks: frozenset[str]
 
     @classmethod
-    def of(cls, app: str, parts: Cut) -> Legible:
-        """Of the sums in a plan."""
-        sinks = frozenset(sink for sink in parts.totals if not _is_text(_codec(parts, sink)))
-        return cls(app, parts.parallelism, sinks)
+    def of(cls, app: str, parts: Cut, rounded: frozenset[str]) -> Legible:
+        """Of the sinks of a plan."""
+        sinks = frozenset(sink for sink in rounded if not _is_text(_codec(parts, sink)))
+        return cls(app, parts.parallelism, rounded, sinks)
 
     def text(self, sink: Column, value: Column) -> Column:
         """Of each value its text, or the value."""

@@ -42,7 +42,7 @@ def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mappin
             "order the outputs do not tell, or lie behind state with a time to live; for them existence was compared, "
             "values were not."
         )
-    if cut.serial:
+    if cut.serial and cut.lasting:
         said.append("The plan keeps state in several places one after the other; it was recomputed in one task.")
     if ledger.start is None:
         said.append("Nothing tells any more where the job began to read; the audit assumes offset 0.")
@@ -66,9 +66,12 @@ def uncompared(
         name = sink.node
         if n := loose.get(name):
             why = "nothing tells in which order the input of their keys was read"
-            expiring = "they depend on when state with a time to live had expired"
+            if name in cut.timed:
+                why = "nothing tells which windows were over when rows came behind a watermark"
+            elif name in cut.expiring:
+                why = "they depend on when state with a time to live had expired"
             what = "values and order" if cut.nested else "values"
-            left_out.append(Uncompared(name, what, expiring if name in cut.expiring else why, n))
+            left_out.append(Uncompared(name, what, why, n))
         if n := untimed.get(name):
             broker = "the broker writes those of its topic (message.timestamp.type=LogAppendTime)"
             either = "the broker writes those of its topic, or some are the time of sending"

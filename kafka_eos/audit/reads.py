@@ -6,7 +6,7 @@ Rule: offsets are pinned once by the caller and used by every scan, so all scans
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
@@ -200,14 +200,13 @@ def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]])
     ]
 
 
-def parsed(table: DataFrame, totals: Collection[str], legible: Legible) -> DataFrame:
+def parsed(table: DataFrame, legible: Legible) -> DataFrame:
     """Outputs (``records`` and ``lines``) with what their provenance says; ``ours`` is false where there is none.
 
     ``id`` names an output whatever attempt wrote it: two visible records that share it are a duplicate.
-    ``totals``: sinks of which floats are compared by themselves, see ``sums``.
     """
     ours = F.coalesce(F.col("text").rlike(PROVENANCE), F.lit(False)) & ~F.col("torn")
-    value, summed = legible.text(F.col("sink"), F.col("value")), F.col("sink").isin([*totals])
+    value, summed = legible.text(F.col("sink"), F.col("value")), F.col("sink").isin([*legible.rounded])
     part = F.split(F.when(ours, F.col("text")), "/")
     attempt, path = F.split(part[0], r"\."), F.split(part[5], r"\.")
     return table.select(

@@ -7,7 +7,7 @@ are not compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING
@@ -45,31 +45,37 @@ class Recompute:
     """Where the input is cut, by the ledger; for outputs that sum up an epoch."""
     hold: Callable[[DataFrame], DataFrame]
     """Keeps a table that is used more than once."""
+    rounded: frozenset[str] = frozenset()
+    """Sinks of which floats are compared by themselves, see ``sums``."""
 
-    def expected(self, records: DataFrame, visible: DataFrame) -> tuple[DataFrame, bool]:
+    def expected(
+        self, records: DataFrame, visible: DataFrame, windowed: Sequence[DataFrame] = ()
+    ) -> tuple[DataFrame, bool]:
         """One row an output that should exist: ``sink``, ``id``, place, update, hashes, ``grp`` (key), ``loose``; and
         whether there are keys with an order that nothing tells, of which ``loose`` outputs are all that is known.
 
-        ``records`` are ``tasks.INPUT``; ``visible`` the first copies of outputs.
+        ``records`` are ``tasks.INPUT``; ``visible`` the first copies of outputs; ``windowed`` what windows make.
         """
         cut, free = self.cut, False
-        parts: list[DataFrame] = []
-        if cut.serial:
+        parts = [records.sparkSession.createDataFrame([], tasks.EXPECTED), *windowed]
+        # What waits for time does nothing here, and what reaches its sinks beside it is ``windowed``.
+        timeless = ~F.col("sink").isin([*cut.timed])
+        if cut.serial and cut.lasting:
             ordered, several = self.serial(records)
             serial = partial(tasks.serial_outputs, self.app, cut.parallelism, self.savepoint, several)
-            parts.append(ordered.mapInArrow(serial, tasks.EXPECTED))
+            parts.append(ordered.mapInArrow(serial, tasks.EXPECTED).where(timeless))
             free = several or bool(cut.below & cut.shuffled)
         else:
             if cut.head_sinks & self.sinks:
                 parts.append(
                     records.mapInArrow(partial(tasks.head_outputs, self.app, self.cut.parallelism), tasks.EXPECTED)
                 )
-            if cut.stages:
+            if cut.lasting:
                 rows, free = self.keyed(records, visible)
                 tail = partial(tasks.tail_outputs, self.app, cut.parallelism, self.savepoint)
-                parts.append(rows.mapInArrow(tail, tasks.EXPECTED))
+                parts.append(rows.mapInArrow(tail, tasks.EXPECTED).where(timeless))
         made = reduce(lambda a, b: a.unionByName(b), parts)
-        return _identified(made, cut, self.unmarked, Legible.of(self.app, cut)), free
+        return _identified(made, cut, self.unmarked, Legible.of(self.app, cut, self.rounded)), free
 
     def serial(self, records: DataFrame) -> tuple[DataFrame, bool]:
         """``records`` in one task and order; and whether the job may have read them in another one."""
@@ -133,7 +139,7 @@ def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...], legible: L
         counted = F.row_number().over(one_record.orderBy("ordinal", "sub")) - 1
         number = counted if cut.fans_out else F.when(letter, counted).otherwise(number)
     path = F.concat_ws(".", "lane", F.concat("branch", number.cast("string")))
-    value, summed = legible.text(F.col("sink"), F.col("value")), F.col("sink").isin([*cut.totals])
+    value, summed = legible.text(F.col("sink"), F.col("value")), F.col("sink").isin([*legible.rounded])
     headers = reads.headers_hash(F.col("headers"), letter, F.col("sink").isin([*unmarked]))
     return made.select(
         "sink",

@@ -200,7 +200,7 @@ class Cut:
     @cached_property
     def head(self) -> Plan:
         nodes = [node for node in self.plan.nodes if node.name not in self.below]
-        captures = [_capture(self.plan.node(stage)) for stage in self.stages]
+        captures = [capture(self.plan.node(stage)) for stage in self.stages]
         return Plan(self.plan.name, (*nodes, *captures), self.plan.where)
 
     @cached_property
@@ -358,6 +358,11 @@ class Cut:
         names = [node.name for node in self.plan.timed_operators]
         return frozenset({*names, *descendants(self.plan, names)})
 
+    @cached_property
+    def lasting(self) -> frozenset[str]:
+        """Nodes that depend on the order of records of a key, and wait for no time."""
+        return self.below - self.timed
+
     @property
     def moody(self) -> tuple[str, ...]:
         """Operators that may refuse another record with another order of records, as branches name them."""
@@ -410,6 +415,6 @@ def descendants(plan: Plan, names: Sequence[str]) -> frozenset[str]:
     return frozenset[str]().union(*map(plan.below, names))
 
 
-def _capture(stage: Node) -> Sink:
+def capture(stage: Node) -> Sink:
     nothing = cast("SinkConnector[Any]", None)  # a chain hands batches to outputs by name; it never asks the sink
     return Sink(name=captured(stage.name), where=stage.where, inputs=(stage.name,), sink=nothing)

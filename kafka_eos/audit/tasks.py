@@ -76,9 +76,9 @@ Rows = list[tuple[Any, ...]]
 def head_outputs(app: str, workers: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Outputs of sinks that no state is in front of. Input: INPUT rows in any order of partitions."""
     parts = cut_of(app, workers)
-    made = _Made()
+    made = Made()
     with ExitStack() as stack:
-        outputs: dict[str, Output] = {sink: _Collector(parts.plan, sink, made) for sink in parts.head_sinks}
+        outputs: dict[str, Output] = {sink: Collector(parts.plan, sink, made) for sink in parts.head_sinks}
         outputs |= {captured(stage): ignore for stage in parts.stages}
         chain = stack.enter_context(chain_of(parts, parts.head, {}, outputs))
         for batch in batches:
@@ -113,7 +113,7 @@ def tail_outputs(
     State begins as it is in ``savepoint``.
     """
     parts = cut_of(app, workers)
-    made = _Made()
+    made = Made()
     with ExitStack() as stack:
         tail = stack.enter_context(Tail(parts, made, savepoint))
         for batch in batches:
@@ -127,10 +127,10 @@ def serial_outputs(
 ) -> Iterator[pa.RecordBatch]:
     """Outputs of the whole plan, run in one task; ``loose`` marks what the order of partitions may change."""
     parts = cut_of(app, workers)
-    made, free = _Made(), parts.below & parts.shuffled
+    made, free = Made(), parts.below & parts.shuffled
     with ExitStack() as stack:
         outputs: dict[str, Output] = {
-            sink.name: _Collector(parts.plan, sink.name, made, loose=sink.name in (parts.below if loose else free))
+            sink.name: Collector(parts.plan, sink.name, made, loose=sink.name in (parts.below if loose else free))
             for sink in parts.plan.sinks
         }
         backends = stack.enter_context(Backends(parts.plan, savepoint))
@@ -154,7 +154,7 @@ def cut_of(app: str, workers: int) -> Cut:
 def runs(batch: pa.RecordBatch) -> Iterator[tuple[str, list[RawRecord]]]:
     """Consecutive records of one source, as batches must have one."""
     sources, *raw, headers = columns_of(batch)
-    rows = zip(sources, map(RawRecord, *raw, map(_pairs, headers)), strict=True)
+    rows = zip(sources, map(RawRecord, *raw, map(headers_of, headers)), strict=True)
     for source, run in groupby(rows, key=itemgetter(0)):
         yield source, [record for _, record in run]
 
@@ -163,7 +163,7 @@ def columns_of(batch: pa.RecordBatch) -> list[list[Any]]:
     return [column.to_pylist() for column in batch.columns]
 
 
-def _pairs(headers: Sequence[Mapping[str, Any]]) -> Headers:
+def headers_of(headers: Sequence[Mapping[str, Any]]) -> Headers:
     return [(h["key"], h["value"]) for h in headers]
 
 
@@ -185,7 +185,7 @@ def chain_of(
     """The plan's operators; rows that a sink cannot encode go where the policy of their source sends them."""
     with closing(_Rounds(parts, plan, backends, outputs)) as chain:
         for output in outputs.values():
-            if isinstance(output, _Collector):
+            if isinstance(output, Collector):
                 output.refuse = chain.refuse_row
         yield chain
 
@@ -213,7 +213,7 @@ class _Rounds(Chain):
         self._waiting.extend((exchange, part) for _, part in split(batch))
 
 
-class _Made:
+class Made:
     """Expected outputs that wait to be handed back."""
 
     def __init__(self) -> None:
@@ -225,10 +225,10 @@ class _Made:
         return batch
 
 
-class _Collector:
+class Collector:
     """Encodes what reaches one sink. ``at_stage``: ordinal, key, looseness and span of rows that come from a stage."""
 
-    def __init__(self, plan: Plan, sink: str, made: _Made, *, loose: bool = False, ordinal: int = 0) -> None:
+    def __init__(self, plan: Plan, sink: str, made: Made, *, loose: bool = False, ordinal: int = 0) -> None:
         node = plan.node(sink)
         assert isinstance(node, plans.Sink)
         self._audited = hasattr(node.sink, "audit_rows")
@@ -255,7 +255,7 @@ class _Collector:
             self._made.rows.append((
                 self._name, origin.source, topic, partitions[row], offsets[row], lane, branches[i],
                 ordinal, sub, None if updates is None else updates[i], key, value,
-                _listed(headers), _sent_with(time), group, loose, span,
+                listed(headers), _sent_with(time), group, loose, span,
             ))  # fmt: skip
 
 
@@ -264,7 +264,7 @@ def _groups(batch: Batch[Any]) -> Sequence[bytes | None]:
     return [None] * len(batch) if batch.keys is None else list(map(KeyCodec().encode, batch.keys))
 
 
-def _listed(headers: Headers) -> list[dict[str, Any]]:
+def listed(headers: Headers) -> list[dict[str, Any]]:
     return [{"key": k, "value": _binary(v)} for k, v in headers]
 
 
@@ -294,7 +294,7 @@ class _Capture:
             raw = origin.raw(row)
             self._rows.append((
                 self._stage, origin.source, raw.topic, raw.partition, raw.offset, batch.lane, branch, ordinal,
-                bytes(self._encode(key)), raw.timestamp, raw.key, raw.value, _listed(raw.headers),
+                bytes(self._encode(key)), raw.timestamp, raw.key, raw.value, listed(raw.headers),
                 bisect_right(ends.get(raw.partition, ()), raw.offset),
             ))  # fmt: skip
 
@@ -326,14 +326,14 @@ class CapturedRow(NamedTuple):
         return self.stage, self.source, self.topic, self.lane
 
     def raw(self) -> RawRecord:
-        headers = _pairs(self.headers)
+        headers = headers_of(self.headers)
         return RawRecord(self.topic, self.partition, self.offset, self.timestamp, self.key, self.value, headers)
 
 
 class Tail:
     """Runs captured rows again from their raw records, and on through the stages."""
 
-    def __init__(self, parts: Cut, made: _Made | None, savepoint: str | None) -> None:
+    def __init__(self, parts: Cut, made: Made | None, savepoint: str | None) -> None:
         """``made``: gets the outputs; None if nobody wants them."""
         self._parts, self._held = parts, ExitStack()
         self._caught: dict[str, list[Batch[Any]]] = {stage: [] for stage in parts.stages}
@@ -342,11 +342,11 @@ class Tail:
         self._head = self._held.enter_context(chain_of(parts, parts.head, {}, outputs))
         letters = [sink.name for sink in parts.plan.sinks if sink.dead_letters]
         names = [sink.name for sink in parts.plan.sinks if sink.name in parts.below]
-        self._collectors: dict[str, _Collector] = {}
+        self._collectors: dict[str, Collector] = {}
         if made is not None:
-            self._collectors |= {name: _Collector(parts.plan, name, made) for name in names}
+            self._collectors |= {name: Collector(parts.plan, name, made) for name in names}
             # What the head refuses of a record comes before what the tail refuses of it.
-            self._collectors |= {name: _Collector(parts.plan, name, made, ordinal=1) for name in letters}
+            self._collectors |= {name: Collector(parts.plan, name, made, ordinal=1) for name in letters}
         self.backends = self._held.enter_context(Backends(parts.tail, savepoint)).by_operator
         ends: Mapping[str, Output] = self._collectors or dict.fromkeys((*names, *letters), ignore)
         self._tail = self._held.enter_context(chain_of(parts, parts.tail, self.backends, ends))

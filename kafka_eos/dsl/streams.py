@@ -309,7 +309,7 @@ class KeyedStream(Upstream, Generic[K, T]):
         if given["merge"] is None:
             return self._grow(plan.Fold, name, **parts)
         fold, derived = self._draft._name(name, plan.Fold.kind)
-        self._partly(f"{fold}-partial", values=self._wire(tp), by_time=by_time, **given)
+        self._partly(f"{fold}-partial", values=self._sent(tp), by_time=by_time, **given)
         place: dict[str, Any] = {"where": user_line(), "inputs": (f"{fold}-partial",), "derived": derived}
         self._draft._add(plan.Fold(name=fold, **parts, **place))
         return fold

@@ -53,7 +53,11 @@ class Upstream:
 
     def _wire(self, values: Any) -> ListCodec[Any]:
         """The codec in which this stream's values change subtasks."""
-        return quoted(lambda: wire_codec(self._type if values is None else values))
+        return self._sent(self._type if values is None else values)
+
+    def _sent(self, tp: Any) -> ListCodec[Any]:
+        """The codec in which values of a type change subtasks; of None, any that a codec takes without a type."""
+        return quoted(lambda: wire_codec(tp))
 
     def _rows(
         self,

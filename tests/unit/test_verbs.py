@@ -135,6 +135,19 @@ def test_reduce_stores_the_type_of_its_stream() -> None:
     assert codec.decode(codec.encode(entry)) == entry
 
 
+def test_parts_of_a_fold_change_subtasks_as_what_they_are_and_not_as_values_of_its_stream() -> None:
+    pipeline = Pipeline("sums")
+    orders: Stream[Order] = pipeline.source(KafkaSource("orders", value=Order), name="orders")
+    orders.key_by(lambda o: o.user).fold(
+        name="sum", init=int, step=lambda total, o: total + o.amount, merge=lambda one, other: one + other
+    ).sink(MemorySink(), name="out")
+
+    wire = pipeline.plan().node("sum-partial").wire
+
+    assert wire is not None
+    assert wire.decode(wire.encode([1, 2])) == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [(None, None), (str, Order), (bytes, dict), (str, JsonCodec(Order))],

@@ -1,0 +1,11 @@
+"""What windows of event time should have made: computed again from the input, and not by their operators.
+
+    judged      which operators and sinks can be judged, and what else the job tells: how far event time had come
+    late        which rows were late, as far as outputs tell
+    assign      which windows a row is in, in Spark SQL
+    rows        the user's functions, as they run inside Spark's Python workers
+    recompute   puts these together
+
+Rule: nothing of ``operators.windows`` is used: no pane, no timer, no watermark, no merge. A window is all rows between
+two times that were not late, put together one by one in the order in which they were read.
+"""

@@ -1,0 +1,73 @@
+"""Which windows a row is in, by its event time, in Spark SQL.
+
+A window is ``struct<start, end>`` in milliseconds since 1970; the end is not in it. Rule: this follows from what the
+kinds of windows are said to be, and shares nothing with ``interfaces.assigners``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from kafka_eos.interfaces.assigners import Days, Early, Paned, Sliding, Tumbling
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def windows_of(assigner: Paned, time: Column) -> Column:
+    """All windows that have a row of that time, in the order of their ends."""
+    match assigner:
+        case Tumbling(size=size, offset=offset):
+            start = _floor(time, offset, size)
+            return F.array(_window(start, start + size))
+        case Early(size=size, every=every, offset=offset):
+            start = _floor(time, offset, size)
+            ends = F.sequence(_floor(time, offset, every) + every, start + size, F.lit(every).cast("long"))
+            return F.transform(ends, lambda end: _window(start, end))
+        case Sliding(size=size, every=every, offset=offset):
+            last = _floor(time, offset, every)
+            before = F.floor((F.lit(size - 1) - (time - last)) / every).cast("long")
+            starts = F.sequence(last - before * every, last, F.lit(every).cast("long"))
+            return F.transform(starts, lambda start: _window(start, start + size))
+        case Days(timezone=zone):
+            return F.array(_day(time, zone))
+    raise TypeError(f"{assigner} are windows that an audit does not know")
+
+
+def _window(start: Column, end: Column) -> Column:
+    return F.struct(start.cast("long").alias("start"), end.cast("long").alias("end"))
+
+
+def _floor(time: Column, offset: int, size: int) -> Column:
+    return time - F.pmod(time - F.lit(offset), F.lit(size).cast("long"))
+
+
+def _day(time: Column, zone: str) -> Column:
+    """The calendar day of a time. Where a date comes twice, its second part is of the next day."""
+    # The session's time zone is UTC: without a zone, a timestamp is what a clock in UTC shows.
+    there = F.convert_timezone(F.lit("UTC"), F.lit(zone), F.timestamp_millis(time).cast("timestamp_ntz"))
+    date = there.cast("date")
+    again = time >= _midnight(F.date_add(date, 1), zone)
+    day = F.when(again, F.date_add(date, 1)).otherwise(date)
+    return _window(_midnight(day, zone), _midnight(F.date_add(day, 1), zone))
+
+
+def _midnight(date: Column, zone: str) -> Column:
+    """When a date begins there, in milliseconds."""
+    local = date.cast("timestamp_ntz")
+    return F.unix_millis(F.convert_timezone(F.lit(zone), F.lit("UTC"), local).cast("timestamp"))
+
+
+def sessions(rows: DataFrame, gap: int) -> DataFrame:
+    """``rows`` with their sessions as ``windows``; ``loose`` for all rows of a session if it is for one."""
+    in_time = Window.partitionBy("grp").orderBy("time")
+    begins = F.coalesce(F.col("time") - F.lag("time").over(in_time) >= gap, F.lit(True))
+    numbered = rows.withColumn("begins", begins.cast("int"))
+    numbered = numbered.withColumn("session", F.sum("begins").over(in_time.rangeBetween(Window.unboundedPreceding, 0)))
+    whole = Window.partitionBy("grp", "session")
+    window = _window(F.min("time").over(whole), F.max("time").over(whole) + gap)
+    found = numbered.withColumns({"windows": F.array(window), "loose": F.max("loose").over(whole)})
+    return found.drop("begins", "session")

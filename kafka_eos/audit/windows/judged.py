@@ -1,0 +1,231 @@
+"""Which windows, and sinks behind them, can be judged; what the newest checkpoint tells of how far event time had come.
+
+Pure. Rule: a sink behind windows that is not judged is named with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from kafka_eos.audit.ledger import Ledger
+from kafka_eos.audit.subject import Cut, Subject
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.interfaces import Session, StateHandle
+from kafka_eos.operators.firing import EVENT_STATE
+from kafka_eos.plan import (
+    Exchange,
+    Feedback,
+    Forward,
+    KeyBy,
+    Loop,
+    Map,
+    MapBatches,
+    Node,
+    Partitioning,
+    Plan,
+    SideOutput,
+    Sink,
+    Timestamps,
+    Windows,
+)
+from kafka_eos.schemas import Elements
+from kafka_eos.state.evolution import WATERMARKS
+from kafka_eos.state.timers import Floor
+
+_ONE_TO_ONE = (Map, MapBatches, Forward, Exchange, SideOutput, KeyBy)
+"""Nodes behind which each row is still there, once, and no others are."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What gives the rows of a source their times, and how far a row may be behind the newest one of its partition."""
+
+    node: str
+    delay: int | None
+    """In milliseconds; None if nothing tells which rows may come behind a watermark."""
+    partitions: frozenset[int]
+    """Those that were read from the first: watermarks have never gone on without them."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Windows that are judged."""
+
+    name: str
+    stage: str
+    """The ``key_by`` before it."""
+    node: Windows
+    floors: tuple[Floor, ...]
+    """How far event time had come at the end, by ranges of key groups."""
+    key_hash: str
+    groups: int
+    clocks: Mapping[str, Clock] = field(default_factory=dict)
+    """By source."""
+    letters: frozenset[str] = frozenset()
+    """Sinks where rows are that it has refused, late ones among them."""
+    aside: frozenset[str] = frozenset()
+    """Sinks where each late row is that it has sent aside."""
+    again: frozenset[str] = frozenset()
+    """Sinks where each result is that a row has made again."""
+
+    @property
+    def is_session(self) -> bool:
+        return isinstance(self.node.assigner, Session)
+
+    @property
+    def follows(self) -> bool:
+        """Does a row that makes a result again make it of one window, which has all that came before?"""
+        return not self.is_session and not self.node.assigner.shared  # type: ignore[union-attr]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """``operators`` in the order of the plan, ``sinks`` that are compared, and why the others behind timers are not."""
+
+    operators: tuple[Operator, ...] = ()
+    sinks: frozenset[str] = frozenset()
+    why: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def stages(self) -> frozenset[str]:
+        return frozenset(each.stage for each in self.operators)
+
+
+def judged(subject: Subject, cut: Cut, ledger: Ledger, manifest: Manifest | None, *, strict: bool) -> Judged:
+    """``manifest``: of the newest committed epoch. ``strict``: no epoch has processed input behind its barrier."""
+    behind = [sink.node for sink in subject.sinks if sink.node in cut.timed]
+    if not behind:
+        return Judged()
+    if manifest is None or (why := _unsound(cut.whole, ledger, manifest, strict=strict)):
+        why = "there is no checkpoint" if manifest is None else why
+        return Judged(why=dict.fromkeys(behind, why))
+    return _Look(subject, cut, ledger, manifest).judged(behind)
+
+
+def _unsound(plan: Plan, ledger: Ledger, manifest: Manifest, *, strict: bool) -> str:
+    """Why nothing behind windows can be judged."""
+    if ledger.origin is not None:
+        return "its windows had rows before the savepoint that the job began with"
+    if manifest.in_flight:
+        return "rows were under way in the last checkpoint, so what windows hold of them is not known"
+    if not strict:
+        return 'with checkpoint_mode="at-least-once" a row may be in a window twice'
+    return ""
+
+
+class _Look:
+    """One look at a plan."""
+
+    def __init__(self, subject: Subject, cut: Cut, ledger: Ledger, manifest: Manifest) -> None:
+        self._plan, self._cut, self._ledger, self._manifest = cut.whole, cut, ledger, manifest
+        self._marked = frozenset(sink.node for sink in subject.sinks if sink.marked)
+        self._found: dict[str, Operator | str] = {}
+
+    def judged(self, behind: Sequence[str]) -> Judged:
+        for node in self._plan.nodes:
+            if node.keyed:
+                self._found[node.name] = self._operator(node)
+        why = {sink: reason for sink in behind if (reason := self._reason(sink))}
+        sinks = frozenset(behind) - why.keys()
+        found = [each for each in self._found.values() if isinstance(each, Operator)]
+        used = [each for each in found if sinks & self._plan.below(each.name)]
+        return Judged(tuple(used), sinks, why)
+
+    def _above(self, name: str) -> Iterator[Node]:
+        return (node for node in self._plan.nodes if name in self._plan.below(node.name))
+
+    def _reason(self, name: str) -> str:
+        """Why what reaches a node is not known."""
+        for node in self._above(name):
+            if isinstance(found := self._found.get(node.name, ""), str) and found:
+                return found
+            if isinstance(node, Loop | Feedback):
+                return "its windows are behind a loop"
+            if node.partitioning is Partitioning.BROADCAST and self._cut.parallelism > 1:
+                return "how often a row is in its windows depends on the number of workers"
+        return ""
+
+    def _operator(self, node: Node) -> Operator | str:
+        """What is to be known of windows, or why they, and what is behind them, cannot be judged."""
+        if not isinstance(node, Windows):
+            timers = "its outputs are of timers of a process function, or of what they may change"
+            return timers if node.sets_timers else f"the state of {node.name!r} and windows are before it"
+        if reason := self._reason(node.name):
+            return reason
+        handles = [handle for handle in self._manifest.states if handle.operator == node.name]
+        floors = tuple(_floors(handles))
+        if not floors or len({handle.key_hash for handle in handles}) > 1:
+            return f"the last checkpoint does not tell how far event time had come at {node.name!r}"
+        if self._added(node.name):
+            return f"{node.name!r} was added to the job later, so what had been read by then is in none of its windows"
+        late = self._late(node)
+        if isinstance(late, str):
+            return late
+        given = (node.name, node.inputs[0], node, floors, handles[0].key_hash, self._manifest.max_key_groups)
+        return Operator(*given, self._clocks(node.name), *late)
+
+    def _added(self, operator: str) -> bool:
+        entries = [entry for entry in self._ledger.entries.values() if entry.id.epoch.n]
+        return bool(entries) and operator not in entries[0].states
+
+    def _clocks(self, operator: str) -> dict[str, Clock]:
+        """By source; without a delay where it has several."""
+        entries = self._ledger.entries.values()
+        first = next((entry for entry in entries if not entry.id.epoch.n), None)
+        found: dict[str, Clock] = {}
+        for node in self._above(operator):
+            if isinstance(node, Timestamps):
+                known = {} if first is None else first.sources.get(node.source, {})
+                told = node.strategy.generator is None and node.strategy.idle_after is None
+                delay = node.strategy.delay if told and node.source not in found else None
+                splits = frozenset(int(split.rpartition("/")[2]) for split in known)
+                found[node.source] = Clock(node.name, delay, splits)
+        return found
+
+    # ------------------------------------------------------------ late rows
+
+    def _late(self, node: Windows) -> tuple[frozenset[str], frozenset[str], frozenset[str]] | str:
+        """Sinks where the rows are that came late; or why nothing tells which they were."""
+        letters = {sink for each in self._above(node.name) if (sink := self._plan.dead_letters(each.name)) is not None}
+        refused = frozenset(sink.name for sink in letters) & self._marked
+        aside = self._told_by(f"{node.name}-{node.late}") if node.late is not None else frozenset[str]()
+        if (len(refused) < len(letters) or (node.late is not None and not aside)) and self._were_late(node.name):
+            return f"rows were late for {node.name!r}, and no audited output tells which"
+        again = frozenset[str]()
+        if node.lateness:
+            again = self._told_by(node.name if node.late is None else f"{node.name}-main")
+            if not again or isinstance(node.contents.codec, Elements):
+                return f"no output tells which rows came to windows of {node.name!r} that were over"
+        return refused, aside, again
+
+    def _told_by(self, name: str) -> frozenset[str]:
+        """Sinks that have a record of each row that leaves a node."""
+        found: set[str] = set()
+        todo = [name]
+        while todo:
+            for node, _ in self._plan.downstream(todo.pop()):
+                if isinstance(node, Sink) and node.name in self._marked:
+                    found.add(node.name)
+                elif isinstance(node, _ONE_TO_ONE) and node.name not in self._cut.copied:
+                    todo.append(node.name)
+        return frozenset(found)
+
+    def _were_late(self, operator: str) -> bool:
+        """False only if the history tells that none was."""
+        told = [event for event in self._ledger.events if event.get("event") == "late-rows"]
+        return not self._ledger.has_history or any(_counted(event).get(operator) for event in told)
+
+
+def _counted(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    counts = event.get("counts")
+    return counts if isinstance(counts, dict) else {}
+
+
+def _floors(handles: Collection[StateHandle]) -> Iterator[Floor]:
+    for state in (state for handle in handles for state in handle.states):
+        if state.get("name") == EVENT_STATE:
+            told: Any = state.get(WATERMARKS, ())
+            yield from ((first, last, time) for first, last, time in told)

@@ -1,0 +1,218 @@
+"""What windows should have made: a row goes to the windows that its time is in, and the rows of each are put together.
+
+A window must have made its result if event time had come to its end when the job ended, and must not if it had not;
+the newest checkpoint tells how far it was. Rules: rows that an output tells were late are left out; a session is all
+that is less than a gap apart. Where a row came behind its partition's watermark it may have found its session closed:
+then, and only then, what is made is marked ``loose``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from kafka_eos.audit import tasks
+from kafka_eos.audit.subject import Cut
+from kafka_eos.audit.windows import rows
+from kafka_eos.audit.windows.assign import sessions, windows_of
+from kafka_eos.audit.windows.judged import Clock, Judged, Operator
+from kafka_eos.audit.windows.late import AGAIN, ASIDE, COUNTED, with_fates
+from kafka_eos.audit.windows.rows import ARRIVED, TAKEN, Wanted, part_of
+from kafka_eos.state.keygroups import OLDEST
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_PRIME = 16381
+_NEVER = -(2**63)
+_SPANS = "array<struct<start: bigint, end: bigint>>"
+_IN_THEIR_ORDER = ("grp", "fate", "turn", "source", "s_partition", "s_offset", "lane", "branch", "ordinal")
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """``outputs`` as ``tasks.EXPECTED``. ``chancy``: sinks where another output may be right, too."""
+
+    outputs: tuple[DataFrame, ...] = ()
+    chancy: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """Everything that decides how to compute again."""
+
+    app: str
+    cut: Cut
+    judged: Judged
+    hold: Callable[[DataFrame], DataFrame]
+    """Keeps a table that is used more than once."""
+
+    def made(self, records: DataFrame, visible: DataFrame) -> Windowed:
+        """``records`` are ``tasks.INPUT``, ``visible`` the first copies of outputs."""
+        sources = frozenset(source.name for source in self.cut.whole.sources)
+        outputs: list[DataFrame] = []
+        if wanted := self._sinks(sources):
+            outputs.append(records.mapInArrow(partial(rows.arrivals, *self._where, wanted), tasks.EXPECTED))
+        clocks = {clock.node for each in self._sessions for clock in each.clocks.values() if clock.delay is not None}
+        wanted = Wanted(stages=self.judged.stages, clocks=frozenset(clocks))
+        arrived = self.hold(records.mapInArrow(partial(rows.arrivals, *self._where, wanted), ARRIVED))
+        arrived = arrived.withColumn("passed", F.lit(False))
+        newest = _newest(arrived.where(F.col("stage").isin(clocks))) if clocks else None
+        chancy: frozenset[str] = frozenset()
+        for operator in self.judged.operators:
+            taken, may_differ = self._taken(arrived.where(F.col("stage") == operator.stage), operator, visible, newest)
+            if may_differ:
+                chancy |= self.judged.sinks & self.cut.whole.below(operator.name)
+            if wanted := self._sinks(frozenset({operator.name})):
+                outputs.append(self._results(taken, operator, wanted, tasks.EXPECTED))
+            if wanted := self._stages(operator):
+                passed = self.hold(self._results(taken, operator, wanted, ARRIVED))
+                arrived = arrived.unionByName(passed.withColumn("passed", F.lit(True)))
+        return Windowed(tuple(outputs), chancy)
+
+    @property
+    def _where(self) -> tuple[str, int]:
+        return self.app, self.cut.parallelism
+
+    @property
+    def _sessions(self) -> list[Operator]:
+        return [operator for operator in self.judged.operators if operator.is_session]
+
+    def _sinks(self, heads: frozenset[str]) -> Wanted | None:
+        """Sinks that rows reach from ``heads`` without further windows."""
+        part = part_of(self.cut.whole, heads, Wanted(sinks=self.judged.sinks))
+        found = self.judged.sinks.intersection(node.name for node in part.nodes)
+        return Wanted(sinks=found) if found else None
+
+    def _stages(self, operator: Operator) -> Wanted | None:
+        """The same of the next windows."""
+        part = part_of(self.cut.whole, frozenset({operator.name}), Wanted(stages=self.judged.stages))
+        found = self.judged.stages.intersection(node.name for node in part.nodes if node.inputs)
+        return Wanted(stages=found) if found else None
+
+    def _results(self, taken: DataFrame, operator: Operator, wanted: Wanted, schema: str) -> DataFrame:
+        return taken.mapInArrow(partial(rows.results, *self._where, operator.name, wanted), schema)
+
+    # ------------------------------------------------------------ which rows are in which windows
+
+    def _taken(
+        self, arrived: DataFrame, operator: Operator, visible: DataFrame, newest: DataFrame | None
+    ) -> tuple[DataFrame, bool]:
+        """The rows of an operator that count, as ``rows.TAKEN``, and whether other windows may be right, too."""
+        told = with_fates(arrived, operator, visible).withColumn("group", _group(operator))
+        told = told.withColumn("floor", _floor(operator))
+        if operator.is_session:
+            told, may_differ = self._in_sessions(told, operator, newest)
+        else:
+            told, may_differ = self._in_windows(told, operator)
+        over = F.filter("windows", lambda window: window["end"] - 1 <= F.col("floor"))
+        marked = F.transform(over, lambda window: F.struct(window["start"], window["end"], "loose"))
+        told = told.withColumn("windows", marked).where((F.size("windows") > 0) | (F.col("fate") == ASIDE))
+        return told.repartition("grp").sortWithinPartitions(*_IN_THEIR_ORDER).select(*TAKEN), may_differ
+
+    def _in_sessions(self, told: DataFrame, operator: Operator, newest: DataFrame | None) -> tuple[DataFrame, bool]:
+        """A row that came behind a watermark may have found its session closed."""
+        gap = operator.node.assigner.gap  # type: ignore[union-attr]
+        told = _not_before_the_end(told, operator, F.col("time") + gap)
+        told = self.hold(_counting_again(_behind(told, operator, newest)))
+        counted = told.where(F.col("fate") == COUNTED)
+        aside = told.where(F.col("fate") == ASIDE).withColumn("windows", F.array().cast(_SPANS))
+        return sessions(counted, gap).unionByName(aside), not counted.where("loose").isEmpty()
+
+    def _in_windows(self, told: DataFrame, operator: Operator) -> tuple[DataFrame, bool]:
+        """Where windows overlap nothing tells for which of them a row came too late."""
+        told = told.withColumn("windows", windows_of(operator.node.assigner, F.col("time")))  # type: ignore[arg-type]
+        told = _not_before_the_end(told, operator, F.element_at("windows", -1)["end"])
+        told = told.withColumn("loose", F.lit(False))
+        if not operator.node.lateness:
+            return told, False
+        of_key = Window.partitionBy("grp")
+        if operator.follows:
+            return _in_turn(told), False
+        told = self.hold(_counting_again(told))
+        may_differ = not told.where("loose").isEmpty()
+        return told.withColumn("loose", F.max("loose").over(of_key)), may_differ
+
+
+def _in_turn(told: DataFrame) -> DataFrame:
+    """``told`` with a ``turn`` only where offsets do not give the order in which rows made results again.
+
+    That is where a key has some of several input partitions. There the results tell it, if they are in one partition of
+    the output; else they are ``loose``.
+    """
+    key, again = Window.partitionBy("grp"), F.col("fate") == AGAIN
+    stream = F.when(again, F.struct("source", "s_partition", "lane"))
+    place = F.when(again, F.struct("turn.sink", "turn.partition"))
+    streams, places = (F.min(c).over(key) != F.max(c).over(key) for c in (stream, place))
+    told = told.withColumn("several", F.coalesce(streams, F.lit(False)))
+    told = told.withColumn("loose", again & F.col("several") & F.coalesce(places, F.lit(False)))
+    return told.withColumn("turn", F.when(F.col("several"), F.col("turn"))).drop("several")
+
+
+def _not_before_the_end(told: DataFrame, operator: Operator, end: Column) -> DataFrame:
+    """``told`` without late rows of windows that were not over when the job ended: those were counted. ``end``: of the
+    last window of a row, at least.
+    """
+    open_ = end - 1 + operator.node.lateness > F.col("floor")
+    fate = F.when((F.col("fate") == ASIDE) & open_, COUNTED).otherwise(F.col("fate"))
+    return told.withColumn("fate", fate)
+
+
+def _counting_again(told: DataFrame) -> DataFrame:
+    """Rows that made results again, as rows like any other, of which the results are not known."""
+    again = F.col("fate") == AGAIN
+    return told.withColumns({"loose": F.col("loose") | again, "fate": F.when(again, COUNTED).otherwise(F.col("fate"))})
+
+
+def _group(operator: Operator) -> Column:
+    """The key group: the remainder of a checksum, which is all that provenance and the checkpoint need of it."""
+    checksum = F.crc32("grp")
+    if operator.key_hash == OLDEST:
+        return (checksum % operator.groups).cast("int")
+    return F.floor(checksum % _PRIME * operator.groups / _PRIME).cast("int")
+
+
+def _floor(operator: Operator) -> Column:
+    """How far event time had come for a key at the end."""
+    found = F.lit(_NEVER)
+    for first, last, time in operator.floors:
+        found = F.when(F.col("group").between(first, last), F.lit(time)).otherwise(found)
+    return found
+
+
+# ---------------------------------------------------------------- rows behind a watermark
+
+
+def _newest(times: DataFrame) -> DataFrame:
+    """Of each record the newest time of its partition before it."""
+    records = times.groupBy("source", "s_partition", "s_offset").agg(F.max("time").alias("newest"))
+    before = Window.partitionBy("source", "s_partition").orderBy("s_offset").rowsBetween(Window.unboundedPreceding, -1)
+    return records.withColumn("newest", F.max("newest").over(before))
+
+
+def _behind(told: DataFrame, operator: Operator, newest: DataFrame | None) -> DataFrame:
+    """``told``, ``loose`` where a row may have come behind a watermark.
+
+    None can whose time is in order within its partition: of all partitions the slowest one counts.
+    """
+    if newest is None:
+        return told.withColumn("loose", F.col("source").isin([*operator.clocks]))
+    told = told.join(newest, ["source", "s_partition", "s_offset"], "left")
+    behind = F.lit(False)
+    for source, clock in operator.clocks.items():
+        behind = F.when(F.col("source") == source, _is_behind(clock)).otherwise(behind)
+    # What windows made comes before the watermark that closed them, unless a row made it.
+    loose = F.when(F.col("passed"), F.col("source").isin([*operator.clocks])).otherwise(behind)
+    return told.withColumn("loose", loose)
+
+
+def _is_behind(clock: Clock) -> Column:
+    if clock.delay is None:
+        return F.lit(True)
+    late = F.coalesce(F.col("time") <= F.col("newest") - clock.delay - 1, F.lit(False))
+    return late | ~F.col("s_partition").isin([*clock.partitions])

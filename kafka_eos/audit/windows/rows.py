@@ -1,0 +1,328 @@
+"""Rows on their way into windows, and the results of windows, by the user's functions inside Spark's Python workers.
+
+What the plan does before windows and behind them its own operators do, as everywhere in a recompute; what a window
+holds is put together here. Rule: ``arrivals`` runs on records in any grouping, ``results`` on all rows of a key
+together, in the order in which they were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from kafka_eos.audit.subject import capture, captured
+from kafka_eos.audit.tasks import Collector, Made, columns_of, cut_of, feed, headers_of, ignore, listed, runs
+from kafka_eos.audit.windows.late import AGAIN, ASIDE, COUNTED
+from kafka_eos.interfaces import Window
+from kafka_eos.operators.chain import Chain, Output, RawOrigin
+from kafka_eos.operators.firing import FiringOrigin, branch_of
+from kafka_eos.operators.side_outputs import Tagged
+from kafka_eos.plan import KeyBy, Plan, Windows
+from kafka_eos.provenance import TIMERS, ordinals
+from kafka_eos.records import Batch, Origin, RawRecord
+
+_HEADERS = "headers array<struct<key string, value binary>>"
+ARRIVED = (
+    "stage string, source string, s_topic string, s_partition int, s_offset long, lane int, branch string, "
+    f"ordinal int, grp binary, time long, payload binary, timestamp long, key binary, value binary, {_HEADERS}"
+)
+"""A row that has come to windows: what names it, its encoded key, its event time, itself in the codec of its way to
+another worker, and the record that it is of. At what gives out times only its place and its time are told."""
+TAKEN = ("grp", "group", "windows", "fate", "source", "s_topic", "s_partition", "s_offset", "lane", "branch", "time",
+         "payload", "timestamp", "key", "value", "headers")  # fmt: skip
+"""A row of one operator, see ``Taken``."""
+
+_ARRIVED = pa.schema([
+    ("stage", pa.string()), ("source", pa.string()), ("s_topic", pa.string()), ("s_partition", pa.int32()),
+    ("s_offset", pa.int64()), ("lane", pa.int32()), ("branch", pa.string()), ("ordinal", pa.int32()),
+    ("grp", pa.binary()), ("time", pa.int64()), ("payload", pa.binary()), ("timestamp", pa.int64()),
+    ("key", pa.binary()), ("value", pa.binary()),
+    ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+])  # fmt: skip
+_AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is wanted of a part of the plan: rows that come to ``stages`` and ``clocks``, or outputs of ``sinks``."""
+
+    stages: frozenset[str] = frozenset()
+    clocks: frozenset[str] = frozenset()
+    sinks: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> frozenset[str]:
+        return self.stages | self.clocks | self.sinks
+
+
+# ---------------------------------------------------------------- what Spark runs
+
+
+def arrivals(app: str, workers: int, wanted: Wanted, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What input records make before any window: ARRIVED rows, or EXPECTED if ``sinks`` are wanted."""
+    plan = cut_of(app, workers).whole
+    heads = frozenset(source.name for source in plan.sources)
+    with _Part.open(plan, heads, wanted) as part:
+        for batch in batches:
+            for source, raws in runs(batch):
+                feed(part.plan, part.chain, source, raws)
+            yield part.take()
+
+
+def results(
+    app: str, workers: int, operator: str, wanted: Wanted, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """What the windows of an operator make, up to the next ones. Input: TAKEN rows in order of keys."""
+    plan = cut_of(app, workers).whole
+    with _Part.open(plan, frozenset({operator}), wanted) as part:
+        made = _Results(plan, operator, part)
+        for batch in batches:
+            for taken in map(Taken, *columns_of(batch)):
+                made.take(taken)
+            yield part.take()
+        made.end()
+        yield part.take()
+
+
+# ---------------------------------------------------------------- a part of a plan
+
+
+class _Part:
+    """The operators between ``heads`` and the next windows, and what comes out of them."""
+
+    def __init__(self, whole: Plan, plan: Plan, wanted: Wanted) -> None:
+        self.plan, self._made, self._rows = plan, Made(), _Rows()
+        self._held = ExitStack()
+        self._collectors = {name: Collector(plan, name, self._made) for name in wanted.sinks}
+        outputs: dict[str, Output] = {sink.name: ignore for sink in plan.sinks}
+        outputs |= {captured(name): _Stage(whole, name, self._rows) for name in wanted.stages}
+        outputs |= {captured(name): _Clock(name, self._rows) for name in wanted.clocks}
+        outputs |= self._collectors
+        self.chain = self._held.enter_context(closing(Chain(plan, {}, outputs, whole=whole)))
+        for collector in self._collectors.values():
+            collector.refuse = self.chain.refuse_row
+
+    @classmethod
+    def open(cls, whole: Plan, heads: frozenset[str], wanted: Wanted) -> _Part:
+        return cls(whole, part_of(whole, heads, wanted), wanted)
+
+    def push(self, head: str, batch: Batch[Any], keys: Sequence[tuple[bytes, bool]]) -> None:
+        """``keys``: of each row of the batch's origin the encoded key, and whether nothing tells what it holds."""
+        for collector in self._collectors.values():
+            collector.at_stage = [(0, key, loose, 0) for key, loose in keys]
+        self.chain.push(head, batch)
+
+    def take(self) -> pa.RecordBatch:
+        return self._made.take() if self._collectors else self._rows.take()
+
+    def __enter__(self) -> _Part:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+
+def part_of(plan: Plan, heads: frozenset[str], wanted: Wanted) -> Plan:
+    """The nodes between ``heads`` and what is wanted, without state; what is wanted of no sink is captured."""
+    reached, todo = set[str](), [*heads]
+    while todo:
+        for node, _ in plan.downstream(todo.pop()):
+            if not node.keyed and node.name not in reached:
+                reached.add(node.name)
+                todo.append(node.name)
+    useful = {name for name in reached if name in wanted.names or plan.below(name) & wanted.names}
+    letters = {sink.name for sink in plan.sinks if sink.dead_letters}
+    nodes = [node for node in plan.nodes if node.name in useful | letters]
+    known = {node.name for node in nodes}
+    ends = {name for node in nodes for name in node.inputs} | heads | {source.name for source in plan.sources}
+    # What is not of this part stands there as an end without an input, which no operator is opened for.
+    stubs = [replace(node, inputs=()) for node in plan.nodes if node.name in ends - known]
+    captures = [capture(plan.node(name)) for name in sorted((wanted.stages | wanted.clocks) & known)]
+    return Plan(plan.name, (*stubs, *nodes, *captures), plan.where)
+
+
+class _Rows:
+    """ARRIVED rows that wait to be handed back."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+
+    def take(self) -> pa.RecordBatch:
+        columns = list(zip(*self.rows, strict=True)) if self.rows else [()] * len(_ARRIVED)
+        self.rows.clear()
+        arrays = [pa.array(column, type=field.type) for column, field in zip(columns, _ARRIVED, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=_ARRIVED)
+
+
+class _Stage:
+    """Notes the rows that come to a ``key_by`` before windows."""
+
+    def __init__(self, plan: Plan, stage: str, rows: _Rows) -> None:
+        node = plan.node(stage)
+        assert isinstance(node, KeyBy)
+        self._stage, self._key, self._values, self._rows = stage, node.key_codec.encode, node.values, rows
+
+    def __call__(self, batch: Batch[Any]) -> None:
+        assert batch.keys is not None and batch.times is not None  # the plan has seen to it
+        origin, branches = batch.origin, batch.branch or [""] * len(batch)
+        rows = zip(batch.rows, branches, ordinals(batch), batch.keys, batch.times, batch.values, strict=True)
+        for row, branch, ordinal, key, time, value in rows:
+            raw = origin.raw(row)
+            self._rows.rows.append((
+                self._stage, origin.source, origin.topic, origin.partitions[row], origin.offsets[row], batch.lane,
+                branch, ordinal, bytes(self._key(key)), time, self._values.encode([value]), raw.timestamp, raw.key,
+                raw.value, listed(raw.headers),
+            ))  # fmt: skip
+
+
+class _Clock:
+    """Notes the times that are given to the rows of a source."""
+
+    def __init__(self, node: str, rows: _Rows) -> None:
+        self._node, self._rows = node, rows
+
+    def __call__(self, batch: Batch[Any]) -> None:
+        assert batch.times is not None  # it is a node that gives them
+        origin = batch.origin
+        for row, time in zip(batch.rows, batch.times, strict=True):
+            place = origin.source, origin.topic, origin.partitions[row], origin.offsets[row]
+            self._rows.rows.append((self._node, *place, 0, "", 0, b"", time, None, 0, None, None, []))
+
+
+# ---------------------------------------------------------------- what windows hold
+
+
+class Taken(NamedTuple):
+    """A row with its windows (those that are over), its key group, and what became of it; see ``late``."""
+
+    grp: bytes
+    group: int
+    windows: Sequence[Mapping[str, Any]]
+    fate: int
+    source: str
+    s_topic: str
+    s_partition: int
+    s_offset: int
+    lane: int
+    branch: str
+    time: int
+    payload: bytes
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Mapping[str, Any]]
+
+    def origin(self, plan: Plan) -> Origin:
+        """Of what comes from the row itself."""
+        if self.source not in {source.name for source in plan.sources}:
+            return FiringOrigin(self.source, self.s_topic, [self.s_partition], [self.s_offset])
+        place = self.s_topic, self.s_partition, self.s_offset, self.timestamp
+        return RawOrigin(self.source, [RawRecord(*place, self.key, self.value, headers_of(self.headers))])
+
+
+@dataclass
+class _Held:
+    """What one key has: by window, the accumulator."""
+
+    grp: bytes
+    group: int
+    key: Any
+    found: dict[tuple[int, int], Any] = field(default_factory=dict)
+    loose: set[tuple[int, int]] = field(default_factory=set)
+    fired: bool = False
+
+
+class _Results:
+    """Puts the rows of each key together, and hands on what its windows make."""
+
+    def __init__(self, plan: Plan, operator: str, part: _Part) -> None:
+        node = plan.node(operator)
+        assert isinstance(node, Windows)
+        stage = plan.node(node.inputs[0])
+        assert isinstance(stage, KeyBy)
+        self._node, self._contents, self._part = node, node.contents, part
+        self._decode_key, self._values = node.key_codec.decode, stage.values
+        self._key: _Held | None = None
+        self._firings: list[tuple[_Held, tuple[int, int], Sequence[Any]]] = []
+
+    def take(self, row: Taken) -> None:
+        """The rows of a key that were counted come before those that made results again."""
+        if self._key is None or self._key.grp != row.grp:
+            self._fire()
+            self._key = _Held(row.grp, row.group, self._decode_key(row.grp))
+        held, (value,) = self._key, self._values.decode(row.payload)
+        item = (value, (row.time, row.s_partition, row.s_offset)) if self._contents.by_time else value
+        if row.fate == COUNTED:
+            for each in row.windows:
+                self._add(held, (each["start"], each["end"]), item)
+                if each["loose"]:
+                    held.loose.add((each["start"], each["end"]))
+            return
+        self._fire()
+        self._hand_on()
+        if row.fate == ASIDE:
+            assert self._node.late is not None
+            self._from(row, [(row.time, [Tagged(self._node.late, value)])])
+        elif row.fate == AGAIN:
+            spans = [(each["start"], each["end"]) for each in row.windows]
+            for span in spans:
+                self._add(held, span, item)
+            self._from(row, [(end - 1, self._emitted(held, (start, end))) for start, end in spans])
+
+    def end(self) -> None:
+        """There are no more rows."""
+        self._fire()
+        self._hand_on()
+        self._key = None
+
+    def _add(self, held: _Held, span: tuple[int, int], item: Any) -> None:
+        contents = self._contents
+        held.found[span] = contents.add(held.found[span], item) if span in held.found else contents.first(item)
+
+    def _emitted(self, held: _Held, span: tuple[int, int]) -> Sequence[Any]:
+        return list(self._contents.emit(held.key, Window(*span), held.found[span]))
+
+    def _fire(self) -> None:
+        """All rows of a key that were counted are there."""
+        held = self._key
+        if held is None or held.fired:
+            return
+        held.fired = True
+        for span in sorted(held.found, key=lambda span: span[1]):
+            self._firings.append((held, span, self._emitted(held, span)))
+        if len(self._firings) >= _AT_ONCE:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        if not self._firings:
+            return
+        rows = [row for row, (_, _, outputs) in enumerate(self._firings) for _ in outputs]
+        times = [end - 1 for _, (_, end), _ in self._firings]
+        groups = [held.group for held, _, _ in self._firings]
+        keys = [held.grp for held, _, _ in self._firings]
+        loose = [span in held.loose for held, span, _ in self._firings]
+        batch = Batch(
+            [output for *_, outputs in self._firings for output in outputs],
+            rows,
+            FiringOrigin(self._node.name, TIMERS, groups, times),
+            branch=[branch_of(keys[row]) for row in rows],
+            times=[times[row] for row in rows],
+        )
+        self._firings.clear()
+        if len(batch):
+            self._part.push(self._node.name, batch, list(zip(keys, loose, strict=True)))
+
+    def _from(self, row: Taken, made: Sequence[tuple[int, Sequence[Any]]]) -> None:
+        """Outputs that come from a row."""
+        values = [output for _, outputs in made for output in outputs]
+        times = [time for time, outputs in made for _ in outputs]
+        count = len(values)
+        batch = Batch(
+            values, [0] * count, row.origin(self._part.plan), lane=row.lane, branch=[row.branch] * count, times=times
+        )
+        if count:
+            self._part.push(self._node.name, batch, [(row.grp, False)])
