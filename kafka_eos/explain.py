@@ -162,8 +162,8 @@ def _untyped(plan: Plan) -> Iterator[str]:
     for node in plan.nodes:
         if isinstance(node, Forward) and node.values.schema == _ANY:
             yield (
-                f"{node.kind} {node.name!r}: rows may be on their way there when a checkpoint is made, and their type is "
-                "not known; plain values (str, numbers, lists, dicts …) are stored as they are, others stop the job. "
+                f"{node.kind} {node.name!r}: rows may be under way there at a checkpoint, and their type is not known; "
+                "plain values (str, numbers, lists, dicts …) are stored as they are, others stop the job. "
                 f"Annotate what the function of {node.inputs[0]!r} returns"
             )
 
