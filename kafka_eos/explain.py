@@ -27,6 +27,9 @@ from kafka_eos.plan import (
 )
 from kafka_eos.settings import Settings
 
+_ANY: Json = {}
+"""The schema of values of any type."""
+
 
 def explain(
     plan: Plan, settings: Settings | None = None, notices: Sequence[str] = (), *, has_barriers: bool = True
@@ -38,7 +41,7 @@ def explain(
     sections = [_graph(plan), _paths(plan, settings if has_barriers else None)]
     if settings is not None:
         sections.append(_settings(settings))
-    if notices := (*notices, *_vouched(plan), *_held_back(plan), *_growing(plan), *_derived(plan)):
+    if notices := (*notices, *_vouched(plan), *_held_back(plan), *_growing(plan), *_untyped(plan), *_derived(plan)):
         sections.append(["notices", *(f"  {notice}" for notice in notices)])
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
@@ -153,6 +156,16 @@ def _growing(plan: Plan) -> Iterator[str]:
                     f"{node.kind} {node.name!r} ({node.assigner}) keeps what an unfinished window holds, for "
                     "every key it has seen, for ever; if keys come and go, use a window of time"
                 )
+
+
+def _untyped(plan: Plan) -> Iterator[str]:
+    for node in plan.nodes:
+        if isinstance(node, Forward) and node.values.schema == _ANY:
+            yield (
+                f"{node.kind} {node.name!r}: rows may be under way there at a checkpoint, and their type is not known; "
+                "plain values (str, numbers, lists, dicts …) are stored as they are, others stop the job. "
+                f"Annotate what the function of {node.inputs[0]!r} returns"
+            )
 
 
 def _derived(plan: Plan) -> Iterator[str]:

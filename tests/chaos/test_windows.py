@@ -1,4 +1,6 @@
-"""Windows under fault: each has its result once, with all of its rows, whoever dies, with any number of workers."""
+"""Windows, and state that ends, under fault: each result comes once, with all of its rows, whoever dies, with any
+number of workers.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ Found = tuple[str, str, int, int, tuple[int, ...]]
 PAYMENTS = 300
 BASE = int(time.time()) * 1000
 """Where event time begins."""
-GAP = 60
+GAP, APART = 60, 30
 Steps = tuple[tuple[int, tuple[str, ...]], ...]
 """Number of workers, and the faults that they meet."""
 STEPS: Steps = (
@@ -61,12 +63,17 @@ def test_each_window_has_its_result_once_in_a_storm_with_other_numbers_of_worker
     job.run()
 
     messages = read(job.bootstrap, job.output)
-    names = Counter(parse(dict(message.headers())[HEADER].decode()).identity for message in messages)
+    names = Counter(map(name_of, messages))
+    of_timers = {row(message)[0] for message in messages if TIMERS in name_of(message).split("/")}
 
     assert Counter(map(row, messages)) == Counter(due(read(job.bootstrap, job.input)))
     assert max(names.values()) == 1
-    assert {name.split("/")[1] for name in names} == {TIMERS}
+    assert of_timers == {"tumbling", "sliding", "session", "branch", "greatest"}
     assert not open_transactions(job)
+
+
+def name_of(message: Any) -> str:
+    return parse(dict(message.headers())[HEADER].decode()).identity
 
 
 def row(message: Any) -> Found:
@@ -89,6 +96,11 @@ def due(payments: list[Any]) -> Iterator[Found]:
         mine.sort()
         yield from regular("tumbling", account, mine, 50, 50, watermark)
         yield from regular("sliding", account, mine, 100, 40, watermark)
+        for kind, key, start, end, inside in regular("greatest", account, mine, 80, 80, watermark):
+            yield kind, key, start, end, tuple(sorted(inside, reverse=True)[:2])
+        yield "firsts", account, 0, 0, (mine[0],)
+        yield from (("few", account, 0, 0, (n,)) for n in far_apart(mine))
+        yield from (("threes", account, 0, 0, tuple(mine[n - 3 : n])) for n in range(3, len(mine) + 1, 3))
         yield from sessions(account, mine, watermark)
         branches[f"b{int(account[1:]) % 4}"] += [n for n in mine if n // 50 * 50 + 49 <= watermark]
     for branch, mine in branches.items():
@@ -100,6 +112,14 @@ def regular(kind: str, key: str, ids: list[int], size: int, every: int, watermar
         inside = tuple(n for n in ids if start <= n < start + size)
         if inside and start + size - 1 <= watermark:
             yield kind, key, start, start + size, inside
+
+
+def far_apart(ids: list[int]) -> list[int]:
+    passed: list[int] = []
+    for n in ids:
+        if not passed or n - passed[-1] >= APART:
+            passed.append(n)
+    return passed
 
 
 def sessions(key: str, ids: list[int], watermark: int) -> Iterator[Found]:

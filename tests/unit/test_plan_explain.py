@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from kafka_eos import (
     DerivedNameWarning,
@@ -108,6 +109,26 @@ def test_nothing_is_held_back_where_nothing_waits_for_event_time() -> None:
     pipeline.source(ListSource([]), name="in").with_timestamps(watermarks=monotonic()).sink(MemorySink(), name="out")
 
     assert "waits for each" not in explain(pipeline.plan())
+
+
+class Sum(Struct):
+    total: int
+
+
+def typed(value: int) -> Sum:
+    return Sum(value)
+
+
+@pytest.mark.parametrize(("shown", "known"), [(typed, True), (lambda value: Sum(value), False)])
+def test_rows_of_an_unknown_type_that_may_be_stored_are_a_notice(shown: Callable[[int], Sum], known: bool) -> None:
+    pipeline = Pipeline("p")
+    source = pipeline.source(ListSource([1]), name="in")
+    spread = source.rebalance(values=int).map(typed, name="other")
+    source.map(shown, name="made").union(spread, name="both").sink(MemorySink(), name="out")
+
+    text = explain(pipeline.plan())
+
+    assert "forward 'both-forward-0'" not in text if known else "function of 'made' returns" in text
 
 
 def test_a_derived_name_of_state_is_a_notice() -> None:

@@ -1,4 +1,5 @@
-"""Windows of every kind by their verbs: which payments each account has had in each, and then its branch.
+"""Windows of every kind by their verbs: which payments each account has had in each, and then its branch; and verbs
+whose state ends with event time.
 
 The id of a payment tells its event time, in milliseconds since ``TEST_BASE``; see ``windows.py``.
 """
@@ -8,7 +9,7 @@ import time
 
 import msgspec
 
-from kafka_eos import Pipeline, Window, Windowed, monotonic, session, sliding, tumbling
+from kafka_eos import Pipeline, Window, Windowed, monotonic, rows, session, sliding, tumbling
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 
 BASE = int(os.environ["TEST_BASE"])
@@ -58,6 +59,22 @@ def slid_of(found: Windowed[str, list[int]]) -> Sum:
     return shown("sliding", found.key, found.window, found.value)
 
 
+def greatest_of(found: Windowed[str, list[Payment]]) -> Sum:
+    return shown("greatest", found.key, found.window, [payment.id for payment in found.value])
+
+
+def in_threes(key: str, window: Window, found: list[Payment]) -> list[Sum]:
+    return [Sum("threes", key, 0, 0, [payment.id for payment in found])]
+
+
+def few_of(payment: Payment) -> Sum:
+    return Sum("few", payment.account, 0, 0, [payment.id])
+
+
+def first_of(payment: Payment) -> Sum:
+    return Sum("firsts", payment.account, 0, 0, [payment.id])
+
+
 def tumbled_of(found: Windowed[str, list[int]]) -> Sum:
     return shown("tumbling", found.key, found.window, found.value)
 
@@ -97,10 +114,18 @@ branches = (
         state=list[int],
     )
 )
+greatest = by_account.window(tumbling(seconds=0.08)).top_n(2, name="greatest", by=lambda payment: payment.id)
+threes = by_account.window(rows(3)).process(in_threes, name="threes")
+few = by_account.deduplicate(name="few", within=0.03)
+firsts = by_account.distinct(name="firsts", ttl=None)
 tumbled.map(tumbled_of, name="tumbled").union(
     slid.map(slid_of, name="slid"),
     sessions,
     branches,
+    greatest.map(greatest_of, name="greatest-shown"),
+    threes,
+    few.map(few_of, name="few-shown"),
+    firsts.map(first_of, name="firsts-shown"),
     name="all",
 ).sink(KafkaSink(os.environ["TEST_OUTPUT"], value=Sum, key=lambda sum_: sum_.key), name="to-kafka")
 
