@@ -42,7 +42,7 @@ demo: env ## Start a Kafka, run a pipeline, kill it on purpose, rescale it, prov
 s3-server:
 	@requirements/s3-server.sh
 
-unit: env ## The inner loop: what needs neither Java nor a broker, in seconds
+unit: env ## The inner loop: what needs neither Java nor a broker, in a minute or two
 	@$(PYTEST) -q $(USUAL) $(UNIT)
 
 test: env s3-server ## All tests but the planted bugs and long campaigns; starts a real Kafka and a real Spark itself
