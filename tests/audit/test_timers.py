@@ -1,4 +1,4 @@
-"""What timers make is not computed again, and the headline says so; a firing that is there twice, or early, is found."""
+"""What timers make is not computed again, and the headline says so; a firing that is there twice or early is found."""
 
 from __future__ import annotations
 
