@@ -36,8 +36,8 @@ def thirds(rows: list[Fed]) -> list[list[Fed]]:
     [
         ("keyed", "savepoints"),
         campaign("stages", "checkpoints"),
-        ("timed", "savepoints"),
-        ("aggregated", "savepoints"),
+        campaign("timed", "savepoints"),
+        campaign("aggregated", "savepoints"),
         ("windowed", "savepoints"),
     ],
 )

@@ -94,6 +94,7 @@ def test_nothing_is_lost_or_doubled(family: str, new_job: NewJob) -> None:
     assert job.left_open() == []
 
 
+@pytest.mark.campaign
 def test_sums_that_are_set_aside_survive_kills(new_job: NewJob) -> None:
     """A task that is killed leaves its scratch; the next one removes it."""
     job, deaths = new_job(SUMS, input=3, output=2), ["scratch.put", "scratch.taken", "scratch.taken"]

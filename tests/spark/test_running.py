@@ -203,6 +203,7 @@ def test_rows_under_way_are_taken_up(new_job: NewJob, spark: Any) -> None:
     assert job.left_open() == []
 
 
+@pytest.mark.campaign
 def test_local_state_moves_between_engines_at_the_same_parallelism(new_job: NewJob, spark: Any) -> None:
     """Payments of an account are in one partition, and its state is where that is read, on either engine."""
     job = new_job(LOCAL, input=3, output=2)
@@ -226,6 +227,7 @@ def test_local_state_moves_between_engines_at_the_same_parallelism(new_job: NewJ
     assert job.left_open() == []
 
 
+@pytest.mark.campaign
 def test_state_of_an_older_hash_goes_on_in_place_and_is_regrouped(new_job: NewJob, spark: Any, tmp_path: Path) -> None:
     """From the embedded engine's checkpoint, with rows under way: by its hash on two tasks, by today's on three."""
     job = new_job(SHUFFLED, input=3, output=2)

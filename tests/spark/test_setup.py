@@ -120,7 +120,7 @@ def test_a_java_that_is_not_there(home: Path) -> None:
     assert "ConfigError: Spark needs Java 17 or newer, and there is none (JAVA_HOME=/nowhere)" in shown
 
 
-@pytest.mark.parametrize("version", ["1.8.0_362", "11.0.22"])
+@pytest.mark.parametrize("version", [campaign("1.8.0_362"), "11.0.22"])
 def test_a_java_that_is_too_old(home: Path, version: str) -> None:
     java = home / "jdk" / "bin" / "java"
     java.parent.mkdir(parents=True)

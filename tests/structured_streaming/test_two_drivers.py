@@ -159,6 +159,7 @@ def test_a_decision_of_a_replaced_driver_while_the_next_prepares_the_same_batch(
     totals.exact()
 
 
+@pytest.mark.campaign
 def test_nobody_commits_its_own_attempt_for_the_decision_of_another(
     totals: Totals, spark: Any, viewfs: Callable[[Path], str]
 ) -> None:

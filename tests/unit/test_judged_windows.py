@@ -1,0 +1,129 @@
+"""Which windows an audit computes again, and why it leaves the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from kafka_eos import OutputTag, Pipeline, Stream, monotonic, session, tumbling
+from kafka_eos.audit.ledger import Ledger
+from kafka_eos.audit.subject import Directory, Subject, cut
+from kafka_eos.audit.windows.judged import Judged, judged
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.connectors.kafka import dead_letter
+from kafka_eos.interfaces import InFlight, Json, StateHandle
+from kafka_eos.testing import ListSource, MemorySink
+
+Keyed = Any
+LATE = OutputTag("late", str)
+
+
+def words(pipeline: Pipeline, on_error: Any = "stop") -> Keyed:
+    stream: Stream[str] = pipeline.source(ListSource([]), name="words", on_error=on_error)
+    return stream.with_timestamps(watermarks=monotonic()).key_by(str, name="word")
+
+
+def counted(keyed: Keyed, **options: Any) -> Keyed:
+    return keyed.window(tumbling(seconds=1), **options).fold(name="counts", init=int, step=lambda n, word: n + 1)
+
+
+def look(pipeline: Pipeline, *, strict: bool = True, events: Any = (), **manifest: Any) -> Judged:
+    """With all sinks audited, as if each operator with state had come to the time 99 in all of its key groups."""
+    plan = pipeline.plan()
+    stored: dict[str, Json] = {"name": "event-timers", "watermarks": [[0, 127, 99]]}
+    handles = tuple(StateHandle(n.name, "memory", (0, 127), (), (stored,)) for n in plan.nodes if n.keyed)
+    newest = Manifest(
+        job=plan.name, epoch=1, term=1, created_at=0, plan="", max_key_groups=128, parallelism=1, states=handles,
+        committables=(), sources={},
+    )  # fmt: skip
+    sinks = tuple(Directory(sink.name, "/", "x") for sink in plan.sinks)
+    ledger = Ledger(plan.name, None, None, {}, {}, frozenset(), {}, events=[{"event": "committed"}, *events])
+    of = Subject(plan, (), sinks, {}, ())
+    return judged(of, cut(plan), ledger, msgspec.structs.replace(newest, **manifest), strict=strict)
+
+
+def late_tag(pipeline: Pipeline) -> None:
+    results = counted(words(pipeline), late=LATE)
+    results.sink(MemorySink(), name="out")
+    results.side_output(LATE).filter(lambda word: word != "a").sink(MemorySink(), name="late")
+
+
+def behind_a_fold(pipeline: Pipeline) -> None:
+    highest = words(pipeline).reduce(max, name="highest")
+    counted(highest.key_by(str, name="again")).sink(MemorySink(), name="out")
+
+
+def listed_with_lateness(pipeline: Pipeline) -> None:
+    windows = words(pipeline).window(session(gap=1), lateness=1)
+    windows.process(lambda key, window, found: found, name="all").sink(MemorySink(), name="out")
+
+
+def test_windows_behind_windows_are_judged_with_what_the_checkpoint_tells() -> None:
+    pipeline = Pipeline("counts")
+    again = counted(words(pipeline)).key_by(lambda found: found.key, name="by-key")
+    again.window(session(gap=1)).reduce(lambda a, b: a, name="sessions").sink(MemorySink(), name="out")
+
+    found = look(pipeline)
+
+    assert found.sinks == {"out"}
+    assert not found.why
+    assert [(each.name, each.stage, each.floors) for each in found.operators] == [
+        ("counts", "word", ((0, 127, 99),)),
+        ("sessions", "by-key", ((0, 127, 99),)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (behind_a_fold, "the state of 'highest' and windows are before it"),
+        (listed_with_lateness, "no output tells which rows came to windows of 'all' that were over"),
+    ],
+)
+def test_what_cannot_be_judged_is_named(make: Callable[[Pipeline], None], reason: str) -> None:
+    pipeline = Pipeline("counts")
+    make(pipeline)
+
+    assert look(pipeline).why["out"] == reason
+
+
+def test_late_rows_that_no_output_names_matter_only_if_there_were_some() -> None:
+    pipeline = Pipeline("counts")
+    late_tag(pipeline)
+    told = {"event": "late-rows", "epoch": 1, "counts": {"counts": 2}}
+
+    assert "out" in look(pipeline).sinks
+    assert look(pipeline, events=[told]).why["out"] == (
+        "rows were late for 'counts', and no audited output tells which"
+    )
+
+
+def test_dead_letters_name_late_rows() -> None:
+    pipeline = Pipeline("counts")
+    counted(words(pipeline, dead_letter("letters"))).sink(MemorySink(), name="out")
+    told = {"event": "late-rows", "epoch": 1, "counts": {"counts": 2}}
+
+    (operator,) = look(pipeline, events=[told]).operators
+
+    assert operator.letters == {"words-dead-letters"}
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"states": ()}, "the last checkpoint does not tell how far event time had come at 'counts'"),
+        ({"in_flight": (InFlight("word", {}, (), False),)}, "rows were under way in the last checkpoint, so what "),
+        ({"strict": False}, 'with checkpoint_mode="at-least-once" a row may be in a window twice'),
+    ],
+)
+def test_without_sound_ground_nothing_is_judged(given: Any, reason: str) -> None:
+    pipeline = Pipeline("counts")
+    counted(words(pipeline)).sink(MemorySink(), name="out")
+
+    found = look(pipeline, **given)
+
+    assert not found.operators
+    assert found.why["out"].startswith(reason)
