@@ -6,7 +6,7 @@ Rule: a finding names the sink, the record, and what is wrong with it; one row m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
@@ -16,9 +16,12 @@ from kafka_eos.audit.subject import Cut
 from kafka_eos.audit.sums import same_value
 from kafka_eos.audit.verdict import Check
 from kafka_eos.ids import EpochId
+from kafka_eos.provenance import TIMERS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from kafka_eos.state.timers import Floor
 
 AT = ("topic", "partition", "offset")
 _BY_NUMBER = ("series", "sink")
@@ -66,6 +69,17 @@ def misdated(table: DataFrame, intervals: DataFrame) -> DataFrame:
         " to before ", "end", ": ", "id",
     )  # fmt: skip
     return flagged(told, [flag(Check.WRONG_EPOCH, wrong, detail)])
+
+
+def premature(table: DataFrame, reached: Mapping[str, Sequence[Floor]]) -> DataFrame:
+    """Visible firings in event time of which the time had not come when the job ended; see ``windows.judged``."""
+    early = F.lit(False)
+    for operator, floors in reached.items():
+        for first, last, time in floors:
+            beyond = F.col("s_partition").between(first, last) & (F.col("s_offset") > time)
+            early |= (F.col("source") == operator) & beyond
+    detail = _text("event time had not come to the time of the firing ", "id", " when the job ended: ", "preview")
+    return flagged(table.where(F.col("s_topic") == TIMERS), [flag(Check.UNEXPECTED, early, detail)])
 
 
 def pairs(table: DataFrame, cut: Cut, apart: Collection[str], suspected: Collection[Check]) -> list[DataFrame]:

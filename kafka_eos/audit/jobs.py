@@ -436,6 +436,10 @@ class Scan:
         tables = [flags.visible(self._at_home, undecided)] if self._marked else []
         if Check.WRONG_EPOCH in checks:
             tables.append(flags.misdated(self._firsts, self._intervals()))
+        if self._marked and self._scope.windows.reached:
+            # What is compared with a recompute is unexpected as it is.
+            alone = self._firsts.where(F.col("sink").isin([*self._scope.windows.why]))
+            tables.append(flags.premature(alone, self._scope.windows.reached))
         if hidden:
             # The task that won wrote what one that lost did; so did whoever took the place of a dead worker.
             there = self._visible.select("sink", "id")

@@ -1,8 +1,9 @@
-"""What timers make is not computed again, and the headline says so; a firing that is visible twice is found."""
+"""What timers make is not computed again, and the headline says so; a firing that is there twice or early is found."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from kafka_eos.audit import Check, Conclusion
 from kafka_eos.audit.state import audit_state
 from kafka_eos.audit.subject import cut
 from kafka_eos.ids import AppRef
-from kafka_eos.provenance import HEADER
+from kafka_eos.provenance import HEADER, parse
 from kafka_eos.testing import ListSource, MemorySink
 from tests.audit.job import FED_AT, Job, Out
 from tests.chaos.harness import read
@@ -65,13 +66,16 @@ def test_a_run_passes_without_what_timers_made_and_a_firing_that_is_there_twice_
     assert "no record tells how far event time, or the clock, had come" in state.headline
 
     text = dict(outputs[0].headers())[HEADER].decode()
-    job.write(fired, [Out(None, outputs[0].value(), text)])
-    twice = job.audit(spark)
+    too_early = str(replace(parse(text), offset=FED_AT + 38))  # event time is 37
+    job.write(fired, [Out(None, outputs[0].value(), each) for each in (text, too_early)])
+    wrong = job.audit(spark)
 
-    assert (twice.conclusion, {f.check for f in twice.findings}) == (
-        Conclusion.FAIL,
-        {Check.DUPLICATE, Check.WRONG_COUNT},
-    )
+    assert wrong.conclusion is Conclusion.FAIL
+    assert {f.check: f.count for f in wrong.findings} == {
+        Check.DUPLICATE: 1,
+        Check.UNEXPECTED: 1,
+        Check.WRONG_COUNT: 1,
+    }
 
 
 SIDES = """

@@ -6,7 +6,7 @@ Pure. Rule: a sink behind windows that is not judged is named with the reason.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -83,11 +83,15 @@ class Operator:
 
 @dataclass(frozen=True)
 class Judged:
-    """``operators`` in the order of the plan, ``sinks`` that are compared, and why the others behind timers are not."""
+    """``operators`` in the order of the plan, ``sinks`` that are compared, and why the others behind timers are not.
+
+    ``reached``: how far event time had come at the end, by operator with timers and ranges of its key groups.
+    """
 
     operators: tuple[Operator, ...] = ()
     sinks: frozenset[str] = frozenset()
     why: Mapping[str, str] = field(default_factory=dict)
+    reached: Mapping[str, tuple[Floor, ...]] = field(default_factory=dict)
 
     @cached_property
     def stages(self) -> frozenset[str]:
@@ -99,13 +103,25 @@ def judged(subject: Subject, cut: Cut, ledger: Ledger, manifest: Manifest | None
     behind = [sink.node for sink in subject.sinks if sink.node in cut.timed]
     if not behind:
         return Judged()
-    if manifest is None or (why := _unsound(cut.whole, ledger, manifest, strict=strict)):
-        why = "there is no checkpoint" if manifest is None else why
-        return Judged(why=dict.fromkeys(behind, why))
-    return _Look(subject, cut, ledger, manifest).judged(behind)
+    if manifest is None:
+        return Judged(why=dict.fromkeys(behind, "there is no checkpoint"))
+    reached = _reached(cut.whole, manifest) if strict else {}
+    if why := _unsound(ledger, manifest, strict=strict):
+        return Judged(why=dict.fromkeys(behind, why), reached=reached)
+    return replace(_Look(subject, cut, ledger, manifest).judged(behind), reached=reached)
 
 
-def _unsound(plan: Plan, ledger: Ledger, manifest: Manifest, *, strict: bool) -> str:
+def _reached(plan: Plan, manifest: Manifest) -> dict[str, tuple[Floor, ...]]:
+    """Only where one hash made the key groups, which firings name."""
+    found: dict[str, tuple[Floor, ...]] = {}
+    for node in plan.timed_operators:
+        handles = [handle for handle in manifest.states if handle.operator == node.name]
+        if len({handle.key_hash for handle in handles}) == 1:
+            found[node.name] = tuple(_floors(handles))
+    return {name: floors for name, floors in found.items() if floors}
+
+
+def _unsound(ledger: Ledger, manifest: Manifest, *, strict: bool) -> str:
     """Why nothing behind windows can be judged."""
     if ledger.origin is not None:
         return "its windows had rows before the savepoint that the job began with"
