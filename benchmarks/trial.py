@@ -21,8 +21,8 @@ from benchmarks.workloads import Expected, difference
 from kafka_eos.devbroker import Broker
 
 _LOOK_EVERY = 0.05
-_QUIET = 3.0
-"""Seconds without new output after which a complete output is final."""
+_QUIET = 8.0
+"""Seconds without new output after which it is final, if it is complete or its process has ended."""
 _STUCK = 120.0
 _ROOT = Path(__file__).parents[1]
 
@@ -93,7 +93,10 @@ def run(contender: Contender, source: str, records: int, wanted: Expected, broke
 def _watch(
     process: subprocess.Popen[bytes], cluster: BrokerClient, output: str, complete: int, broker: int
 ) -> list[Look]:
-    """Look until the process has ended, or its output is complete and quiet."""
+    """Look until nothing more becomes visible: the process has ended, or its output is complete.
+
+    Also of one that has ended: the coordinator says that a transaction is committed before all partitions show it.
+    """
     looks: list[Look] = []
     changed = time.monotonic()
     while True:
@@ -104,7 +107,7 @@ def _watch(
         if len(looks) > 1 and looks[-1].visible > looks[-2].visible:
             changed = now
         quiet = now - changed
-        if ended or (looks[-1].visible >= complete and quiet > _QUIET):
+        if (ended or looks[-1].visible >= complete) and quiet > _QUIET:
             return looks
         if quiet > _STUCK:
             raise WrongOutput(f"no output for {_STUCK:.0f} s")

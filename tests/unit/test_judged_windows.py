@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kafka_eos import OutputTag, Pipeline, Stream, monotonic, session, tumbling
+from kafka_eos import OutputTag, Pipeline, Stream, WatermarkStrategy, bounded, monotonic, session, tumbling
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.subject import Directory, Subject, cut
 from kafka_eos.audit.windows.judged import Judged, judged
@@ -74,6 +74,23 @@ def test_windows_behind_windows_are_judged_with_what_the_checkpoint_tells() -> N
         ("counts", "word", ((0, 127, 99),)),
         ("sessions", "by-key", ((0, 127, 99),)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "delay"),
+    [(bounded(3), 3000), (bounded(3).with_idleness(5), None), (bounded(3).with_clock(after=5), None)],
+)
+def test_rows_tell_which_of_them_were_behind_a_watermark_unless_silence_moves_it(
+    strategy: WatermarkStrategy, delay: int | None
+) -> None:
+    pipeline = Pipeline("counts")
+    source: Stream[str] = pipeline.source(ListSource([]), name="words")
+    keyed = source.with_timestamps(watermarks=strategy).key_by(str, name="word")
+    keyed.window(session(gap=1)).reduce(max, name="longest").sink(MemorySink(), name="out")
+
+    (operator,) = look(pipeline).operators
+
+    assert operator.clocks["words"].delay == delay
 
 
 @pytest.mark.parametrize(

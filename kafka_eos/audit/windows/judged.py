@@ -195,7 +195,7 @@ class _Look:
         for node in self._above(operator):
             if isinstance(node, Timestamps):
                 known = {} if first is None else first.sources.get(node.source, {})
-                told = node.strategy.generator is None and node.strategy.idle_after is None
+                told = node.strategy.generator is None and not node.strategy.heeds_silence
                 delay = node.strategy.delay if told and node.source not in found else None
                 splits = frozenset(int(split.rpartition("/")[2]) for split in known)
                 found[node.source] = Clock(node.name, delay, splits)
