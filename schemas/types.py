@@ -101,8 +101,13 @@ def dict_without_text_keys(tp: Any) -> str | None:
 
 
 def _may_be_text(tp: inspect.Type) -> bool:
-    if isinstance(tp, inspect.LiteralType):
-        return all(isinstance(value, str) for value in tp.values)
+    match tp:
+        case inspect.LiteralType(values=values):
+            return any(isinstance(value, str) for value in values)
+        case inspect.EnumType(cls=cls):
+            return issubclass(cls, str)
+        case inspect.UnionType(types=types):
+            return any(map(_may_be_text, types))
     return isinstance(tp, inspect.StrType | inspect.AnyType)
 
 

@@ -109,8 +109,11 @@ class Generating(Operator, Protocol):
     def by_split(self) -> dict[str, int]:
         """How far each split that is read here has come, of those that have brought something."""
 
-    def watermark(self, now: float) -> Watermark:
-        """How far event time has come at ``now``, in seconds of a monotonic clock."""
+    def watermark(self, now: float | None) -> Watermark:
+        """How far event time has come. ``now``, in seconds of a monotonic clock: what there was has just been read.
+
+        None: nobody has looked, so a split that has brought nothing was not silent.
+        """
 
 
 @runtime_checkable

@@ -85,7 +85,7 @@ class EventTime:
         """The last watermarks of an epoch. ``nodes``: of these operators only."""
         for source, operators in self._making.items():
             if nodes is None or any(name in nodes for name, _ in operators):
-                self._make(source, self._pace.clock())
+                self._make(source, None)
 
     def advance(self, head: str, watermark: Watermark) -> None:
         """Event time has come to ``watermark`` behind ``head``."""
@@ -95,8 +95,9 @@ class EventTime:
             elif not isinstance(node, Sink | Loop | PartialFold | Timestamps):
                 self._pass(node, watermark)
 
-    def _make(self, source: str, now: float) -> None:
-        self._made[source] = now
+    def _make(self, source: str, now: float | None) -> None:
+        if now is not None:
+            self._made[source] = now
         for name, operator in self._making[source]:
             self._hand_on(name, operator.watermark(now))
 

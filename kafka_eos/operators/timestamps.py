@@ -61,8 +61,8 @@ class Timestamps:
             self._note(batch, times)
         return batch
 
-    def watermark(self, now: float) -> Watermark:
-        self._splits = self._splits.at(now)
+    def watermark(self, now: float | None) -> Watermark:
+        self._splits = self._splits.on() if now is None else self._splits.at(now)
         return self._splits.watermark
 
     def by_split(self) -> dict[str, int]:

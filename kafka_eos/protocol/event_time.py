@@ -78,13 +78,17 @@ class Splits:
         )
 
     def at(self, now: float) -> Splits:
-        """It is ``now``; all that was to be read before has been told."""
+        """It is ``now``, and somebody has just read: all that there was to be read has been told."""
         since = 0.0 if self.looked is None else min(max(now - self.looked, 0.0), STEP)
-        looked = replace(self, looked=now, quiet={split: passed + since for split, passed in self.quiet.items()})
-        waited_for = [split for split in looked.quiet if not looked._is_idle(split)]
-        come_to = [looked._newest(split) for split in waited_for or looked.quiet]
+        quiet = {split: passed + since for split, passed in self.quiet.items()}
+        return replace(self, looked=now, quiet=quiet).on()
+
+    def on(self) -> Splits:
+        """Event time goes on as far as is known. That does not say that nothing more could be read."""
+        waited_for = [split for split in self.quiet if not self._is_idle(split)]
+        come_to = [self._newest(split) for split in waited_for or self.quiet]
         together = (min if waited_for else max)(come_to, default=BEGINNING)
-        return replace(looked, time=max(self.time, together - self.delay - 1))
+        return replace(self, time=max(self.time, together - self.delay - 1))
 
     @property
     def by_split(self) -> Mapping[str, int]:

@@ -21,7 +21,7 @@ from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import RejectRow, StateBackend
 from kafka_eos.operators.chain import Chain
 from kafka_eos.operators.event_time import WITH_EACH_BATCH, Pace
-from kafka_eos.plan import Plan, Sink, Source
+from kafka_eos.plan import Plan, Sink, Source, Timestamps
 from kafka_eos.protocol.event_time import STEP
 from kafka_eos.records import Batch, RawRecord
 from kafka_eos.state.backends import open_backend
@@ -120,10 +120,12 @@ def run_local(
             origins = [batch.origin for batch in batches if isinstance(batch, Batch)]
             splits = {(origin.topic, partition) for origin in origins for partition in origin.partitions}
             chain.assign(name, [f"{topic}/{partition}" for topic, partition in splits])
+        timed = {node.source for node in plan.nodes if isinstance(node, Timestamps) and node.strategy.heeds_silence}
+        silent = [name for name in names if name in timed]
         for name, batches in read.items():
             for batch in batches:
                 if isinstance(batch, Wait):
-                    _wait(batch.seconds, clock, chain, names)
+                    _wait(batch.seconds, clock, chain, silent)
                 else:
                     chain.push(name, batch)
             chain.nothing_read(name)
@@ -144,14 +146,16 @@ class _Clock:
         return self.now / 1000
 
 
-def _wait(seconds: float, clock: _Clock, chain: Chain, sources: Sequence[str]) -> None:
-    """No source brings anything for so long. They are looked at as often as an engine would, at least."""
+def _wait(seconds: float, clock: _Clock, chain: Chain, silent: Sequence[str]) -> None:
+    """No source brings anything for so long. ``silent``: those where that is told; they are looked at all the time."""
     until = clock.now + round(seconds * 1000)
-    while clock.now < until:
+    while silent and clock.now < until:
         clock.now = min(clock.now + round(STEP * 1000), until)
-        for source in sources:
+        for source in silent:
             chain.nothing_read(source)
         chain.tick()
+    clock.now = until
+    chain.tick()
 
 
 def _batches(source: Source, given: Sequence[Any], size: int, chain: Chain) -> list[Batch[Any] | Wait]:

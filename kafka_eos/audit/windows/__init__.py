@@ -6,6 +6,7 @@
     rows        the user's functions, as they run inside Spark's Python workers
     recompute   puts these together
 
-Rule: nothing of ``operators.windows`` is used: no pane, no timer, no watermark, no merge. A window is all rows between
-two times that were not late, put together one by one in the order in which they were read.
+Rule: nothing of the operators is used: no pane, no timer, no watermark, no merge; only what a verb says that a window
+holds (``Contents``), which are the user's functions. A window is all rows between two times that were not late, put
+together one by one in the order in which they were read.
 """

@@ -26,7 +26,6 @@ from kafka_eos.plan import (
     Node,
     Partitioning,
     Plan,
-    SideOutput,
     Sink,
     Timestamps,
     Windows,
@@ -35,8 +34,10 @@ from kafka_eos.schemas import Elements
 from kafka_eos.state.evolution import WATERMARKS
 from kafka_eos.state.timers import Floor
 
-_ONE_TO_ONE = (Map, MapBatches, Forward, Exchange, SideOutput, KeyBy)
-"""Nodes behind which each row is still there, once, and no others are."""
+_ONE_TO_ONE = (Map, MapBatches, Forward, Exchange, KeyBy)
+"""Nodes behind which each row is still there, once, and no others are; but for those that are refused."""
+_MAY_REFUSE = (Map, MapBatches, KeyBy)
+"""Those where a function of the user's may refuse a row."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,9 @@ class Operator:
         return isinstance(self.node.assigner, Session)
 
     @property
-    def follows(self) -> bool:
-        """Does a row that makes a result again make it of one window, which has all that came before?"""
-        return not self.is_session and not self.node.assigner.shared  # type: ignore[union-attr]
+    def may_miss(self) -> bool:
+        """May a row that is not late have come too late for a window all the same, or for a session as it was?"""
+        return self.is_session or self.node.assigner.shared  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True)
@@ -207,25 +208,26 @@ class _Look:
         """Sinks where the rows are that came late; or why nothing tells which they were."""
         letters = {sink for each in self._above(node.name) if (sink := self._plan.dead_letters(each.name)) is not None}
         refused = frozenset(sink.name for sink in letters) & self._marked
-        aside = self._told_by(f"{node.name}-{node.late}") if node.late is not None else frozenset[str]()
+        through = tuple(kind for kind in _ONE_TO_ONE if not letters or kind not in _MAY_REFUSE)
+        aside = self._told_by(f"{node.name}-{node.late}", through) if node.late is not None else frozenset[str]()
         if (len(refused) < len(letters) or (node.late is not None and not aside)) and self._were_late(node.name):
             return f"rows were late for {node.name!r}, and no audited output tells which"
         again = frozenset[str]()
         if node.lateness:
-            again = self._told_by(node.name if node.late is None else f"{node.name}-main")
+            again = self._told_by(node.name if node.late is None else f"{node.name}-main", through)
             if not again or isinstance(node.contents.codec, Elements):
                 return f"no output tells which rows came to windows of {node.name!r} that were over"
         return refused, aside, again
 
-    def _told_by(self, name: str) -> frozenset[str]:
-        """Sinks that have a record of each row that leaves a node."""
+    def _told_by(self, name: str, through: tuple[type[Node], ...]) -> frozenset[str]:
+        """Sinks that have a record of each row that leaves a node. ``through``: what may lie between."""
         found: set[str] = set()
         todo = [name]
         while todo:
             for node, _ in self._plan.downstream(todo.pop()):
                 if isinstance(node, Sink) and node.name in self._marked:
                     found.add(node.name)
-                elif isinstance(node, _ONE_TO_ONE) and node.name not in self._cut.copied:
+                elif isinstance(node, through) and node.name not in self._cut.copied:
                     todo.append(node.name)
         return frozenset(found)
 

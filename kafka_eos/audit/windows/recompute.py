@@ -2,8 +2,8 @@
 
 A window must have made its result if event time had come to its end when the job ended, and must not if it had not;
 the newest checkpoint tells how far it was. Rules: rows that an output tells were late are left out; a session is all
-that is less than a gap apart. Where a row came behind its partition's watermark it may have found its session closed:
-then, and only then, what is made is marked ``loose``.
+that is less than a gap apart. Where a row came behind its partition's watermark it may have found its session closed,
+or some of the windows that overlap there: then, and only then, what is made is marked ``loose``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Windowing:
         outputs: list[DataFrame] = []
         if wanted := self._sinks(sources):
             outputs.append(records.mapInArrow(partial(rows.arrivals, *self._where, wanted), tasks.EXPECTED))
-        clocks = {clock.node for each in self._sessions for clock in each.clocks.values() if clock.delay is not None}
+        may_miss = [operator for operator in self.judged.operators if operator.may_miss]
+        clocks = {clock.node for each in may_miss for clock in each.clocks.values() if clock.delay is not None}
         wanted = Wanted(stages=self.judged.stages, clocks=frozenset(clocks))
         arrived = self.hold(records.mapInArrow(partial(rows.arrivals, *self._where, wanted), ARRIVED))
         arrived = arrived.withColumn("passed", F.lit(False))
@@ -78,10 +79,6 @@ class Windowing:
     @property
     def _where(self) -> tuple[str, int]:
         return self.app, self.cut.parallelism
-
-    @property
-    def _sessions(self) -> list[Operator]:
-        return [operator for operator in self.judged.operators if operator.is_session]
 
     def _sinks(self, heads: frozenset[str]) -> Wanted | None:
         """Sinks that rows reach from ``heads`` without further windows."""
@@ -109,7 +106,7 @@ class Windowing:
         if operator.is_session:
             told, may_differ = self._in_sessions(told, operator, newest)
         else:
-            told, may_differ = self._in_windows(told, operator)
+            told, may_differ = self._in_windows(told, operator, newest)
         over = F.filter("windows", lambda window: window["end"] - 1 <= F.col("floor"))
         marked = F.transform(over, lambda window: F.struct(window["start"], window["end"], "loose"))
         told = told.withColumn("windows", marked).where((F.size("windows") > 0) | (F.col("fate") == ASIDE))
@@ -124,19 +121,18 @@ class Windowing:
         aside = told.where(F.col("fate") == ASIDE).withColumn("windows", F.array().cast(_SPANS))
         return sessions(counted, gap).unionByName(aside), not counted.where("loose").isEmpty()
 
-    def _in_windows(self, told: DataFrame, operator: Operator) -> tuple[DataFrame, bool]:
+    def _in_windows(self, told: DataFrame, operator: Operator, newest: DataFrame | None) -> tuple[DataFrame, bool]:
         """Where windows overlap nothing tells for which of them a row came too late."""
         told = told.withColumn("windows", windows_of(operator.node.assigner, F.col("time")))  # type: ignore[arg-type]
         told = _not_before_the_end(told, operator, F.element_at("windows", -1)["end"])
-        told = told.withColumn("loose", F.lit(False))
-        if not operator.node.lateness:
-            return told, False
-        of_key = Window.partitionBy("grp")
-        if operator.follows:
-            return _in_turn(told), False
-        told = self.hold(_counting_again(told))
-        may_differ = not told.where("loose").isEmpty()
-        return told.withColumn("loose", F.max("loose").over(of_key)), may_differ
+        if not operator.may_miss:
+            told = told.withColumn("loose", F.lit(False))
+            return (_in_turn(told) if operator.node.lateness else told), False
+        told = self.hold(_counting_again(_behind(told, operator, newest)))
+        may_differ = not told.where((F.col("fate") == COUNTED) & F.col("loose")).isEmpty()
+        if operator.node.lateness:
+            told = told.withColumn("loose", F.max("loose").over(Window.partitionBy("grp")))
+        return told, may_differ
 
 
 def _in_turn(told: DataFrame) -> DataFrame:

@@ -258,8 +258,7 @@ class _Results:
         item = (value, (row.time, row.s_partition, row.s_offset)) if self._contents.by_time else value
         if row.fate == COUNTED:
             for each in row.windows:
-                self._add(held, (each["start"], each["end"]), item)
-                if each["loose"]:
+                if self._add(held, (each["start"], each["end"]), item) and each["loose"]:
                     held.loose.add((each["start"], each["end"]))
             return
         self._fire()
@@ -269,9 +268,8 @@ class _Results:
             self._from(row, [(row.time, [Tagged(self._node.late, value)])])
         elif row.fate == AGAIN:
             spans = [(each["start"], each["end"]) for each in row.windows]
-            for span in spans:
-                self._add(held, span, item)
-            self._from(row, [(end - 1, self._emitted(held, (start, end))) for start, end in spans])
+            again = [span for span in spans if self._add(held, span, item)]
+            self._from(row, [(end - 1, self._emitted(held, (start, end))) for start, end in again])
 
     def end(self) -> None:
         """There are no more rows."""
@@ -279,9 +277,17 @@ class _Results:
         self._hand_on()
         self._key = None
 
-    def _add(self, held: _Held, span: tuple[int, int], item: Any) -> None:
+    def _add(self, held: _Held, span: tuple[int, int], item: Any) -> bool:
+        """Whether the window has the row now. One that the user's function refuses is in no window."""
         contents = self._contents
-        held.found[span] = contents.add(held.found[span], item) if span in held.found else contents.first(item)
+        try:
+            acc = contents.add(held.found[span], item) if span in held.found else contents.first(item)
+        except Exception:  # noqa: BLE001 - user code may raise anything; the job has refused the row for it, too
+            return False
+        if acc is None:
+            return False
+        held.found[span] = acc
+        return True
 
     def _emitted(self, held: _Held, span: tuple[int, int]) -> Sequence[Any]:
         return list(self._contents.emit(held.key, Window(*span), held.found[span]))

@@ -336,6 +336,22 @@ def test_a_silent_partition_is_not_waited_for_if_so_asked(tmp_path: Path, closin
     assert bench.values == [("k", 10, 1)]
 
 
+@pytest.mark.parametrize("strategy", [monotonic().with_clock(after=1.5), monotonic().with_idleness(1.5)])
+def test_barriers_behind_which_nobody_reads_are_no_silence(
+    strategy: WatermarkStrategy, tmp_path: Path, closing: ExitStack
+) -> None:
+    """A worker that has no room for more rows reads none: those that wait for it are not late."""
+    now = [0.0]
+    bench = Bench(processed(Tumbling, strategy=strategy).plan(), tmp_path, closing, Pace(0.0, lambda: now[0]))
+    chain = bench.open(splits=["source/0", "source/1"])
+    chain.push("source", rows([1, 1], [3, 25]))
+    for now[0] in (0.9, 1.8, 2.7, 3.6, 4.5):
+        chain.flush()
+    chain.push("source", rows([1], [26]))
+
+    assert bench.values == []
+
+
 def test_windows_close_with_the_clock_when_no_rows_come_if_so_asked() -> None:
     flow = processed(Tumbling, strategy=monotonic().with_clock(after=5))
     given = [Timed(1, 3), Wait(4.9), Timed(1, 4), Wait(4.9)]
