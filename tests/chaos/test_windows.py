@@ -23,7 +23,7 @@ Found = tuple[str, str, int, int, tuple[int, ...]]
 
 PAYMENTS = 300
 BASE = int(time.time()) * 1000
-"""Where event time begins."""
+"""Where event time begins: at a second, of which the windows of this job are parts."""
 GAP, APART = 60, 30
 Steps = tuple[tuple[int, tuple[str, ...]], ...]
 """Number of workers, and the faults that they meet."""
@@ -96,7 +96,7 @@ def due(payments: list[Any]) -> Iterator[Found]:
         mine.sort()
         yield from regular("tumbling", account, mine, 50, 50, watermark)
         yield from regular("sliding", account, mine, 100, 40, watermark)
-        for kind, key, start, end, inside in regular("greatest", account, mine, 80, 80, watermark):
+        for kind, key, start, end, inside in regular("greatest", account, mine, 200, 200, watermark):
             yield kind, key, start, end, tuple(sorted(inside, reverse=True)[:2])
         yield "firsts", account, 0, 0, (mine[0],)
         yield from (("few", account, 0, 0, (n,)) for n in far_apart(mine))

@@ -114,7 +114,7 @@ branches = (
         state=list[int],
     )
 )
-greatest = by_account.window(tumbling(seconds=0.08)).top_n(2, name="greatest", by=lambda payment: payment.id)
+greatest = by_account.window(tumbling(seconds=0.2)).top_n(2, name="greatest", by=lambda payment: payment.id)
 threes = by_account.window(rows(3)).process(in_threes, name="threes")
 few = by_account.deduplicate(name="few", within=0.03)
 firsts = by_account.distinct(name="firsts", ttl=None)
