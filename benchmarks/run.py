@@ -20,6 +20,10 @@ from benchmarks.trial import Figures, WrongOutput, run
 from benchmarks.workloads import Expected, expected, late_payments, payments, window_totals
 from kafka_eos.devbroker import Broker
 
+_LATE = "late-payments"
+_INPUT = {"W1": "payments", "W2": "payments", "W4": _LATE}
+"""The topic that each workload reads."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 1 if any run had a wrong output; such a contender has no line in the table."""
@@ -28,7 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     trials: dict[str, list[Figures]] = {contender.title: [] for contender in chosen}
     with tempfile.TemporaryDirectory(prefix="kafka-eos-bench-") as home, own_broker(Path(home)) as broker:
         cluster = BrokerClient(broker.bootstrap)
-        wanted = {name: _loaded(cluster, name, options.records) for name in sorted({c.workload for c in chosen})}
+        workloads = {contender.workload for contender in chosen}
+        for topic in sorted({_INPUT[name] for name in workloads}):
+            _load(cluster, topic, options.records)
+        wanted = {name: (_INPUT[name], options.records, _wanted(name, options.records)) for name in workloads}
         wrong: set[str] = set()
         for turn in range(options.trials + 1):
             for contender in (c for c in chosen if c.title not in wrong):
@@ -49,16 +56,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if wrong else 0
 
 
-def _loaded(cluster: BrokerClient, workload: str, records: int) -> tuple[str, int, Expected]:
-    """A topic with the input of ``workload``, the number of its records, and what must come out."""
-    topic = f"input-{workload}"
+def _load(cluster: BrokerClient, topic: str, records: int) -> None:
     cluster.create(topic)
-    print(f"loading {records:,} records for {workload}", file=sys.stderr)
-    if workload == "W4":
+    print(f"loading {records:,} records of {topic}", file=sys.stderr)
+    if topic == _LATE:
         cluster.load(topic, ((account, value) for account, _, _, value in late_payments(records)))
-        return topic, records, window_totals(late_payments(records))
-    cluster.load(topic, ((account, value) for account, _, value in payments(records)))
-    return topic, records, expected(workload, payments(records))
+    else:
+        cluster.load(topic, ((account, value) for account, _, value in payments(records)))
+
+
+def _wanted(workload: str, records: int) -> Expected:
+    if _INPUT[workload] == _LATE:
+        return window_totals(late_payments(records))
+    return expected(workload, payments(records))
 
 
 def own_broker(home: Path) -> Broker:
