@@ -16,7 +16,7 @@ from kafka_eos.schemas.json import JsonCodec
 from kafka_eos.schemas.msgpack import KeyCodec, MsgpackCodec
 from kafka_eos.schemas.raw import BytesCodec, StrCodec
 from kafka_eos.schemas.stored import register_codec
-from kafka_eos.schemas.types import dict_without_text_keys, is_model, type_name
+from kafka_eos.schemas.types import dict_without_text_keys, is_codec, is_model, type_name
 from kafka_eos.schemas.windowed import Elements, WindowedCodec
 from kafka_eos.schemas.wire import EachValue, MsgpackList
 
@@ -43,7 +43,7 @@ def codec_for(tp: Any) -> Codec[Any]:
         return BytesCodec()
     if tp is str:
         return StrCodec()
-    if not isinstance(tp, type) and hasattr(tp, "encode") and hasattr(tp, "decode"):
+    if is_codec(tp):
         codec: Codec[Any] = tp
         return codec
     return JsonCodec(tp)
@@ -71,7 +71,7 @@ def wire_codec(tp: Any) -> ListCodec[Any]:
 
 
 def _codec(tp: Any) -> Codec[Any]:
-    if tp is not None and not isinstance(tp, type) and hasattr(tp, "encode") and hasattr(tp, "decode"):
+    if is_codec(tp):
         codec: Codec[Any] = tp
         return codec
     if is_model(tp):

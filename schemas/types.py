@@ -18,6 +18,11 @@ def is_model(tp: object) -> bool:
     return isinstance(tp, type) and issubclass(tp, pydantic.BaseModel)
 
 
+def is_codec(tp: object) -> bool:
+    """Is it a codec, where a type may stand, too?"""
+    return not isinstance(tp, type) and hasattr(tp, "encode") and hasattr(tp, "decode")
+
+
 def type_name(tp: object) -> str:
     """The name to use in messages."""
     return tp.__name__ if isinstance(tp, type) else str(tp)

@@ -38,15 +38,15 @@ from kafka_eos.schemas import KeyCodec
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 
-_HEADERS_DDL = "headers array<struct<key string, value binary>>"
-_RAW = f"timestamp long, key binary, value binary, {_HEADERS_DDL}"
+HEADERS = "headers array<struct<key string, value binary>>"
+_RAW = f"timestamp long, key binary, value binary, {HEADERS}"
 _KEY = "grp binary, loose boolean, span int"
 _PLACE = "source string, s_topic string, s_partition int, s_offset long, lane int, branch string, ordinal int"
 INPUT = f"source string, topic string, partition int, offset long, {_RAW}"
 CAPTURED = f"stage string, {_PLACE}, grp binary, {_RAW}, span int"
 """A row that reached a stage: where it came from, its encoded key, the raw record to start again from, and which of
 ``intervals.spans`` it is of (0 where that does not matter)."""
-EXPECTED = f"sink string, {_PLACE}, sub int, update long, key binary, value binary, {_HEADERS_DDL}, time long, {_KEY}"
+EXPECTED = f"sink string, {_PLACE}, sub int, update long, key binary, value binary, {HEADERS}, time long, {_KEY}"
 """An output that should exist. ``ordinal`` is that of the row at the stage, ``sub`` counts its outputs; ``time`` is
 its timestamp, null for the time at which it was sent; ``span`` is that of the row at the stage."""
 
@@ -54,15 +54,15 @@ _PLACE_FIELDS = [
     ("source", pa.string()), ("s_topic", pa.string()), ("s_partition", pa.int32()), ("s_offset", pa.int64()),
     ("lane", pa.int32()), ("branch", pa.string()), ("ordinal", pa.int32()),
 ]  # fmt: skip
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _CAPTURED = pa.schema([
     ("stage", pa.string()), *_PLACE_FIELDS, ("grp", pa.binary()),
-    ("timestamp", pa.int64()), ("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS),
+    ("timestamp", pa.int64()), ("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS_TYPE),
     ("span", pa.int32()),
 ])  # fmt: skip
 _EXPECTED = pa.schema([
     ("sink", pa.string()), *_PLACE_FIELDS, ("sub", pa.int32()), ("update", pa.int64()),
-    ("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS), ("time", pa.int64()), ("grp", pa.binary()),
+    ("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS_TYPE), ("time", pa.int64()), ("grp", pa.binary()),
     ("loose", pa.bool_()), ("span", pa.int32()),
 ])  # fmt: skip
 CAPTURED_COLUMNS: Sequence[str] = _CAPTURED.names

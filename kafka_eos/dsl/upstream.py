@@ -16,7 +16,7 @@ from kafka_eos.interfaces import Codec, ListCodec
 from kafka_eos.plan import Node
 from kafka_eos.plan.callables import expect_no_coroutines
 from kafka_eos.schemas import state_codec, wire_codec
-from kafka_eos.schemas.types import returned
+from kafka_eos.schemas.types import is_codec, returned
 
 
 class Upstream:
@@ -32,8 +32,7 @@ class Upstream:
     @property
     def _inner(self) -> Any:
         """The type of the values, to be part of another one; None if it is not known, or only as a codec."""
-        is_codec = not isinstance(self._type, type) and hasattr(self._type, "decode")
-        return None if is_codec else self._type
+        return None if is_codec(self._type) else self._type
 
     def _grow(self, kind: type[Node], name: str | None, **parts: Any) -> str:
         """Add a node below this one; returns its name."""

@@ -130,7 +130,7 @@ class PendingTimers:
         return max([self._time, *(time for _, _, time in self._floors)])
 
     def add(self, key: Any, time: int) -> None:
-        if time <= (self.now(key) if self._floors else self._time):
+        if time <= self.now(key):
             raise Bug(f"{self._where}: time {time} of key {key!r} is over")
         row = self._row(key, time)
         self._group(row)

@@ -148,14 +148,16 @@ class _Clock:
 
 def _wait(seconds: float, clock: _Clock, chain: Chain, silent: Sequence[str]) -> None:
     """No source brings anything for so long. ``silent``: those where that is told; they are looked at all the time."""
-    until = clock.now + round(seconds * 1000)
-    while silent and clock.now < until:
-        clock.now = min(clock.now + round(STEP * 1000), until)
+    left = round(seconds * 1000)
+    step = round(STEP * 1000) if silent else left
+    while True:
+        clock.now += min(step, left)
+        left -= min(step, left)
         for source in silent:
             chain.nothing_read(source)
         chain.tick()
-    clock.now = until
-    chain.tick()
+        if not left:
+            return
 
 
 def _batches(source: Source, given: Sequence[Any], size: int, chain: Chain) -> list[Batch[Any] | Wait]:

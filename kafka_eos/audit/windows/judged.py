@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from kafka_eos.audit.intervals import partition_of
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.subject import Cut, Subject
 from kafka_eos.checkpoints.manifest import Manifest
@@ -198,7 +199,7 @@ class _Look:
                 known = {} if first is None else first.sources.get(node.source, {})
                 told = node.strategy.generator is None and not node.strategy.heeds_silence
                 delay = node.strategy.delay if told and node.source not in found else None
-                splits = frozenset(int(split.rpartition("/")[2]) for split in known)
+                splits = frozenset(map(partition_of, known))
                 found[node.source] = Clock(node.name, delay, splits)
         return found
 

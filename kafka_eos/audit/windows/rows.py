@@ -15,7 +15,19 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from kafka_eos.audit.subject import capture, captured
-from kafka_eos.audit.tasks import Collector, Made, columns_of, cut_of, feed, headers_of, ignore, listed, runs
+from kafka_eos.audit.tasks import (
+    HEADERS,
+    HEADERS_TYPE,
+    Collector,
+    Made,
+    columns_of,
+    cut_of,
+    feed,
+    headers_of,
+    ignore,
+    listed,
+    runs,
+)
 from kafka_eos.audit.windows.late import AGAIN, ASIDE, COUNTED
 from kafka_eos.interfaces import Window
 from kafka_eos.operators.chain import Chain, Output, RawOrigin
@@ -25,10 +37,9 @@ from kafka_eos.plan import KeyBy, Plan, Windows
 from kafka_eos.provenance import TIMERS, ordinals
 from kafka_eos.records import Batch, Origin, RawRecord
 
-_HEADERS = "headers array<struct<key string, value binary>>"
 ARRIVED = (
     "stage string, source string, s_topic string, s_partition int, s_offset long, lane int, branch string, "
-    f"ordinal int, grp binary, time long, payload binary, timestamp long, key binary, value binary, {_HEADERS}"
+    f"ordinal int, grp binary, time long, payload binary, timestamp long, key binary, value binary, {HEADERS}"
 )
 """A row that has come to windows: what names it, its encoded key, its event time, itself in the codec of its way to
 another worker, and the record that it is of. At what gives out times only its place and its time are told."""
@@ -41,7 +52,7 @@ _ARRIVED = pa.schema([
     ("s_offset", pa.int64()), ("lane", pa.int32()), ("branch", pa.string()), ("ordinal", pa.int32()),
     ("grp", pa.binary()), ("time", pa.int64()), ("payload", pa.binary()), ("timestamp", pa.int64()),
     ("key", pa.binary()), ("value", pa.binary()),
-    ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ("headers", HEADERS_TYPE),
 ])  # fmt: skip
 _AT_ONCE = 500
 
