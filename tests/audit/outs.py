@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-FED_AT = int(time.time() * 1000)
-"""When every input was made, ms since the epoch. Not long ago: retention goes by it."""
+FED_AT = int(time.time()) * 1000
+"""When every input was made, ms since the epoch. A whole second, so that windows begin where tests say; not long ago,
+since retention goes by it."""
 
 
 @dataclass(frozen=True)
