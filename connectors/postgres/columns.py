@@ -90,6 +90,8 @@ def _declared(model: Any) -> list[Column]:
 
 def _column_type(tp: Any) -> tuple[str, bool]:
     """The type of a column that holds ``tp``, and whether it may be null; no type if there is none that surely fits."""
+    if tp is Any:
+        return "", True
     origin, args = typing.get_origin(tp), typing.get_args(tp)
     if origin is typing.Annotated:
         return _column_type(args[0])
@@ -101,7 +103,7 @@ def _column_type(tp: Any) -> tuple[str, bool]:
         return (kinds.pop() if len(kinds) == 1 else ""), False
     if isinstance(origin or tp, type):
         return _of_class(origin or tp), False
-    return "", tp is Any
+    return "", False
 
 
 def _of_class(cls: type) -> str:
@@ -129,20 +131,16 @@ class Rows:
 
     def row(self, value: Any) -> tuple[Any, ...]:
         """Whether it deletes its key, and the value of each column. ValueError if it is not of the sink's type."""
+        if not isinstance(value, Mapping if self._model is None else self._model):
+            wanted = "a dict with the columns" if self._model is None else type_name(self._model)
+            raise ValueError(f"expected {wanted}, got {type(value).__name__}")
         deleted = self._delete is not None and bool(self._delete(value))
         return (deleted, *(self._cell(value, name, deleted) for name in self._names))
 
     def _cell(self, value: Any, name: str, deleted: bool) -> Any:
         if deleted and name not in self._key:
             return None
-        if self._model is None:
-            if not isinstance(value, Mapping):
-                raise ValueError(f"expected a dict with the columns, got {type(value).__name__}")
-            cell = value.get(name)
-        else:
-            if not isinstance(value, self._model):
-                raise ValueError(f"expected {type_name(self._model)}, got {type(value).__name__}")
-            cell = getattr(value, name)
+        cell = value.get(name) if self._model is None else getattr(value, name)
         if name in self._documents and cell is not None:
             return _json(name, cell)
         return _scalar(name, cell)

@@ -2,6 +2,7 @@
 
     lives    one row a life of a job's name: its newest term, and whether its mark was taken away
     staged   one row a staging table, open or prepared; it goes in the transaction that ends the table
+    made     tables of the user that a sink has made: one that is gone is not made again
     ledger   how a prepared one ended: the row is written by the transaction that made its rows visible, or dropped them
 
 Rule: a staging table, its row here and the rows of the user's table change in one transaction. So a row in ``staged``
@@ -24,10 +25,10 @@ from kafka_eos.ids import EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Standing
 
 _MAKE: Final = """
-    CREATE SCHEMA IF NOT EXISTS {schema};
     CREATE TABLE IF NOT EXISTS {schema}.lives (
         job text, identity text, term bigint NOT NULL DEFAULT 0, over boolean NOT NULL DEFAULT false,
         PRIMARY KEY (job, identity));
+    CREATE TABLE IF NOT EXISTS {schema}.made (target text PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());
     CREATE TABLE IF NOT EXISTS {schema}.staged (
         id uuid PRIMARY KEY, job text NOT NULL, identity text NOT NULL, term bigint NOT NULL, epoch bigint NOT NULL,
         subtask bigint NOT NULL, operator text NOT NULL, target text NOT NULL, prepared boolean NOT NULL DEFAULT false,
@@ -74,13 +75,25 @@ class Ledger:
         return row is not None and row[0] is not None
 
     def make(self, connection: Connection) -> None:
-        """Make the schema if it is not there: who may not is not asked for rights that are not needed."""
+        """Make what is not there. No right is needed for what is: somebody else may have made the schema."""
         if self.is_there(connection):
             return
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            if connection.execute("SELECT to_regnamespace(quote_ident(%s))", (self.schema,)).fetchone() == (None,):
+                connection.execute(self._sql("CREATE SCHEMA {schema}"))
             for statement in filter(str.strip, _MAKE.split(";\n")):
                 connection.execute(self._sql(statement))
+
+    # ------------------------------------------------------------ tables of the user
+
+    def has_made(self, connection: Connection, target: str) -> bool:
+        query = self._sql("SELECT FROM {schema}.made WHERE target = %s")
+        return connection.execute(query, (target,)).fetchone() is not None
+
+    def made(self, connection: Connection, target: str) -> None:
+        """Note that a table is there because a sink has made it, in the transaction that makes it."""
+        connection.execute(self._sql("INSERT INTO {schema}.made (target) VALUES (%s)"), (target,))
 
     # ------------------------------------------------------------ writers
 

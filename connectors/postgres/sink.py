@@ -111,16 +111,29 @@ class PostgresSink(Generic[T]):
         return self._table if self._schema is None else f"{self._schema}.{self._table}"
 
     def _make(self, connection: Connection) -> None:
-        """Make the user's table unless it is there. ConfigError if a column has no type that surely fits."""
+        """Make the user's table unless it is there.
+
+        ConfigError if a column has no type that surely fits, or if it was made before: an empty one in its place would
+        hide that what it held is gone.
+        """
         if tables.find(connection, self._schema, self._table) is not None:
             return
+        (schema,) = connection.execute("SELECT coalesce(%s, current_schema())", (self._schema,)).fetchone() or ("",)
+        target = f"{schema}.{self._table}"
+        if self._ledger.has_made(connection, target):
+            raise ConfigError(
+                f"the sink has made table {target}, and it is not there any more: bring it back. To begin with an "
+                f"empty one: DELETE FROM {self._ledger.schema}.made WHERE target = '{target}'"
+            )
         if untyped := [column.name for column in self._columns if not column.type]:
             raise ConfigError(
                 f"create=True: nothing says of which type the columns {', '.join(untyped)} are; make table "
                 f"{self._name} yourself"
             )
-        name = sql.Identifier(*([self._schema] if self._schema else []), self._table)
-        connection.execute(statements.create_table(name, self._columns, self._key))
+        with connection.transaction():
+            self._ledger.made(connection, target)
+            name = sql.Identifier(schema, self._table)
+            connection.execute(statements.create_table(name, self._columns, self._key))
 
     def _found(self, connection: Connection) -> tuple[Table, Target]:
         """The user's table as it is now. ConfigError if it is not there, or the promise cannot be kept in it."""

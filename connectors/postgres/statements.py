@@ -27,7 +27,7 @@ def create_table(name: sql.Identifier, columns: Sequence[Column], key: Sequence[
     ]
     if key:
         parts.append(sql.SQL("PRIMARY KEY ({})").format(_names(key)))
-    return sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(name, sql.SQL(", ").join(parts))
+    return sql.SQL("CREATE TABLE {} ({})").format(name, sql.SQL(", ").join(parts))
 
 
 def create_stage(stage: sql.Identifier, table: Table, target: Target) -> sql.Composed:

@@ -19,6 +19,7 @@ from kafka_eos.interfaces import Json
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.contract import TWO_PROCESSES
 from tests.chaos.harness import read
+from tests.marks import campaign
 
 
 @pytest.mark.parametrize("check", [name for name in SINK_CHECKS if name not in TWO_PROCESSES])
@@ -71,7 +72,7 @@ def test_postgres_sink_that_inserts(check: str, database: Callable[[], str]) -> 
     check_sink(_table(database, "n bigint GENERATED ALWAYS AS IDENTITY, id bigint NOT NULL, text text", "n"), check)
 
 
-@pytest.mark.parametrize("check", SINK_CHECKS)
+@pytest.mark.parametrize("check", [*map(campaign, SINK_CHECKS)])
 def test_postgres_sink_that_upserts(check: str, database: Callable[[], str]) -> None:
     check_sink(_table(database, "id bigint PRIMARY KEY, text text", "id", key=["id"]), check)
 
