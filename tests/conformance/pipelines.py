@@ -300,14 +300,14 @@ def joined(pipeline: Pipeline, at: Names) -> None:
     right = other.filter(lambda p: p.amount < 11, name="others").key_by(account, name="by-owner")
     both = connect(left, right)
     near = both.interval_join(
-        pair_of, name="near", lower=-0.02, upper=0.03, unmatched_left=LEFT_ALONE, unmatched_right=RIGHT_ALONE
+        pair_of, name="near", lower=-0.01, upper=0.02, unmatched_left=LEFT_ALONE, unmatched_right=RIGHT_ALONE
     )
     to_kafka(near, at)
     alone = near.side_output(LEFT_ALONE).union(near.side_output(RIGHT_ALONE), name="alone-in-both")
     to_kafka(alone.map(as_total, name="alone-shown"), at, "alone")
     together = both.window_join(sliding(seconds=0.05, every=0.025), pair_of, name="together")
     to_kafka(together.union(both.window_join(session(gap=0.03), pair_of, name="at-a-time"), name="all"), at, "windows")
-    to_kafka(both.process(Balances, name="balances"), at, "balances")
+    to_kafka(both.process(Balances, name="balance"), at, "balances")
 
 
 TWO = ("input", "second")
