@@ -122,8 +122,8 @@ _HOMES = {
         "rows", "session", "sliding", "tumbling",
     ),
     "operators.functions": (
-        "AggregatingState", "CoProcessFunction", "KeyState", "ListState", "MapState", "OutputTag", "ProcessContext", "ProcessFunction",
-        "ReducingState", "Timers",
+        "AggregatingState", "CoProcessFunction", "KeyState", "ListState", "MapState", "OutputTag", "ProcessContext",
+        "ProcessFunction", "ReducingState", "Timers",
     ),
     "plan": ("DerivedNameWarning",),
 }  # fmt: skip

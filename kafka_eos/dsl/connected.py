@@ -13,7 +13,7 @@ from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.lines import mistake, quoted
 from kafka_eos.dsl.streams import KeyedStream, Stream
 from kafka_eos.dsl.upstream import Upstream
-from kafka_eos.interfaces import Days, Session, Sliding, Tumbling, interval
+from kafka_eos.interfaces import Days, Early, Session, Sliding, Tumbling, interval
 from kafka_eos.operators.functions import CoProcessFunction, OutputTag
 from kafka_eos.plan import Join
 from kafka_eos.schemas import KeyCodec
@@ -24,7 +24,7 @@ L = TypeVar("L")
 R = TypeVar("R")
 U = TypeVar("U")
 
-_Assigner: TypeAlias = Tumbling | Sliding | Days | Session
+_Assigner: TypeAlias = Tumbling | Early | Sliding | Days | Session
 _KEY = KeyCodec()
 
 
@@ -37,7 +37,9 @@ def connect(left: KeyedStream[K, L], right: KeyedStream[K, R], *, name: str | No
         names = f"{left._draft.name!r} and {right._draft.name!r}"
         raise mistake(f"connect of streams of two pipelines, {names}; make both in one.")
     if left._node == right._node:
-        raise mistake("connect of a stream with itself: each row would come once for both; write its .key_by(...) twice.")
+        raise mistake(
+            "connect of a stream with itself: its rows would come once for both; write its .key_by(...) twice."
+        )
     node = left._grow(plan.Connect, name, inputs=(left._node, right._node))
     return ConnectedStreams(left._draft, node, left._type, right._type)
 
@@ -108,8 +110,9 @@ class ConnectedStreams(Upstream, Generic[K, L, R]):
         where the source's ``on_error`` says. Both streams need ``with_timestamps``. The trap: a window has as many
         pairs as the product of its rows.
         """
-        if not isinstance(assigner, _Assigner):
-            raise mistake(f"{assigner}: streams are joined in windows that are tumbling, sliding, sessions or days.")
+        if isinstance(assigner, Early) or not isinstance(assigner, _Assigner):
+            kinds = "tumbling (without early=), sliding, sessions or days"
+            raise mistake(f"{assigner}: streams are joined in windows that are {kinds}.")
         tags = (unmatched_left, unmatched_right), (late_left, late_right)
         return self._joined(plan.WindowJoin, fn, name, *tags, assigner=assigner)
 

@@ -251,8 +251,9 @@ class ProcessFunction(KeyedFunction[K, U], Generic[K, T, U]):
 
 
 class CoProcessFunction(KeyedFunction[K, U], Generic[K, T, V, U]):
-    """Subclass it for ``connect(left, right).process``: two streams over one state. Every session starts with a fresh one.
+    """Subclass it for ``connect(left, right).process``: two streams over one state.
 
+    Every session of a worker starts with a fresh one.
     Records of a key are in order within each stream; which of the two streams comes first is chance.
     """
 

@@ -46,7 +46,7 @@ class _Timing:
 
 
 class Process:
-    """Runs a ``ProcessFunction`` or a ``CoProcessFunction``; it is also the context that the function's ``open`` gets."""
+    """Runs a ``ProcessFunction`` or ``CoProcessFunction``; it is also the context that the function's ``open`` gets."""
 
     def __init__(
         self, factory: Callable[[], KeyedFunction[Any, Any]], key_codec: Codec[Any], methods: Sequence[str]

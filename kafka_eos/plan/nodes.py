@@ -326,8 +326,8 @@ class CountedWindows(Node):
 class Join(Node):
     """Two streams, joined in event time. Its input is a ``Connect``; pairs have one for each of its streams.
 
-    ``values``: codecs of stored rows. ``unmatched``: the tags of rows that were in no pair. ``late``: those of rows that
-    came when all was over; rows of a stream without one are refused.
+    ``values``: codecs of stored rows. ``unmatched``: the tags of rows that were in no pair. ``late``: of rows that came
+    when all was over; those of a stream without one are refused.
     """
 
     kind: ClassVar[str] = "join"

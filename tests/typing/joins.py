@@ -5,7 +5,18 @@ from typing import assert_type
 
 import msgspec
 
-from kafka_eos import ConnectedStreams, CoProcessFunction, OutputTag, Pipeline, Stream, connect, monotonic
+from kafka_eos import (
+    ConnectedStreams,
+    CoProcessFunction,
+    OutputTag,
+    Pipeline,
+    Stream,
+    connect,
+    monotonic,
+    rows,
+    session,
+    tumbling,
+)
 from kafka_eos.connectors.kafka import KafkaSource
 
 
@@ -27,7 +38,11 @@ class Watch(CoProcessFunction[int, Order, Payment, str]):
         return [str(value.amount)]
 
 
-UNPAID = OutputTag("unpaid", Order)
+def paid(order: Order, payment: Payment) -> float:
+    return payment.amount
+
+
+UNPAID, UNORDERED = OutputTag("unpaid", Order), OutputTag("unordered", Payment)
 pipeline = Pipeline("typed")
 orders = pipeline.source(KafkaSource("orders", value=Order), name="orders").with_timestamps(watermarks=monotonic())
 payments = pipeline.source(KafkaSource("payments", value=Payment), name="payments").with_timestamps(
@@ -41,3 +56,12 @@ assert_type(both.process(Watch), Stream[str])
 assert_type(both.process(Watch()).side_output(UNPAID), Stream[Order])
 connect(by_order, by_id).process(Watch)  # type: ignore[arg-type]
 connect(by_id, payments)  # type: ignore[arg-type]
+near = both.interval_join(paid, lower=0, upper=600, unmatched_left=UNPAID, unmatched_right=UNORDERED, late_left=UNPAID)
+assert_type(near, Stream[float])
+assert_type(near.side_output(UNORDERED), Stream[Payment])
+assert_type(both.window_join(tumbling(seconds=60), paid, late_right=UNORDERED), Stream[float])
+named = both.window_join(session(gap=60), lambda order, payment: (order.user, payment.amount))
+assert_type(named, Stream[tuple[str, float]])
+both.interval_join(paid, lower=0, upper=1, unmatched_left=UNORDERED)  # type: ignore[arg-type]
+both.window_join(rows(3), paid)  # type: ignore[arg-type]
+connect(by_order, by_id).interval_join(paid, lower=0, upper=1)  # type: ignore[arg-type]

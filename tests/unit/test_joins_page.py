@@ -75,9 +75,7 @@ def test_the_program_writes_what_its_table_says(tmp_path: Path) -> None:
     found = outputs(names["pipeline"].plan(), names, rows, tmp_path)
 
     for row, said in zip(rows, found, strict=True):
-        assert [
-            ", ".join(text for sink, text in said if f"`{sink}`" == column) for column in head[2:]
-        ] == row[2:], row
+        assert [", ".join(text for sink, text in said if f"`{sink}`" == column) for column in head[2:]] == row[2:], row
 
 
 @pytest.mark.parametrize(("code", "table"), VERBS, ids=[re.findall(r'name="(.*?)"', code)[0] for code, _ in VERBS])

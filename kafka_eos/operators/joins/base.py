@@ -94,7 +94,7 @@ class JoinOperator:
     # ------------------------------------------------------------ for those that know what belongs together
 
     def _first(self, key: Any, time: int) -> int | None:
-        """When a row of that time has its first timer; None if it is too late for all. ValueError if it can have none."""
+        """When a row of that time has its first timer; None if it is too late. ValueError if it can have none."""
         raise NotImplementedError
 
     def _fire(self, key: Any, time: int) -> Sequence[Any]:
@@ -149,8 +149,8 @@ class JoinOperator:
             self._codecs[side].encode(elements)
         except ValueError as error:
             raise PlanError(
-                f"operator {self._ctx.operator!r}: rows of its {SIDES[side]} stream cannot be stored: {error}. Say with "
-                ".key_by(..., values=...) of what type they are."
+                f"operator {self._ctx.operator!r}: rows of its {SIDES[side]} stream cannot be stored: {error}. Say "
+                "with .key_by(..., values=...) of what type they are."
             ) from error
 
     def _too_late(self, side: int, value: Any, place: tuple[int, int, int]) -> Sequence[Any]:

@@ -120,9 +120,7 @@ both = connect(
     orders.key_by(lambda payment: payment.account, name="by-order"),
     payments.key_by(lambda payment: payment.account, name="by-payment"),
 )
-near = both.interval_join(
-    pair, name="near", lower=-0.03, upper=0.06, unmatched_left=UNPAID, unmatched_right=UNORDERED
-)
+near = both.interval_join(pair, name="near", lower=-0.03, upper=0.06, unmatched_left=UNPAID, unmatched_right=UNORDERED)
 windows = both.window_join(sliding(seconds=0.1, every=0.05), in_window, name="windows", unmatched_left=LONELY)
 near.union(
     windows,
