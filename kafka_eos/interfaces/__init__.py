@@ -36,7 +36,7 @@ from kafka_eos.interfaces.commits import (
     Unstored,
 )
 from kafka_eos.interfaces.contexts import JobContext, TaskContext
-from kafka_eos.interfaces.event_time import Generator, WatermarkStrategy, bounded, generated, monotonic
+from kafka_eos.interfaces.event_time import Alignment, Generator, WatermarkStrategy, bounded, generated, monotonic
 from kafka_eos.interfaces.guarantees import Guarantee
 from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
 from kafka_eos.interfaces.services import Lasting, RejectRecord, RejectRow, Resources, Services
@@ -58,6 +58,7 @@ from kafka_eos.interfaces.values import Json, Position, Positions
 from kafka_eos.interfaces.windows import Contents, Window, Windowed
 
 __all__ = [
+    "Alignment",
     "Answer",
     "AskedTogether",
     "Attended",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kafka_eos.attribution import Attribution
-from kafka_eos.interfaces import Guarantee
+from kafka_eos.interfaces import Alignment, Guarantee
 from kafka_eos.plan.nodes import (
     Connect,
     Feedback,
@@ -116,6 +116,12 @@ class Graph:
             if isinstance(node, Timestamps) or (behind and not isinstance(node, Loop)):
                 found.add(node.name)
         return frozenset(found)
+
+    @property
+    def aligned(self) -> tuple[tuple[Timestamps, Alignment], ...]:
+        """Where splits that are ahead are told apart from those that they wait for: one node a source at most."""
+        nodes = (node for node in self.nodes if isinstance(node, Timestamps))
+        return tuple((node, node.strategy.alignment) for node in nodes if node.strategy.alignment is not None)
 
     @cached_property
     def exchanges(self) -> tuple[Node, ...]:

@@ -41,6 +41,7 @@ def validate(plan: Graph) -> None:
     _check_connected(plan)
     _check_local(plan)
     _check_event_time(plan)
+    _check_alignment(plan)
     _check_sinks(plan)
     _check_guarantees(plan)
 
@@ -177,6 +178,18 @@ def _check_event_time(plan: Graph) -> None:
                 "because some rows have not passed .with_timestamps(...), or it is in a loop or behind a fold with "
                 "merge=. Put .with_timestamps(...) behind every source before it.\n"
                 f"  {node.where}"
+            )
+
+
+def _check_alignment(plan: Graph) -> None:
+    """A source waits by one clock: two that disagree, each in a group of its own, could wait for each other."""
+    first: dict[str, Node] = {}
+    for node, _ in plan.aligned:
+        if (other := first.setdefault(node.source, node)) is not node:
+            raise PlanError(
+                f"source {node.source!r} has event times from {other.name!r} and from {node.name!r}, and both say "
+                "with_alignment: its partitions might be ahead by the one and behind by the other, and wait for ever. "
+                f"Leave it out of one of them.\n  {other.where}\n  {node.where}"
             )
 
 

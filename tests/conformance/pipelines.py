@@ -272,6 +272,16 @@ def windowed(pipeline: Pipeline, at: Names) -> None:
     to_kafka(few.window(session(gap=0.03)).process(in_session, name="session-windows"), at, "sessions")
 
 
+def aligned(pipeline: Pipeline, at: Names) -> None:
+    """Windows of two topics, of which one is further in event time than it may be ahead of the other."""
+    watermarks = bounded(0.01).with_alignment(max_drift=0.05)
+    first = payments(pipeline, at).with_timestamps(watermarks=watermarks)
+    both = first.union(payments(pipeline, at, "second").with_timestamps(watermarks=watermarks), name="both")
+    sums: dict[str, Any] = {"init": nothing, "step": add, "state": Total}
+    windows = both.key_by(account, name="by-account").window(tumbling(seconds=0.1))
+    to_kafka(windows.fold(name="sums", **sums).map(end_of), at)
+
+
 def plus(a: Total, b: Total) -> Total:
     return Total(a.key or b.key, a.total + b.total, a.count + b.count, max(a.id, b.id))
 
