@@ -38,9 +38,11 @@ from kafka_eos.app import load
 from kafka_eos.cli import Commands, app
 from kafka_eos.coordinator.status import read_status
 from kafka_eos.devbroker import Broker
-from kafka_eos.embedded import run
+from kafka_eos.embedded.run import run
 from kafka_eos.failpoints import POINTS
 from kafka_eos.ids import AppRef
+from kafka_eos.protocol.drift import NOBODY, Standing, ahead
+from kafka_eos.records import BEGINNING
 from kafka_eos.settings import Settings
 from kafka_eos.testing import SINK_CHECKS, Timed, Wait, run_local
 from tests.chaos.harness import read
@@ -213,10 +215,13 @@ def test_python_is_valid_and_what_it_imports_exists(block: str) -> None:
             assert [a.name for a in node.names if not hasattr(module, a.name)] == []
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if "class Order" in p.read_text(encoding="utf-8")], ids=page_id)
+ORDER_TOTALS = 'Pipeline("order-totals")'
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if ORDER_TOTALS in p.read_text(encoding="utf-8")], ids=page_id)
 def test_the_pipeline_shown_is_the_example(page: Path) -> None:
     example = (ROOT / "docs/examples/orders.py").read_text(encoding="utf-8")
-    shown = next(block for block in blocks(page, "python") if "class Order" in block)
+    shown = next(block for block in blocks(page, "python") if ORDER_TOTALS in block)
 
     assert _code(shown) == _code(example)
 
@@ -231,7 +236,7 @@ def _code(text: str) -> str:
 
 def test_the_pipeline_shown_can_be_explained(tmp_path: Path) -> None:
     """The README's block, saved as it is, loads and is exactly-once on every path."""
-    shown = next(block for block in blocks(ROOT / "README.md", "python") if "class Order" in block)
+    shown = next(block for block in blocks(ROOT / "README.md", "python") if ORDER_TOTALS in block)
     (tmp_path / "orders.py").write_text(shown)
     command = [sys.executable, "-m", "kafka_eos", "explain", "orders.py", "-b", "localhost:9092"]
 
@@ -367,6 +372,27 @@ def test_the_timer_of_the_clock_shown_gives_the_table_shown(tmp_path: Path) -> N
     assert out["to-kafka"] == re.findall(r"^\| \*.* \| `(.*)` \|$", page, re.MULTILINE) == ["bob pauses", "ann pauses"]
 
 
+def test_the_alignment_shown_gives_the_table_shown(tmp_path: Path) -> None:
+    page = (ROOT / "docs/event-time.md").read_text(encoding="utf-8").partition("## Partitions that are ahead")[2]
+    shown_code = blocks(ROOT / "docs/event-time.md", "python")[-2]
+    (tmp_path / "shown.py").write_text(f"from kafka_eos import bounded\n{shown_code}")
+    alignment = runpy.run_path(str(tmp_path / "shown.py"))["together"].alignment
+    rows = re.findall(r"^\| ([\w:]+.*) \| (no row yet|\d\d:\d\d:\d\d) \| (is read|waits) \|$", page, re.MULTILINE)
+
+    assert len(rows) == 6
+    for slow, other, shown in rows:
+        standings = {"other": Standing(_moment(other), idle=False)}
+        waits = ahead(standings, _moment(slow), alignment.max_drift)
+        assert shown == ("waits" if waits else "is read"), (slow, other)
+
+
+def _moment(shown: str) -> int:
+    if not shown[0].isdigit():
+        return {"no row yet": BEGINNING, "nobody is waited for": NOBODY}[shown]
+    hours, minutes, seconds = map(int, shown.split(":"))
+    return 1000 * (3600 * hours + 60 * minutes + seconds)
+
+
 def test_the_silence_shown_gives_the_table_shown(tmp_path: Path) -> None:
     text = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
     page = text.partition("## When no rows come")[2].partition("## In tests")[0]
@@ -394,7 +420,7 @@ def test_the_silence_shown_gives_the_table_shown(tmp_path: Path) -> None:
 
 def test_the_side_output_shown_gives_the_table_shown(tmp_path: Path) -> None:
     page = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
-    windows, *_, sides, _ = blocks(ROOT / "docs/event-time.md", "python")
+    windows, *_, sides, _, _ = blocks(ROOT / "docs/event-time.md", "python")
     shown = re.findall(r"^\| (\w+), (\d) \| 12:(\d\d) \| (.*) \| (.*) \|$", page, re.MULTILINE)
     sales = [(user, int(amount), int(minute) * 60) for user, amount, minute, *_ in shown]
 

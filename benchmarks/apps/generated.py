@@ -13,7 +13,7 @@ import mmap
 import struct
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -128,10 +128,11 @@ class GeneratedReader:
         self._began: dict[SplitId, tuple[float, int]] = {}
         self._rings: dict[SplitId, Sequence[Any]] = {}
         self._turn = 0
+        self._paused: frozenset[SplitId] = frozenset()
         self.assign(positions)
 
     def poll(self, max_records: int, timeout: float) -> Batch[Any] | None:
-        splits = list(self._next)
+        splits = [split for split in self._next if split not in self._paused]
         until = time.monotonic() + timeout
         while True:
             for _ in splits:
@@ -153,6 +154,12 @@ class GeneratedReader:
             self._next[split] = _index(position)
             self._began[split] = now, self._next[split]
             self._rings[split] = self._source.ring(_number(split))
+
+    def pause(self, splits: Collection[SplitId]) -> None:
+        self._paused = frozenset(splits)
+
+    def at_end(self) -> Collection[SplitId]:
+        return [split for split, index in self._next.items() if index == self._source.most]
 
     def lag(self) -> int:
         most = self._source.most

@@ -7,7 +7,7 @@ of a partition when librdkafka reports the end; nothing else moves it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from kafka_eos.connectors.kafka.client import (
@@ -21,6 +21,7 @@ from kafka_eos.connectors.kafka.client import (
 )
 from kafka_eos.connectors.kafka.decoding import Columns, Reject, decoded
 from kafka_eos.connectors.kafka.positions import moved, offset_of, partition_of, split_id
+from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Position, Positions, total_lag
 from kafka_eos.records import Batch
 
@@ -73,6 +74,8 @@ class KafkaReader(Generic[T]):
         self._columns, self._reject = columns, reject
         self._next: dict[int, int] = {}
         self._given: dict[int, Position] = {}
+        self._paused: frozenset[int] = frozenset()
+        self._at_end: set[int] = set()
         self.assign(positions)
 
     def assign(self, positions: Positions) -> None:
@@ -90,6 +93,7 @@ class KafkaReader(Generic[T]):
             # What the old consumer had buffered is fetched again: nothing was returned of it.
             self._client = self._client.successor()
             self._fetch_from(self._next)
+            self._switch(self._client.consumer.pause, self._paused)
         messages, ends = self._fetch(max_records, timeout)
         batch = self._decoded(messages)
         # Only now: had a record been refused, nothing may have moved.
@@ -114,6 +118,8 @@ class KafkaReader(Generic[T]):
                 messages = consume(1, timeout) + consume(max_records - 1, 0)
         if any(map(_error, messages)):
             return self._sorted_out(messages)
+        if self._at_end:
+            self._at_end.difference_update(map(_partition, messages))
         return messages, {}
 
     def _sorted_out(self, messages: Sequence[Message]) -> tuple[list[Message], Mapping[int, int]]:
@@ -124,8 +130,10 @@ class KafkaReader(Generic[T]):
             error = message.error()
             if error is None:
                 records.append(message)
+                self._at_end.discard(_partition(message))
             elif error.code() == EOF:
                 ends[_partition(message)] = _offset(message)
+                self._at_end.add(_partition(message))
             elif (problem := consumed(error, self._place(message))) is not None:
                 raise problem
         return records, ends
@@ -140,6 +148,20 @@ class KafkaReader(Generic[T]):
 
     def positions(self) -> Positions:
         return {split_id(self._topic, p): moved(self._given[p], o) for p, o in self._next.items()}
+
+    def pause(self, splits: Collection[SplitId]) -> None:
+        paused = frozenset(map(partition_of, splits))
+        self._switch(self._client.consumer.resume, self._paused - paused)
+        self._switch(self._client.consumer.pause, paused - self._paused)
+        self._paused = paused
+
+    def _switch(self, how: Callable[[list[TopicPartition]], None], partitions: Collection[int]) -> None:
+        if partitions:
+            with kafka_errors(f"pause and resume {self._topic}"):
+                how([TopicPartition(self._topic, partition) for partition in partitions])
+
+    def at_end(self) -> Collection[SplitId]:
+        return [split_id(self._topic, partition) for partition in self._at_end]
 
     def lag(self) -> int | None:
         return total_lag(self._behind(partition, offset) for partition, offset in self._next.items())

@@ -20,7 +20,18 @@ from kafka_eos.coordinator.desk import Desk
 from kafka_eos.coordinator.job_master import Refused
 from kafka_eos.embedded import control
 from kafka_eos.embedded.answers import Answers
-from kafka_eos.embedded.control import Ack, Counted, Decline, Failed, Progress, Reached, Ready, Restoring, ToSupervisor
+from kafka_eos.embedded.control import (
+    Ack,
+    Counted,
+    Decline,
+    Failed,
+    Progress,
+    Reached,
+    Ready,
+    Restoring,
+    SlowestHere,
+    ToSupervisor,
+)
 from kafka_eos.embedded.crew import Crew
 from kafka_eos.embedded.events import (
     Broken,
@@ -44,6 +55,7 @@ from kafka_eos.protocol.actions import Action, Ending
 from kafka_eos.protocol.assignment import share
 from kafka_eos.protocol.attempt import Attempt, Phase, Policy
 from kafka_eos.protocol.checkpoint import Kind
+from kafka_eos.protocol.drift import Slowest
 from kafka_eos.protocol.facts import Fact
 from kafka_eos.protocol.housekeeping import Housekeeping
 from kafka_eos.protocol.quiescence import Counts
@@ -86,6 +98,7 @@ class AttemptRunner:
         self._decided: Manifest | None = None
         """The epoch that is committed now."""
         self._progress: dict[int, Progress] = {}
+        self._slowest = Slowest.of(self._crew.subtasks)
         self._known = {name: dict(positions) for name, positions in resumed.positions.items()}
         self._committing_thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._looking_thread = ThreadPoolExecutor(1, thread_name_prefix="discovery")
@@ -205,10 +218,20 @@ class AttemptRunner:
             case Progress():
                 self._progress[subtask] = message
                 self._tell_progress()
+            case SlowestHere(slowest=slowest):
+                self._tell_drift(subtask, slowest)
             case Counted(round=number, idle=idle, sent=sent, processed=processed):
                 self._learn(facts.Counted(number, subtask, Counts(idle, sent, processed)))
             case Reached():
                 self._learn(facts.Reached(subtask))
+
+    def _tell_drift(self, subtask: int, slowest: Mapping[str, int]) -> None:
+        """Tell those for whom the slowest split elsewhere is another one now."""
+        before, self._slowest = self._slowest, self._slowest.on(subtask, slowest)
+        for worker in self._crew.workers:
+            elsewhere = self._slowest.elsewhere(worker.subtask)
+            if elsewhere is not None and worker.subtask != subtask and elsewhere != before.elsewhere(worker.subtask):
+                worker.tell(control.SlowestElsewhere(session=self._session, slowest=dict(elsewhere)))
 
     def _tell_progress(self) -> None:
         told = [self._progress.get(worker.subtask) for worker in self._crew.workers]

@@ -94,6 +94,12 @@ class GoOn(Message, frozen=True):
     """Read again."""
 
 
+class SlowestElsewhere(Message, frozen=True):
+    """How far the slowest splits of all other workers are in event time, by group; see ``protocol.drift``."""
+
+    slowest: dict[str, int]
+
+
 class Count(Message, frozen=True):
     """Answer with ``Counted``; see ``protocol.quiescence``."""
 
@@ -163,6 +169,12 @@ class Progress(Message, frozen=True):
     lag: int | None
 
 
+class SlowestHere(Message, frozen=True):
+    """How far the slowest splits that are read here are in event time, by group. Said when it has changed."""
+
+    slowest: dict[str, int]
+
+
 class Reached(Message, frozen=True):
     """A bounded run has read up to its ends."""
 
@@ -182,8 +194,10 @@ class Dropped(Message, frozen=True):
     """The session is over and nothing of it runs any more."""
 
 
-ToWorker: TypeAlias = Start | Begin | Trigger | Notify | Abort | Assign | Halt | GoOn | Count | Drop
-ToSupervisor: TypeAlias = Restoring | Ready | Ack | Decline | Progress | Reached | Counted | Failed | Dropped
+ToWorker: TypeAlias = Start | Begin | Trigger | Notify | Abort | Assign | SlowestElsewhere | Halt | GoOn | Count | Drop
+ToSupervisor: TypeAlias = (
+    Restoring | Ready | Ack | Decline | Progress | SlowestHere | Reached | Counted | Failed | Dropped
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _to_worker = msgspec.msgpack.Decoder(ToWorker)

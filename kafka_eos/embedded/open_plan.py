@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos.embedded.control import Start
+from kafka_eos.embedded.drift import Drift
 from kafka_eos.embedded.exchanges import Exchanges
 from kafka_eos.embedded.network import BarrierArrived, WatermarkArrived
 from kafka_eos.embedded.task import Captured, Parts, Task
@@ -57,6 +58,7 @@ class OpenPlan:
     """What a session works with; see ``task.Surroundings``."""
 
     _chain: Chain
+    drift: Drift
 
     def __init__(
         self,
@@ -135,6 +137,8 @@ class OpenPlan:
             positions = self._start.positions.get(source.name, {})
             self.readers[source.name] = self._opened.reader(source, context, positions)
             self._chain.assign(source.name, positions.keys())
+        alone, ends = self._parallelism == 1, self._start.ends or {}
+        self.drift = Drift.of(plan, self.readers, self._chain.making_time, ends, alone)
         self.tasks = [self._task(segment) for segment in reversed(self._segments)]
         self._by_edge = {edge: task for task in self.tasks for edge in {edge for edge, _ in task.inputs}}
         self._replay()
@@ -234,6 +238,7 @@ class OpenPlan:
             self._receive(idle / 4)
 
     def _read(self, batch_size: int, wait: float) -> int:
+        self.drift.look()
         records = sum(task.read(batch_size, wait) for task in self.tasks)
         self.records_in += records
         return records

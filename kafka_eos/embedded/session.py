@@ -42,6 +42,8 @@ from kafka_eos.embedded.control import (
     Reached,
     Ready,
     Sealed,
+    SlowestElsewhere,
+    SlowestHere,
     Start,
     ToWorker,
     Trigger,
@@ -58,6 +60,8 @@ from kafka_eos.records import Tally
 _IDLE_POLL = 0.02
 """Seconds to wait for input when there is none; also how late a barrier can be noticed."""
 _PROGRESS_EVERY = 0.5
+_DRIFT_EVERY = 0.05
+"""Seconds between two words about how far the slowest splits are, at least."""
 
 
 class Mouth:
@@ -108,7 +112,7 @@ class Session:
         self._background = ThreadPoolExecutor(1, thread_name_prefix="pre-commit")
         self._undecided: dict[Epoch, list[Committable]] = {}
         """Prepared output that is not known to be committed. Only the background thread touches it."""
-        self._progress_at = 0.0
+        self._progress_at = self._drift_at = 0.0
         self._reached = start.ends is None
 
     def run(self, opened: OpenPlan, inbox: Inbox) -> None:
@@ -146,6 +150,8 @@ class Session:
                         reading = True
                     case Count(round=number):
                         self._count(number)
+                    case SlowestElsewhere(slowest=slowest):
+                        self._opened.drift.hear(slowest)
                     case Assign(source=source, positions=positions):
                         self._opened.assign(source, positions)
             if reading:
@@ -188,7 +194,7 @@ class Session:
 
         def acknowledged() -> Ack:
             for of, kept in self._undecided.items():
-                self._undecided[of] = [provenance.stored(self._storage, each) for each in kept]
+                self._undecided[of] = [provenance.stored(self._storage, of, each) for each in kept]
             return Ack(
                 session=self._start.session,
                 epoch=name,
@@ -241,6 +247,10 @@ class Session:
         if not self._reached and self._start.ends is not None and self._opened.reached(self._start.ends):
             self._reached = True
             self._mouth.say(Reached(session=self._start.session))
+        if now - self._drift_at >= _DRIFT_EVERY:
+            self._drift_at = now
+            if (news := self._opened.drift.news()) is not None:
+                self._mouth.say(SlowestHere(session=self._start.session, slowest=dict(news)))
         if now - self._progress_at >= _PROGRESS_EVERY:
             self._progress_at = now
             opened = self._opened

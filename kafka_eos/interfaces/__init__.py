@@ -9,6 +9,7 @@ Rule: data and positions that are stored are JSON or bytes with a declared codec
 from kafka_eos.interfaces.assigners import (
     Days,
     Early,
+    Interval,
     Paned,
     RowCount,
     Session,
@@ -16,6 +17,7 @@ from kafka_eos.interfaces.assigners import (
     Tumbling,
     days,
     global_,
+    interval,
     rows,
     session,
     sliding,
@@ -34,7 +36,7 @@ from kafka_eos.interfaces.commits import (
     Unstored,
 )
 from kafka_eos.interfaces.contexts import JobContext, TaskContext
-from kafka_eos.interfaces.event_time import Generator, WatermarkStrategy, bounded, generated, monotonic
+from kafka_eos.interfaces.event_time import Alignment, Generator, WatermarkStrategy, bounded, generated, monotonic
 from kafka_eos.interfaces.guarantees import Guarantee
 from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
 from kafka_eos.interfaces.services import Lasting, RejectRecord, RejectRow, Resources, Services
@@ -56,6 +58,7 @@ from kafka_eos.interfaces.values import Json, Position, Positions
 from kafka_eos.interfaces.windows import Contents, Window, Windowed
 
 __all__ = [
+    "Alignment",
     "Answer",
     "AskedTogether",
     "Attended",
@@ -73,6 +76,7 @@ __all__ = [
     "Guarantee",
     "HoldsLife",
     "InFlight",
+    "Interval",
     "JobContext",
     "Json",
     "Lasting",
@@ -119,6 +123,7 @@ __all__ = [
     "days",
     "generated",
     "global_",
+    "interval",
     "monotonic",
     "rows",
     "session",

@@ -21,6 +21,14 @@ class Generator:
 
 
 @dataclass(frozen=True, slots=True)
+class Alignment:
+    """Splits of one ``group`` are read together; see ``WatermarkStrategy.with_alignment``. In milliseconds."""
+
+    group: str
+    max_drift: int
+
+
+@dataclass(frozen=True, slots=True)
 class WatermarkStrategy:
     """Make one with ``bounded``, ``monotonic`` or ``generated``.
 
@@ -28,12 +36,14 @@ class WatermarkStrategy:
     ``idle_after``  seconds without a row after which a split is not waited for; None: it always is
     ``clock_after`` seconds without a row after which time goes on in a split with the clock; None: rows alone tell
     ``generator``   says in place of the delay how far event time is in a split; None: the delay does
+    ``alignment``   which other splits a fast one waits for; None: it waits for none
     """
 
     delay: int
     idle_after: float | None = None
     clock_after: float | None = None
     generator: Generator | None = None
+    alignment: Alignment | None = None
 
     def with_idleness(self, seconds: float) -> WatermarkStrategy:
         """Do not wait for a split (a partition) that has brought nothing for so long.
@@ -56,6 +66,19 @@ class WatermarkStrategy:
             raise ValueError(f"time goes on with the clock after more than 0 seconds, not {after}")
         return replace(self, clock_after=after)
 
+    def with_alignment(self, *, max_drift: float, group: str = "default") -> WatermarkStrategy:
+        """Do not read a split (a partition) further while it is more than ``max_drift`` seconds of event time ahead.
+
+        Ahead of the slowest split of all sources of ``group``: so what waits in the state for the slow ones does not
+        grow with the fast ones. Nobody waits for a split that is idle; without ``with_idleness``, for one of which all
+        that there is has been read. ValueError if ``max_drift`` is negative or no finite number, or ``group`` is empty.
+        """
+        if not 0 <= max_drift < math.inf:
+            raise ValueError(f"a split may be ahead by 0 seconds or more, not by {max_drift}")
+        if not group:
+            raise ValueError("a group of sources has a name: with_alignment(max_drift=…, group=…)")
+        return replace(self, alignment=Alignment(group, round(max_drift * 1000)))
+
     @property
     def heeds_silence(self) -> bool:
         """Is something done when a split brings nothing?"""
@@ -66,7 +89,13 @@ class WatermarkStrategy:
         order = order if self.generator is None else "as its generator says"
         idle = "" if self.idle_after is None else f", idle after {self.idle_after:g} s"
         clock = "" if self.clock_after is None else f", by the clock after {self.clock_after:g} s"
-        return order + idle + clock
+        return order + idle + clock + self._aligned
+
+    @property
+    def _aligned(self) -> str:
+        if self.alignment is None:
+            return ""
+        return f", at most {self.alignment.max_drift / 1000:g} s ahead of group {self.alignment.group!r}"
 
 
 def bounded(seconds: float) -> WatermarkStrategy:

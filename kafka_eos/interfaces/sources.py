@@ -5,10 +5,10 @@ Rule: what was read once can be read again, from any position that was given out
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from kafka_eos.ids import EpochId
+from kafka_eos.ids import EpochId, SplitId
 from kafka_eos.interfaces.contexts import JobContext, TaskContext
 from kafka_eos.interfaces.guarantees import Guarantee
 from kafka_eos.interfaces.values import Json, Positions
@@ -76,6 +76,16 @@ class Reader(Protocol[T]):
 
     def assign(self, positions: Positions) -> None:
         """Add splits while running."""
+
+    def pause(self, splits: Collection[SplitId]) -> None:
+        """These splits, and no others, bring nothing until told otherwise. Their positions stay.
+
+        ``poll`` must return no row of a split that is paused, also none that has been fetched before. Splits that are
+        assigned later are not paused.
+        """
+
+    def at_end(self) -> Collection[SplitId]:
+        """Splits of which all that was readable when it was last looked at has been returned. It never asks."""
 
     def lag(self) -> int | None:
         """Records that are readable and not yet returned; None while no answer of the server has told.

@@ -9,7 +9,7 @@ origin of every row; it is used from one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -18,6 +18,7 @@ from kafka_eos.attribution import Attribution
 from kafka_eos.calls import each
 from kafka_eos.errors import Bug
 from kafka_eos.interfaces import StateDescriptor, Timers, ValueState
+from kafka_eos.protocol.drift import Standing
 from kafka_eos.records import Batch, Watermark
 from kafka_eos.state.clocks import wall_clock
 from kafka_eos.state.scratch import Scratch, unbounded
@@ -108,6 +109,12 @@ class Generating(Operator, Protocol):
 
     def by_split(self) -> dict[str, int]:
         """How far each split that is read here has come, of those that have brought something."""
+
+    def standings(self) -> Mapping[str, Standing]:
+        """The same of all splits that are read here, and which are idle."""
+
+    def pause(self, splits: Collection[str]) -> None:
+        """These splits, and no others, are not read now; so they are not silent."""
 
     def watermark(self, now: float | None) -> Watermark:
         """How far event time has come. ``now``, in seconds of a monotonic clock: what there was has just been read.

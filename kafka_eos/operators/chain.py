@@ -23,7 +23,7 @@ from kafka_eos.attribution import told
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import StateBackend
 from kafka_eos.operators import build
-from kafka_eos.operators.base import Clocked, Gathering, Operator, OperatorContext, no_timers
+from kafka_eos.operators.base import Clocked, Gathering, Generating, Operator, OperatorContext, no_timers
 from kafka_eos.operators.event_time import AT_BARRIERS, EventTime, Pace, Signal
 from kafka_eos.plan import (
     Exchange,
@@ -216,6 +216,10 @@ class Chain:
     def watermarks(self) -> dict[str, dict[str, int]]:
         """How far event time has come in each split that is read here, by the operator that makes watermarks of it."""
         return self._event_time.by_split
+
+    def making_time(self, name: str) -> Generating:
+        """The operator of that name, which makes the watermarks of a source here."""
+        return self._event_time.making(name)
 
     def _forward(self, name: str, batch: Batch[Any]) -> None:
         for node, index in self._plan.downstream(name):

@@ -74,6 +74,10 @@ class EventTime:
         """How far each split has come, by the operator that makes its watermarks."""
         return {name: operator.by_split() for making in self._making.values() for name, operator in making}
 
+    def making(self, name: str) -> Generating:
+        """The operator of that name, which makes watermarks here."""
+        return next(operator for making in self._making.values() for other, operator in making if other == name)
+
     def read(self, source: str) -> None:
         """What the source had to be read has been pushed: it may be time for a watermark."""
         if source in self._making:

@@ -7,7 +7,7 @@ was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from kafka_eos.attribution import told
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import Generator, StateDescriptor, WatermarkStrategy
 from kafka_eos.operators.base import OperatorContext, call_each
+from kafka_eos.protocol.drift import Standing
 from kafka_eos.protocol.event_time import Splits
 from kafka_eos.records import BEGINNING, EVENT_TIMES, Batch, Watermark
 from kafka_eos.schemas import KeyCodec, state_codec
@@ -67,6 +68,12 @@ class Timestamps:
 
     def by_split(self) -> dict[str, int]:
         return dict(self._splits.by_split)
+
+    def standings(self) -> Mapping[str, Standing]:
+        return self._splits.standings
+
+    def pause(self, splits: Collection[str]) -> None:
+        self._splits = replace(self._splits, paused=frozenset(splits))
 
     def close(self) -> None:
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from kafka_eos.protocol.drift import Standing
 from kafka_eos.records import BEGINNING, Watermark
 
 STEP = 1.0
@@ -63,6 +64,8 @@ class Splits:
     """For how long each split that is read here has brought nothing."""
     looked: float | None = None
     time: int = BEGINNING
+    paused: frozenset[str] = frozenset()
+    """These are not read: what they bring then says nothing about their silence."""
 
     def assigned(self, splits: Iterable[str]) -> Splits:
         """These are read here from now on, too."""
@@ -80,7 +83,7 @@ class Splits:
     def at(self, now: float) -> Splits:
         """It is ``now``, and somebody has just read: all that there was to be read has been told."""
         since = 0.0 if self.looked is None else min(max(now - self.looked, 0.0), STEP)
-        quiet = {split: passed + since for split, passed in self.quiet.items()}
+        quiet = {split: passed + since * (split not in self.paused) for split, passed in self.quiet.items()}
         return replace(self, looked=now, quiet=quiet).on()
 
     def on(self) -> Splits:
@@ -92,9 +95,13 @@ class Splits:
 
     @property
     def by_split(self) -> Mapping[str, int]:
-        """How far each has come by itself."""
-        known = ((split, self._newest(split)) for split in self.quiet)
-        return {split: newest - self.delay - 1 for split, newest in known if newest != BEGINNING}
+        """How far each has come by itself, of those that have brought something."""
+        return {split: each.time for split, each in self.standings.items() if each.time != BEGINNING}
+
+    @property
+    def standings(self) -> Mapping[str, Standing]:
+        """Of each split that is read here."""
+        return {split: Standing(self._time(split), self._is_idle(split)) for split in self.quiet}
 
     @property
     def watermark(self) -> Watermark:
@@ -104,6 +111,10 @@ class Splits:
     def _is_idle(self, split: str) -> bool:
         quiet, has_none = self.quiet[split], self.highest.get(split, BEGINNING) == BEGINNING
         return _passed(quiet, self.idle_after) or (has_none and _passed(quiet, self.clock_after))
+
+    def _time(self, split: str) -> int:
+        newest = self._newest(split)
+        return BEGINNING if newest == BEGINNING else newest - self.delay - 1
 
     def _newest(self, split: str) -> int:
         """The newest event time of a split, or where the clock has taken it from there."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,8 @@ from kafka_eos.coordinator.desk import Desk
 from kafka_eos.errors import Bug, RestartFromCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import InFlight, Positions, StateHandle
+from kafka_eos.interfaces import Alignment, InFlight, Positions, StateHandle
+from kafka_eos.plan import Timestamps
 from kafka_eos.protocol import actions as do
 from kafka_eos.protocol import facts
 from kafka_eos.protocol.actions import Action, Ending
@@ -59,7 +60,8 @@ class Driver:
     """Runs one term. ``run`` returns when the job has ended cleanly, and raises what ended the attempt.
 
     ``template`` is a spec whose positions, states, ends and numbers are filled in for each epoch. ``goal``: where each
-    source may stop in a bounded run. ``newest``: the newest committed epoch, from the storage.
+    source may stop in a bounded run. ``aligned``: see ``plan.Graph``. ``newest``: the newest committed epoch, from the
+    storage.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Driver:
         cadence: Cadence,
         watch: Watch,
         goal: Mapping[str, Positions] | None,
+        aligned: Sequence[tuple[Timestamps, Alignment]],
         desk: Desk,
         newest: Callable[[], Manifest],
     ) -> None:
@@ -92,7 +95,7 @@ class Driver:
         )
         self._learned: deque[Fact] = deque()
         self._ended = False
-        self._inputs = Inputs(coordinator, resumed.positions, cadence, goal, watch.observe)
+        self._inputs = Inputs(coordinator, resumed.positions, cadence, goal, aligned, watch.observe)
         self._overlap = Overlap(runner.run, runner.cancel, self._commit)
         self._upkeep = Upkeep(coordinator, watch.observe)
         self._figures = Figures(watch.observe, resumed.positions)

@@ -112,7 +112,9 @@ class _Run:
             self._template, identity=resumed.identity.text, term=resumed.term.n, claim=claim
         )
         newest = partial(savepoints.newest_committed, storage, self._plan.name)
-        Driver(coordinator, resumed, self._runner, template, cadence, watch, self._goal, job_master.desk, newest).run()
+        aligned, desk = self._plan.aligned, job_master.desk
+        driver = Driver(coordinator, resumed, self._runner, template, cadence, watch, self._goal, aligned, desk, newest)
+        driver.run()
 
     def _spec(self, app: AppRef) -> Spec:
         context = self._session.sparkContext

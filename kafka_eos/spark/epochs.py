@@ -41,7 +41,8 @@ class EpochResult:
     """What the tasks of an epoch did, put together. ``retried``: an attempt failed and may have left something."""
 
     acked: Acked
-    reached: bool
+    unread: Mapping[str, frozenset[SplitId]]
+    """By source, splits that have something left before the epoch's ends."""
     records_in: Mapping[str, int]
     records_out: Mapping[str, int]
     lag: int | None
@@ -126,7 +127,10 @@ def fitting(reports: Sequence[Report], depth: int, parallelism: int) -> None:
 def _result(reports: Sequence[Report], parallelism: int, retried: bool) -> EpochResult:
     ordered = sorted(reports, key=lambda report: (report.level, report.subtask))
     positions: dict[str, dict[SplitId, Position]] = {}
+    unread: dict[str, list[SplitId]] = {}
     for report in ordered:
+        for source, left in report.unread.items():
+            unread.setdefault(source, []).extend(left)
         for source, splits in report.positions.items():
             positions.setdefault(source, {}).update(splits)
     return EpochResult(
@@ -138,7 +142,7 @@ def _result(reports: Sequence[Report], parallelism: int, retried: bool) -> Epoch
             tally=functools.reduce(Tally.plus, (report.tally for report in ordered), Tally()),
             watermarks=by_operator(report.watermarks for report in ordered),
         ),
-        reached=all(all(report.reached.values()) for report in ordered),
+        unread={name: frozenset(splits) for name, splits in unread.items()},
         records_in=_sums(report.records_in for report in ordered),
         records_out=_sums(report.records_out for report in ordered),
         lag=total_lag(report.lag for report in ordered),

@@ -9,12 +9,14 @@ Rule: positions move when an epoch is decided, not before and not later: the nex
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafka_eos.coordinator import DISCOVERY_INTERVAL, Coordinator
-from kafka_eos.interfaces import Positions
+from kafka_eos.interfaces import Alignment, Positions
+from kafka_eos.plan import Timestamps
 from kafka_eos.protocol.checkpoint import Cadence
+from kafka_eos.spark.drift import Drift
 from kafka_eos.state.clocks import wall_clock
 
 if TYPE_CHECKING:
@@ -30,11 +32,15 @@ class Inputs:
         positions: Mapping[str, Positions],
         cadence: Cadence,
         goal: Mapping[str, Positions] | None,
+        aligned: Sequence[tuple[Timestamps, Alignment]],
         observe: Callable[..., None],
     ) -> None:
         self._coordinator, self._cadence, self._goal, self._observe = coordinator, cadence, goal, observe
         self.positions: dict[str, Positions] = {name: dict(splits) for name, splits in positions.items()}
+        self._drift = Drift(aligned)
         self._read_up_to: Mapping[str, Positions] | None = None
+        self._held = False
+        """Do splits wait for slower ones in the epoch at hand?"""
         self._wake: int | None = None
         self._asked = float("-inf")
         self._discovered = time.monotonic()
@@ -53,11 +59,20 @@ class Inputs:
         """Up to where the next epoch reads; None if nothing is new. ``timers``: and none of the clock is due."""
         self._asked = time.monotonic()
         if self._goal is not None:
-            return None if self.at_goal else self._goal
+            return None if self.at_goal else self._together(self._goal)
         self._discover()
         ends = self._known(self._coordinator.ends())
         due = timers and self._wake is not None and wall_clock() >= self._wake
-        return None if ends == self._read_up_to and not due else ends
+        return None if ends == self._read_up_to and not due else self._together(ends)
+
+    def _together(self, ends: Mapping[str, Positions]) -> Mapping[str, Positions]:
+        """Without splits that wait for slower ones: the epoch reads them up to where they are."""
+        waiting = self._drift.waiting(self.positions, ends)
+        self._held = any(waiting.values())
+        return {
+            source: {**splits, **{split: self.positions[source][split] for split in waiting.get(source, ())}}
+            for source, splits in ends.items()
+        }
 
     def _known(self, ends: Mapping[str, Positions]) -> Mapping[str, Positions]:
         """Without splits that were not discovered yet: nothing is read of them, so nothing is read up to their ends."""
@@ -70,7 +85,8 @@ class Inputs:
         """An epoch that was to read up to ``ends`` has happened."""
         read = result.acked.positions
         self.positions = {name: {**known, **read.get(name, {})} for name, known in self.positions.items()}
-        self._read_up_to = ends if result.reached else None
+        self._read_up_to = None if self._held or any(result.unread.values()) else ends
+        self._drift.decided(result, ends)
         self._wake = result.wake
 
     def _discover(self) -> None:

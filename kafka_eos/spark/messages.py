@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
 from kafka_eos.records import Tally, Watermark
 
@@ -72,8 +73,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     inputs: dict[int, int] = {}
     """The attempt whose rows were read, by subtask of the level before."""
     positions: dict[str, Positions] = {}
-    reached: dict[str, bool] = {}
-    """By source read here: was everything up to the epoch's ends read?"""
+    unread: dict[str, list[SplitId]] = {}
+    """By source read here, splits that have something left before the epoch's ends."""
     states: tuple[StateHandle, ...] = ()
     committables: tuple[Committable, ...] = ()
     tally: Tally = msgspec.field(default_factory=Tally)

@@ -206,7 +206,9 @@ class OpenLevel:
             positions = self._positions(name)
             if positions and positions != self._ends(name):
                 source = next(node for node in self._plan.sources if node.name == name)
-                self._readers[name] = self._opened.reader(source, self._context(name), positions)
+                reader = self._readers[name] = self._opened.reader(source, self._context(name), positions)
+                ends = self._ends(name)
+                reader.pause([split for split, at in positions.items() if ends.get(split) == at])
 
     def push(self, exchange: str, frame: bytes) -> None:
         """Rows that came through an exchange to this task."""
@@ -244,14 +246,19 @@ class OpenLevel:
                 self._send(exchange, target, waiting)
         hit("source.capture.before")
         positions = {name: self._positions(name) for name in self._level.sources}
-        reached = dict.fromkeys(self._level.sources, True)
+        unread: dict[str, list[SplitId]] = {name: [] for name in self._level.sources}
         for name, reader in self._readers.items():
-            positions[name], reached[name] = reader.positions(), reader.reached(self._ends(name))
+            positions[name] = reader.positions()
+            unread[name] = [split for split, end in self._ends(name).items() if not reader.reached({split: end})]
         hit("source.capture.after")
         uploads = [backend.snapshot(self._epoch.epoch) for backend in self._opened.backends.values()]
         hit("sink.seal")
         precommits = [writer.seal(self._epoch) for writer in self._writers.values()]
-        committables = tuple(provenance.stored(self._around.storage, c) for prepare in precommits for c in prepare())
+        committables = tuple(
+            provenance.stored(self._around.storage, self._epoch.epoch, committable)
+            for prepare in precommits
+            for committable in prepare()
+        )
         states = tuple(upload(self._around.storage) for upload in uploads)
         hit("worker.ack.before")
         return Report(
@@ -259,7 +266,7 @@ class OpenLevel:
             subtask=self._around.subtask,
             attempt=self._around.attempt,
             positions=positions,
-            reached=reached,
+            unread=unread,
             states=states,
             committables=committables,
             tally=self._tally,

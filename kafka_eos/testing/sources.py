@@ -7,7 +7,7 @@ position stays readable.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from kafka_eos.errors import InputLost
@@ -60,13 +60,14 @@ class ListReader:
     def __init__(self, source: ListSource, operator: str, positions: Positions) -> None:
         self._source, self._operator = source, operator
         self._next: dict[SplitId, int] = {}
+        self._paused: frozenset[SplitId] = frozenset()
         self.assign(positions)
 
     def poll(self, max_records: int, timeout: float) -> Batch[Any] | None:
         """Never waits: a list has no more to come."""
         for split, start in self._next.items():
             values = self._source.splits[split][start : start + max_records]
-            if values:
+            if values and split not in self._paused:
                 self._next[split] = start + len(values)
                 origin = ListOrigin(self._operator, self._source.name, int(split.rpartition("/")[2]), start, values)
                 return Batch(values=values, rows=range(len(values)), origin=origin)
@@ -77,6 +78,12 @@ class ListReader:
 
     def assign(self, positions: Positions) -> None:
         self._next.update({split: _index(position) for split, position in positions.items()})
+
+    def pause(self, splits: Collection[SplitId]) -> None:
+        self._paused = frozenset(splits)
+
+    def at_end(self) -> Collection[SplitId]:
+        return [split for split, index in self._next.items() if index == len(self._source.splits[split])]
 
     def lag(self) -> int:
         return sum(len(self._source.splits[split]) - index for split, index in self._next.items())

@@ -83,7 +83,7 @@ def nothing_left(job: Job) -> None:
     ("points", "workers"),
     [
         pytest.param(("sink.prepare.after", "commit.between", "recovery.probed"), 1, id="some-1"),
-        pytest.param(("commit.between",), 3, id="some-3"),
+        campaign(("commit.between",), 3, named="some-3"),
         *(
             campaign(points, workers, named=f"{name}-{workers}")
             for name, points in {"an-epoch": AN_EPOCH, "a-recovery": A_RECOVERY}.items()

@@ -231,6 +231,21 @@ CASES: Mapping[str, Case] = {
         },
         {"totals": N, "counted": 20 * (N // 20 // 3)},
     ),
+    "joined": Case(
+        pipelines.joined,
+        [{"input": payments(0, N), "second": payments(0, N, at_ms=START_MS + 3)}],
+        # Which source is ahead is chance; what a join makes is not, nor what it is called.
+        {"output": [in_order()], "alone": [same()], "windows": [same()], "balances": [in_order()]},
+        {},
+    ),
+    "aligned": Case(
+        pipelines.aligned,
+        # The second topic is ahead by 0.3 s, and may be by 0.05 s.
+        [{"input": payments(0, N), "second": payments(N, N, at_ms=START_MS - N + 300)}],
+        # Which of the two topics a window's last payment came from is chance.
+        {"output": [in_order(field("key", "total", "count"))]},
+        {"output": 20 * ((N - 100) // 100)},
+    ),
     "aggregated": Case(pipelines.aggregated, _once, {"output": [in_order()], "best": [final(value)]}, {"output": N}),
     "sides": Case(
         pipelines.sides,

@@ -112,7 +112,7 @@ def test_a_split_that_is_discovered_late_is_read_though_nothing_else_comes(
     storage = LocalStorage(tmp_path / "p")
     coordinator = Coordinator(pipeline.plan(), storage, History(storage, print), Patience(Event(), print), {}, 3)
     positions = coordinator.recover().positions
-    found = Inputs(coordinator, positions, Cadence(0.0, 0.0, 60.0), None, lambda event, **facts: None)
+    found = Inputs(coordinator, positions, Cadence(0.0, 0.0, 60.0), None, (), lambda event, **facts: None)
     source.splits[SplitId("in/1")] = [3]
 
     ends = found.ends(timers=True)
@@ -127,7 +127,7 @@ def test_a_split_that_is_discovered_late_is_read_though_nothing_else_comes(
 def result(positions: Mapping[str, Positions]) -> EpochResult:
     """Of an epoch that read up to there."""
     epoch = Acked(positions={name: dict(splits) for name, splits in positions.items()}, states=(), committables=())
-    return EpochResult(epoch, True, {}, {}, None, None, {}, False)
+    return EpochResult(epoch, {}, {}, {}, None, None, {}, False)
 
 
 # ---------------------------------------------------------------- where the storage is

@@ -396,3 +396,61 @@ def test_who_is_closed_holds_no_connection(log: Log, broker: ScriptedBroker, ope
 
     eventually(lambda: all(link.fileno() < 0 for link in broker.links), "the broker has seen their end")
     reader.close()
+
+
+# ---------------------------------------------------------------- splits that wait
+
+
+def test_a_partition_that_waits_brings_nothing_of_what_was_fetched_and_goes_on_where_it_was(
+    log: Log, opened: Opened
+) -> None:
+    log.append(0, *(b"%d" % n for n in range(100)))
+    log.append(1, *(b"%d" % n for n in range(100, 200)))
+    reader = opened({0: 0, 1: 0})
+    fetched_all(log)
+    fetched_all(log, 1)
+    found: list[Any] = []
+    for turn in range(10):
+        waits = turn % 2
+        reader.pause([split_id("in", waits)])
+        stands = at(reader)[waits]
+        found += read_to(reader, {1 - waits: 20 * (turn // 2 + 1)}, 7)
+        assert at(reader)[waits] == stands
+
+    reader.pause([])
+    assert sorted(found + read_to(reader, {0: 100, 1: 100})) == list(range(200))
+    assert [value for value in found if value < 100] == sorted(value for value in found if value < 100)
+
+
+def test_a_partition_that_waits_does_so_with_the_clients_successor_too(
+    log: Log, broker: ScriptedBroker, opened: Opened
+) -> None:
+    reader = opened({0: 0, 1: 0}, **{"topic.metadata.refresh.interval.ms": 50})
+    assert reader.poll(1, 0.1) is None
+    reader.pause([split_id("in", 0)])
+    log.port = 0
+    eventually(lambda: all(link.fileno() < 0 for link in broker.links), "every broker is forgotten")
+    log.port = broker.port
+
+    log.append(0, b"0")
+    log.append(1, b"10")
+    assert read_to(reader, {1: 1}) == [10]
+    assert reader.poll(10, 0.3) is None
+    reader.pause([])
+    assert read_to(reader, {0: 1}) == [0]
+
+
+def test_a_partition_is_at_its_end_until_more_comes_of_it(log: Log, opened: Opened) -> None:
+    log.append(0, b"0", b"1")
+    reader = opened({0: 0, 1: 0})
+    assert reader.at_end() == []
+
+    def ends() -> set[str]:
+        reader.poll(1, 0.05)
+        return set(reader.at_end())
+
+    eventually(lambda: ends() == {"in/0", "in/1"}, "both are at their ends")
+    log.append(0, b"2", b"3", b"4")
+    eventually(lambda: at(reader)[0] == 3 or not ends(), "more is read")
+    assert set(reader.at_end()) == {"in/1"}
+    eventually(lambda: ends() == {"in/0", "in/1"}, "both are at their ends again")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_eos import DerivedNameWarning, Pipeline, PlanError
+from kafka_eos import DerivedNameWarning, Pipeline, PlanError, monotonic
 from kafka_eos.interfaces import DeadLetters, Guarantee
 from kafka_eos.plan import union_lane
 from kafka_eos.testing import ListSource, MemorySink
@@ -209,3 +209,16 @@ def test_two_paths_never_share_a_lane() -> None:
     second = [union_lane(lane, 2, i) for lane in first for i in range(2)]
 
     assert sorted(second) == list(range(6))
+
+
+def test_a_source_waits_for_slower_ones_by_one_event_time_only() -> None:
+    """Of two, each in a group of its own, one might say wait where the other one is waited for."""
+    pipeline = Pipeline("p")
+    source = pipeline.source(numbers(), name="numbers")
+    for group in ("one", "other"):
+        strategy = monotonic().with_alignment(max_drift=60, group=group)
+        timed = source.with_timestamps(int, name=f"by-{group}", watermarks=strategy)
+        timed.sink(MemorySink(), name=f"{group}-out")
+
+    with pytest.raises(PlanError, match="'by-one' and from 'by-other', and both say with_alignment"):
+        pipeline.plan()
