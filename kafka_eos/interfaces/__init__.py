@@ -52,6 +52,7 @@ from kafka_eos.interfaces.state import (
     ValueState,
 )
 from kafka_eos.interfaces.storage import CheckpointStorage, FileRef, StoredFiles, unheard
+from kafka_eos.interfaces.triggers import OnClock, OnCount, Trigger, on_clock, on_count
 from kafka_eos.interfaces.values import Json, Position, Positions
 from kafka_eos.interfaces.windows import Contents, Window, Windowed
 
@@ -80,6 +81,8 @@ __all__ = [
     "Life",
     "LifeState",
     "ListCodec",
+    "OnClock",
+    "OnCount",
     "Outcome",
     "Paned",
     "Position",
@@ -107,6 +110,7 @@ __all__ = [
     "TaskContext",
     "TellsLives",
     "Timers",
+    "Trigger",
     "Ttl",
     "Tumbling",
     "Unstored",
@@ -121,6 +125,8 @@ __all__ = [
     "generated",
     "global_",
     "monotonic",
+    "on_clock",
+    "on_count",
     "rows",
     "session",
     "sliding",
