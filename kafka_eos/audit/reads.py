@@ -18,6 +18,7 @@ from kafka_eos.audit.legible import Legible
 from kafka_eos.audit.partitioners import key_hash
 from kafka_eos.audit.subject import Directory, Topic
 from kafka_eos.audit.sums import floats, value_hash
+from kafka_eos.operators.windows.base import LateRow
 from kafka_eos.provenance import HEADER
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _INT, _LONG = r"(?:0|[1-9]\d{0,8})", r"(?:0|[1-9]\d{0,17})"
 PROVENANCE = rf"^{_INT}\.{_LONG}/[^/]+/[^/]+/{_INT}/-?{_LONG}/{_INT}\.{_LONG}(?:-{_LONG})*(?:/{_LONG})?\z"
 """As a sink writes it: numbers that their types hold, and nothing behind it. (``$`` would let a line end follow.)"""
 _ERRORS = ("dead_letter.operator", "dead_letter.error", "dead_letter.message")
+_CALLED_LATE = f"exists(headers, h -> h.key = 'dead_letter.error' and h.value = cast('{LateRow.__name__}' as binary))"
 _NEVER = 1 << 62
 """After every epoch."""
 _CREATE_TIME = 0
@@ -108,6 +110,7 @@ def records(
             F.lit(None).cast("long").alias("file_epoch"),
             places([topic for topic, _ in some], F.col("key"), said).alias("place"),
             said.alias("text"),
+            (_of(some, "letters") & F.expr(_CALLED_LATE)).alias("late"),
             F.lit(False).alias("torn"),
         )
         for config, some in clusters.items()
@@ -193,6 +196,7 @@ def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]])
             F.coalesce(*(F.nullif(epoch, F.lit("")) for epoch in of_epoch)).cast("long").alias("file_epoch"),
             F.lit(None).cast("long").alias("place"),
             F.when(marked, F.regexp_extract("value", ENVELOPE, 1)).alias("text"),
+            F.lit(False).alias("late"),
             (marked & ((inside == "") | F.try_parse_json(F.concat(F.lit("["), inside, F.lit("]"))).isNull())).alias(
                 "torn"
             ),
@@ -234,6 +238,7 @@ def parsed(table: DataFrame, legible: Legible) -> DataFrame:
         "time",
         "file_epoch",
         "place",
+        "late",
         preview("value").alias("preview"),
     )
 

@@ -8,7 +8,6 @@ Rule: a mistake is reported with the line of the user's file, at the verb if it 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
@@ -35,7 +34,6 @@ from kafka_eos.interfaces import (
 )
 from kafka_eos.operators.duplicates import Deduplicate, Distinct
 from kafka_eos.operators.functions import OutputTag, ProcessFunction
-from kafka_eos.operators.process import defines
 from kafka_eos.operators.windows.contents import all_elements, folding, reducing, since_a_result, windowed
 from kafka_eos.plan import Node
 from kafka_eos.schemas import Counted, KeyCodec, WindowedCodec
@@ -347,15 +345,9 @@ class KeyedStream(Upstream, Generic[K, T]):
         """Run your own ``ProcessFunction``: a class, or an object of which each session gets a copy.
 
         One that defines ``on_timer`` needs ``with_timestamps`` behind every source of the stream. What it emits to the
-        tags that it declares comes out at ``side_output(tag)`` of the stream that this returns.
+        tags that it declares comes out at ``side_output(tag)`` of the stream that this returns. For two streams over
+        one state, see ``connect``.
         """
-        self._expect_functions(
-            "process",
-            process=function.process,
-            open=getattr(function, "open", None),
-            on_timer=getattr(function, "on_timer", None),
-            on_processing_timer=getattr(function, "on_processing_timer", None),
-        )
         return self._processed(function, name, element(returned(function.process)))
 
     def deduplicate(self, *, name: str | None = None, within: float, late: OutputTag[T] | None = None) -> Stream[T]:
@@ -380,11 +372,7 @@ class KeyedStream(Upstream, Generic[K, T]):
     def _processed(
         self, function: ProcessFunction[K, T, U] | type[ProcessFunction[K, T, U]], name: str | None, tp: Any
     ) -> Stream[U]:
-        factory = function if isinstance(function, type) else lambda: copy.deepcopy(function)
-        timers = {"timers": defines(function, "on_timer")}
-        timers["processing_timers"] = defines(function, "on_processing_timer")
-        node = self._grow(plan.Process, name, factory=factory, key_codec=_KEY, **timers)
-        return Stream(self._draft, self._draft._part(node, function.side_outputs), tp)
+        return Stream(self._draft, self._runs(plan.Process, function, name), tp)
 
     def window(
         self,

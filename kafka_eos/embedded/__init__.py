@@ -1,5 +1,5 @@
-"""The embedded engine: a supervisor process, worker processes, checkpoints by barriers. No cluster."""
+"""The embedded engine: a supervisor process, worker processes, checkpoints by barriers. No cluster.
 
-from kafka_eos.embedded.run import run
-
-__all__ = ["run"]
+``run`` is what starts one. Rule: nothing is imported here, since a worker, which is started anew after each failure,
+needs neither the supervisor nor the coordinator.
+"""

@@ -258,6 +258,25 @@ def _positive(number: object) -> bool:
     return type(number) is int and number > 0
 
 
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """How far a row of one stream may be behind one of another to be near it, in milliseconds; both ends included."""
+
+    lower: int
+    upper: int
+
+    def __str__(self) -> str:
+        return f"from {_seconds(self.lower)} to {_seconds(self.upper)} later"
+
+
+def interval(*, lower: float, upper: float) -> Interval:
+    """From ``lower`` to ``upper`` seconds. PlanError if the one is more than the other."""
+    found = Interval(milliseconds(lower, "lower=", least=None), milliseconds(upper, "upper=", least=None))
+    if found.lower > found.upper:
+        raise PlanError(f"no row is from {lower:g} s to {upper:g} s behind another: lower= is the lesser of both")
+    return found
+
+
 def milliseconds(seconds: float, what: str, least: int | None = 1) -> int:
     """As milliseconds. PlanError if it is no whole number of them."""
     if type(seconds) in (int, float) and math.isfinite(seconds):

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from kafka_eos.app import Program
 from kafka_eos.coordinator.status import Observer
-from kafka_eos.embedded import run as run_embedded
+from kafka_eos.embedded.run import run as run_embedded
 from kafka_eos.ids import AppRef, Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.plan import Plan

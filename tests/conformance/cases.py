@@ -244,6 +244,13 @@ CASES: Mapping[str, Case] = {
         {"output": [same()], "clocked": [over(START_MS + N - 100)]},
         {},
     ),
+    "joined": Case(
+        pipelines.joined,
+        [{"input": payments(0, N), "second": payments(0, N, at_ms=START_MS + 3)}],
+        # Which source is ahead is chance; what a join makes is not, nor what it is called.
+        {"output": [in_order()], "alone": [same()], "windows": [same()], "balances": [in_order()]},
+        {},
+    ),
     "aligned": Case(
         pipelines.aligned,
         # The second topic is ahead by 0.3 s, and may be by 0.05 s.

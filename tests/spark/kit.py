@@ -18,7 +18,7 @@ from uuid import uuid4
 from confluent_kafka import Producer
 
 from kafka_eos.app import load
-from kafka_eos.embedded import run as run_embedded
+from kafka_eos.embedded.run import run as run_embedded
 from kafka_eos.ids import AppRef
 from kafka_eos.plan import Plan
 from kafka_eos.settings import Settings

@@ -20,8 +20,8 @@ from kafka_eos.audit import tasks
 from kafka_eos.audit.subject import Cut
 from kafka_eos.audit.windows import rows
 from kafka_eos.audit.windows.assign import sessions, windows_of
-from kafka_eos.audit.windows.judged import Clock, Judged, Operator
-from kafka_eos.audit.windows.late import AGAIN, ASIDE, COUNTED, with_fates
+from kafka_eos.audit.windows.judged import Judged, Operator
+from kafka_eos.audit.windows.late import AGAIN, ASIDE, COUNTED, REFUSED, any_is_called_late, with_fates
 from kafka_eos.audit.windows.rows import ARRIVED, TAKEN, Wanted, part_of
 from kafka_eos.state.keygroups import OLDEST
 
@@ -58,8 +58,8 @@ class Windowing:
         outputs: list[DataFrame] = []
         if wanted := self._sinks(sources):
             outputs.append(records.mapInArrow(partial(rows.arrivals, *self._where, wanted), tasks.EXPECTED))
-        may_miss = [operator for operator in self.judged.operators if operator.may_miss]
-        clocks = {clock.node for each in may_miss for clock in each.clocks.values() if clock.delay is not None}
+        asked = [each for each in self.judged.operators if each.may_miss or any_is_called_late(each, visible)]
+        clocks = {clock.node for each in asked for clock in each.clocks.values() if clock.delay is not None}
         wanted = Wanted(stages=self.judged.stages, clocks=frozenset(clocks))
         arrived = self.hold(records.mapInArrow(partial(rows.arrivals, *self._where, wanted), ARRIVED))
         arrived = arrived.withColumn("passed", F.lit(False))
@@ -102,33 +102,33 @@ class Windowing:
     ) -> tuple[DataFrame, bool]:
         """The rows of an operator that count, as ``rows.TAKEN``, and whether other windows may be right, too."""
         told = with_fates(arrived, operator, visible).withColumn("group", _group(operator))
-        told = told.withColumn("floor", _floor(operator))
+        told = _with_newest(told.withColumn("floor", _floor(operator)), newest)
         if operator.is_session:
-            told, may_differ = self._in_sessions(told, operator, newest)
+            told, may_differ = self._in_sessions(told, operator)
         else:
-            told, may_differ = self._in_windows(told, operator, newest)
+            told, may_differ = self._in_windows(told, operator)
         over = F.filter("windows", lambda window: window["end"] - 1 <= F.col("floor"))
         marked = F.transform(over, lambda window: F.struct(window["start"], window["end"], "loose"))
         told = told.withColumn("windows", marked).where((F.size("windows") > 0) | (F.col("fate") == ASIDE))
         return told.repartition("grp").sortWithinPartitions(*_IN_THEIR_ORDER).select(*TAKEN), may_differ
 
-    def _in_sessions(self, told: DataFrame, operator: Operator, newest: DataFrame | None) -> tuple[DataFrame, bool]:
+    def _in_sessions(self, told: DataFrame, operator: Operator) -> tuple[DataFrame, bool]:
         """A row that came behind a watermark may have found its session closed."""
         gap = operator.node.assigner.gap  # type: ignore[union-attr]
-        told = _not_before_the_end(told, operator, F.col("time") + gap)
-        told = self.hold(_counting_again(_behind(told, operator, newest)))
+        told = _if_it_can_be(told, operator, F.col("time") + gap)
+        told = self.hold(_counting_again(_behind(told, operator)))
         counted = told.where(F.col("fate") == COUNTED)
         aside = told.where(F.col("fate") == ASIDE).withColumn("windows", F.array().cast(_SPANS))
         return sessions(counted, gap).unionByName(aside), not counted.where("loose").isEmpty()
 
-    def _in_windows(self, told: DataFrame, operator: Operator, newest: DataFrame | None) -> tuple[DataFrame, bool]:
+    def _in_windows(self, told: DataFrame, operator: Operator) -> tuple[DataFrame, bool]:
         """Where windows overlap nothing tells for which of them a row came too late."""
         told = told.withColumn("windows", windows_of(operator.node.assigner, F.col("time")))  # type: ignore[arg-type]
-        told = _not_before_the_end(told, operator, F.element_at("windows", -1)["end"])
+        told = _if_it_can_be(told, operator, F.element_at("windows", -1)["end"])
         if not operator.may_miss:
             told = told.withColumn("loose", F.lit(False))
             return (_in_turn(told) if operator.node.lateness else told), False
-        told = self.hold(_counting_again(_behind(told, operator, newest)))
+        told = self.hold(_counting_again(_behind(told, operator)))
         may_differ = not told.where((F.col("fate") == COUNTED) & F.col("loose")).isEmpty()
         if operator.node.lateness:
             told = told.withColumn("loose", F.max("loose").over(Window.partitionBy("grp")))
@@ -150,13 +150,17 @@ def _in_turn(told: DataFrame) -> DataFrame:
     return told.withColumn("turn", F.when(F.col("several"), F.col("turn"))).drop("several")
 
 
-def _not_before_the_end(told: DataFrame, operator: Operator, end: Column) -> DataFrame:
-    """``told`` without late rows of windows that were not over when the job ended: those were counted. ``end``: of the
-    last window of a row, at least.
+def _if_it_can_be(told: DataFrame, operator: Operator, end: Column) -> DataFrame:
+    """``told`` with the rows counted that are called late, and cannot have been. ``end``: of the last window of a row,
+    at least.
     """
-    open_ = end - 1 + operator.node.lateness > F.col("floor")
-    fate = F.when((F.col("fate") == ASIDE) & open_, COUNTED).otherwise(F.col("fate"))
-    return told.withColumn("fate", fate)
+    last = end + operator.node.lateness
+    in_time = (last - 1 > F.col("floor")) | _comes_before(last, operator)
+    late = F.col("fate").isin(ASIDE, REFUSED)
+    fate = F.when(late & in_time, COUNTED).otherwise(F.col("fate"))
+    if not operator.may_miss:
+        fate = F.when((F.col("fate") == AGAIN) & _comes_before(end, operator), COUNTED).otherwise(fate)
+    return told.withColumn("fate", fate).where(F.col("fate") != REFUSED)
 
 
 def _counting_again(told: DataFrame) -> DataFrame:
@@ -188,27 +192,34 @@ def _newest(times: DataFrame) -> DataFrame:
     """Of each record the newest time of its partition before it."""
     records = times.groupBy("source", "s_partition", "s_offset").agg(F.max("time").alias("newest"))
     before = Window.partitionBy("source", "s_partition").orderBy("s_offset").rowsBetween(Window.unboundedPreceding, -1)
-    return records.withColumn("newest", F.max("newest").over(before))
+    return records.withColumn("newest", F.coalesce(F.max("newest").over(before), F.lit(_NEVER)))
 
 
-def _behind(told: DataFrame, operator: Operator, newest: DataFrame | None) -> DataFrame:
+def _with_newest(told: DataFrame, newest: DataFrame | None) -> DataFrame:
+    """Null where nobody knows: what windows made comes before the watermark that closed them, unless a row made it."""
+    if newest is None:
+        return told.withColumn("newest", F.lit(None).cast("bigint"))
+    told = told.join(newest, ["source", "s_partition", "s_offset"], "left")
+    return told.withColumn("newest", F.when(~F.col("passed"), F.col("newest")))
+
+
+def _behind(told: DataFrame, operator: Operator) -> DataFrame:
     """``told``, ``loose`` where a row may have come behind a watermark.
 
     None can whose time is in order within its partition: of all partitions the slowest one counts.
     """
-    if newest is None:
-        return told.withColumn("loose", F.col("source").isin([*operator.clocks]))
-    told = told.join(newest, ["source", "s_partition", "s_offset"], "left")
-    behind = F.lit(False)
+    of_input = F.col("source").isin([*operator.clocks])
+    return told.withColumn("loose", of_input & ~_comes_before(F.col("time") + 1, operator))
+
+
+def _comes_before(end: Column, operator: Operator) -> Column:
+    """Has event time not come to ``end`` when a row comes? False where the input does not tell.
+
+    A watermark is no newer than what each partition has brought, if it was waited for from the first.
+    """
+    found = F.lit(False)
     for source, clock in operator.clocks.items():
-        behind = F.when(F.col("source") == source, _is_behind(clock)).otherwise(behind)
-    # What windows made comes before the watermark that closed them, unless a row made it.
-    loose = F.when(F.col("passed"), F.col("source").isin([*operator.clocks])).otherwise(behind)
-    return told.withColumn("loose", loose)
-
-
-def _is_behind(clock: Clock) -> Column:
-    if clock.delay is None:
-        return F.lit(True)
-    late = F.coalesce(F.col("time") <= F.col("newest") - clock.delay - 1, F.lit(False))
-    return late | ~F.col("s_partition").isin([*clock.partitions])
+        if clock.delay is not None:
+            told = (F.col("source") == source) & F.col("s_partition").isin([*clock.partitions])
+            found |= told & (end + clock.delay > F.col("newest"))
+    return F.coalesce(found, F.lit(False))

@@ -105,11 +105,14 @@ class Bench:
             for node in self.plan.nodes
             if node.stateful
         }  # fmt: skip
-        self.chain = Chain(self.plan, self.backends, {"sink": self.out.append}, pace=self.pace, clock=self.clock)
+        self.chain = Chain(self.plan, self.backends, self.outputs(), pace=self.pace, clock=self.clock)
         self.closing.callback(self.chain.close)
         for source in self.plan.sources:
             self.chain.assign(source.name, [split for split in splits if split.startswith(source.name)])
         return self.chain
+
+    def outputs(self) -> dict[str, Callable[[Batch[Any]], None]]:
+        return {"sink": self.out.append}
 
     def checkpoint(self) -> list[StateHandle]:
         self.chain.flush()
