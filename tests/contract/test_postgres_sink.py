@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -383,21 +383,21 @@ def cut_at(conninfo: str, word: bytes) -> Iterator[str]:
     listener = socket.create_server(("127.0.0.1", 0))
     cut = threading.Event()
 
-    def pump(source: socket.socket, sink: socket.socket, outward: bool) -> None:
+    def pump(source: socket.socket, sink: socket.socket, outward: bool, over: threading.Event) -> None:
         try:
             while data := source.recv(65536):
                 if outward and word in data and not cut.is_set():
                     cut.set()
-                    sink.sendall(data)
-                    source.shutdown(socket.SHUT_RDWR)
+                    over.set()  # before the server can answer
+                if over.is_set() and not outward:
                     return
                 sink.sendall(data)
         except OSError:
             pass  # one of both has gone
         finally:
-            with closing(source):
-                if not outward:
-                    sink.close()
+            for end in (source, sink):
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
 
     def serve() -> None:
         while True:
@@ -406,8 +406,9 @@ def cut_at(conninfo: str, word: bytes) -> Iterator[str]:
             except OSError:
                 return
             server = socket.create_connection(("127.0.0.1", port))
-            for arguments in ((client, server, True), (server, client, False)):
-                threading.Thread(target=pump, args=arguments, daemon=True).start()
+            over = threading.Event()
+            for ends in ((client, server, True), (server, client, False)):
+                threading.Thread(target=pump, args=(*ends, over), daemon=True).start()
 
     threading.Thread(target=serve, daemon=True).start()
     with closing(listener):
