@@ -74,7 +74,8 @@ def _detail(node: Node) -> str:
             return f"{below}  keeps state; {node.assigner}"
         case Windows():
             late = f", and {node.lateness / 1000:g} s more for late rows" if node.lateness else ""
-            return f"{below}  keeps state; {node.assigner}{late}"
+            trigger = "" if node.trigger is None else f", {node.trigger}"
+            return f"{below}  keeps state; {node.assigner}{trigger}{late}"
         case IntervalJoin():
             return f"{below}  keeps state; {node.interval}"
         case WindowJoin():
