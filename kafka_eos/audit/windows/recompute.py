@@ -1,4 +1,5 @@
-"""What windows should have made: a row goes to the windows that its time is in, and the rows of each are put together.
+"""What windows, and joins, should have made: a row goes to the windows that its time is in, and the rows of each are
+put together; of two streams, those that belong together are.
 
 A window must have made its result if event time had come to its end when the job ended, and must not if it had not;
 the newest checkpoint tells how far it was. Rules: rows that an output tells were late are left out; a session is all
