@@ -38,6 +38,8 @@ if TYPE_CHECKING:
         generated,
         global_,
         monotonic,
+        on_clock,
+        on_count,
         rows,
         session,
         sliding,
@@ -103,6 +105,8 @@ __all__ = [
     "generated",
     "global_",
     "monotonic",
+    "on_clock",
+    "on_count",
     "rows",
     "session",
     "sliding",
@@ -119,7 +123,7 @@ _HOMES = {
     ),
     "interfaces": (
         "Ttl", "WatermarkStrategy", "Window", "Windowed", "bounded", "days", "generated", "global_", "monotonic",
-        "rows", "session", "sliding", "tumbling",
+        "on_clock", "on_count", "rows", "session", "sliding", "tumbling",
     ),
     "operators.functions": (
         "AggregatingState", "CoProcessFunction", "KeyState", "ListState", "MapState", "OutputTag", "ProcessContext",

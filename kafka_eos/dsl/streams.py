@@ -20,9 +20,11 @@ from kafka_eos.interfaces import (
     Contents,
     Days,
     Early,
+    OnCount,
     RowCount,
     Session,
     Sliding,
+    Trigger,
     Ttl,
     Tumbling,
     WatermarkStrategy,
@@ -32,7 +34,7 @@ from kafka_eos.interfaces import (
 )
 from kafka_eos.operators.duplicates import Deduplicate, Distinct
 from kafka_eos.operators.functions import OutputTag, ProcessFunction
-from kafka_eos.operators.windows.contents import all_elements, folding, reducing, windowed
+from kafka_eos.operators.windows.contents import all_elements, folding, reducing, since_a_result, windowed
 from kafka_eos.plan import Node
 from kafka_eos.schemas import Counted, KeyCodec, WindowedCodec
 from kafka_eos.schemas.types import checked_class, element, returned
@@ -376,6 +378,7 @@ class KeyedStream(Upstream, Generic[K, T]):
         self,
         assigner: _Assigner,
         *,
+        trigger: Trigger | None = None,
         lateness: float = 0,
         late: OutputTag[T] | None = None,
     ) -> WindowedStream[K, T]:
@@ -383,6 +386,8 @@ class KeyedStream(Upstream, Generic[K, T]):
 
         ``assigner``: ``tumbling``, ``sliding``, ``session`` or ``days``; ``rows`` and ``global_`` are windows without
         time, to which the rest does not apply. A window has its result when event time has come to its end. With
+        ``trigger``, ``on_count(n)`` or ``on_clock(every=seconds)``, it has others before that, of what it holds then;
+        ``.purging()`` lets go of the rows with each. With
         ``lateness`` it takes rows for so many seconds more, and each of these makes the result again. A row that comes
         later goes to the side output ``late``, or without one where the source's ``on_error`` says: it is never
         silently away. Needs ``with_timestamps`` behind every source of the stream.
@@ -391,7 +396,25 @@ class KeyedStream(Upstream, Generic[K, T]):
             raise mistake(f"a window takes late rows for 0 seconds or more, not for {lateness}.")
         if isinstance(assigner, RowCount) and (lateness or late is not None):
             raise mistake(f"{assigner}: they know no time, so no row is late; leave out lateness= and late=.")
-        return WindowedStream(self._draft, self._node, self._type, assigner, round(lateness * 1000), late)
+        if trigger is not None:
+            self._check_trigger(assigner, trigger)
+        return WindowedStream(self._draft, self._node, self._type, assigner, round(lateness * 1000), late, trigger)
+
+    @staticmethod
+    def _check_trigger(assigner: _Assigner, trigger: Trigger) -> None:
+        if isinstance(assigner, RowCount):
+            raise mistake(f"{assigner}: they have results by number of rows already; leave out trigger=.")
+        shared = not isinstance(assigner, Session) and assigner.shared
+        if isinstance(trigger, OnCount) and shared:
+            raise mistake(
+                f"{assigner}: a row is in several windows, so on_count would have a result of each of them at once; "
+                "use tumbling(seconds=…), days(…), session(…), or on_clock."
+            )
+        if trigger.purges and (shared or isinstance(assigner, Session)):
+            raise mistake(
+                f"{assigner}: what one result lets go of belongs to others too, so .purging() is for "
+                "tumbling(seconds=…) and days(…)."
+            )
 
     def sessionize(
         self, *, name: str | None = None, gap: float, late: OutputTag[T] | None = None
@@ -419,9 +442,10 @@ class WindowedStream(Upstream, Generic[K, T]):
         assigner: _Assigner,
         lateness: int,
         late: OutputTag[T] | None,
+        trigger: Trigger | None,
     ) -> None:
         super().__init__(draft, node, tp)
-        self._assigner, self._lateness, self._late = assigner, lateness, late
+        self._assigner, self._lateness, self._late, self._trigger = assigner, lateness, late, trigger
 
     def reduce(self, fn: Callable[[T, T], T], *, name: str | None = None, state: Any = None) -> Stream[Windowed[K, T]]:
         """The values of a window, made one by ``fn``: in any order, and in parts.
@@ -591,7 +615,10 @@ class WindowedStream(Upstream, Generic[K, T]):
             parts: dict[str, Any] = {"assigner": self._assigner, "contents": contents}
             return Stream(self._draft, self._grow(plan.CountedWindows, name, key_codec=_KEY, **parts), tp)
         late = () if self._late is None else (self._late,)
+        if isinstance(self._trigger, OnCount):
+            contents = since_a_result(contents)
         given: dict[str, Any] = {"assigner": self._assigner, "contents": contents, "lateness": self._lateness}
+        given["trigger"] = self._trigger
         given["late"] = None if self._late is None else self._late.name
         node = self._grow(plan.Windows, name, key_codec=_KEY, **given)
         return Stream(self._draft, self._draft._part(node, late), tp)

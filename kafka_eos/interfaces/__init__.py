@@ -54,6 +54,7 @@ from kafka_eos.interfaces.state import (
     ValueState,
 )
 from kafka_eos.interfaces.storage import CheckpointStorage, FileRef, StoredFiles, unheard
+from kafka_eos.interfaces.triggers import OnClock, OnCount, Trigger, on_clock, on_count
 from kafka_eos.interfaces.values import Json, Position, Positions
 from kafka_eos.interfaces.windows import Contents, Window, Windowed
 
@@ -83,6 +84,8 @@ __all__ = [
     "Life",
     "LifeState",
     "ListCodec",
+    "OnClock",
+    "OnCount",
     "Outcome",
     "Paned",
     "Position",
@@ -110,6 +113,7 @@ __all__ = [
     "TaskContext",
     "TellsLives",
     "Timers",
+    "Trigger",
     "Ttl",
     "Tumbling",
     "Unstored",
@@ -125,6 +129,8 @@ __all__ = [
     "global_",
     "interval",
     "monotonic",
+    "on_clock",
+    "on_count",
     "rows",
     "session",
     "sliding",

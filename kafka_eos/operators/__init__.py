@@ -39,7 +39,7 @@ def join(node: plan.Join) -> JoinOperator:
 
 def windows(node: plan.Windows) -> WindowOperator:
     """A new operator for windows."""
-    given = (node.contents, node.key_codec, node.lateness, node.late)
+    given = (node.contents, node.key_codec, node.lateness, node.late, node.trigger)
     match node.assigner:
         case Session() as sessions:
             return Sessions(sessions, *given)

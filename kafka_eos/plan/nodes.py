@@ -18,6 +18,7 @@ from kafka_eos.interfaces import (
     Paned,
     RowCount,
     Session,
+    Trigger,
     Ttl,
     WatermarkStrategy,
 )
@@ -209,6 +210,11 @@ class Forward(Node):
     values: ListCodec[Any]
 
     @property
+    def typed(self) -> bool:
+        """Is the type of the rows known? If not, nobody can say beforehand whether they can be written."""
+        return self.values.schema != {}
+
+    @property
     def partitioning(self) -> Partitioning:
         return Partitioning.FORWARD
 
@@ -288,7 +294,11 @@ class CoProcess(Process):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows(Node):
-    """``lateness``: milliseconds for which a window that is over still takes rows. ``late``: the tag of later ones."""
+    """``lateness``: milliseconds for which a window that is over still takes rows. ``late``: the tag of later ones.
+
+    ``trigger``: when it has results before its end, if it has. By count, what it holds are pairs: rows since
+    the last result, and what it holds of all.
+    """
 
     kind: ClassVar[str] = "window"
     stateful: ClassVar[bool] = True
@@ -299,6 +309,7 @@ class Windows(Node):
     key_codec: Codec[Any]
     lateness: int = 0
     late: str | None = None
+    trigger: Trigger | None = None
 
     @property
     def sets_timers(self) -> bool:

@@ -25,6 +25,8 @@ from kafka_eos import (
     days,
     generated,
     monotonic,
+    on_clock,
+    on_count,
     rows,
     session,
     sliding,
@@ -280,6 +282,20 @@ def aligned(pipeline: Pipeline, at: Names) -> None:
     sums: dict[str, Any] = {"init": nothing, "step": add, "state": Total}
     windows = both.key_by(account, name="by-account").window(tumbling(seconds=0.1))
     to_kafka(windows.fold(name="sums", **sums).map(end_of), at)
+
+
+def triggered(pipeline: Pipeline, at: Names) -> None:
+    """Results of windows before their end, by count and by the clock."""
+    read = payments(pipeline, at).with_timestamps(watermarks=bounded(0.05))
+    by_account = read.key_by(account, name="by-account")
+    sums: dict[str, Any] = {"init": nothing, "step": add, "merge": plus, "state": Total}
+    counted = by_account.window(tumbling(seconds=0.1), trigger=on_count(2)).fold(name="counted-windows", **sums)
+    purged = by_account.window(tumbling(seconds=0.1), trigger=on_count(3).purging()).fold(name="purged", **sums)
+    sessions = by_account.window(session(gap=0.03), trigger=on_count(4)).fold(name="session-windows", **sums)
+    united = counted.map(end_of).union(purged.map(end_of, name="purged-ends"), name="both")
+    to_kafka(united.union(sessions.map(end_of, name="session-ends"), name="all"), at)
+    clocked = by_account.window(tumbling(seconds=0.1), trigger=on_clock(every=0.1)).fold(name="clocked-windows", **sums)
+    to_kafka(clocked.map(end_of, name="clocked-ends"), at, "clocked")
 
 
 def plus(a: Total, b: Total) -> Total:

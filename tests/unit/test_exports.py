@@ -14,6 +14,7 @@ def test_the_public_names_are_these() -> None:
     states = {"AggregatingState", "ListState", "MapState", "ReducingState", "Ttl"}
     time = {"Timers", "WatermarkStrategy", "bounded", "generated", "monotonic"}
     windows = {"Window", "Windowed", "WindowedStream", "days", "global_", "rows", "session", "sliding", "tumbling"}
+    windows |= {"on_clock", "on_count"}
 
     others = {"DerivedNameWarning", "__version__"}
 

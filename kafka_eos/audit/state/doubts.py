@@ -50,7 +50,7 @@ def declared(plan: Plan) -> dict[Name, StateDescriptor[Any]]:
             found |= {(node.name, each.name): each for each in counted.states()}
         elif isinstance(node, Windows | Join):
             operator = windows(node) if isinstance(node, Windows) else join(node)
-            found |= {(node.name, each.name): each for each in (*operator.states(), operator.pending())}
+            found |= {(node.name, each.name): each for each in (*operator.states(), *operator.pending())}
     return found
 
 

@@ -174,6 +174,8 @@ class _Look:
         if not isinstance(node, Windows):
             timers = "its outputs are of timers of a process function, or of what they may change"
             return timers if node.sets_timers else f"the state of {node.name!r} and windows are before it"
+        if node.trigger is not None:
+            return f"{node.name!r} has windows {node.trigger}, and nothing tells which rows had come by then"
         if reason := self._reason(node.name):
             return reason
         handles = [handle for handle in self._manifest.states if handle.operator == node.name]

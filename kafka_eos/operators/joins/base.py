@@ -54,14 +54,14 @@ class JoinOperator:
         """All but the timers; the first two are ``SIDES``."""
         return tuple(self._described(name, codec) for name, codec in zip(SIDES, self._codecs, strict=True))
 
-    def pending(self) -> StateDescriptor[bool]:
+    def pending(self) -> tuple[StateDescriptor[bool], ...]:
         """The timers."""
-        return timers(EVENT_STATE, self._node.key_codec)
+        return (timers(EVENT_STATE, self._node.key_codec),)
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx = ctx
         self._states = {descriptor.name: ctx.value_state(descriptor) for descriptor in self.states()}
-        self._timers = ctx.timers(self.pending())
+        self._timers = ctx.timers(*self.pending())
         self._firings = Firings(ctx, EVENT_TIMERS, self._node.key_codec.encode, "the function")
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
