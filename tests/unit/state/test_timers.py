@@ -190,6 +190,17 @@ def test_far_timers_take_no_memory() -> None:
         assert fired(found, 5000) == [(1 + key, key) for key in range(5000)]
 
 
+def test_many_that_fire_are_deleted_while_they_do() -> None:
+    rows = MemoryRows()
+    found = pending(rows, limit=10)
+    for time in range(1, 101):
+        found.add("a", time)
+    found.flush()
+
+    for time, _, _ in found.due(100):
+        assert 100 - time <= len(rows.data) <= 100 - time + 10
+
+
 # ---------------------------------------------------------------- in a backend
 
 
@@ -272,6 +283,8 @@ def test_the_times_of_ranges_survive_another_checkpoint_and_end_when_all_have_co
 
     assert {found.now(key) for key in KEYS} == {again.now(key) for key in KEYS} == {17, 9}
     assert handle.states[0]["watermarks"] == [[0, 63, 17], [64, 127, 9]]
+    last = next(f"k{n}" for n in range(100_000) if GROUPING.group(KeyCodec().encode(f"k{n}")) == 63)
+    assert (again.now(last), again.newest()) == (17, 17)
 
     assert fired(again, 20) == []
     assert {again.now(key) for key in KEYS} == {20}
