@@ -190,11 +190,12 @@ def test_far_timers_take_no_memory() -> None:
         assert fired(found, 5000) == [(1 + key, key) for key in range(5000)]
 
 
-def test_many_that_fire_are_deleted_while_they_do() -> None:
+def test_many_are_written_while_they_are_set_and_deleted_while_they_fire() -> None:
     rows = MemoryRows()
     found = pending(rows, limit=10)
     for time in range(1, 101):
         found.add("a", time)
+        assert time - 10 <= len(rows.data) <= time
     found.flush()
 
     for time, _, _ in found.due(100):
