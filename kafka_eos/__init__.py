@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kafka_eos.dsl import KeyedStream, Pipeline, Stream, WindowedStream
+    from kafka_eos.dsl import ConnectedStreams, KeyedStream, Pipeline, Stream, WindowedStream, connect
     from kafka_eos.errors import (
         Bug,
         CommittableLost,
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
         generated,
         global_,
         monotonic,
+        on_clock,
+        on_count,
         rows,
         session,
         sliding,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     )
     from kafka_eos.operators.functions import (
         AggregatingState,
+        CoProcessFunction,
         KeyState,
         ListState,
         MapState,
@@ -61,8 +64,10 @@ __version__ = "0.1.0"
 __all__ = [
     "AggregatingState",
     "Bug",
+    "CoProcessFunction",
     "CommittableLost",
     "ConfigError",
+    "ConnectedStreams",
     "CorruptCheckpoint",
     "DerivedNameWarning",
     "EnvironmentFailed",
@@ -95,10 +100,13 @@ __all__ = [
     "WindowedStream",
     "__version__",
     "bounded",
+    "connect",
     "days",
     "generated",
     "global_",
     "monotonic",
+    "on_clock",
+    "on_count",
     "rows",
     "session",
     "sliding",
@@ -106,7 +114,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "dsl": ("KeyedStream", "Pipeline", "Stream", "WindowedStream"),
+    "dsl": ("ConnectedStreams", "KeyedStream", "Pipeline", "Stream", "WindowedStream", "connect"),
     "errors": (
         "Bug", "CommittableLost", "ConfigError", "CorruptCheckpoint", "EnvironmentFailed", "Fatal", "Fenced",
         "InputLost", "JobLocked",
@@ -115,11 +123,11 @@ _HOMES = {
     ),
     "interfaces": (
         "Ttl", "WatermarkStrategy", "Window", "Windowed", "bounded", "days", "generated", "global_", "monotonic",
-        "rows", "session", "sliding", "tumbling",
+        "on_clock", "on_count", "rows", "session", "sliding", "tumbling",
     ),
     "operators.functions": (
-        "AggregatingState", "KeyState", "ListState", "MapState", "OutputTag", "ProcessContext", "ProcessFunction",
-        "ReducingState", "Timers",
+        "AggregatingState", "CoProcessFunction", "KeyState", "ListState", "MapState", "OutputTag", "ProcessContext",
+        "ProcessFunction", "ReducingState", "Timers",
     ),
     "plan": ("DerivedNameWarning",),
 }  # fmt: skip

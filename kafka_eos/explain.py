@@ -13,6 +13,7 @@ from kafka_eos.plan import (
     CountedWindows,
     Fold,
     Forward,
+    IntervalJoin,
     KeyBy,
     Node,
     PartialFold,
@@ -23,6 +24,7 @@ from kafka_eos.plan import (
     Sink,
     Source,
     Timestamps,
+    WindowJoin,
     Windows,
 )
 from kafka_eos.settings import Settings
@@ -72,7 +74,12 @@ def _detail(node: Node) -> str:
             return f"{below}  keeps state; {node.assigner}"
         case Windows():
             late = f", and {node.lateness / 1000:g} s more for late rows" if node.lateness else ""
-            return f"{below}  keeps state; {node.assigner}{late}"
+            trigger = "" if node.trigger is None else f", {node.trigger}"
+            return f"{below}  keeps state; {node.assigner}{trigger}{late}"
+        case IntervalJoin():
+            return f"{below}  keeps state; {node.interval}"
+        case WindowJoin():
+            return f"{below}  keeps state; {node.assigner}"
         case SideOutput():
             return f"{below}  {'what has no tag' if node.tag is None else f'side output {node.tag!r}'}"
         case PartialFold():

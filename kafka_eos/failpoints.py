@@ -71,6 +71,8 @@ POINTS: tuple[str, ...] = (
     "retention.recorded",
     "retention.before",
     "retention.between",
+    "packing.published",
+    "packing.deleted",
     "worker.complete",
     # recovery, first phase: what is decided
     "recovery.claimed",

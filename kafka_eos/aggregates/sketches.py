@@ -139,11 +139,15 @@ def approx_quantiles(fn: Callable[[T], float | None], *shares: float) -> Aggrega
     Each is within 1 % of a value that has that place in the order. About 120 numbers are stored for each power of ten
     that values differ by. Of no values it is an empty list.
     """
-    if not shares or not all(0 <= share <= 1 for share in shares):
+    if not shares or not all(map(_is_share, shares)):
         raise PlanError(
             f"approx_quantiles is told shares from 0 to 1, as in approx_quantiles(f, 0.5, 0.99), not {shares}"
         )
     return Quantiles(fn=fn, wanted=shares)
+
+
+def _is_share(said: object) -> bool:
+    return isinstance(said, int | float) and 0 <= said <= 1
 
 
 def _with(acc: Registers, index: int, rank: int) -> Registers:

@@ -22,9 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.functions import arrow_udf
 
-from kafka_eos.checkpoints import provenance
+from kafka_eos.audit.ledger import Named
 from kafka_eos.checkpoints.ledger import Kept
 from kafka_eos.checkpoints.opening import open_storage
+from kafka_eos.checkpoints.provenance import Shelf
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.messages.logs import BatchSeen
 from kafka_eos.connectors.kafka.settings import Cluster
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Producer: TypeAlias = tuple[int, int]
 """Its id and its epoch: one transaction for ever."""
-Files: TypeAlias = Mapping[Producer, tuple[tuple[str, Kept], ...]]
+Files: TypeAlias = Mapping[Producer, tuple[tuple[str, Named], ...]]
 """Where the file of each transaction is: the address of a job's checkpoints, and the file in it. Producers of several
 clusters may share their numbers."""
 
@@ -70,15 +71,15 @@ class Beside:
         return found
 
 
-def files(places: Mapping[str, Iterable[Kept]]) -> Files:
+def files(places: Mapping[str, Iterable[Named]]) -> Files:
     """By transaction. ``places``: the files that the ledger of each job names, by the address of its checkpoints."""
-    found: dict[Producer, tuple[tuple[str, Kept], ...]] = {}
+    found: dict[Producer, tuple[tuple[str, Named], ...]] = {}
     for place, some in places.items():
-        for kept in some:
-            producer, _, epoch = kept.name.partition("-")
+        for named in some:
+            producer, _, epoch = named.file.name.partition("-")
             known = found.get((int(producer), int(epoch)), ())
-            if (place, kept) not in known:
-                found[int(producer), int(epoch)] = (*known, (place, kept))
+            if (place, named.file) not in ((where, other.file) for where, other in known):
+                found[int(producer), int(epoch)] = (*known, (place, named))
     return found
 
 
@@ -94,6 +95,7 @@ class _Lookup:
         self._logs: dict[tuple[str, int], _Log] = {}
         self._open: _Recent[_Written | None] = _Recent(_TRANSACTIONS)
         self._texts: _Recent[pa.Array] = _Recent(_BLOCKS)
+        self._shelves: dict[str, Shelf] = {}
 
     def close(self) -> None:
         self._rpc.close()
@@ -135,13 +137,18 @@ class _Lookup:
 
     def _read(self, producer: Producer, topic: str) -> _Written | None:
         named = self._beside.files.get(producer, ())
-        told = [origins for address, kept in named if self._is_of(origins := _origins(address, kept, producer), topic)]
+        told = [origins for place, one in named if self._is_of(origins := self._origins(place, one, producer), topic)]
         if len(told) > 1:
             raise CorruptCheckpoint(
                 f"several files of provenance tell of producer {producer[0]} epoch {producer[1]} and topic {topic}: "
                 "name the directory of the job that writes to this cluster, and no other"
             )
         return _Written(told[0], topic, self._texts) if told else None
+
+    def _origins(self, address: str, named: Named, producer: Producer) -> Origins:
+        if address not in self._shelves:
+            self._shelves[address] = Shelf(open_storage(address))
+        return _decoded(self._shelves[address].load(named.file.ref, named.epoch), named.file, producer)
 
     def _is_of(self, origins: Origins, topic: str) -> bool:
         """Another producer may have the same numbers in another cluster: it wrote for other sinks, or topics."""
@@ -152,8 +159,7 @@ class _Lookup:
         return first.names[first.spans[0].sink] == self._beside.sinks[topic]
 
 
-def _origins(address: str, kept: Kept, producer: Producer) -> Origins:
-    content = provenance.load(open_storage(address), kept.ref)
+def _decoded(content: bytes, kept: Kept, producer: Producer) -> Origins:
     try:
         found = decode(content)
     except ValueError as error:

@@ -51,6 +51,14 @@ class Recorded:
         return sum(self.by_sink.values()) + self.untold
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A file of provenance, and the epoch whose entry names it."""
+
+    epoch: Epoch
+    file: Kept
+
+
 @dataclass(frozen=True)
 class Ledger:
     """The durable facts of one job."""
@@ -80,7 +88,7 @@ class Ledger:
     parallelism: int = 1
     """The most that an epoch had."""
     events: Sequence[Mapping[str, Any]] = field(repr=False, default=())
-    provenance: Mapping[str, Sequence[Kept]] = field(repr=False, default_factory=dict)
+    provenance: Mapping[str, Sequence[Named]] = field(repr=False, default_factory=dict)
     """Files that say where outputs came from, by the address of the checkpoints that they belong to."""
 
     @property
@@ -164,7 +172,7 @@ def read_ledger(storage: JobStorage, job: str, place: Path | str) -> Ledger:
 class Told:
     """What the ledger of a job tells whoever has its topics and not its pipeline."""
 
-    provenance: Mapping[str, Sequence[Kept]]
+    provenance: Mapping[str, Sequence[Named]]
     """As ``Ledger.provenance``."""
     regimes: Mapping[str, tuple[Regime, ...]]
     """As ``Ledger.regimes``."""
@@ -191,10 +199,10 @@ def told_at(place: str) -> Told:
     return Told(found, regimes(entries.values()))
 
 
-def _kept(place: Path | str, entries: Iterable[Entry]) -> dict[str, Sequence[Kept]]:
-    kept = {file for entry in entries for file in entry.provenance}
+def _kept(place: Path | str, entries: Iterable[Entry]) -> dict[str, Sequence[Named]]:
+    kept = {Named(entry.id.epoch, file) for entry in entries for file in entry.provenance}
     address = str(place.absolute()) if isinstance(place, Path) else place
-    return {address: sorted(kept, key=lambda file: file.name)} if kept else {}
+    return {address: sorted(kept, key=lambda named: (named.file.name, named.epoch))} if kept else {}
 
 
 def joined(ledger: Ledger, earlier: Sequence[Ledger]) -> Ledger:

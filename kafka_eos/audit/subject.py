@@ -390,7 +390,9 @@ def expires(node: Node) -> bool:
     """Does the node have state with a time to live? Asks a process function, by opening one."""
     if isinstance(node, Fold | Reduce):
         return node.ttl is not None
-    return isinstance(node, Process) and any(state.ttl is not None for state in declared(node.factory, node.key_codec))
+    if not isinstance(node, Process):
+        return False
+    return any(state.ttl is not None for state in declared(node.factory, node.key_codec, node.methods))
 
 
 def captured(stage: str) -> str:

@@ -31,7 +31,7 @@ from kafka_eos.exchange.routing import Router, router
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import RejectRow, StateBackend
 from kafka_eos.operators.chain import Chain, Output, RawOrigin
-from kafka_eos.plan import KeyBy, Plan
+from kafka_eos.plan import Plan
 from kafka_eos.provenance import ordinals
 from kafka_eos.records import Batch, Headers, RawRecord
 from kafka_eos.schemas import KeyCodec
@@ -282,12 +282,11 @@ class _Capture:
     """Notes which key each row has when it reaches a stage."""
 
     def __init__(self, plan: Plan, stage: str, rows: Rows, spans: Spans) -> None:
-        node = plan.node(stage)
-        assert isinstance(node, KeyBy)
-        self._encode, self._stage, self._rows, self._spans = node.key_codec.encode, stage, rows, spans
+        key_by, *_ = plan.key_bys(stage)  # several have one codec
+        self._encode, self._stage, self._rows, self._spans = key_by.key_codec.encode, stage, rows, spans
 
     def __call__(self, batch: Batch[Any]) -> None:
-        assert batch.keys is not None  # a stage is a key_by
+        assert batch.keys is not None  # a stage is a key_by, or several that are connected
         origin = batch.origin
         ends = self._spans.get(origin.source, {})
         for row, branch, ordinal, key in zip(batch.rows, _branches(batch), ordinals(batch), batch.keys, strict=True):
@@ -375,7 +374,7 @@ class Tail:
         for batch in self._caught[stage]:
             if batch.lane != lane:
                 continue
-            assert batch.keys is not None  # a stage is a key_by
+            assert batch.keys is not None  # a stage is a key_by, or several that are connected
             names = zip(_branches(batch), ordinals(batch), strict=True)
             stamps = batch.times or repeat(None)
             for row, name, key, value, time in zip(batch.rows, names, batch.keys, batch.values, stamps, strict=False):

@@ -265,7 +265,7 @@ class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def committable(self) -> Committable:
         if self.provenance is not None:
             paths.plain_file_name(self.provenance.name)
-            paths.provenance_name(self.provenance.sha256)
+            paths.provenance_name(paths.Older(self.provenance.sha256))
         return Committable(self.scope, self.payload, self.records, self.by_sink, self.spread, self.provenance)
 
 

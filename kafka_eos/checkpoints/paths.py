@@ -6,7 +6,9 @@
     manifests/<epoch>-<term>.json     an epoch is decided exactly when this exists
     receipts/<epoch>-<term>.json      everything of the epoch is committed
     shared/<sha256>                   a state file, named by its content
-    provenance/<sha256>               where the output of one transaction came from, named by its content
+    provenance/<epoch>-<bytes>-<sha256>   where the output of one transaction came from, as its epoch recorded it
+    provenance/pack-<first>-<last>-<bytes>-<sha256>   many of these files, of epochs from ``first`` to ``last``
+    provenance/<sha256>               one file, as versions before the packs stored it
     origin.json                       which savepoint the job began with, if with one
     requests/<token>.json             what somebody asks the running job to do
     requests/<token>.done.json        what became of it
@@ -30,8 +32,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, Term
@@ -52,7 +55,7 @@ RECEIPTS = "receipts"
 SHARED = "shared"
 DIRECTORIES = (TERMS, MANIFESTS, RECEIPTS, SHARED)
 PROVENANCE = "provenance"
-"""Made when something is first stored there. Not in ``shared``: it is kept as long as the ledger, and never listed."""
+"""Made when something is first stored there. Not in ``shared``: it is kept as long as the ledger."""
 
 REQUESTS = "requests"
 """Always on the machine where the job runs, also if its checkpoints are not."""
@@ -67,6 +70,8 @@ _EPOCH_ID = re.compile(r"([0-9]{12,})-([0-9]{8,})\.json")
 _TERM = re.compile(r"([0-9]{8,})\.(claim|base)\.json")
 _REQUEST = re.compile(r"([0-9a-f]{16})(\.done)?\.json")
 _SEGMENT = re.compile(r"([0-9]{13,}-[0-9a-f]{16})-([0-9]{6,})\.jsonl")
+_SINGLE = re.compile(r"([0-9]{12,})-(0|[1-9][0-9]*)-([0-9a-f]{64})")
+_PACK = re.compile(r"pack-([0-9]{12,})-([0-9]{12,})-(0|[1-9][0-9]*)-([0-9a-f]{64})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
@@ -92,9 +97,61 @@ def shared_name(sha256: str) -> str:
     return f"{SHARED}/{_digest(sha256)}"
 
 
-def provenance_name(sha256: str) -> str:
-    """The same of a file of provenance."""
-    return f"{PROVENANCE}/{_digest(sha256)}"
+@dataclass(frozen=True, slots=True, order=True)
+class Single:
+    """The file of provenance of one transaction."""
+
+    epoch: Epoch
+    """That recorded it. The epoch that committed it is this one or a later one."""
+    size: int
+    """In bytes."""
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Pack:
+    """Files of provenance in one."""
+
+    first: Epoch
+    last: Epoch
+    """The epochs of the oldest and of the newest file in it."""
+    size: int
+    """In bytes, inflated."""
+    sha256: str
+    """Of these bytes."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Older:
+    """The file of one transaction, as it was named before there were packs."""
+
+    sha256: str
+
+
+Provenance: TypeAlias = Single | Pack | Older
+
+
+def provenance_name(file: Provenance) -> str:
+    match file:
+        case Single(epoch, size, sha256):
+            return f"{PROVENANCE}/{epoch.n:012d}-{size}-{_digest(sha256)}"
+        case Pack(first, last, size, sha256):
+            return f"{PROVENANCE}/pack-{first.n:012d}-{last.n:012d}-{size}-{_digest(sha256)}"
+        case Older(sha256):
+            return f"{PROVENANCE}/{_digest(sha256)}"
+
+
+def parse_provenance_name(name: str) -> Provenance:
+    directory, _, file = name.rpartition("/")
+    if directory != PROVENANCE:
+        raise _stray(name)
+    if single := _SINGLE.fullmatch(file):
+        return Single(Epoch(int(single[1])), int(single[2]), single[3])
+    if pack := _PACK.fullmatch(file):
+        return Pack(Epoch(int(pack[1])), Epoch(int(pack[2])), int(pack[3]), pack[4])
+    if not _SHA256.fullmatch(file):
+        raise _stray(name)
+    return Older(file)
 
 
 def request_name(token: str) -> str:

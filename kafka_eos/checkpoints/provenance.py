@@ -1,34 +1,125 @@
 """Files that say where output came from: stored before their epoch is decided, and kept as long as the ledger.
 
+A file is alone at first and then in a pack, which is durable before the file that stood alone is deleted. So who misses
+a file looks for it again until two looks in a row see the same objects: then it is gone.
+
 Rule: a file is what its committable says it is, or it is CorruptCheckpoint, named.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import altered, expect
+from kafka_eos.checkpoints import packs, paths
+from kafka_eos.checkpoints.paths import Pack, Provenance, Single
+from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import CheckpointStorage, Committable, FileRef, Unstored
 
+_OPEN = 4
+"""Packs that a reader keeps inflated: some ten megabytes each at most."""
 
-def stored(storage: CheckpointStorage, committable: Committable) -> Committable:
-    """The committable as a manifest may hold it: its provenance is durable on return. OSError if it cannot be."""
+
+def stored(storage: CheckpointStorage, epoch: Epoch, committable: Committable) -> Committable:
+    """The committable as a manifest may hold it: its provenance is durable on return. OSError if it cannot be.
+
+    ``epoch``: the one that wrote it.
+    """
     if not isinstance(committable, Unstored) or committable.provenance is None:
         return committable
     # Named by its content: what is there already is the rest of a call that failed.
     with suppress(FileExistsError):
-        storage.publish(paths.provenance_name(committable.provenance.sha256), committable.content)
+        storage.publish(name_of(committable.provenance, epoch), committable.content)
     told = committable.scope, committable.payload, committable.records, committable.by_sink, committable.spread
     return Committable(*told, committable.provenance)
 
 
-def load(storage: CheckpointStorage, ref: FileRef) -> bytes:
-    """The content of a file. CorruptCheckpoint, naming it, if it is absent or not what was stored."""
+def name_of(ref: FileRef, epoch: Epoch) -> str:
+    """What a file is called as long as it stands alone."""
+    return paths.provenance_name(Single(epoch, ref.size, ref.sha256))
+
+
+def listed(storage: CheckpointStorage) -> tuple[Provenance, ...]:
+    """All that is stored."""
     try:
-        content = storage.read(paths.provenance_name(ref.sha256))
+        return tuple(map(paths.parse_provenance_name, storage.list(paths.PROVENANCE)))
     except FileNotFoundError:
-        raise altered(ref, "the file is missing", paths.provenance_name) from None
-    expect(ref, (hashlib.sha256(content).hexdigest(), len(content)), paths.provenance_name)
-    return content
+        return ()  # no epoch has stored any
+
+
+def opened(storage: CheckpointStorage, file: Provenance) -> Mapping[str, bytes]:
+    """The files that an object holds, by SHA-256. FileNotFoundError if it is absent, CorruptCheckpoint if damaged."""
+    name = paths.provenance_name(file)
+    content = storage.read(name)
+    if isinstance(file, Pack):
+        try:
+            return packs.decode(file, content)
+        except ValueError as error:
+            raise CorruptCheckpoint(f"{name}: {error}") from error
+    if hashlib.sha256(content).hexdigest() != file.sha256:
+        raise CorruptCheckpoint(f"{name}: the content does not match its checksum")
+    return {file.sha256: content}
+
+
+class Shelf:
+    """The files of one store, for one reader that asks for them in the order of epochs, more or less."""
+
+    def __init__(self, storage: CheckpointStorage) -> None:
+        self._storage = storage
+        self._files: tuple[Provenance, ...] = ()
+        self._alone: Mapping[str, Provenance] = {}
+        self._packs: Sequence[Pack] = ()
+        self._open: OrderedDict[Pack, Mapping[str, bytes]] = OrderedDict()
+
+    def load(self, ref: FileRef, epoch: Epoch) -> bytes:
+        """The content of a file; ``epoch``: the one that committed it.
+
+        CorruptCheckpoint, naming it, if it is absent or not what was stored.
+        """
+        while True:
+            damaged: list[CorruptCheckpoint] = []
+            for file in self._places(ref, epoch):
+                try:
+                    content = self._opened(file).get(ref.sha256)
+                except FileNotFoundError:
+                    continue  # packed meanwhile, and deleted then
+                except CorruptCheckpoint as error:
+                    damaged.append(error)
+                    continue
+                if content is not None:
+                    return content
+            if not self._look():
+                raise damaged[0] if damaged else absent(ref, epoch)
+
+    def _places(self, ref: FileRef, epoch: Epoch) -> Iterator[Provenance]:
+        """Where a file may be, the likeliest first: what an epoch has recorded that epoch commits, or a later one."""
+        if ref.sha256 in self._alone:
+            yield self._alone[ref.sha256]
+        older = (pack for pack in self._packs if pack.first <= epoch)
+        yield from sorted(older, key=lambda pack: max(0, epoch.n - pack.last.n))
+
+    def _opened(self, file: Provenance) -> Mapping[str, bytes]:
+        if not isinstance(file, Pack):
+            return opened(self._storage, file)
+        if file not in self._open:
+            found = opened(self._storage, file)
+            if len(self._open) >= _OPEN:
+                self._open.popitem(last=False)
+            self._open[file] = found
+        self._open.move_to_end(file)
+        return self._open[file]
+
+    def _look(self) -> bool:
+        """List what is there. Is it other than it was?"""
+        before, self._files = self._files, listed(self._storage)
+        self._alone = {file.sha256: file for file in self._files if not isinstance(file, Pack)}
+        self._packs = [file for file in self._files if isinstance(file, Pack)]
+        return self._files != before
+
+
+def absent(ref: FileRef, epoch: Epoch) -> CorruptCheckpoint:
+    """The error that names a file which is nowhere; ``epoch``: the one that committed it."""
+    return CorruptCheckpoint(f"{name_of(ref, epoch)} ({ref.name}): the file is missing, and in no pack")

@@ -15,15 +15,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from kafka_eos import failpoints
 from kafka_eos.checkpoints import files, paths
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.interfaces import CheckpointStorage, FileRef, unheard
-
-Named: TypeAlias = Callable[[str], str]
-"""What a stored file is called, by its SHA-256."""
 
 
 class JobStorage(CheckpointStorage, Protocol):
@@ -329,23 +326,23 @@ class MemoryStorage:
             raise altered(ref, "the file is missing") from None
 
 
-def expect(ref: FileRef, found: tuple[str, int], named: Named = paths.shared_name) -> None:
+def expect(ref: FileRef, found: tuple[str, int]) -> None:
     """CorruptCheckpoint, naming the file, unless ``found`` (SHA-256 in hex, bytes) is what ``ref`` says."""
     sha256, size = found
-    expect_size(ref, size, named)
+    expect_size(ref, size)
     if sha256 != ref.sha256:
-        raise altered(ref, "the content does not match its checksum", named)
+        raise altered(ref, "the content does not match its checksum")
 
 
-def expect_size(ref: FileRef, size: int, named: Named = paths.shared_name) -> None:
+def expect_size(ref: FileRef, size: int) -> None:
     """CorruptCheckpoint, naming the file, unless it has as many bytes as ``ref`` says."""
     if size != ref.size:
-        raise altered(ref, f"{size} bytes, not {ref.size}", named)
+        raise altered(ref, f"{size} bytes, not {ref.size}")
 
 
-def altered(ref: FileRef, what: str, named: Named = paths.shared_name) -> CorruptCheckpoint:
+def altered(ref: FileRef, what: str) -> CorruptCheckpoint:
     """The error that names a stored file and what is wrong with it."""
-    return CorruptCheckpoint(f"{named(ref.sha256)} ({ref.name}): {what}")
+    return CorruptCheckpoint(f"{paths.shared_name(ref.sha256)} ({ref.name}): {what}")
 
 
 def complete_lines(data: bytes) -> list[str]:

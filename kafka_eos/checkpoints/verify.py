@@ -5,7 +5,7 @@ Rule: verifying reports, it does not decide. The list names each object once wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -13,9 +13,10 @@ from functools import partial
 from kafka_eos.checkpoints import ledger, manifest, paths, provenance
 from kafka_eos.checkpoints.ledger import Entry
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, R, Receipt, Record
-from kafka_eos.checkpoints.storage import JobStorage, Named
+from kafka_eos.checkpoints.paths import Pack, Provenance
+from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.ids import EpochId
+from kafka_eos.ids import Epoch, EpochId
 from kafka_eos.interfaces import FileRef
 
 AT_ONCE = 8
@@ -82,13 +83,42 @@ def _of_manifest(storage: JobStorage, found: Manifest | Problem) -> list[Problem
 
 
 def _of_provenance(storage: JobStorage, entries: Iterable[Entry]) -> list[Problem]:
-    """Files of provenance that are not what was stored."""
-    files = {kept.sha256: kept.ref for entry in entries for kept in entry.provenance}
+    """Files of provenance that are not what was stored, alone or in a pack."""
+    missing = {kept.sha256: (entry.id.epoch, kept.ref) for entry in entries for kept in entry.provenance}
+    problems: dict[Provenance, Problem] = {}
+    there: tuple[Provenance, ...] = ()
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="verify") as pool:
+        # A running job packs: what has gone from one object is in another one, until two looks see the same.
+        while missing and (known := there) != (there := provenance.listed(storage)):
+            new = [f for f in there if f not in frozenset(known) and (isinstance(f, Pack) or f.sha256 in missing)]
+            for file, found in zip(new, pool.map(partial(_opened, storage), new), strict=True):
+                if isinstance(found, Problem):
+                    problems[file] = found
+                    continue
+                for sha256 in found:
+                    missing.pop(sha256, None)
+    return [*problems.values(), *_gone(missing, problems)]
 
-    def look(ref: FileRef) -> None:
-        provenance.load(storage, ref)
 
-    return _each(look, files, nobody, paths.provenance_name)
+def _gone(missing: Mapping[str, tuple[Epoch, FileRef]], damaged: Collection[Provenance]) -> list[Problem]:
+    """Files that are nowhere, and of which no damaged object can be the reason."""
+    packs = [file.first for file in damaged if isinstance(file, Pack)]
+    alone = {file.sha256 for file in damaged}
+    return [
+        Problem(provenance.name_of(ref, epoch), str(provenance.absent(ref, epoch)))
+        for sha256, (epoch, ref) in missing.items()
+        if sha256 not in alone and not any(first <= epoch for first in packs)
+    ]
+
+
+def _opened(storage: JobStorage, file: Provenance) -> Collection[str] | Problem:
+    """The files that an object of provenance holds; none if it is gone."""
+    try:
+        return frozenset(provenance.opened(storage, file))
+    except FileNotFoundError:
+        return frozenset()
+    except CorruptCheckpoint as error:
+        return Problem(paths.provenance_name(file), str(error))
 
 
 def _against_ledger(entries: Mapping[EpochId, Entry], manifests: Sequence[Manifest]) -> list[Problem]:
@@ -114,17 +144,12 @@ def _only_problem(found: Record | Problem) -> list[Problem]:
     return [found] if isinstance(found, Problem) else []
 
 
-def _each(
-    look: Callable[[FileRef], None],
-    files: Mapping[str, FileRef],
-    told: Progress,
-    named: Named = paths.shared_name,
-) -> list[Problem]:
+def _each(look: Callable[[FileRef], None], files: Mapping[str, FileRef], told: Progress) -> list[Problem]:
     problems: list[Problem] = []
     total, done = sum(ref.size for ref in files.values()), 0
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="verify") as pool:
         try:
-            for ref, found in zip(files.values(), pool.map(partial(_file, look, named), files.values()), strict=True):
+            for ref, found in zip(files.values(), pool.map(partial(_file, look), files.values()), strict=True):
                 problems += found
                 done += ref.size
                 told(done, total)
@@ -134,9 +159,9 @@ def _each(
     return problems
 
 
-def _file(look: Callable[[FileRef], None], named: Named, ref: FileRef) -> list[Problem]:
+def _file(look: Callable[[FileRef], None], ref: FileRef) -> list[Problem]:
     try:
         look(ref)
     except CorruptCheckpoint as error:
-        return [Problem(named(ref.sha256), str(error))]
+        return [Problem(paths.shared_name(ref.sha256), str(error))]
     return []

@@ -17,6 +17,7 @@ from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import retention
 from kafka_eos.checkpoints.ledger import EpochLedger
 from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.packing import Packer
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator import origin
 from kafka_eos.coordinator.commits import Finisher
@@ -37,6 +38,7 @@ from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId, JobIdentity, Term
 from kafka_eos.interfaces import InFlight, JobContext, Json, Positions, Staged, StateHandle
 from kafka_eos.plan import Plan
+from kafka_eos.protocol import retention as rules
 
 DISCOVERY_INTERVAL = 5.0
 """Seconds between two searches of a running job for new splits."""
@@ -76,6 +78,7 @@ class Coordinator:
         self._lives = Lives(plan, self._context, committers, patience, home)
         finisher = Finisher(storage, committers, patience)
         self._ledger = EpochLedger(storage, plan.name, patience.notice)
+        self._packer = Packer(storage, patience.notice)
         self._epochs = Epochs(plan, storage, self._ownership, self._lives, finisher, history, self._ledger, refusals)
         self._stored = StoredState(storage, self._ownership.ensure)
 
@@ -227,11 +230,15 @@ class Coordinator:
         self._epochs.finish(manifest)
 
     def drop_old(self) -> None:
-        """Drop epochs, and their files, that are not retained. Only while no epoch stores files. Raises Fenced."""
+        """Drop epochs, and their files, that are not retained; what is kept of them for ever is packed.
+
+        Only while no epoch stores files. Raises Fenced.
+        """
         # Whoever took over may store files that this term has never heard of.
-        retention.retain(
+        gone = retention.retain(
             self._storage, self._plan.name, self._retained, self._ownership.check, self._held(), self._ledger.keep
         )
+        self._packer.forgotten(sum(isinstance(each, rules.Manifest) for each in gone))
 
     # ------------------------------------------------------------ sources
 

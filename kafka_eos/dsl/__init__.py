@@ -1,6 +1,7 @@
-"""The user's way to write a plan: ``Pipeline``, ``Stream``, ``KeyedStream``, ``WindowedStream``."""
+"""The user's way to write a plan: ``Pipeline``, its streams, and ``connect``."""
 
+from kafka_eos.dsl.connected import ConnectedStreams, connect
 from kafka_eos.dsl.pipeline import Engine, Pipeline
 from kafka_eos.dsl.streams import KeyedStream, Stream, WindowedStream
 
-__all__ = ["Engine", "KeyedStream", "Pipeline", "Stream", "WindowedStream"]
+__all__ = ["ConnectedStreams", "Engine", "KeyedStream", "Pipeline", "Stream", "WindowedStream", "connect"]

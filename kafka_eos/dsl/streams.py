@@ -8,7 +8,6 @@ Rule: a mistake is reported with the line of the user's file, at the verb if it 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
@@ -21,9 +20,11 @@ from kafka_eos.interfaces import (
     Contents,
     Days,
     Early,
+    OnCount,
     RowCount,
     Session,
     Sliding,
+    Trigger,
     Ttl,
     Tumbling,
     WatermarkStrategy,
@@ -33,8 +34,7 @@ from kafka_eos.interfaces import (
 )
 from kafka_eos.operators.duplicates import Deduplicate, Distinct
 from kafka_eos.operators.functions import OutputTag, ProcessFunction
-from kafka_eos.operators.process import defines
-from kafka_eos.operators.windows.contents import all_elements, folding, reducing, windowed
+from kafka_eos.operators.windows.contents import all_elements, folding, reducing, since_a_result, windowed
 from kafka_eos.plan import Node
 from kafka_eos.schemas import Counted, KeyCodec, WindowedCodec
 from kafka_eos.schemas.types import checked_class, element, returned
@@ -345,15 +345,9 @@ class KeyedStream(Upstream, Generic[K, T]):
         """Run your own ``ProcessFunction``: a class, or an object of which each session gets a copy.
 
         One that defines ``on_timer`` needs ``with_timestamps`` behind every source of the stream. What it emits to the
-        tags that it declares comes out at ``side_output(tag)`` of the stream that this returns.
+        tags that it declares comes out at ``side_output(tag)`` of the stream that this returns. For two streams over
+        one state, see ``connect``.
         """
-        self._expect_functions(
-            "process",
-            process=function.process,
-            open=getattr(function, "open", None),
-            on_timer=getattr(function, "on_timer", None),
-            on_processing_timer=getattr(function, "on_processing_timer", None),
-        )
         return self._processed(function, name, element(returned(function.process)))
 
     def deduplicate(self, *, name: str | None = None, within: float, late: OutputTag[T] | None = None) -> Stream[T]:
@@ -378,16 +372,13 @@ class KeyedStream(Upstream, Generic[K, T]):
     def _processed(
         self, function: ProcessFunction[K, T, U] | type[ProcessFunction[K, T, U]], name: str | None, tp: Any
     ) -> Stream[U]:
-        factory = function if isinstance(function, type) else lambda: copy.deepcopy(function)
-        timers = {"timers": defines(function, "on_timer")}
-        timers["processing_timers"] = defines(function, "on_processing_timer")
-        node = self._grow(plan.Process, name, factory=factory, key_codec=_KEY, **timers)
-        return Stream(self._draft, self._draft._part(node, function.side_outputs), tp)
+        return Stream(self._draft, self._runs(plan.Process, function, name), tp)
 
     def window(
         self,
         assigner: _Assigner,
         *,
+        trigger: Trigger | None = None,
         lateness: float = 0,
         late: OutputTag[T] | None = None,
     ) -> WindowedStream[K, T]:
@@ -395,6 +386,8 @@ class KeyedStream(Upstream, Generic[K, T]):
 
         ``assigner``: ``tumbling``, ``sliding``, ``session`` or ``days``; ``rows`` and ``global_`` are windows without
         time, to which the rest does not apply. A window has its result when event time has come to its end. With
+        ``trigger``, ``on_count(n)`` or ``on_clock(every=seconds)``, it has others before that, of what it holds then;
+        ``.purging()`` lets go of the rows with each. With
         ``lateness`` it takes rows for so many seconds more, and each of these makes the result again. A row that comes
         later goes to the side output ``late``, or without one where the source's ``on_error`` says: it is never
         silently away. Needs ``with_timestamps`` behind every source of the stream.
@@ -403,7 +396,25 @@ class KeyedStream(Upstream, Generic[K, T]):
             raise mistake(f"a window takes late rows for 0 seconds or more, not for {lateness}.")
         if isinstance(assigner, RowCount) and (lateness or late is not None):
             raise mistake(f"{assigner}: they know no time, so no row is late; leave out lateness= and late=.")
-        return WindowedStream(self._draft, self._node, self._type, assigner, round(lateness * 1000), late)
+        if trigger is not None:
+            self._check_trigger(assigner, trigger)
+        return WindowedStream(self._draft, self._node, self._type, assigner, round(lateness * 1000), late, trigger)
+
+    @staticmethod
+    def _check_trigger(assigner: _Assigner, trigger: Trigger) -> None:
+        if isinstance(assigner, RowCount):
+            raise mistake(f"{assigner}: they have results by number of rows already; leave out trigger=.")
+        shared = not isinstance(assigner, Session) and assigner.shared
+        if isinstance(trigger, OnCount) and shared:
+            raise mistake(
+                f"{assigner}: a row is in several windows, so on_count would have a result of each of them at once; "
+                "use tumbling(seconds=…), days(…), session(…), or on_clock."
+            )
+        if trigger.purges and (shared or isinstance(assigner, Session)):
+            raise mistake(
+                f"{assigner}: what one result lets go of belongs to others too, so .purging() is for "
+                "tumbling(seconds=…) and days(…)."
+            )
 
     def sessionize(
         self, *, name: str | None = None, gap: float, late: OutputTag[T] | None = None
@@ -431,9 +442,10 @@ class WindowedStream(Upstream, Generic[K, T]):
         assigner: _Assigner,
         lateness: int,
         late: OutputTag[T] | None,
+        trigger: Trigger | None,
     ) -> None:
         super().__init__(draft, node, tp)
-        self._assigner, self._lateness, self._late = assigner, lateness, late
+        self._assigner, self._lateness, self._late, self._trigger = assigner, lateness, late, trigger
 
     def reduce(self, fn: Callable[[T, T], T], *, name: str | None = None, state: Any = None) -> Stream[Windowed[K, T]]:
         """The values of a window, made one by ``fn``: in any order, and in parts.
@@ -603,7 +615,10 @@ class WindowedStream(Upstream, Generic[K, T]):
             parts: dict[str, Any] = {"assigner": self._assigner, "contents": contents}
             return Stream(self._draft, self._grow(plan.CountedWindows, name, key_codec=_KEY, **parts), tp)
         late = () if self._late is None else (self._late,)
+        if isinstance(self._trigger, OnCount):
+            contents = since_a_result(contents)
         given: dict[str, Any] = {"assigner": self._assigner, "contents": contents, "lateness": self._lateness}
+        given["trigger"] = self._trigger
         given["late"] = None if self._late is None else self._late.name
         node = self._grow(plan.Windows, name, key_codec=_KEY, **given)
         return Stream(self._draft, self._draft._part(node, late), tp)

@@ -5,6 +5,7 @@ Rule: whatever a verb is given is checked here, before the node is added.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,11 @@ from kafka_eos.aggregates.rows import Aggregation, Rows
 from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.lines import quoted, user_line
 from kafka_eos.interfaces import Codec, ListCodec
-from kafka_eos.plan import Node
+from kafka_eos.operators.functions import KeyedFunction
+from kafka_eos.operators.process import defines
+from kafka_eos.plan import Node, Process
 from kafka_eos.plan.callables import expect_no_coroutines
-from kafka_eos.schemas import state_codec, wire_codec
+from kafka_eos.schemas import KeyCodec, state_codec, wire_codec
 from kafka_eos.schemas.types import is_codec, returned
 
 
@@ -41,6 +44,21 @@ class Upstream:
         parts.setdefault("inputs", (self._node,))
         self._draft._add(kind(name=given, where=user_line(), derived=derived, **parts))
         return given
+
+    def _runs(
+        self,
+        kind: type[Process],
+        function: KeyedFunction[Any, Any] | type[KeyedFunction[Any, Any]],
+        name: str | None,
+    ) -> str:
+        """Add a node that runs the user's function; returns the node that takes its main output."""
+        methods = (*kind.methods, "open", "on_timer", "on_processing_timer")
+        self._expect_functions(kind.kind, **{method: getattr(function, method, None) for method in methods})
+        factory = function if isinstance(function, type) else lambda: copy.deepcopy(function)
+        timers = {"timers": defines(function, "on_timer")}
+        timers["processing_timers"] = defines(function, "on_processing_timer")
+        node = self._grow(kind, name, factory=factory, key_codec=KeyCodec(), **timers)
+        return self._draft._part(node, function.side_outputs)
 
     def _expect_functions(self, verb: str, **functions: object) -> None:
         """PlanError with the user's line if one of them is asynchronous."""

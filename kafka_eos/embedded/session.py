@@ -194,7 +194,7 @@ class Session:
 
         def acknowledged() -> Ack:
             for of, kept in self._undecided.items():
-                self._undecided[of] = [provenance.stored(self._storage, each) for each in kept]
+                self._undecided[of] = [provenance.stored(self._storage, of, each) for each in kept]
             return Ack(
                 session=self._start.session,
                 epoch=name,

@@ -9,6 +9,7 @@ Rule: data and positions that are stored are JSON or bytes with a declared codec
 from kafka_eos.interfaces.assigners import (
     Days,
     Early,
+    Interval,
     Paned,
     RowCount,
     Session,
@@ -16,6 +17,7 @@ from kafka_eos.interfaces.assigners import (
     Tumbling,
     days,
     global_,
+    interval,
     rows,
     session,
     sliding,
@@ -52,6 +54,7 @@ from kafka_eos.interfaces.state import (
     ValueState,
 )
 from kafka_eos.interfaces.storage import CheckpointStorage, FileRef, StoredFiles, unheard
+from kafka_eos.interfaces.triggers import OnClock, OnCount, Trigger, on_clock, on_count
 from kafka_eos.interfaces.values import Json, Position, Positions
 from kafka_eos.interfaces.windows import Contents, Window, Windowed
 
@@ -74,12 +77,15 @@ __all__ = [
     "Guarantee",
     "HoldsLife",
     "InFlight",
+    "Interval",
     "JobContext",
     "Json",
     "Lasting",
     "Life",
     "LifeState",
     "ListCodec",
+    "OnClock",
+    "OnCount",
     "Outcome",
     "Paned",
     "Position",
@@ -107,6 +113,7 @@ __all__ = [
     "TaskContext",
     "TellsLives",
     "Timers",
+    "Trigger",
     "Ttl",
     "Tumbling",
     "Unstored",
@@ -120,7 +127,10 @@ __all__ = [
     "days",
     "generated",
     "global_",
+    "interval",
     "monotonic",
+    "on_clock",
+    "on_count",
     "rows",
     "session",
     "sliding",

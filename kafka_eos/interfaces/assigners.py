@@ -196,10 +196,10 @@ def tumbling(*, seconds: float, offset: float = 0, early: float | None = None) -
     anything. Its window ends there; the last one is the whole. It needs a part of the window that can be merged.
     PlanError if ``early`` does not divide ``seconds``.
     """
-    size, shift = _ms(seconds, "a window's size"), _ms(offset, "an offset", least=None)
+    size, shift = milliseconds(seconds, "a window's size"), milliseconds(offset, "an offset", least=None)
     if early is None:
         return Tumbling(size, shift % size)
-    every = _ms(early, "the time between early results")
+    every = milliseconds(early, "the time between early results")
     if size % every or every == size:
         raise PlanError(f"early results come each {early:g} s, which is no part of a window of {seconds:g} s")
     return Early(size, every, shift % size)
@@ -210,10 +210,10 @@ def sliding(*, seconds: float, every: float, offset: float = 0) -> Sliding:
 
     PlanError if ``every`` is more than ``seconds``: rows between two windows would be in none.
     """
-    size, step = _ms(seconds, "a window's size"), _ms(every, "the time between two windows")
+    size, step = milliseconds(seconds, "a window's size"), milliseconds(every, "the time between two windows")
     if step > size:
         raise PlanError(f"windows of {seconds:g} s each {every:g} s leave out rows between them: filter those first")
-    return Sliding(size, step, _ms(offset, "an offset", least=None) % step)
+    return Sliding(size, step, milliseconds(offset, "an offset", least=None) % step)
 
 
 def days(timezone: str) -> Days:
@@ -229,7 +229,7 @@ def days(timezone: str) -> Days:
 
 def session(*, gap: float) -> Session:
     """Rows of a key that are less than ``gap`` seconds apart are in one window, which ends ``gap`` behind the last."""
-    return Session(_ms(gap, "a gap"))
+    return Session(milliseconds(gap, "a gap"))
 
 
 def rows(count: int, *, every: int | None = None) -> RowCount:
@@ -258,7 +258,26 @@ def _positive(number: object) -> bool:
     return type(number) is int and number > 0
 
 
-def _ms(seconds: float, what: str, least: int | None = 1) -> int:
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """How far a row of one stream may be behind one of another to be near it, in milliseconds; both ends included."""
+
+    lower: int
+    upper: int
+
+    def __str__(self) -> str:
+        return f"from {_seconds(self.lower)} to {_seconds(self.upper)} later"
+
+
+def interval(*, lower: float, upper: float) -> Interval:
+    """From ``lower`` to ``upper`` seconds. PlanError if the one is more than the other."""
+    found = Interval(milliseconds(lower, "lower=", least=None), milliseconds(upper, "upper=", least=None))
+    if found.lower > found.upper:
+        raise PlanError(f"no row is from {lower:g} s to {upper:g} s behind another: lower= is the lesser of both")
+    return found
+
+
+def milliseconds(seconds: float, what: str, least: int | None = 1) -> int:
     """As milliseconds. PlanError if it is no whole number of them."""
     if type(seconds) in (int, float) and math.isfinite(seconds):
         found = round(seconds * 1000)

@@ -10,6 +10,9 @@ from kafka_eos.errors import Bug
 from kafka_eos.interfaces import Session
 from kafka_eos.operators.base import Operator, OperatorContext
 from kafka_eos.operators.fold import Fold, Reduce
+from kafka_eos.operators.joins.base import JoinOperator
+from kafka_eos.operators.joins.interval import IntervalJoinOperator
+from kafka_eos.operators.joins.windows import PanedJoin, SessionJoin
 from kafka_eos.operators.merge import MergingFold, PartialFold
 from kafka_eos.operators.process import Process
 from kafka_eos.operators.side_outputs import SideOutput
@@ -20,12 +23,23 @@ from kafka_eos.operators.windows.counted import CountedWindows
 from kafka_eos.operators.windows.paned import PanedWindows
 from kafka_eos.operators.windows.sessions import Sessions
 
-__all__ = ["Operator", "OperatorContext", "build", "windows"]
+__all__ = ["Operator", "OperatorContext", "build", "join", "windows"]
+
+
+def join(node: plan.Join) -> JoinOperator:
+    """A new operator for a join."""
+    match node:
+        case plan.IntervalJoin():
+            return IntervalJoinOperator(node)
+        case plan.WindowJoin():
+            assigner = node.assigner
+            return SessionJoin(node, assigner) if isinstance(assigner, Session) else PanedJoin(node, assigner)
+    raise Bug(f"node {node.name!r} of kind {node.kind!r} is no join that is known")
 
 
 def windows(node: plan.Windows) -> WindowOperator:
     """A new operator for windows."""
-    given = (node.contents, node.key_codec, node.lateness, node.late)
+    given = (node.contents, node.key_codec, node.lateness, node.late, node.trigger)
     match node.assigner:
         case Session() as sessions:
             return Sessions(sessions, *given)
@@ -57,11 +71,13 @@ def build(node: plan.Node) -> Operator:
         case plan.Reduce():
             return Reduce(node.fn, node.key_codec, node.entry_codec, node.ttl)
         case plan.Process():
-            return Process(node.factory, node.key_codec)
+            return Process(node.factory, node.key_codec, node.methods)
         case plan.CountedWindows():
             return CountedWindows(node.assigner, node.contents, node.key_codec)
         case plan.Windows():
             return windows(node)
+        case plan.Join():
+            return join(node)
         case plan.SideOutput():
             return SideOutput(node.tag)
     raise Bug(f"node {node.name!r} of kind {node.kind!r} has no operator")

@@ -61,7 +61,21 @@ class Firings:
     ) -> Iterator[Batch[Any]]:
         """What ``call`` makes of the key and the time of each timer that is ``due``; see ``interfaces.Timers``."""
         for time, key, group in due:
-            self._add(key, group, time, call(key, time))
+            if outputs := call(key, time):
+                self._add(key, group, time, outputs, [time] * len(outputs))
+            if len(self._values) >= _AT_ONCE:
+                yield self._take()
+        if self._values:
+            yield self._take()
+
+    def fire_with_times(
+        self, due: Iterable[tuple[int, Any, int]], call: Callable[[Any, int], Sequence[tuple[int, Sequence[Any]]]]
+    ) -> Iterator[Batch[Any]]:
+        """As ``fire``, where ``call`` gives event times, and the outputs of each."""
+        for time, key, group in due:
+            made = call(key, time)
+            if outputs := [output for _, found in made for output in found]:
+                self._add(key, group, time, outputs, [moment for moment, found in made for _ in found])
             if len(self._values) >= _AT_ONCE:
                 yield self._take()
         if self._values:
@@ -80,13 +94,13 @@ class Firings:
         self._groups: list[int] = []
         self._times: list[int] = []
         self._branches: list[str] = []
+        self._moments: list[int] = []
 
-    def _add(self, key: Any, group: int, time: int, outputs: Sequence[Any]) -> None:
-        if not outputs:
-            return
+    def _add(self, key: Any, group: int, time: int, outputs: Sequence[Any], moments: list[int]) -> None:
         self._rows += [len(self._times)] * len(outputs)
         self._values += outputs
         self._branches += [branch_of(self._encode(key))] * len(outputs)
+        self._moments += moments
         self._groups.append(group)
         self._times.append(time)
 
@@ -94,8 +108,7 @@ class Firings:
         """All outputs."""
         hit("timers.fired")
         origin = FiringOrigin(self._operator, self._topic, self._groups, self._times)
-        times = [self._times[row] for row in self._rows]
-        batch = Batch(self._values, self._rows, origin, branch=self._branches, times=times)
+        batch = Batch(self._values, self._rows, origin, branch=self._branches, times=self._moments)
         self._start()
         return batch
 

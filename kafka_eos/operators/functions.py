@@ -1,4 +1,4 @@
-"""What a user implements for ``process``: a function with named state a key.
+"""What a user implements for ``process``: a function with named state a key, of one stream or of two.
 
 Rules for all state: what one record writes takes effect only when its call has returned normally, and None means "no
 value". The trap: a value that is changed in place is not written; write the value that you want to keep.
@@ -220,18 +220,14 @@ class Timers(Protocol):
         """Absent is fine. ``time`` is what ``register`` has returned."""
 
 
-class ProcessFunction(Generic[K, T, U]):
-    """Subclass it for ``KeyedStream.process``. Every session of a worker starts with a fresh one."""
+class KeyedFunction(Generic[K, U]):
+    """What ``ProcessFunction`` and ``CoProcessFunction`` have in common: state, side outputs and timers."""
 
     side_outputs: Sequence[OutputTag[Any]] = ()
     """The tags that it emits to with ``ctx.output``. Somebody must read each of them."""
 
     def open(self, ctx: ProcessContext) -> None:
         """Declare states here and keep the handles. Nothing else that is kept on ``self`` survives a restart."""
-
-    def process(self, key: K, value: T) -> Iterable[U]:
-        """Outputs for one record. Called in order within a key."""
-        raise NotImplementedError(f"{type(self).__name__} does not define process(key, value)")
 
     def on_timer(self, key: K, time: int) -> Iterable[U]:
         """Outputs for a timer of a key, that fires now. Define it to set timers (``ctx.timers()``).
@@ -244,3 +240,27 @@ class ProcessFunction(Generic[K, T, U]):
     def on_processing_timer(self, key: K, time: int) -> Iterable[U]:
         """The same for a timer in processing time (``ctx.processing_timers()``), which may fire later than ``time``."""
         raise NotImplementedError(f"{type(self).__name__} does not define on_processing_timer(key, time)")
+
+
+class ProcessFunction(KeyedFunction[K, U], Generic[K, T, U]):
+    """Subclass it for ``KeyedStream.process``. Every session of a worker starts with a fresh one."""
+
+    def process(self, key: K, value: T) -> Iterable[U]:
+        """Outputs for one record. Called in order within a key."""
+        raise NotImplementedError(f"{type(self).__name__} does not define process(key, value)")
+
+
+class CoProcessFunction(KeyedFunction[K, U], Generic[K, T, V, U]):
+    """Subclass it for ``connect(left, right).process``: two streams over one state.
+
+    Every session of a worker starts with a fresh one.
+    Records of a key are in order within each stream; which of the two streams comes first is chance.
+    """
+
+    def process_left(self, key: K, value: T) -> Iterable[U]:
+        """Outputs for one record of the first stream."""
+        raise NotImplementedError(f"{type(self).__name__} does not define process_left(key, value)")
+
+    def process_right(self, key: K, value: V) -> Iterable[U]:
+        """Outputs for one record of the second stream."""
+        raise NotImplementedError(f"{type(self).__name__} does not define process_right(key, value)")

@@ -20,10 +20,11 @@ from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, StateDescriptor, StateKind, Ttl
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.firing import CLOCK_STATE, EVENT_STATE, Firings
-from kafka_eos.operators.functions import OutputTag, ProcessFunction
+from kafka_eos.operators.functions import KeyedFunction, OutputTag
 from kafka_eos.operators.keyed import NAMESPACE_CODEC, Aggregating, KeyTimers, List, Map, Reducing, Value, Writes
 from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.operators.stateless import spread
+from kafka_eos.plan import input_of
 from kafka_eos.provenance import PROCESSING_TIMERS
 from kafka_eos.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.records import Batch
@@ -45,10 +46,13 @@ class _Timing:
 
 
 class Process:
-    """Runs a ``ProcessFunction``; it is also the context that the function's ``open`` gets."""
+    """Runs a ``ProcessFunction`` or ``CoProcessFunction``; it is also the context that the function's ``open`` gets."""
 
-    def __init__(self, factory: Callable[[], ProcessFunction[Any, Any, Any]], key_codec: Codec[Any]) -> None:
-        self._factory, self._key_codec = factory, key_codec
+    def __init__(
+        self, factory: Callable[[], KeyedFunction[Any, Any]], key_codec: Codec[Any], methods: Sequence[str]
+    ) -> None:
+        """``methods``: of the function, one for each input."""
+        self._factory, self._key_codec, self._methods = factory, key_codec, methods
         self._states: dict[str, Writes] = {}
         self._clocks: list[Callable[[int], None]] = []
         """Told the time of each record, before its call: states that expire in event time."""
@@ -66,7 +70,7 @@ class Process:
         ctx.forget(UPDATES)
         self._function = self._factory()
         self._tags = {tag.name: tag for tag in self._function.side_outputs}
-        self._call = self._beside(self._function.process)
+        self._calls = [self._beside(getattr(self._function, method)) for method in self._methods]
         self._by_event = self._timing(EVENT_STATE, EVENT_TIMERS, "on_timer")
         self._by_clock = self._timing(CLOCK_STATE, PROCESSING_TIMERS, "on_processing_timer")
         self._opening = True
@@ -145,7 +149,8 @@ class Process:
         if self._by_event is not None and batch.times is not None:
             self._count_late(self._by_event.timers, batch.keys or (), batch.times)
         keys = self._in_event_time(batch)
-        call, states, clocks = self._call, self._pending, self._clocks
+        call = self._calls[input_of(batch.lane, len(self._calls))]
+        states, clocks = self._pending, self._clocks
         made: list[list[Any]] = []
         refused: list[int] = []
         times = batch.origin.timestamps() if clocks else ()
@@ -267,9 +272,9 @@ class Process:
 
 
 def defines(function: object, method: str) -> bool:
-    """Does a process function define that method itself? ``function`` may be its class."""
+    """Does a process function define that method of timers itself? ``function`` may be its class."""
     cls = function if isinstance(function, type) else type(function)
-    return getattr(cls, method, None) is not getattr(ProcessFunction, method)
+    return getattr(cls, method, None) is not getattr(KeyedFunction, method)
 
 
 class _Unbound:
@@ -283,7 +288,7 @@ class _Unbound:
 
 
 def declared(
-    factory: Callable[[], ProcessFunction[Any, Any, Any]], key_codec: Codec[Any]
+    factory: Callable[[], KeyedFunction[Any, Any]], key_codec: Codec[Any], methods: Sequence[str]
 ) -> tuple[StateDescriptor[Any], ...]:
     """The states that a process function declares in ``open``. Raises what that raises; no record is processed."""
     found: list[StateDescriptor[Any]] = []
@@ -295,5 +300,5 @@ def declared(
     def reject(batch: Batch[Any], index: int, error: Exception) -> None:
         raise Bug("a record was refused where none is processed") from error
 
-    Process(factory, key_codec).open(OperatorContext("declared", note, reject, timers=note))
+    Process(factory, key_codec, methods).open(OperatorContext("declared", note, reject, timers=note))
     return tuple(found)

@@ -4,6 +4,8 @@ from kafka_eos.plan.clients import kafka_share
 from kafka_eos.plan.forwards import with_forwards
 from kafka_eos.plan.graph import Path
 from kafka_eos.plan.nodes import (
+    Connect,
+    CoProcess,
     CountedWindows,
     DerivedNameWarning,
     Exchange,
@@ -12,6 +14,8 @@ from kafka_eos.plan.nodes import (
     FlatMap,
     Fold,
     Forward,
+    IntervalJoin,
+    Join,
     KeyBy,
     Loop,
     Map,
@@ -28,13 +32,17 @@ from kafka_eos.plan.nodes import (
     Timestamps,
     Union,
     Where,
+    WindowJoin,
     Windows,
+    input_of,
     union_lane,
 )
 from kafka_eos.plan.plan import Plan
 from kafka_eos.plan.segments import Segment
 
 __all__ = [
+    "CoProcess",
+    "Connect",
     "CountedWindows",
     "DerivedNameWarning",
     "Exchange",
@@ -43,6 +51,8 @@ __all__ = [
     "FlatMap",
     "Fold",
     "Forward",
+    "IntervalJoin",
+    "Join",
     "KeyBy",
     "Loop",
     "Map",
@@ -62,7 +72,9 @@ __all__ = [
     "Timestamps",
     "Union",
     "Where",
+    "WindowJoin",
     "Windows",
+    "input_of",
     "kafka_share",
     "union_lane",
     "with_forwards",

@@ -11,7 +11,19 @@ from functools import cached_property
 
 from kafka_eos.attribution import Attribution
 from kafka_eos.interfaces import Alignment, Guarantee
-from kafka_eos.plan.nodes import Feedback, KeyBy, Loop, Node, PartialFold, Sink, Source, Timestamps, Where
+from kafka_eos.plan.nodes import (
+    Connect,
+    Feedback,
+    Forward,
+    KeyBy,
+    Loop,
+    Node,
+    PartialFold,
+    Sink,
+    Source,
+    Timestamps,
+    Where,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +136,15 @@ class Graph:
     def keeps_local(self, name: str) -> bool:
         """Does the operator have state of whatever keys reach its subtask, because no exchange brings them together?"""
         node = self._by_name[name]
-        above = [self._by_name[each] for each in node.inputs]
-        return node.stateful and any(isinstance(each, KeyBy) and each.local for each in above)
+        return node.stateful and any(key_by.local for above in node.inputs for key_by in self.key_bys(above))
+
+    def key_bys(self, name: str) -> tuple[KeyBy, ...]:
+        """Where rows behind a node have their keys from: a ``key_by``, one for each input of a ``Connect``, or none."""
+        node = self._by_name[name]
+        if isinstance(node, KeyBy):
+            return (node,)
+        above = node.inputs if isinstance(node, Connect | Forward) else ()
+        return tuple(key_by for each in above for key_by in self.key_bys(each))
 
     def below(self, name: str) -> frozenset[str]:
         """Every node that rows of this one may reach, by whatever way; in a loop that is the node itself, too."""

@@ -13,10 +13,12 @@ from kafka_eos.interfaces import (
     Codec,
     Contents,
     DeadLetters,
+    Interval,
     ListCodec,
     Paned,
     RowCount,
     Session,
+    Trigger,
     Ttl,
     WatermarkStrategy,
 )
@@ -260,6 +262,8 @@ class Process(Node):
     kind: ClassVar[str] = "process"
     stateful: ClassVar[bool] = True
     keyed: ClassVar[bool] = True
+    methods: ClassVar[tuple[str, ...]] = ("process",)
+    """Those of the function that take records, one for each input."""
 
     factory: Callable[[], Any]
     key_codec: Codec[Any]
@@ -276,8 +280,20 @@ class Process(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CoProcess(Process):
+    """A process function of two streams. Its input is a ``Connect``."""
+
+    kind: ClassVar[str] = "co-process"
+    methods: ClassVar[tuple[str, ...]] = ("process_left", "process_right")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Windows(Node):
-    """``lateness``: milliseconds for which a window that is over still takes rows. ``late``: the tag of later ones."""
+    """``lateness``: milliseconds for which a window that is over still takes rows. ``late``: the tag of later ones.
+
+    ``trigger``: when it has results before its end, if it has. By count, what it holds are pairs: rows since
+    the last result, and what it holds of all.
+    """
 
     kind: ClassVar[str] = "window"
     stateful: ClassVar[bool] = True
@@ -288,6 +304,7 @@ class Windows(Node):
     key_codec: Codec[Any]
     lateness: int = 0
     late: str | None = None
+    trigger: Trigger | None = None
 
     @property
     def sets_timers(self) -> bool:
@@ -312,6 +329,51 @@ class CountedWindows(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Join(Node):
+    """Two streams, joined in event time. Its input is a ``Connect``; pairs have one for each of its streams.
+
+    ``values``: codecs of stored rows. ``unmatched``: the tags of rows that were in no pair. ``late``: of rows that came
+    when all was over; those of a stream without one are refused.
+    """
+
+    kind: ClassVar[str] = "join"
+    stateful: ClassVar[bool] = True
+    keyed: ClassVar[bool] = True
+
+    fn: Callable[[Any, Any], Any]
+    key_codec: Codec[Any]
+    values: tuple[Codec[Any], Codec[Any]]
+    unmatched: tuple[str | None, str | None] = (None, None)
+    late: tuple[str | None, str | None] = (None, None)
+
+    @property
+    def sets_timers(self) -> bool:
+        return True
+
+    @property
+    def waits(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalJoin(Join):
+    """Rows whose times are near each other: ``interval`` says how far one of the second stream is behind the other."""
+
+    kind: ClassVar[str] = "interval-join"
+
+    interval: Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowJoin(Join):
+    """Rows that are in one window."""
+
+    kind: ClassVar[str] = "window-join"
+
+    assigner: Paned | Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SideOutput(Node):
     """Takes one output of an operator that has several: that of ``tag``, or the main one if that is None."""
 
@@ -325,6 +387,16 @@ class Union(Node):
     """The engine renumbers lanes with ``union_lane``; there is no operator to build."""
 
     kind: ClassVar[str] = "union"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connect(Union):
+    """Two streams with keys on their way into one operator. It is a union that keeps the keys.
+
+    So watermarks and barriers meet there, and lanes tell the operator which stream a batch is of: see ``input_of``.
+    """
+
+    kind: ClassVar[str] = "connect"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,6 +432,11 @@ def union_lane(lane: int, inputs: int, index: int) -> int:
     Two different paths never get the same lane: (lane, index) can be read back from the result.
     """
     return lane * inputs + index
+
+
+def input_of(lane: int, inputs: int) -> int:
+    """Which of the ``inputs`` of the union right before it a batch came by; 0 where there is but one."""
+    return lane % inputs
 
 
 def for_dead_letters(node: Node) -> bool:

@@ -10,12 +10,14 @@ from kafka_eos.interfaces import Guarantee
 from kafka_eos.plan.cycles import back_edges
 from kafka_eos.plan.graph import Graph
 from kafka_eos.plan.nodes import (
+    Connect,
     CountedWindows,
     Exchange,
     Feedback,
     Filter,
     FlatMap,
     Fold,
+    Join,
     KeyBy,
     Loop,
     Map,
@@ -36,6 +38,7 @@ def validate(plan: Graph) -> None:
     _check_edges(plan)
     _check_use(plan)
     _check_loops(plan)
+    _check_connected(plan)
     _check_local(plan)
     _check_event_time(plan)
     _check_alignment(plan)
@@ -68,14 +71,14 @@ def _check_edges(plan: Graph) -> None:
                 )
             if isinstance(seen[name], Sink):
                 raise PlanError(f"{node.kind} {node.name!r} reads the sink {name!r}.\n  {node.where}")
-            if node.keyed and not isinstance(seen[name], KeyBy):
+            if node.keyed and not isinstance(seen[name], KeyBy | Connect):
                 raise PlanError(
                     f"{node.kind} {node.name!r} keeps state for a key, but its input {name!r} has no key; "
                     f"put .key_by(...) before it.\n  {node.where}"
                 )
         if len(set(node.inputs)) < len(node.inputs):
             raise PlanError(
-                f"union {node.name!r} has the same stream twice; every record would count double.\n  {node.where}"
+                f"{node.kind} {node.name!r} has the same stream twice; every record would count double.\n  {node.where}"
             )
         seen[node.name] = node
 
@@ -105,6 +108,21 @@ def _check_loops(plan: Graph) -> None:
             )
     if others := back - declared.keys():
         raise Bug(f"the plan leads back by {sorted(others)}, which are no feedbacks")
+
+
+def _check_connected(plan: Graph) -> None:
+    """All rows of a key, whichever stream they are of, come to one subtask."""
+    for node in plan.nodes:
+        if isinstance(node, Connect):
+            key_bys = plan.key_bys(node.name)
+            if len(key_bys) != len(node.inputs):
+                raise Bug(f"{node.kind} {node.name!r} has an input without a key: {', '.join(node.inputs)}")
+            if len({key_by.local for key_by in key_bys}) > 1:
+                local = next(key_by for key_by in key_bys if key_by.local)
+                raise PlanError(
+                    f"{node.kind} {node.name!r}: {local.kind} {local.name!r} is local=True and the other stream's is "
+                    f"not, so rows of one key would be in two subtasks. Say it of both, or of none.\n  {local.where}"
+                )
 
 
 def _check_local(plan: Graph) -> None:
@@ -154,7 +172,7 @@ def _check_event_time(plan: Graph) -> None:
     for node in plan.timed_operators:
         if node.waits and node.inputs[0] not in plan.timed:
             timers = "(on_timer, deduplicate), and its timers would never fire"
-            never = "and would never emit" if isinstance(node, Windows) else timers
+            never = "and would never emit" if isinstance(node, Windows | Join) else timers
             raise PlanError(
                 f"{node.kind} {node.name!r} waits for event time {never}: no watermarks come to it from every source, "
                 "because some rows have not passed .with_timestamps(...), or it is in a loop or behind a fold with "

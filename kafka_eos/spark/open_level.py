@@ -254,7 +254,11 @@ class OpenLevel:
         uploads = [backend.snapshot(self._epoch.epoch) for backend in self._opened.backends.values()]
         hit("sink.seal")
         precommits = [writer.seal(self._epoch) for writer in self._writers.values()]
-        committables = tuple(provenance.stored(self._around.storage, c) for prepare in precommits for c in prepare())
+        committables = tuple(
+            provenance.stored(self._around.storage, self._epoch.epoch, committable)
+            for prepare in precommits
+            for committable in prepare()
+        )
         states = tuple(upload(self._around.storage) for upload in uploads)
         hit("worker.ack.before")
         return Report(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, zip_longest
 from uuid import uuid4
 
-from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints import provenance
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.connectors.kafka.pool import Warm
 from kafka_eos.ids import EpochId
@@ -87,9 +87,9 @@ def write_beside(
     if attempt is None:
         return None
     content = encode(attempt.term, attempt.epoch, warm.producer_id, warm.producer_epoch, recordings)
-    digest = hashlib.sha256(content).hexdigest()
-    storage.publish(paths.provenance_name(digest), content)
-    return FileRef(f"{warm.producer_id}-{warm.producer_epoch}", digest, len(content))
+    ref = FileRef(f"{warm.producer_id}-{warm.producer_epoch}", hashlib.sha256(content).hexdigest(), len(content))
+    storage.publish(provenance.name_of(ref, attempt.epoch), content)
+    return ref
 
 
 def _record(recording: Recording, sink: str, each: Out) -> None:

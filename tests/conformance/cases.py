@@ -85,6 +85,12 @@ def distinct(what: What) -> Claim:
     return lambda rows: Counter({what(row) for row in rows})
 
 
+def over(until: int) -> Claim:
+    """The last result of each key and window that ends before ``until`` is the same."""
+    what, per = field("total", "count"), field("key", "id")
+    return lambda rows: final(what, per)([row for row in rows if row.value["id"] <= until])
+
+
 # ---------------------------------------------------------------- input
 
 Fed = tuple[str, Any, int]
@@ -230,6 +236,20 @@ CASES: Mapping[str, Case] = {
             "counted": [in_order()],
         },
         {"totals": N, "counted": 20 * (N // 20 // 3)},
+    ),
+    "triggered": Case(
+        pipelines.triggered,
+        _once,
+        # What the clock has come to, and when, is chance; not the last result of a window that is over.
+        {"output": [same()], "clocked": [over(START_MS + N - 100)]},
+        {},
+    ),
+    "joined": Case(
+        pipelines.joined,
+        [{"input": payments(0, N), "second": payments(0, N, at_ms=START_MS + 3)}],
+        # Which source is ahead is chance; what a join makes is not, nor what it is called.
+        {"output": [in_order()], "alone": [same()], "windows": [same()], "balances": [in_order()]},
+        {},
     ),
     "aligned": Case(
         pipelines.aligned,

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from kafka_eos import (
+    CoProcessFunction,
     OutputTag,
     Pipeline,
     ProcessContext,
@@ -20,9 +21,12 @@ from kafka_eos import (
     Window,
     Windowed,
     bounded,
+    connect,
     days,
     generated,
     monotonic,
+    on_clock,
+    on_count,
     rows,
     session,
     sliding,
@@ -280,6 +284,20 @@ def aligned(pipeline: Pipeline, at: Names) -> None:
     to_kafka(windows.fold(name="sums", **sums).map(end_of), at)
 
 
+def triggered(pipeline: Pipeline, at: Names) -> None:
+    """Results of windows before their end, by count and by the clock."""
+    read = payments(pipeline, at).with_timestamps(watermarks=bounded(0.05))
+    by_account = read.key_by(account, name="by-account")
+    sums: dict[str, Any] = {"init": nothing, "step": add, "merge": plus, "state": Total}
+    counted = by_account.window(tumbling(seconds=0.1), trigger=on_count(2)).fold(name="counted-windows", **sums)
+    purged = by_account.window(tumbling(seconds=0.1), trigger=on_count(3).purging()).fold(name="purged", **sums)
+    sessions = by_account.window(session(gap=0.03), trigger=on_count(4)).fold(name="session-windows", **sums)
+    united = counted.map(end_of).union(purged.map(end_of, name="purged-ends"), name="both")
+    to_kafka(united.union(sessions.map(end_of, name="session-ends"), name="all"), at)
+    clocked = by_account.window(tumbling(seconds=0.1), trigger=on_clock(every=0.1)).fold(name="clocked-windows", **sums)
+    to_kafka(clocked.map(end_of, name="clocked-ends"), at, "clocked")
+
+
 def plus(a: Total, b: Total) -> Total:
     return Total(a.key or b.key, a.total + b.total, a.count + b.count, max(a.id, b.id))
 
@@ -299,6 +317,56 @@ def branch_of(found: Windowed[str, Windowed[str, Total]]) -> Total:
 def in_session(key: str, window: Window, values: list[Payment]) -> Iterable[Total]:
     for payment in values:
         yield Total(key, window.start, len(values), payment.id)
+
+
+def joined(pipeline: Pipeline, at: Names) -> None:
+    """Two sources by their accounts: payments that are near each other, in a window together, or alone; and counted."""
+    one, other = (payments(pipeline, at, topic).with_timestamps(watermarks=bounded(0.05)) for topic in TWO)
+    left = one.filter(lambda p: p.amount > 3, name="some").key_by(account, name="by-account")
+    right = other.filter(lambda p: p.amount < 11, name="others").key_by(account, name="by-owner")
+    both = connect(left, right)
+    near = both.interval_join(
+        pair_of, name="near", lower=-0.01, upper=0.02, unmatched_left=LEFT_ALONE, unmatched_right=RIGHT_ALONE
+    )
+    to_kafka(near, at)
+    alone = near.side_output(LEFT_ALONE).union(near.side_output(RIGHT_ALONE), name="alone-in-both")
+    to_kafka(alone.map(as_total, name="alone-shown"), at, "alone")
+    together = both.window_join(sliding(seconds=0.05, every=0.025), pair_of, name="together")
+    to_kafka(together.union(both.window_join(session(gap=0.03), pair_of, name="at-a-time"), name="all"), at, "windows")
+    to_kafka(both.process(Balances, name="balance"), at, "balances")
+
+
+TWO = ("input", "second")
+LEFT_ALONE, RIGHT_ALONE = OutputTag("left-alone", Payment), OutputTag("right-alone", Payment)
+
+
+def pair_of(left: Payment, right: Payment) -> Total:
+    return Total(left.account, left.id, left.amount - right.amount, right.id)
+
+
+class Balances(CoProcessFunction[str, Payment, Payment, Total]):
+    """Of each account and window, the difference between what came in both streams."""
+
+    def open(self, ctx: ProcessContext) -> None:
+        self.ctx, self.timers = ctx, ctx.timers()
+        self.sums = ctx.map_state("sums", int, int)
+
+    def process_left(self, key: str, value: Payment) -> Iterable[Total]:
+        return self.add(value.amount)
+
+    def process_right(self, key: str, value: Payment) -> Iterable[Total]:
+        return self.add(-value.amount)
+
+    def add(self, amount: int) -> Iterable[Total]:
+        end = (self.ctx.timestamp // WINDOW_MS + 1) * WINDOW_MS
+        self.sums.put(end, (self.sums.get(end) or 0) + amount)
+        self.timers.register(end - 1)
+        return []
+
+    def on_timer(self, key: str, time: int) -> Iterable[Total]:
+        found = self.sums.get(time + 1) or 0
+        self.sums.remove(time + 1)
+        return [Total(key, found, 0, time + 1)]
 
 
 WINDOW_MS = 100

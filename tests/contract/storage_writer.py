@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kafka_eos.checkpoints.arrow import PyArrowStore
 from kafka_eos.checkpoints.opening import open_storage
+from kafka_eos.checkpoints.packing import Packer
 from kafka_eos.checkpoints.remote import RemoteStorage
 from kafka_eos.checkpoints.storage import JobStorage
 
@@ -45,6 +46,9 @@ def main() -> None:
                 print("lost", flush=True)
         elif what == "publish":
             storage.publish(name, content(name, int(rest)))
+            print("done", flush=True)
+        elif what == "pack":
+            Packer(storage, sys.exit).pack()
             print("done", flush=True)
         else:
             storage.upload(Path(rest), name)

@@ -26,14 +26,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 import s3_server
 import storage_writer
 
-from kafka_eos.checkpoints import objects, paths, retention
+from kafka_eos.checkpoints import objects, paths, provenance, retention
 from kafka_eos.checkpoints.opening import open_storage
+from kafka_eos.checkpoints.packs import MANY
+from kafka_eos.checkpoints.provenance import Shelf
 from kafka_eos.checkpoints.remote import SEGMENT_LINES, RemoteStorage
 from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
 from kafka_eos.coordinator import term as terms
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fenced
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import FileRef
+from kafka_eos.interfaces import FileRef, Unstored
 
 MIB = 1 << 20
 
@@ -403,6 +405,35 @@ def test_terms_fence_and_retention_cleans(place: Place, tmp_path: Path) -> None:
     stray = upload(place, tmp_path, b"named by no manifest")
     assert retention.retain(place.storage, "job", 1, lambda: None) == ()  # nothing is finished yet, so nothing goes
     place.storage.check(stray)
+
+
+@pytest.mark.parametrize("point", ["packing.published", "packing.deleted"])
+def test_who_packs_provenance_may_be_killed_while_somebody_reads_and_the_next_one_goes_on(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    files = list[tuple[Epoch, FileRef, bytes]]()
+    for number in range(3 * MANY + 2):
+        content = b"of epoch %d" % number
+        ref = FileRef(f"{number}-0", hashlib.sha256(content).hexdigest(), len(content))
+        provenance.stored(place.storage, Epoch(number), Unstored("kafka", {}, 1, {}, {}, ref, content))
+        files.append((Epoch(number), ref, content))
+    log = tmp_path / "failpoints.log"
+    monkeypatch.setenv("KAFKA_EOS_FAILPOINTS", f"{point}=kill@2")
+    monkeypatch.setenv("KAFKA_EOS_FAILPOINT_LOG", str(log))
+    shelf = Shelf(place.storage)
+
+    with writers(place.where, 2) as (one, other):
+        one.tell("pack - -")
+        begun = [shelf.load(ref, epoch) for epoch, ref, _ in files]
+        heard = [one.hear(), one.hear()]
+        other.tell("pack - -")
+        ended = [shelf.load(ref, epoch) for epoch, ref, _ in files]
+        heard += [other.hear(), other.hear()]
+
+    assert (heard, point in log.read_text()) == (["begun", "", "begun", "done"], True)
+    assert begun == ended == [content for _, _, content in files]
+    assert len(place.storage.list(paths.PROVENANCE)) < MANY
+    assert [Shelf(place.storage).load(ref, epoch) for epoch, ref, _ in files] == begun
 
 
 # ------------------------------------------------------------------ S3 only

@@ -14,6 +14,8 @@ from kafka_eos import (
     WindowedStream,
     days,
     monotonic,
+    on_clock,
+    on_count,
     session,
     sliding,
     tumbling,
@@ -66,6 +68,9 @@ totals = keyed.window(sliding(seconds=60, every=10)).fold(init=int, step=add, me
 totals.sink(KafkaSink("totals", value=Windowed[str, int], key=lambda total: total.key), name="totals")
 assert_type(totals.map(lambda total: total.window.end - total.window.start), Stream[int])
 keyed.window(session(gap=60))
+keyed.window(tumbling(seconds=60), trigger=on_count(5).purging())
+keyed.window(session(gap=60), trigger=on_clock(every=5))
+keyed.window(session(gap=60), trigger=5)  # type: ignore[arg-type]
 keyed.window(days("Europe/Berlin"))
 keyed.window(tumbling(60))  # type: ignore[call-arg]
 keyed.window(60)  # type: ignore[arg-type]

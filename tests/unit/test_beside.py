@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.audit.beside import _Recent, _Written, files, texts_of
+from kafka_eos.audit.ledger import Named
 from kafka_eos.checkpoints.ledger import Kept
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.origins import Recording, decode, encode, opened
@@ -38,7 +39,9 @@ def test_the_texts_of_a_partition_are_those_of_its_headers(data: st.DataObject) 
 
 
 def test_producers_of_several_clusters_may_share_their_numbers() -> None:
-    one, other, third = Kept("4-0", "aa", 1), Kept("4-0", "bb", 1), Kept("5-7", "cc", 1)
+    one, other, third = (
+        Named(Epoch(1), Kept(*told)) for told in (("4-0", "aa", 1), ("4-0", "bb", 1), ("5-7", "cc", 1))
+    )
 
     assert files({"/a": [one, third], "/b": [other]}) == {
         (4, 0): (("/a", one), ("/b", other)),

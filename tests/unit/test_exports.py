@@ -10,11 +10,15 @@ def test_the_public_names_are_these() -> None:
         "TooManyDeadLetters", "UserError",
     }  # fmt: skip
     verbs = {"KeyState", "KeyedStream", "OutputTag", "Pipeline", "ProcessContext", "ProcessFunction", "Stream"}
+    joins = {"CoProcessFunction", "ConnectedStreams", "connect"}
     states = {"AggregatingState", "ListState", "MapState", "ReducingState", "Ttl"}
     time = {"Timers", "WatermarkStrategy", "bounded", "generated", "monotonic"}
     windows = {"Window", "Windowed", "WindowedStream", "days", "global_", "rows", "session", "sliding", "tumbling"}
+    windows |= {"on_clock", "on_count"}
 
-    assert set(kafka_eos.__all__) == errors | verbs | states | time | windows | {"DerivedNameWarning", "__version__"}
+    others = {"DerivedNameWarning", "__version__"}
+
+    assert set(kafka_eos.__all__) == errors | verbs | joins | states | time | windows | others
 
 
 def test_every_public_name_exists_and_is_documented() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kafka_eos import OutputTag, Pipeline, Stream, WatermarkStrategy, bounded, monotonic, session, tumbling
+from kafka_eos import OutputTag, Pipeline, Stream, WatermarkStrategy, bounded, monotonic, on_count, session, tumbling
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.subject import Directory, Subject, cut
 from kafka_eos.audit.windows.judged import Judged, judged
@@ -56,6 +56,10 @@ def behind_a_fold(pipeline: Pipeline) -> None:
     counted(highest.key_by(str, name="again")).sink(MemorySink(), name="out")
 
 
+def triggered(pipeline: Pipeline) -> None:
+    counted(words(pipeline), trigger=on_count(2)).sink(MemorySink(), name="out")
+
+
 def listed_with_lateness(pipeline: Pipeline) -> None:
     windows = words(pipeline).window(session(gap=1), lateness=1)
     windows.process(lambda key, window, found: found, name="all").sink(MemorySink(), name="out")
@@ -97,6 +101,10 @@ def test_rows_tell_which_of_them_were_behind_a_watermark_unless_silence_moves_it
     ("make", "reason"),
     [
         (behind_a_fold, "the state of 'highest' and windows are before it"),
+        (
+            triggered,
+            "'counts' has windows with a result each 2 rows, and nothing tells which rows had come by then",
+        ),
         (listed_with_lateness, "no output tells which rows came to windows of 'all' that were over"),
     ],
 )

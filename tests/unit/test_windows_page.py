@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_eos import Stream, Windowed
-from kafka_eos.testing import MemorySink, Timed, run_local
+from kafka_eos.testing import MemorySink, Timed, Wait, run_local
 
 PAGE = (Path(__file__).parents[2] / "docs" / "windows.md").read_text(encoding="utf-8")
 PROGRAM, *SHOWN = re.findall(r"^```python\n(.*?)^```$\n+((?:^\|[^\n]*\n)*)", PAGE, re.MULTILINE | re.DOTALL)
@@ -34,10 +34,12 @@ def test_the_table_is_what_comes_out(code: str, table: str) -> None:
     stream.sink(MemorySink(), name="shown")
     if "LATE" in names:
         stream.side_output(names["LATE"]).sink(MemorySink(), name="late-rows")
-    sales = [Timed(_sale(names["Sale"], who), _milliseconds(at)) for who, at, _ in cells]
+    sales = [_given(names["Sale"], who, at) for who, at, _ in cells]
+    now = round(NOON.timestamp() * 1000)
 
     so_far = [
-        _said(run_local(names["pipeline"], {"sales": sales[:n]}, batch_size=1), cells) for n in range(len(sales) + 1)
+        _said(run_local(names["pipeline"], {"sales": sales[:n]}, batch_size=1, now=now), cells)
+        for n in range(len(sales) + 1)
     ]
 
     assert [", ".join(new[len(old) :]) for old, new in pairwise(so_far)] == [comes_out for *_, comes_out in cells]
@@ -53,6 +55,12 @@ def test_the_program_writes_the_record_that_is_shown() -> None:
 
     assert record.value is not None
     assert f"`{record.value.decode()}`" in PAGE
+
+
+def _given(kind: Any, who: str, at: str) -> Timed | Wait:
+    if later := re.fullmatch(r"\*(\d+) s later\*", who):
+        return Wait(int(later[1]))
+    return Timed(_sale(kind, who), _milliseconds(at))
 
 
 def _sale(kind: Any, who: str) -> Any:

@@ -14,11 +14,11 @@ from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.subject import Cut, expires
 from kafka_eos.errors import UserError
 from kafka_eos.interfaces import Json, StateDescriptor, StateHandle
-from kafka_eos.operators import windows
+from kafka_eos.operators import join, windows
 from kafka_eos.operators.fold import STATE
 from kafka_eos.operators.process import declared as declared_by
 from kafka_eos.operators.windows.counted import CountedWindows as CountedOperator
-from kafka_eos.plan import CountedWindows, Fold, KeyBy, Plan, Process, Reduce, Windows
+from kafka_eos.plan import CountedWindows, Fold, Join, Plan, Process, Reduce, Windows
 from kafka_eos.state.evolution import describe, reader, split
 from kafka_eos.state.local import is_local
 
@@ -44,13 +44,13 @@ def declared(plan: Plan) -> dict[Name, StateDescriptor[Any]]:
         if isinstance(node, Fold | Reduce):
             found[node.name, STATE] = StateDescriptor(STATE, node.key_codec, node.entry_codec, ttl=node.ttl)
         elif isinstance(node, Process):
-            found |= {(node.name, each.name): each for each in declared_by(node.factory, node.key_codec)}
+            found |= {(node.name, each.name): each for each in declared_by(node.factory, node.key_codec, node.methods)}
         elif isinstance(node, CountedWindows):
             counted = CountedOperator(node.assigner, node.contents, node.key_codec)
             found |= {(node.name, each.name): each for each in counted.states()}
-        elif isinstance(node, Windows):
-            operator = windows(node)
-            found |= {(node.name, each.name): each for each in (*operator.states(), operator.pending())}
+        elif isinstance(node, Windows | Join):
+            operator = windows(node) if isinstance(node, Windows) else join(node)
+            found |= {(node.name, each.name): each for each in (*operator.states(), *operator.pending())}
     return found
 
 
@@ -65,15 +65,10 @@ def doubts(cut: Cut, ledger: Ledger, handles: Sequence[StateHandle], several: bo
     blind = {name: why for name, each in stored(handles).items() if (why := _unreadable(cut.plan, known, name, each))}
     blind |= {name: f"{_EXPIRES}: its own" for name, descriptor in known.items() if descriptor.ttl is not None}
     reason = "key_by(local=True) leaves keys where their partitions are read"
-    blind |= {name: reason for name in known if name[0] in local or _is_local(cut.plan, name[0])}
+    blind |= {name: reason for name in known if name[0] in local or cut.plan.keeps_local(name[0])}
     operators = {operator for operator, _ in known}
     unsure = {name: why for name in sorted(operators) if (why := _unsure(cut, ledger, name, several))}
     return Doubts(dict(sorted(blind.items())), unsure)
-
-
-def _is_local(plan: Plan, operator: str) -> bool:
-    stage = plan.node(plan.node(operator).inputs[0])
-    return isinstance(stage, KeyBy) and stage.local
 
 
 def _unreadable(

@@ -20,6 +20,7 @@ from kafka_eos.plan import (
     Exchange,
     Feedback,
     Forward,
+    Join,
     KeyBy,
     Loop,
     Map,
@@ -168,9 +169,13 @@ class _Look:
 
     def _operator(self, node: Node) -> Operator | str:
         """What is to be known of windows, or why they, and what is behind them, cannot be judged."""
+        if isinstance(node, Join):
+            return f"it is behind the join {node.name!r}, and joins are not computed again"
         if not isinstance(node, Windows):
             timers = "its outputs are of timers of a process function, or of what they may change"
             return timers if node.sets_timers else f"the state of {node.name!r} and windows are before it"
+        if node.trigger is not None:
+            return f"{node.name!r} has windows {node.trigger}, and nothing tells which rows had come by then"
         if reason := self._reason(node.name):
             return reason
         handles = [handle for handle in self._manifest.states if handle.operator == node.name]

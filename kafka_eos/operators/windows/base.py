@@ -3,6 +3,7 @@
 The state ``windows`` has a place for each key and part of a window, which is named by the time at which it begins; it
 is gone when event time has passed the last window that needs it. Timers say when there is something to do.
 
+    a trigger                    see ``triggers``
     a window that is over        is a firing: its operator, its key, and the last moment of the window
     a row for a window that was over, within ``lateness``    makes its result again, and is where that comes from
     a row of which no window is left    goes to the side output for late rows, or is refused: it is never away
@@ -12,18 +13,19 @@ Rule: a row that is refused has changed nothing, and what a firing makes depends
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import chain
 from typing import Any, Final
 
 from kafka_eos.errors import Bug, PlanError
-from kafka_eos.interfaces import Codec, Contents, StateDescriptor, Window
+from kafka_eos.interfaces import Codec, Contents, OnClock, OnCount, StateDescriptor, Trigger, Window
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.firing import EVENT_STATE, Firings
 from kafka_eos.operators.fold import not_storable
 from kafka_eos.operators.side_outputs import Tagged
+from kafka_eos.operators.windows.triggers import ByClock, Result, no_clock
 from kafka_eos.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.records import Batch
 from kafka_eos.state.timers import TimeCodec, timers
@@ -36,30 +38,36 @@ class LateRow(ValueError):
     """All windows of a row were over when it came."""
 
 
-Result = tuple[int, Sequence[Any]]
-"""Event time of the outputs of a window, and these."""
-
-
 class WindowOperator:
     """Takes rows in, and gives results when event time goes on. See ``paned`` and ``sessions``."""
 
-    def __init__(self, contents: Contents, key_codec: Codec[Any], lateness: int, late: str | None) -> None:
+    def __init__(
+        self, contents: Contents, key_codec: Codec[Any], lateness: int, late: str | None, trigger: Trigger | None
+    ) -> None:
         """``late``: the tag of rows that come too late; without one they are refused."""
         self._contents, self._key_codec, self._lateness, self._late = contents, key_codec, lateness, late
+        self._by_count = trigger if isinstance(trigger, OnCount) else None
+        self._by_clock = ByClock(trigger, key_codec) if isinstance(trigger, OnClock) else None
+        self._purges = trigger is not None and trigger.purges
         self._tried = False
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
         """All but the timers."""
         return (StateDescriptor(WINDOWS, self._key_codec, self._contents.codec, "map", entry=TimeCodec()),)
 
-    def pending(self) -> StateDescriptor[bool]:
-        """The timers."""
-        return timers(EVENT_STATE, self._key_codec)
+    def pending(self) -> tuple[StateDescriptor[bool], ...]:
+        """The timers, and what waits for those of the clock."""
+        of_clock = () if self._by_clock is None else self._by_clock.states()
+        return (timers(EVENT_STATE, self._key_codec), *of_clock)
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx = ctx
         self._cells, *self._others = map(ctx.value_state, self.states())
-        self._timers = ctx.timers(self.pending())
+        self._timers = ctx.timers(self.pending()[0])
+        if self._by_clock is None:
+            no_clock(ctx)
+        else:
+            self._by_clock.open(ctx)
         self._firings = Firings(ctx, EVENT_TIMERS, self._key_codec.encode, "the function")
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
@@ -72,6 +80,20 @@ class WindowOperator:
     def advance(self, time: int) -> Iterator[Batch[Any]]:
         return self._firings.fire(self._timers.due(time), self._fired)
 
+    @property
+    def clocked(self) -> bool:
+        return self._by_clock is not None
+
+    def tick(self, now: int) -> Iterable[Batch[Any]]:
+        return () if self._by_clock is None else self._by_clock.fire(now, self._early)
+
+    def soonest(self) -> int | None:
+        return None if self._by_clock is None else self._by_clock.soonest()
+
+    def _early(self, key: Any, changed: Sequence[int]) -> Sequence[Result]:
+        """Results of windows of a key that are not over and have got rows: in the parts that begin there."""
+        raise NotImplementedError
+
     def _fired(self, key: Any, time: int) -> Sequence[Any]:
         try:
             return self._fire(key, time)
@@ -82,6 +104,16 @@ class WindowOperator:
         return None
 
     # ------------------------------------------------------------ for those that know their windows
+
+    def _is_full(self, acc: Any) -> bool:
+        """Has a window got so many rows since its last result that there is one more?"""
+        return self._by_count is not None and acc[0] >= self._by_count.rows
+
+    def _delete(self, key: Any, start: int) -> None:
+        """Nothing is held any more of what begins there."""
+        self._cells.delete((key, start))
+        if self._by_clock is not None:
+            self._by_clock.forget(key, start)
 
     def _items(self, batch: Batch[Any]) -> Sequence[Any]:
         """What is added to windows: a value for each row."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
 from kafka_eos.interfaces import Codec, Contents, Window, Windowed
-from kafka_eos.schemas import Elements
+from kafka_eos.schemas import Counted, Elements
 
 Element = tuple[Any, tuple[int, int, int]]
 """A row's value, and its place in event time."""
@@ -52,6 +53,26 @@ def all_elements(
         return list(fn(key, window, [value for value, _ in found]))
 
     return Contents(_alone, _appended, _together, emit, Elements(codec), by_time=not numbered, numbered=numbered)
+
+
+def since_a_result(contents: Contents) -> Contents:
+    """With the rows that a window has got since its last result: pairs of their number and what ``contents`` hold."""
+    first, add, merge, emit = contents.first, contents.add, contents.merge, contents.emit
+
+    def counted(rows: int, held: Any) -> tuple[int, Any] | None:
+        return None if held is None else (rows, held)
+
+    def together(one: tuple[int, Any], other: tuple[int, Any]) -> Any:
+        return counted(one[0] + other[0], None if merge is None else merge(one[1], other[1]))
+
+    return replace(
+        contents,
+        first=lambda item: counted(1, first(item)),
+        add=lambda acc, item: counted(acc[0] + 1, add(acc[1], item)),
+        merge=None if merge is None else together,
+        emit=lambda key, window, acc: emit(key, window, acc[1]),
+        codec=Counted(contents.codec),
+    )
 
 
 def windowed(key: Any, window: Window, value: Any) -> Sequence[Any]:

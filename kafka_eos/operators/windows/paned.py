@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
-from kafka_eos.interfaces import Codec, Contents, Paned
+from kafka_eos.interfaces import Codec, Contents, Paned, Trigger
 from kafka_eos.operators.base import call_each
-from kafka_eos.operators.windows.base import ABSENT, Result, WindowOperator, nothing, times_of
+from kafka_eos.operators.windows.base import ABSENT, WindowOperator, nothing, times_of
+from kafka_eos.operators.windows.triggers import Result
 from kafka_eos.records import Batch
 
 _Place = tuple[Any, int]
@@ -22,9 +23,15 @@ class PanedWindows(WindowOperator):
     """Tumbling and sliding windows, and calendar days."""
 
     def __init__(
-        self, assigner: Paned, contents: Contents, key_codec: Codec[Any], lateness: int, late: str | None
+        self,
+        assigner: Paned,
+        contents: Contents,
+        key_codec: Codec[Any],
+        lateness: int,
+        late: str | None,
+        trigger: Trigger | None,
     ) -> None:
-        super().__init__(contents, key_codec, lateness, late)
+        super().__init__(contents, key_codec, lateness, late, trigger)
         self._assigner = assigner
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
@@ -35,10 +42,11 @@ class PanedWindows(WindowOperator):
         places = list(zip(batch.keys or (), panes, strict=True))
         cells = self._cells.view(places)
         over = self._assigner.ends(min(panes))[0] <= self._timers.newest() + 1
-        return self._add_late(batch, places, cells) if over else self._add(batch, places, cells)
+        simple = not over and self._by_count is None and self._by_clock is None
+        return self._add(batch, places, cells) if simple else self._add_and_emit(batch, places, cells)
 
     def _add(self, batch: Batch[Any], places: Sequence[_Place], cells: MutableMapping[_Place, Any]) -> Batch[Any]:
-        """No window of these rows is over."""
+        """No window of these rows is over, and there is no trigger."""
         first, add, get = self._contents.first, self._contents.add, cells.get
         for index, (place, item) in enumerate(zip(places, self._items(batch), strict=True)):
             acc = get(place, ABSENT)
@@ -55,37 +63,59 @@ class PanedWindows(WindowOperator):
                 cells[place] = changed
         return batch.take([])
 
-    def _add_late(self, batch: Batch[Any], places: Sequence[_Place], cells: MutableMapping[_Place, Any]) -> Batch[Any]:
-        """Windows of some rows are over. What a row then makes is decided before anything is changed."""
+    def _add_and_emit(
+        self, batch: Batch[Any], places: Sequence[_Place], cells: MutableMapping[_Place, Any]
+    ) -> Batch[Any]:
+        """Rows may make results. What a row makes is decided before anything is changed."""
         times = times_of(batch, self._ctx.operator)
         made: list[list[Result]] = []
         refused: list[int] = []
         for index, (place, item) in enumerate(zip(places, self._items(batch), strict=True)):
             key, pane = place
-            acc = cells.get(place, ABSENT)
+            last = self._assigner.ends(pane)[-1]
+            too_late = last + self._lateness <= self._timers.now(key) + 1
             try:
-                if (last := self._assigner.ends(pane)[-1]) + self._lateness <= self._timers.now(key) + 1:
-                    changed, results = acc, self._too_late(times[index], batch.values[index], last)
+                if too_late:
+                    results = self._too_late(times[index], batch.values[index], last)
                 else:
-                    changed = self._contents.first(item) if acc is ABSENT else self._joined(acc, item)
-                    if changed is None:
-                        raise nothing()
-                    results = [(end - 1, self._result(key, end, pane, changed)) for end in self._over(place)]
+                    changed, results = self._changed(place, cells.get(place, ABSENT), item)
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
                 continue
             made.append(results)
-            if changed is not acc:
+            if not too_late:
                 self._keep(place, changed, cells)
         return self._made_of(batch, refused, made)
 
+    def _changed(self, place: _Place, acc: Any, item: Any) -> tuple[Any, list[Result]]:
+        """What a place holds with one row more, ABSENT if it has let go of it; and the results that the row makes."""
+        key, pane = place
+        ends = self._assigner.ends(pane)
+        silent = self._by_count is None and ends[0] - 1 > self._timers.now(key)
+        if acc is ABSENT:
+            changed = self._contents.first(item)
+        else:
+            changed = self._contents.add(acc, item) if silent else self._joined(acc, item)
+        if changed is None:
+            raise nothing()
+        over = [] if silent else self._over(place)
+        if over or not self._is_full(changed):
+            return changed, [(end - 1, self._result(key, end, pane, changed)) for end in over]
+        results = [(end - 1, self._result(key, end, pane, changed)) for end in ends]
+        return ABSENT if self._purges else (0, changed[1]), results
+
     def _keep(self, place: _Place, changed: Any, cells: MutableMapping[_Place, Any]) -> None:
+        if changed is ABSENT:
+            cells.pop(place, None)
+            return
         if place not in cells:
             self._begin(place)
             if not self._tried:
                 self._try(changed)
         cells[place] = changed
+        if self._by_clock is not None and self._assigner.ends(place[1])[-1] - 1 > self._timers.now(place[0]):
+            self._by_clock.note(*place)
 
     def _fire(self, key: Any, time: int) -> Sequence[Any]:
         end = time + 1
@@ -97,8 +127,20 @@ class PanedWindows(WindowOperator):
                 self._timers.add(key, ends[ends.index(end) + 1] - 1)
         for pane in found if not self._lateness else self._there(key, end - self._lateness):
             if self._assigner.ends(pane)[-1] + self._lateness == end:
-                self._cells.delete((key, pane))
+                self._delete(key, pane)
         return outputs
+
+    def _early(self, key: Any, changed: Sequence[int]) -> Sequence[Result]:
+        passed = self._timers.now(key) + 1
+        ends = sorted({end for pane in changed for end in self._assigner.ends(pane) if end > passed})
+        results: list[Result] = []
+        for end in ends:
+            if found := self._there(key, end):
+                results.append((end - 1, self._emitted(key, self._assigner.start(end), end, list(found.values()))))
+        for pane in changed if self._purges else ():
+            if self._assigner.ends(pane)[-1] > passed:
+                self._delete(key, pane)
+        return results
 
     def _there(self, key: Any, end: int) -> dict[int, Any]:
         """The panes of a window that hold something, in order."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kafka_eos.interfaces import Codec, Contents, Session, StateDescriptor
-from kafka_eos.operators.windows.base import Result, WindowOperator, nothing, times_of
+from kafka_eos.interfaces import Codec, Contents, Session, StateDescriptor, Trigger
+from kafka_eos.operators.windows.base import WindowOperator, nothing, times_of
+from kafka_eos.operators.windows.triggers import ByClock, Result
 from kafka_eos.records import Batch
 from kafka_eos.schemas import MsgpackCodec
 
@@ -27,9 +28,15 @@ class Sessions(WindowOperator):
     """The sessions of each key, in order; no two touch."""
 
     def __init__(
-        self, assigner: Session, contents: Contents, key_codec: Codec[Any], lateness: int, late: str | None
+        self,
+        assigner: Session,
+        contents: Contents,
+        key_codec: Codec[Any],
+        lateness: int,
+        late: str | None,
+        trigger: Trigger | None,
     ) -> None:
-        super().__init__(contents, key_codec, lateness, late)
+        super().__init__(contents, key_codec, lateness, late, trigger)
         self._gap = assigner.gap
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
@@ -53,16 +60,20 @@ class Sessions(WindowOperator):
                 if end - 1 + self._lateness <= now:
                     made.append(self._too_late(time, batch.values[index], end))
                     continue
-                acc = self._with(key, touched, item, again=end - 1 <= now)
+                over = end - 1 <= now
+                acc = self._with(key, touched, item, again=over or self._by_count is not None)
                 if acc is None:
                     raise nothing()
-                results = [(end - 1, self._emitted(key, start, end, [acc]))] if end - 1 <= now else []
+                full = not over and self._is_full(acc)
+                results = [(end - 1, self._emitted(key, start, end, [acc]))] if over or full else []
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
                 continue
             made.append(results)
-            self._keep(key, touched, (start, end), acc)
+            self._keep(key, touched, (start, end), (0, acc[1]) if full else acc)
+            if self._by_clock is not None:
+                self._note(self._by_clock, key, touched, start, over=over)
             if mine != (span := (start, end),):
                 spans[key] = tuple(sorted([*(each for each in mine if each not in touched), span]))
             self._wait(key, touched, end, now)
@@ -76,8 +87,21 @@ class Sessions(WindowOperator):
         if not self._tried:
             self._try(acc)
 
+    @staticmethod
+    def _note(by_clock: ByClock, key: Any, touched: Sequence[_Span], start: int, *, over: bool) -> None:
+        for before, _ in touched:
+            by_clock.forget(key, before)
+        if not over:
+            by_clock.note(key, start)
+
+    def _early(self, key: Any, changed: Sequence[int]) -> Sequence[Result]:
+        (state,) = self._others
+        now = self._timers.now(key)
+        there = [(start, end) for start, end in state.get(key) or () if start in changed and end - 1 > now]
+        return [(end - 1, self._emitted(key, start, end, [self._cells.get((key, start))])) for start, end in there]
+
     def _with(self, key: Any, touched: Sequence[_Span], item: Any, *, again: bool) -> Any:
-        """What a session holds that these become, with one row more. ``again``: there was a result of it before."""
+        """What a session holds that these become, with one row more. ``again``: there may be results besides."""
         contents = self._contents
         if not touched:
             return contents.first(item)
@@ -111,7 +135,7 @@ class Sessions(WindowOperator):
             if end - 1 + self._lateness == time:
                 gone.append((start, end))
         for span in gone:
-            self._cells.delete((key, span[0]))
+            self._delete(key, span[0])
         if len(gone) == len(spans):
             state.delete(key)
         elif gone:

@@ -9,7 +9,7 @@ import time
 
 import msgspec
 
-from kafka_eos import Pipeline, Window, Windowed, monotonic, rows, session, sliding, tumbling
+from kafka_eos import Pipeline, Window, Windowed, monotonic, on_clock, on_count, rows, session, sliding, tumbling
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 
 BASE = int(os.environ["TEST_BASE"])
@@ -75,6 +75,14 @@ def first_of(payment: Payment) -> Sum:
     return Sum("firsts", payment.account, 0, 0, [payment.id])
 
 
+def counted_of(found: Windowed[str, list[int]]) -> Sum:
+    return shown("counted", found.key, found.window, found.value)
+
+
+def clocked_of(found: Windowed[str, list[int]]) -> Sum:
+    return shown("clocked", found.key, found.window, found.value)
+
+
 def tumbled_of(found: Windowed[str, list[int]]) -> Sum:
     return shown("tumbling", found.key, found.window, found.value)
 
@@ -118,6 +126,12 @@ greatest = by_account.window(tumbling(seconds=0.2)).top_n(2, name="greatest", by
 threes = by_account.window(rows(3)).process(in_threes, name="threes")
 few = by_account.deduplicate(name="few", within=0.03)
 firsts = by_account.distinct(name="firsts", ttl=None)
+counted = by_account.window(tumbling(seconds=0.05), trigger=on_count(2)).fold(
+    name="counted", init=list, step=add, state=list[int]
+)
+clocked = by_account.window(tumbling(seconds=0.05), trigger=on_clock(every=0.2).purging()).fold(
+    name="clocked", init=list, step=add, state=list[int]
+)
 tumbled.map(tumbled_of, name="tumbled").union(
     slid.map(slid_of, name="slid"),
     sessions,
@@ -126,6 +140,8 @@ tumbled.map(tumbled_of, name="tumbled").union(
     threes,
     few.map(few_of, name="few-shown"),
     firsts.map(first_of, name="firsts-shown"),
+    counted.map(counted_of, name="counted-shown"),
+    clocked.map(clocked_of, name="clocked-shown"),
     name="all",
 ).sink(KafkaSink(os.environ["TEST_OUTPUT"], value=Sum, key=lambda sum_: sum_.key), name="to-kafka")
 

@@ -86,6 +86,12 @@ def test_order_and_parts_make_no_difference_to_quantiles(values: list[float], ra
     assert quantiles.merge(quantiles.merge(*parts[:2]), parts[2]) == whole
 
 
+@pytest.mark.parametrize("shares", [(), ((0.5,),), ([0.5, 0.9],), (1.5,), ("0.5",), (None,)])
+def test_shares_are_numbers_from_0_to_1_one_by_one(shares: Any) -> None:
+    with pytest.raises(PlanError, match=r"as in approx_quantiles\(f, 0.5, 0.99\), not"):
+        approx_quantiles(float, *shares)
+
+
 def test_of_nothing_there_are_no_quantiles() -> None:
     quantiles = approx_quantiles(lambda value: value, 0.5)
 

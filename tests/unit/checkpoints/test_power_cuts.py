@@ -6,6 +6,7 @@ Rule: a claim that no omission can break proves nothing, so each is shown to fai
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -18,12 +19,15 @@ import pytest
 from checkpoint_samples import JOB, MANIFEST, SAVEPOINT
 
 import kafka_eos
-from kafka_eos.checkpoints import paths, retention, savepoints, verify
+from kafka_eos.checkpoints import packs, paths, provenance, retention, savepoints, verify
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, load, publish
+from kafka_eos.checkpoints.packing import Packer
+from kafka_eos.checkpoints.provenance import Shelf
 from kafka_eos.checkpoints.savepoints import SavepointFiles
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import FileRef, StateHandle
+from kafka_eos.ids import Epoch
+from kafka_eos.interfaces import FileRef, StateHandle, Unstored
 from tests.power_cuts import Operation, Recording, Synced, after, breaks, broken, recorded
 
 Check = Callable[[Path], None]
@@ -95,6 +99,39 @@ def test_publish_needs_both_of_its_syncs(root: Path, tmp_path: Path) -> None:
     assert breaks(recording.forgetting(0), _absent_or_whole, tmp_path / "states")
     with pytest.raises(AssertionError):
         _holds_after(recording.forgetting(1), _whole, tmp_path)
+
+
+# ---------------------------------------------------------------- provenance
+
+
+def _provenance(number: int) -> tuple[FileRef, bytes]:
+    content = b"of epoch %d" % number
+    return FileRef(f"{number}-0", hashlib.sha256(content).hexdigest(), len(content)), content
+
+
+def _all_provenance(root: Path) -> None:
+    storage = LocalStorage(root / "job")
+    storage.tidy()
+    shelf = Shelf(storage)
+    for number in range(3):
+        ref, content = _provenance(number)
+        assert shelf.load(ref, Epoch(number)) == content
+
+
+def test_files_of_provenance_that_are_packed_are_there_alone_or_in_a_pack(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packs, "MANY", 3)
+    storage = LocalStorage(root / "job")
+    for number in range(3):
+        ref, content = _provenance(number)
+        provenance.stored(storage, Epoch(number), Unstored("kafka", {}, 1, {}, {}, ref, content))
+    with recorded(root) as recording:
+        Packer(storage, pytest.fail).pack()
+
+    assert broken(recording, _all_provenance, tmp_path / "states") == []
+    for forgotten in (0, 1):  # the pack; its directory
+        assert breaks(recording.forgetting(forgotten), _all_provenance, tmp_path / "states")
 
 
 # ---------------------------------------------------------------- upload

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -10,19 +12,23 @@ import pytest
 from checkpoint_samples import JOB, MANIFEST
 
 from kafka_eos import origins
-from kafka_eos.checkpoints import ledger, paths, provenance, verify
+from kafka_eos.checkpoints import ledger, packs, paths, provenance, verify
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints.ledger import EpochLedger
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
+from kafka_eos.checkpoints.packing import Packer
+from kafka_eos.checkpoints.packs import MANY
+from kafka_eos.checkpoints.provenance import Shelf
 from kafka_eos.checkpoints.retention import retain
-from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
+from kafka_eos.checkpoints.storage import JobStorage, LocalStorage, MemoryStorage
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Committable, FileRef, Unstored
 
 CONTENT = b"where it came from"
 REF = FileRef("4-0", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
-NAME = paths.provenance_name(REF.sha256)
+AT = Epoch(3)
+NAME = provenance.name_of(REF, AT)
 UNSTORED = Unstored("kafka", {"producer_id": 4}, 2, {"out": 2}, {}, REF, CONTENT)
 
 
@@ -34,7 +40,7 @@ def committed(storage: JobStorage, epochs: int) -> None:
     for epoch in range(1, epochs + 1):
         content = b"of epoch %d" % epoch
         ref = FileRef(f"4-{epoch}", hashlib.sha256(content).hexdigest(), len(content))
-        told = provenance.stored(storage, Unstored("kafka", {}, 1, {"out": 1}, {}, ref, content))
+        told = provenance.stored(storage, Epoch(epoch), Unstored("kafka", {}, 1, {"out": 1}, {}, ref, content))
         manifest = msgspec.structs.replace(MANIFEST, epoch=epoch, term=1, states=(), committables=(told,))
         records.publish(storage, manifest)
         lines.committed(manifest)
@@ -42,24 +48,24 @@ def committed(storage: JobStorage, epochs: int) -> None:
 
 
 def test_a_committable_is_named_by_a_manifest_once_its_file_is_stored(storage: JobStorage) -> None:
-    kept = provenance.stored(storage, UNSTORED)
+    kept = provenance.stored(storage, AT, UNSTORED)
 
     assert kept == Committable("kafka", {"producer_id": 4}, 2, {"out": 2}, {}, REF)
     assert type(kept) is Committable
-    assert provenance.load(storage, REF) == CONTENT
+    assert Shelf(storage).load(REF, AT) == CONTENT
 
 
 def test_storing_it_again_after_a_failure_is_no_other_file(storage: JobStorage) -> None:
-    first, again = provenance.stored(storage, UNSTORED), provenance.stored(storage, UNSTORED)
+    first, again = provenance.stored(storage, AT, UNSTORED), provenance.stored(storage, AT, UNSTORED)
 
-    assert first == again == provenance.stored(storage, first)
-    assert provenance.load(storage, REF) == CONTENT
+    assert first == again == provenance.stored(storage, AT, first)
+    assert Shelf(storage).load(REF, AT) == CONTENT
 
 
 def test_output_that_says_itself_where_it_comes_from_is_left_as_it_is(storage: JobStorage) -> None:
     plain = Committable("kafka", {}, 1)
 
-    assert provenance.stored(storage, plain) is plain
+    assert provenance.stored(storage, AT, plain) is plain
 
 
 @pytest.mark.parametrize("damage", ["missing", "altered", "shorter"])
@@ -69,7 +75,7 @@ def test_a_file_that_is_not_what_was_stored_is_named(storage: JobStorage, damage
         storage.delete(NAME)
 
     with pytest.raises(CorruptCheckpoint, match=NAME):
-        provenance.load(storage, REF)
+        Shelf(storage).load(REF, AT)
 
 
 def test_the_ledger_keeps_what_retention_drops_and_the_files_stay(storage: JobStorage) -> None:
@@ -81,7 +87,8 @@ def test_the_ledger_keeps_what_retention_drops_and_the_files_stay(storage: JobSt
     entries = ledger.read(storage)
     told = {epoch.epoch.n: [kept.ref.name for kept in entry.provenance] for epoch, entry in entries.items()}
     assert told == {epoch: [f"4-{epoch}"] for epoch in range(1, 5)}
-    contents = [provenance.load(storage, kept.ref) for entry in entries.values() for kept in entry.provenance]
+    shelf = Shelf(storage)
+    contents = [shelf.load(kept.ref, entry.id.epoch) for entry in entries.values() for kept in entry.provenance]
     assert contents == [b"of epoch %d" % epoch for epoch in range(1, 5)]
     assert verify.verify_job(storage, JOB) == []
 
@@ -94,12 +101,72 @@ def test_verify_names_a_file_that_only_the_ledger_knows_and_one_that_only_a_mani
     )
     records.publish(storage, undecided)
     (first, *_) = ledger.read(storage)[EpochId(Epoch(1), Term(1))].provenance
-    storage.delete(paths.provenance_name(first.sha256))
+    gone = provenance.name_of(first.ref, Epoch(1))
+    storage.delete(gone)
 
     problems = verify.verify_job(storage, JOB)
 
-    assert {problem.object for problem in problems} == {NAME, paths.provenance_name(first.sha256)}
+    assert {problem.object for problem in problems} == {NAME, gone}
     assert all("missing" in problem.what for problem in problems)
+
+
+def packed(storage: JobStorage) -> str:
+    """Epochs whose files are in one pack, but for the last two; its name."""
+    committed(storage, MANY + 2)
+    retain(storage, JOB, 1, lambda: None)
+    Packer(storage, pytest.fail).pack()
+    (name,) = (name for name in storage.list(paths.PROVENANCE) if "pack" in name)
+    return name
+
+
+def test_verify_reads_packs_and_names_one_that_is_damaged_once(storage: JobStorage) -> None:
+    name = packed(storage)
+    sound = verify.verify_job(storage, JOB)
+    content = storage.read(name)
+    storage.delete(name)
+    gone = verify.verify_job(storage, JOB)
+    storage.publish(name, content[:-1])
+
+    damaged = verify.verify_job(storage, JOB)
+
+    assert sound == []
+    assert len(gone) == MANY
+    assert all("missing, and in no pack" in problem.what for problem in gone)
+    assert [problem.object for problem in damaged] == [name]
+
+
+def test_beside_a_damaged_pack_verify_names_a_file_that_was_never_in_it(storage: JobStorage) -> None:
+    """It is older than all that the pack holds."""
+    name = packed(storage)
+    other, content = packs.encode(Epoch(2), Epoch(MANY), {})
+    storage.publish(paths.provenance_name(other), content[:-1])
+    storage.delete(name)
+
+    problems = verify.verify_job(storage, JOB)
+
+    damaged, missing = problems
+    assert damaged.object == paths.provenance_name(other)
+    assert missing.object.startswith(f"{paths.PROVENANCE}/{1:012d}-")
+
+
+def test_verify_finds_no_fault_with_files_that_a_running_job_packs_meanwhile() -> None:
+    class Running(MemoryStorage):
+        def list(self, prefix: str) -> Sequence[str]:
+            found = super().list(prefix)
+            if prefix == paths.PROVENANCE and not any("pack" in name for name in found):
+                self.lists += 1
+                if self.lists == 2:  # the packer's own is the third
+                    Packer(self, pytest.fail).pack()
+            return found
+
+        lists = 0
+
+    storage = Running()
+    committed(storage, MANY)
+    storage.list(paths.PROVENANCE)
+
+    assert verify.verify_job(storage, JOB) == []
+    assert len(storage.list(paths.PROVENANCE)) == 1
 
 
 def test_a_manifest_of_before_has_no_files(storage: JobStorage) -> None:
@@ -119,7 +186,8 @@ def test_the_golden_files_say_where_all_outputs_came_from(backend: str) -> None:
     storage = LocalStorage(path)
     entries = ledger.read(storage)
 
-    found = [origins.decode(provenance.load(storage, kept.ref)) for e in entries.values() for kept in e.provenance]
+    shelf = Shelf(storage)
+    found = [origins.decode(shelf.load(kept.ref, e.id.epoch)) for e in entries.values() for kept in e.provenance]
 
     blocks = [origins.opened(block) for each in found for some in each.blocks.values() for block in some]
     assert [f"{each.producer_id}-{each.producer_epoch}" for each in found] == [
@@ -128,3 +196,15 @@ def test_the_golden_files_say_where_all_outputs_came_from(backend: str) -> None:
     assert sorted(offset for block in blocks for offset in block.offsets) == list(range(60))
     assert {block.names[span.sink] for block in blocks for span in block.spans} == {"totals"}
     assert sum(entry.outputs.get("totals", 0) for entry in entries.values()) == 60
+
+
+def test_a_golden_pack_holds_what_the_golden_files_say(tmp_path: Path) -> None:
+    golden = Path(__file__).parents[2] / "golden"
+    shutil.copytree(golden / "packs-1", tmp_path / "job")
+    shelf, found = Shelf(LocalStorage(tmp_path / "job")), list[bytes]()
+    for backend in ("memory", "rocksdb"):
+        entries = ledger.read(LocalStorage(golden / "manifest-7" / f"golden-{backend}"))
+        found += [shelf.load(kept.ref, entry.id.epoch) for entry in entries.values() for kept in entry.provenance]
+
+    alone = sorted(path.read_bytes() for path in golden.glob("manifest-7/*/provenance/*"))
+    assert sorted(found) == alone

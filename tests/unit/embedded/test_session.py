@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints import paths, provenance
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.provenance import Shelf
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.embedded.control import Ack, Begin, Decline, Drop, Failed, Start, Trigger, receive_as_supervisor
 from kafka_eos.embedded.open_plan import OpenPlan
@@ -136,7 +137,7 @@ def test_provenance_that_cannot_be_stored_lets_the_checkpoint_fail_and_goes_with
     assert isinstance(taken, Ack), taken
     refs = [each.provenance for sealed in taken.sealed for each in sealed.committables]
     assert [ref.name for ref in refs if ref] == ["4-1", "4-2"]
-    assert [provenance.load(storage, ref) for ref in refs if ref] == [b"of 1", b"of 2"]
+    assert [Shelf(storage).load(ref, Epoch(2)) for ref in refs if ref] == [b"of 1", b"of 2"]
 
 
 def _epoch(number: int) -> EpochId:

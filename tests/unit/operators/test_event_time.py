@@ -23,6 +23,7 @@ from kafka_eos.plan import Plan, Timestamps
 from kafka_eos.provenance import column, parse
 from kafka_eos.records import BEGINNING, Batch, Watermark
 from kafka_eos.state.backends import open_backend
+from kafka_eos.state.clocks import wall_clock
 from kafka_eos.testing import ListSource, MemorySink, Timed, Wait, run_local
 from kafka_eos.testing.sources import ListOrigin
 
@@ -93,6 +94,7 @@ class Bench:
     pace: Pace = WITH_EACH_BATCH
     storage: MemoryStorage = field(default_factory=MemoryStorage)
     out: list[Batch[Any]] = field(default_factory=list)
+    clock: Callable[[], int] = wall_clock
 
     def open(self, handles: Sequence[StateHandle] = (), splits: Sequence[str] = ("source/0",)) -> Chain:
         self.backends = {
@@ -103,11 +105,14 @@ class Bench:
             for node in self.plan.nodes
             if node.stateful
         }  # fmt: skip
-        self.chain = Chain(self.plan, self.backends, {"sink": self.out.append}, pace=self.pace)
+        self.chain = Chain(self.plan, self.backends, self.outputs(), pace=self.pace, clock=self.clock)
         self.closing.callback(self.chain.close)
         for source in self.plan.sources:
             self.chain.assign(source.name, [split for split in splits if split.startswith(source.name)])
         return self.chain
+
+    def outputs(self) -> dict[str, Callable[[Batch[Any]], None]]:
+        return {"sink": self.out.append}
 
     def checkpoint(self) -> list[StateHandle]:
         self.chain.flush()

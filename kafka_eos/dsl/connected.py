@@ -1,0 +1,137 @@
+"""Two streams with keys over one state: ``connect``, and the verbs behind it.
+
+Rule: which stream a row is of is told by the way that it has come, so nobody tags values, and each keeps its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from kafka_eos import plan
+from kafka_eos.dsl.draft import Draft
+from kafka_eos.dsl.lines import mistake, quoted
+from kafka_eos.dsl.streams import KeyedStream, Stream
+from kafka_eos.dsl.upstream import Upstream
+from kafka_eos.interfaces import Days, Early, Session, Sliding, Tumbling, interval
+from kafka_eos.operators.functions import CoProcessFunction, OutputTag
+from kafka_eos.plan import Join
+from kafka_eos.schemas import KeyCodec
+from kafka_eos.schemas.types import element, returned
+
+K = TypeVar("K")
+L = TypeVar("L")
+R = TypeVar("R")
+U = TypeVar("U")
+
+_Assigner: TypeAlias = Tumbling | Early | Sliding | Days | Session
+_KEY = KeyCodec()
+
+
+def connect(left: KeyedStream[K, L], right: KeyedStream[K, R], *, name: str | None = None) -> ConnectedStreams[K, L, R]:
+    """Two streams whose rows of a key come to one worker and one state, each with its own type.
+
+    What becomes of them is said by the verb that follows. Event time is the lesser of both streams'.
+    """
+    if left._draft is not right._draft:
+        names = f"{left._draft.name!r} and {right._draft.name!r}"
+        raise mistake(f"connect of streams of two pipelines, {names}; make both in one.")
+    if left._node == right._node:
+        raise mistake(
+            "connect of a stream with itself: its rows would come once for both; write its .key_by(...) twice."
+        )
+    node = left._grow(plan.Connect, name, inputs=(left._node, right._node))
+    return ConnectedStreams(left._draft, node, left._type, right._type)
+
+
+class ConnectedStreams(Upstream, Generic[K, L, R]):
+    """Two streams that share their keys. Give each verb a name: state is stored under it."""
+
+    def __init__(self, draft: Draft, node: str, left: Any, right: Any) -> None:
+        super().__init__(draft, node)
+        self._left, self._right = left, right
+
+    def process(
+        self,
+        function: CoProcessFunction[K, L, R, U] | type[CoProcessFunction[K, L, R, U]],
+        *,
+        name: str | None = None,
+    ) -> Stream[U]:
+        """Run your own ``CoProcessFunction``: a class, or an object of which each session gets a copy.
+
+        Timers and side outputs as for ``KeyedStream.process``. Rows of a key are in order within each stream; the trap:
+        which stream's comes first is chance, unless you wait for event time with a timer.
+        """
+        made = element(returned(function.process_left))
+        tp = made if made == element(returned(function.process_right)) else None
+        return Stream(self._draft, self._runs(plan.CoProcess, function, name), tp)
+
+    def interval_join(
+        self,
+        fn: Callable[[L, R], U],
+        *,
+        name: str | None = None,
+        lower: float,
+        upper: float,
+        unmatched_left: OutputTag[L] | None = None,
+        unmatched_right: OutputTag[R] | None = None,
+        late_left: OutputTag[L] | None = None,
+        late_right: OutputTag[R] | None = None,
+    ) -> Stream[U]:
+        """``fn(left, right)`` for each two rows of a key of which the second is ``lower`` to ``upper`` seconds later.
+
+        Less than 0 is earlier; both ends are included. A pair comes when event time has come to the later of its rows.
+        Rows that are in no pair go to the side outputs ``unmatched_left`` and ``unmatched_right``, as soon as none can
+        come for them any more; without a tag they are dropped. A row that comes when event time has passed it goes to
+        ``late_left`` or ``late_right``, or without one where the source's ``on_error`` says. Both streams need
+        ``with_timestamps``. The trap: what ``fn`` raises stops the job, because there are two records to blame.
+        """
+        near = quoted(lambda: interval(lower=lower, upper=upper))
+        tags = (unmatched_left, unmatched_right), (late_left, late_right)
+        return self._joined(plan.IntervalJoin, fn, name, *tags, interval=near)
+
+    def window_join(
+        self,
+        assigner: _Assigner,
+        fn: Callable[[L, R], U],
+        *,
+        name: str | None = None,
+        unmatched_left: OutputTag[L] | None = None,
+        unmatched_right: OutputTag[R] | None = None,
+        late_left: OutputTag[L] | None = None,
+        late_right: OutputTag[R] | None = None,
+    ) -> Stream[U]:
+        """``fn(left, right)`` for each two rows of a key that are in one window.
+
+        ``assigner``: ``tumbling``, ``sliding``, ``days``, or ``session``, which is of the rows of both streams. Pairs
+        come when event time has come to the window's end, those of overlapping windows once for each. Rows of a window
+        in which the other stream has none go to the side outputs ``unmatched_left`` and ``unmatched_right``; without a
+        tag they are dropped. A row whose windows are all over goes to ``late_left`` or ``late_right``, or without one
+        where the source's ``on_error`` says. Both streams need ``with_timestamps``. The trap: a window has as many
+        pairs as the product of its rows.
+        """
+        if isinstance(assigner, Early) or not isinstance(assigner, _Assigner):
+            kinds = "tumbling (without early=), sliding, sessions or days"
+            raise mistake(f"{assigner}: streams are joined in windows that are {kinds}.")
+        tags = (unmatched_left, unmatched_right), (late_left, late_right)
+        return self._joined(plan.WindowJoin, fn, name, *tags, assigner=assigner)
+
+    def _joined(
+        self,
+        kind: type[Join],
+        fn: Callable[[L, R], U],
+        name: str | None,
+        unmatched: tuple[OutputTag[Any] | None, ...],
+        late: tuple[OutputTag[Any] | None, ...],
+        **parts: Any,
+    ) -> Stream[U]:
+        tags = [tag for tag in (*unmatched, *late) if tag is not None]
+        values = self._stored(self._left), self._stored(self._right)
+        node = self._grow(
+            kind, name, fn=fn, key_codec=_KEY, values=values, unmatched=_names(unmatched), late=_names(late), **parts
+        )
+        return Stream(self._draft, self._draft._part(node, tags), returned(fn))
+
+
+def _names(tags: tuple[OutputTag[Any] | None, ...]) -> tuple[str | None, ...]:
+    return tuple(None if tag is None else tag.name for tag in tags)

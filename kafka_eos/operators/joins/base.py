@@ -1,0 +1,167 @@
+"""What all joins have in common: rows of both streams that wait, those that come too late, results, and the state.
+
+The states ``left`` and ``right`` have a place for each key and time, with all rows of then. Timers say when there is
+something to do; what they make is a firing: of their operator, their key, and their time. So a pair has a name that
+depends on nothing but its rows, and comes once.
+
+Rules: a row that is refused has changed nothing. What a firing makes is in the order of the rows of the first stream,
+and of the second one for each, by their places in event time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Final
+
+from kafka_eos.errors import PlanError
+from kafka_eos.interfaces import Codec, StateDescriptor
+from kafka_eos.operators.base import OperatorContext
+from kafka_eos.operators.firing import EVENT_STATE, Firings
+from kafka_eos.operators.side_outputs import Tagged
+from kafka_eos.operators.windows.base import LateRow, times_of
+from kafka_eos.plan import Join, input_of
+from kafka_eos.provenance import TIMERS as EVENT_TIMERS
+from kafka_eos.records import Batch
+from kafka_eos.schemas import Elements
+from kafka_eos.state.timers import TimeCodec, timers
+
+SIDES: Final = ("left", "right")
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """One that waits: its value, its place in event time, and whether it has been in a pair."""
+
+    value: Any
+    place: tuple[int, int, int]
+    met: bool = False
+
+    @property
+    def time(self) -> int:
+        return self.place[0]
+
+
+class JoinOperator:
+    """Takes rows of two streams in, and joins them when event time goes on. See ``interval`` and ``windows``."""
+
+    def __init__(self, node: Join) -> None:
+        self._node, self._codecs = node, tuple(map(Elements, node.values))
+        self._tried = [False, False]
+
+    def states(self) -> tuple[StateDescriptor[Any], ...]:
+        """All but the timers; the first two are ``SIDES``."""
+        return tuple(self._described(name, codec) for name, codec in zip(SIDES, self._codecs, strict=True))
+
+    def pending(self) -> tuple[StateDescriptor[bool], ...]:
+        """The timers."""
+        return (timers(EVENT_STATE, self._node.key_codec),)
+
+    def open(self, ctx: OperatorContext) -> None:
+        self._ctx = ctx
+        self._states = {descriptor.name: ctx.value_state(descriptor) for descriptor in self.states()}
+        self._timers = ctx.timers(*self.pending())
+        self._firings = Firings(ctx, EVENT_TIMERS, self._node.key_codec.encode, "the function")
+
+    def process(self, batch: Batch[Any]) -> Batch[Any]:
+        times, keys = times_of(batch, self._ctx.operator), batch.keys or []
+        side = input_of(batch.lane, len(SIDES))
+        cells = self._states[SIDES[side]].view(zip(keys, times, strict=True))
+        made: list[Sequence[Any]] = []
+        refused: list[int] = []
+        for index, (key, element) in enumerate(zip(keys, batch.in_time(), strict=True)):
+            place = key, times[index]
+            try:
+                at = self._first(*place)
+                outputs = () if at is not None else self._too_late(side, *element)
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever is raised for a row)
+                self._ctx.reject(batch, index, error)
+                refused.append(index)
+                continue
+            made.append(outputs)
+            if at is not None:
+                self._keep(side, cells, place, element, at)
+        out = batch.without(refused).repeated(list(map(len, made)))
+        return replace(out, values=list(chain.from_iterable(made)), updates=None)
+
+    def advance(self, time: int) -> Iterator[Batch[Any]]:
+        return self._firings.fire(self._timers.due(time), self._fired)
+
+    def close(self) -> None:
+        return None
+
+    # ------------------------------------------------------------ for those that know what belongs together
+
+    def _first(self, key: Any, time: int) -> int | None:
+        """When a row of that time has its first timer; None if it is too late. ValueError if it can have none."""
+        raise NotImplementedError
+
+    def _fire(self, key: Any, time: int) -> Sequence[Any]:
+        """Do what is to be done for a key at a time; what comes out then."""
+        raise NotImplementedError
+
+    def _rows(self, key: Any, side: int) -> Iterator[tuple[int, list[Any]]]:
+        """The times and the elements of all rows of a stream that wait, in the order of time."""
+        return ((place[1], elements) for place, elements in self._states[SIDES[side]].within(key))
+
+    def _joined(self, pairs: Sequence[tuple[Row, Row]]) -> list[Any]:
+        """The user's results, in the order of their rows."""
+        fn = self._node.fn
+        first, second = (self._places(side, [pair[side] for pair in pairs]) for side in (0, 1))
+        ordered = sorted(pairs, key=lambda pair: (first[id(pair[0])], second[id(pair[1])]))
+        return [fn(one.value, other.value) for one, other in ordered]
+
+    def _alone(self, side: int, rows: Sequence[Row]) -> list[Any]:
+        """Those of them that have met none, for the side output that is for them; in order."""
+        tag = self._node.unmatched[side]
+        found = [] if tag is None else [row for row in rows if not row.met]
+        places = self._places(side, found)
+        return [Tagged(str(tag), row.value) for row in sorted(found, key=lambda row: places[id(row)])]
+
+    def _places(self, side: int, given: Sequence[Row]) -> Mapping[int, tuple[Any, ...]]:
+        """What the order of rows is by: their places, and their bytes where several have one place."""
+        rows = {id(row): row for row in given}
+        if len({row.place for row in rows.values()}) == len(rows):
+            return {number: row.place for number, row in rows.items()}
+        encode = self._node.values[side].encode
+        return {number: (*row.place, encode(row.value)) for number, row in rows.items()}
+
+    # ------------------------------------------------------------ rows and firings
+
+    def _described(self, name: str, codec: Codec[Any]) -> StateDescriptor[Any]:
+        return StateDescriptor(name, self._node.key_codec, codec, "map", entry=TimeCodec())
+
+    def _keep(self, side: int, cells: Any, place: tuple[Any, int], element: Any, at: int) -> None:
+        elements = cells.get(place)
+        if elements is None:
+            elements = []
+            self._timers.add(place[0], at)
+        elements.append(element)
+        if not self._tried[side]:
+            self._try(side, elements)
+        cells[place] = elements
+
+    def _try(self, side: int, elements: Sequence[Any]) -> None:
+        """Encode the first ones at once: a type that cannot be stored shows now, not at the first checkpoint."""
+        self._tried[side] = True
+        try:
+            self._codecs[side].encode(elements)
+        except ValueError as error:
+            raise PlanError(
+                f"operator {self._ctx.operator!r}: rows of its {SIDES[side]} stream cannot be stored: {error}. Say "
+                "with .key_by(..., values=...) of what type they are."
+            ) from error
+
+    def _too_late(self, side: int, value: Any, place: tuple[int, int, int]) -> Sequence[Any]:
+        self._ctx.late(1)
+        tag = self._node.late[side]
+        if tag is not None:
+            return (Tagged(tag, value),)
+        raise LateRow(f"late: its event time is {place[0]}, and event time has passed all that it could be joined with")
+
+    def _fired(self, key: Any, time: int) -> Sequence[Any]:
+        try:
+            return self._fire(key, time)
+        except Exception as error:
+            raise self._firings.stopped_by(key, time, error) from error

@@ -1,0 +1,113 @@
+"""The interval join: a row of the first stream, and each of the second whose time is not too far from its own.
+
+A row is joined when event time has come to its time, with those that were before it; it stays for as long as rows to
+come may be near it. So a pair comes at the later of its two times, when no other row can be between.
+
+Rows that have been in a pair are told from others only where somebody asks for those that were in none: they go from
+``left`` to ``left-met`` then, and from ``right`` to ``right-met``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kafka_eos.interfaces import StateDescriptor
+from kafka_eos.operators.joins.base import SIDES, JoinOperator, Row
+from kafka_eos.plan import IntervalJoin
+
+_Found = dict[int, list[Row]]
+"""Rows of a key and stream, by time."""
+
+
+class IntervalJoinOperator(JoinOperator):
+    """See ``ConnectedStreams.interval_join``."""
+
+    def __init__(self, node: IntervalJoin) -> None:
+        super().__init__(node)
+        self._lower, self._upper = node.interval.lower, node.interval.upper
+        self._kept = max(self._upper, 0), max(-self._lower, 0)
+        """For how long a row may have something to come, by stream."""
+
+    def states(self) -> tuple[StateDescriptor[Any], ...]:
+        asked = [side for side, tag in enumerate(self._node.unmatched) if tag is not None]
+        return (*super().states(), *(self._described(_met(side), self._codecs[side]) for side in asked))
+
+    def _first(self, key: Any, time: int) -> int | None:
+        return time if time > self._timers.now(key) else None
+
+    def _fire(self, key: Any, time: int) -> Sequence[Any]:
+        new = [self._at(key, side, time) for side in (0, 1)]
+        found = [self._until(key, side, time) if new[1 - side] else {time: new[side]} for side in (0, 1)]
+        pairs = self._pairs(found[0], found[1], time)
+        changed: tuple[set[int], set[int]] = (set(), set())
+        for pair in pairs:
+            for side, row in enumerate(pair):
+                if not row.met:
+                    row.met = True
+                    changed[side].add(row.time)
+        outputs = self._joined(pairs)
+        for side in (0, 1):
+            if new[side] and self._kept[side]:
+                self._timers.add(key, time + self._kept[side])
+            outputs += self._over(key, side, time - self._kept[side], found[side])
+            if self._node.unmatched[side] is not None:
+                self._meet(key, side, {at: found[side][at] for at in changed[side] if at + self._kept[side] > time})
+        return outputs
+
+    def _pairs(self, left: _Found, right: _Found, time: int) -> list[tuple[Row, Row]]:
+        """Those of which the later row is of that time."""
+        new = [
+            (one, other)
+            for at, others in right.items()
+            if self._lower <= at - time <= self._upper
+            for one in left.get(time, ())
+            for other in others
+        ]
+        old = [
+            (one, other)
+            for at, ones in left.items()
+            if at < time and self._lower <= time - at <= self._upper
+            for other in right.get(time, ())
+            for one in ones
+        ]
+        return new + old
+
+    def _over(self, key: Any, side: int, time: int, found: _Found) -> list[Any]:
+        """Nothing can meet rows of that time any more: forget them."""
+        rows = found[time] if time in found else self._at(key, side, time)
+        for state in self._names(side):
+            self._states[state].delete((key, time))
+        return self._alone(side, rows)
+
+    def _meet(self, key: Any, side: int, found: _Found) -> None:
+        waiting, met = self._names(side)
+        for time, rows in found.items():
+            for state, which in ((waiting, False), (met, True)):
+                elements = [(row.value, row.place) for row in rows if row.met is which]
+                if elements:
+                    self._states[state].put((key, time), elements)
+                else:
+                    self._states[state].delete((key, time))
+
+    def _at(self, key: Any, side: int, time: int) -> list[Row]:
+        names = self._names(side)
+        held = [self._states[state].get((key, time)) or () for state in names]
+        return [Row(value, place, bool(met)) for met, elements in enumerate(held) for value, place in elements]
+
+    def _until(self, key: Any, side: int, time: int) -> _Found:
+        """All rows up to a time; later ones have come before event time has."""
+        found: _Found = {}
+        for met, state in enumerate(self._names(side)):
+            for (_, at), elements in self._states[state].within(key):
+                if at > time:
+                    break
+                found.setdefault(at, []).extend(Row(value, place, bool(met)) for value, place in elements)
+        return found
+
+    def _names(self, side: int) -> Sequence[str]:
+        return (SIDES[side],) if self._node.unmatched[side] is None else (SIDES[side], _met(side))
+
+
+def _met(side: int) -> str:
+    return f"{SIDES[side]}-met"
