@@ -29,7 +29,6 @@ from kafka_eos.plan import (
 )
 from kafka_eos.settings import Settings
 
-_ANY: Json = {}
 """The schema of values of any type."""
 
 
@@ -167,10 +166,11 @@ def _growing(plan: Plan) -> Iterator[str]:
 
 def _untyped(plan: Plan) -> Iterator[str]:
     for node in plan.nodes:
-        if isinstance(node, Forward) and node.values.schema == _ANY:
+        if isinstance(node, Forward) and not node.typed:
             yield (
-                f"{node.kind} {node.name!r}: rows may be under way there at a checkpoint, and their type is not known; "
-                "plain values (str, numbers, lists, dicts …) are stored as they are, others stop the job. "
+                f"{node.kind} {node.name!r}: the type of its rows is not known, so checkpoints wait until none is "
+                "under way there, unaligned ones too; on Spark they are written, and any but plain values (str, "
+                "numbers, lists, dicts …) stop the job. "
                 f"Annotate what the function of {node.inputs[0]!r} returns"
             )
 

@@ -8,6 +8,7 @@
 
 Rule: one shared broker a run, whatever the number of workers, and none if no test needs one. The first worker that
 needs it starts it; the process that leads the run stops it. A test shares it politely: topics of its own, no restart.
+The same for PostgreSQL, with databases.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, settings
+from psycopg import sql
 
 from kafka_eos.devbroker import Broker, fetch_jars
 from kafka_eos.devbroker.jars import RELEASES
+from tests.postgres_server import Postgres, shared
 from tests.shared_broker import SharedBroker
 from tests.waiting import PATIENCE
 
@@ -82,6 +86,30 @@ def bootstrap(pytestconfig: pytest.Config) -> Iterator[str]:
     else:
         wanted = pytestconfig.getoption("--brokers"), pytestconfig.getoption("--release")
         yield pytestconfig.stash[_SHARED].bootstrap(*wanted)
+
+
+@pytest.fixture(scope="session")
+def postgres(pytestconfig: pytest.Config) -> Postgres:
+    """The PostgreSQL of the run; ``database`` makes a database that only one test has."""
+    return shared(pytestconfig.stash[_SHARED].directory)
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> Iterator[Callable[[], str]]:
+    """Makes empty databases: ``database() -> conninfo``. Dropped afterwards."""
+    made: list[str] = []
+
+    def make() -> str:
+        name = f"test_{uuid4().hex[:12]}"
+        with psycopg.connect(postgres.conninfo, autocommit=True) as connection:
+            connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
+        made.append(name)
+        return postgres.conninfo.replace("dbname=postgres", f"dbname={name}")
+
+    yield make
+    with psycopg.connect(postgres.conninfo, autocommit=True) as connection:
+        for name in made:
+            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 @pytest.fixture(scope="session")

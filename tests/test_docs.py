@@ -26,8 +26,10 @@ from types import ModuleType
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 import typer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from docs.examples import state_machine
@@ -36,12 +38,14 @@ from kafka_eos.app import load
 from kafka_eos.cli import Commands, app
 from kafka_eos.coordinator.status import read_status
 from kafka_eos.devbroker import Broker
+from kafka_eos.embedded.run import run
 from kafka_eos.failpoints import POINTS
 from kafka_eos.ids import AppRef
 from kafka_eos.protocol.drift import NOBODY, Standing, ahead
 from kafka_eos.records import BEGINNING
 from kafka_eos.settings import Settings
 from kafka_eos.testing import SINK_CHECKS, Timed, Wait, run_local
+from tests.chaos.harness import read
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -264,6 +268,34 @@ def test_the_tests_shown_pass(page: str, test: str, beside: str, tmp_path: Path)
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_tables_shown_are_written(
+    tmp_path: Path, bootstrap: str, topic: Callable[..., str], database: Callable[[], str]
+) -> None:
+    """The pipeline of docs/postgres.md as it is, but for the places where it reads and writes."""
+    purchases, totals, where = topic(2), topic(), database()
+    (shown,) = blocks(ROOT / "docs/postgres.md", "python")
+    for name, own in {'KafkaSource("purchases"': purchases, 'KafkaSink("totals"': totals}.items():
+        shown = shown.replace(name, f'{name.partition("(")[0]}("{own}"')
+    (tmp_path / "shop.py").write_text(shown.replace("host=localhost dbname=shop user=shop", where))
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for user, amount in [("ann", 3), ("bob", 2), ("ann", 4), ("bob", -2)]:
+        producer.produce(purchases, json.dumps({"user": user, "amount": amount}), key=user)
+    assert producer.flush(PATIENCE) == 0
+    given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 3}
+
+    ref = AppRef(tmp_path / "shop.py")
+    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+
+    with psycopg.connect(where) as connection:
+        assert connection.execute('SELECT * FROM totals ORDER BY "user"').fetchall() == [("ann", 7)]
+        assert connection.execute('SELECT "user", sum(amount) FROM purchases GROUP BY 1 ORDER BY 1').fetchall() == [
+            ("ann", 7),
+            ("bob", 0),
+        ]
+        assert connection.execute("SELECT * FROM kafka_eos.staged").fetchall() == []
+    assert len(read(bootstrap, totals)) == 4
 
 
 def test_the_process_function_shown_runs(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "state": "errors ids interfaces records calls failpoints schemas checkpoints",  # schemas: for the offline reader
     "operators": "errors ids interfaces records attribution calls failpoints provenance schemas plan protocol state",
     "exchange": "errors ids interfaces records attribution plan protocol state",
-    "connectors": "errors ids interfaces records attribution calls failpoints provenance origins schemas secrets "
-    "protocol",
+    "connectors": "errors ids interfaces records extras attribution calls failpoints provenance origins schemas "
+    "secrets protocol",
     # What runs a plan
     "open_task": "ids interfaces records failpoints settings plan state operators exchange",
     "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state",
@@ -77,6 +77,8 @@ MAY_IMPORT: Mapping[str, str] = {
 }
 """What each room imports of the others: no more, and no less. A room stands below those that it imports."""
 
+POSTGRES = ("client", "committer", "ledger", "sink", "statements", "writer")
+"""Modules of the connector that work with psycopg."""
 FRONT_DOORS = {"kafka_eos", "kafka_eos.spark"}
 LATE = {("dsl", "settings"), ("dsl", "explain"), ("dsl", "embedded"), ("dsl", "terminal")}
 """Imported when they are called for: loading the one room does not load the other."""
@@ -243,6 +245,10 @@ def test_a_module_whose_name_is_computed_is_imported_in_few_places() -> None:
     ("library", "homes"),
     [
         ("confluent_kafka", {"kafka_eos.connectors.kafka.client"}),
+        (
+            "psycopg",
+            {f"kafka_eos.connectors.postgres.{name}" for name in POSTGRES},
+        ),
         ("kio", set()),  # a witness for tests; see tests/wire.py
         ("pickle", set()),
         ("cloudpickle", set()),

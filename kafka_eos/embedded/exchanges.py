@@ -89,6 +89,8 @@ class Exchanges:
         node = self.nodes[edge]
         if isinstance(node, Feedback):
             return Input(edge, sender, feedback=True, queue=self.spilling(f"loop-{edge}", edge))
+        if isinstance(node, Forward) and not node.typed:
+            return Input(edge, sender)  # nothing of it is ever written
         held = self._settings.alignment_spill // (len(self.edges) * self._parallelism)
         if isinstance(node, PartialFold) and sender == self._subtask:
             queue = self.spilling(f"sums-{edge}", edge, _ROWS_IN_MEMORY, _rows_in)

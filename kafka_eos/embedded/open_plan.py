@@ -38,7 +38,7 @@ from kafka_eos.interfaces import (
 from kafka_eos.open_task import Base, OpenTask, Share
 from kafka_eos.operators.chain import Chain
 from kafka_eos.operators.event_time import STEADILY
-from kafka_eos.plan import PartialFold, Plan, Segment, Sink
+from kafka_eos.plan import Forward, PartialFold, Plan, Segment, Sink
 from kafka_eos.protocol.alignment import Mode
 from kafka_eos.records import Batch, RawRecord, Tally, Watermark
 from kafka_eos.settings import Settings
@@ -159,7 +159,7 @@ class OpenPlan:
             {name: backends[name] for name in segment.nodes if name in backends},
             {name: writer for (index, name), writer in self._writers.items() if index == segment.index},
         )
-        mode, timeout = alignment_of(self._settings)
+        mode, timeout = alignment_of(self._settings, segment, self._plan)
         edges = self.exchanges.edges
         inputs = [entry for name in segment.heads if name in edges for entry in self.exchanges.inputs(name)]
         first = self._start.first_epoch
@@ -345,10 +345,14 @@ class OpenPlan:
             self._done(epoch, self._parts.pop(epoch))
 
 
-def alignment_of(settings: Settings) -> tuple[Mode, float]:
-    """The mode of the gates, and seconds until alignment is given up for an unaligned snapshot."""
+def alignment_of(settings: Settings, segment: Segment, plan: Plan) -> tuple[Mode, float]:
+    """The mode of a segment's gate, and seconds until alignment is given up for an unaligned snapshot.
+
+    Rows whose type is not known cannot be stored on their way: a segment that reads some waits for its barriers.
+    """
+    forwards = (node for node in map(plan.node, segment.heads) if isinstance(node, Forward))
     match settings.checkpoint_mode:
-        case "unaligned":
+        case "unaligned" if all(node.typed for node in forwards):
             return Mode.UNALIGNED, settings.aligned_timeout
         case "at-least-once":
             return Mode.AT_LEAST_ONCE, math.inf

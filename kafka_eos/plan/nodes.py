@@ -210,6 +210,11 @@ class Forward(Node):
     values: ListCodec[Any]
 
     @property
+    def typed(self) -> bool:
+        """Is the type of the rows known? If not, nobody can say beforehand whether they can be written."""
+        return self.values.schema != {}
+
+    @property
     def partitioning(self) -> Partitioning:
         return Partitioning.FORWARD
 

@@ -234,6 +234,31 @@ def _exchanges(job: Job) -> set[str]:
     return {part.exchange for part in manifests(job)[-1].in_flight}
 
 
+@pytest.mark.parametrize("told", [{}, {"KAFKA_EOS_ALIGNED_TIMEOUT": 0.2}], ids=["at once", "after a while"])
+def test_rows_that_cannot_be_written_wait_for_the_barriers_of_unaligned_checkpoints(
+    new_job: NewJob, told: dict[str, object]
+) -> None:
+    """Whatever is under way when a checkpoint is due: how much that is, is chance."""
+    job = new_job(
+        PAYMENTS,
+        "untyped.py",
+        KAFKA_EOS_PARALLELISM=2,
+        KAFKA_EOS_CHECKPOINT_MODE="unaligned",
+        TEST_PAUSE_AFTER=0.003,
+        **told,
+    )
+    storm = Storm(job, PAYMENTS)
+    with storm.through("align.complete=kill@6", "commit.before=kill@3"):
+        storm.feed()
+    job.environment["TEST_PAUSE_AFTER"] = "0"
+    job.run()
+    nothing_left(job)
+
+    found = Counter((row["id"], row["number"]) for row in _output(job))
+    assert found == Counter((payment["id"], number) for payment in _input(job) for number in (0, 1))
+    _provenance_is_unique(job)
+
+
 def _output(job: Job) -> list[Row]:
     visible = sorted(read(job.bootstrap, job.output), key=lambda m: (m.partition(), m.offset()))
     return [json.loads(message.value()) for message in visible]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import sink_factories
 from confluent_kafka import OFFSET_END
@@ -18,6 +19,7 @@ from kafka_eos.interfaces import Json
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.contract import TWO_PROCESSES
 from tests.chaos.harness import read
+from tests.marks import campaign
 
 
 @pytest.mark.parametrize("check", [name for name in SINK_CHECKS if name not in TWO_PROCESSES])
@@ -60,6 +62,39 @@ def _files(tmp_path: Path, unwrap: Callable[[Any], Any], **options: bool) -> Cal
 
         arguments: dict[str, Json] = {"directory": str(directory), **options}
         return SinkUnderTest("sink_factories:file_sink", arguments, read_back, take_away=take_away)
+
+    return fresh
+
+
+@pytest.mark.parametrize("check", SINK_CHECKS)
+def test_postgres_sink_that_inserts(check: str, database: Callable[[], str]) -> None:
+    """The table numbers its rows as they come, and has no key that could hide one that comes twice."""
+    check_sink(_table(database, "n bigint GENERATED ALWAYS AS IDENTITY, id bigint NOT NULL, text text", "n"), check)
+
+
+@pytest.mark.parametrize("check", [*map(campaign, SINK_CHECKS)])
+def test_postgres_sink_that_upserts(check: str, database: Callable[[], str]) -> None:
+    check_sink(_table(database, "id bigint PRIMARY KEY, text text", "id", key=["id"]), check)
+
+
+def _table(database: Callable[[], str], columns: str, order: str, **options: Any) -> Callable[[], SinkUnderTest]:
+    def fresh() -> SinkUnderTest:
+        conninfo = database()
+
+        def asked(statement: str) -> psycopg.Cursor[Any]:
+            with psycopg.connect(conninfo) as connection:
+                return connection.execute(statement.encode())
+
+        def read_back() -> list[Any]:
+            with psycopg.connect(conninfo) as connection:
+                rows = connection.execute(f"SELECT id, text FROM rows ORDER BY {order}".encode())
+                return [{"id": number, "text": text} for number, text in rows]
+
+        asked(f"CREATE TABLE rows ({columns})")
+        arguments: dict[str, Json] = {"conninfo": conninfo, **options}
+        return SinkUnderTest(
+            "sink_factories:postgres_sink", arguments, read_back, take_away=lambda: asked("DELETE FROM rows").close()
+        )
 
     return fresh
 

@@ -1,0 +1,13 @@
+"""Tables of a PostgreSQL database: ``PostgresSink``.
+
+Rule: ``client`` is the only module that opens a connection or maps the server's errors, ``statements`` the only one
+that composes SQL about a user's table, ``ledger`` the only one that knows the tables of the sink's own books.
+"""
+
+from __future__ import annotations
+
+from kafka_eos.connectors.postgres.committer import PostgresCommitter
+from kafka_eos.connectors.postgres.sink import PostgresSink
+from kafka_eos.connectors.postgres.writer import PostgresWriter
+
+__all__ = ["PostgresCommitter", "PostgresSink", "PostgresWriter"]

@@ -1,0 +1,184 @@
+"""Connections to one database, and what the server's errors mean.
+
+Rule: an error of psycopg is mapped here, once, to what the caller must do. What a person must repair in the database is
+a ConfigError; everything that may pass by itself is what the caller names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock, RLock
+from typing import Any, Final, TypeAlias
+
+from kafka_eos.errors import ConfigError, KafkaEosError
+from kafka_eos.extras import expect_extra
+
+expect_extra("postgres", "PostgresSink")
+
+import psycopg  # noqa: E402 - what is missing is said before
+from psycopg import conninfo  # noqa: E402
+
+Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+
+LOCK_TIMEOUT: Final = "5s"
+"""How long a commit or an abort waits for a lock before it looks who holds it."""
+
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "client_encoding": "utf8",
+}
+_REPAIR: Final = ("22", "23", "27", "2B", "38", "39", "42", "44", "P0", "0A", "3F")
+"""Classes of errors that stay as long as nobody changes the table, its rights, or the rows in it."""
+_ROW: Final = ("22", "23", "44")
+"""Classes of errors that a row's values may cause."""
+
+
+class Database:
+    """How to get to one database. ``conninfo`` as libpq reads it; what it leaves out comes from libpq's environment."""
+
+    def __init__(self, given: str) -> None:
+        try:
+            self._given = conninfo.conninfo_to_dict(given)
+        except psycopg.ProgrammingError as error:
+            raise ConfigError(f"PostgresSink cannot read its connection string: {_line(error)}") from None
+
+    def shown(self) -> dict[str, str]:
+        """For people: no secret."""
+        shown = ("host", "hostaddr", "port", "dbname", "user", "service")
+        return {name: str(value) for name, value in self._given.items() if name in shown}
+
+    @property
+    def name(self) -> str:
+        """The same for every way to write down the same servers and database; no user, no password, no option."""
+        said = {**_from_environment(), **{name: str(value) for name, value in self._given.items()}}
+        hosts = (said.get("host") or said.get("hostaddr") or "local").split(",")
+        ports = (said.get("port") or "5432").split(",")
+        ports = ports * len(hosts) if len(ports) == 1 else ports
+        servers = ",".join(sorted(f"{host}:{port}" for host, port in zip(hosts, ports, strict=False)))
+        if (service := said.get("service")) and "host" not in self._given:
+            servers = f"service={service}"
+        return f"{servers}/{said.get('dbname') or said.get('user') or ''}"
+
+    def connect(self, application: str) -> Connection:
+        """A connection that commits each statement by itself. Raises psycopg's errors, see ``mapped``."""
+        connection: Connection = psycopg.connect(
+            **{**_DEFAULTS, **self._given, "application_name": application}, autocommit=True
+        )
+        with connection.cursor() as cursor:
+            # What is written must not depend on how a role or a database is set up.
+            cursor.execute("SELECT set_config('timezone', 'UTC', false), set_config('datestyle', 'ISO', false),"
+                           " set_config('statement_timeout', '0', false),"
+                           " set_config('idle_in_transaction_session_timeout', '0', false),"
+                           " set_config('synchronous_commit', replace(current_setting('synchronous_commit'),"
+                           " 'off', 'on'), false)")  # fmt: skip
+        return connection
+
+
+def _from_environment() -> dict[str, str]:
+    """What libpq takes from the environment, by the names of a connection string."""
+    names = {"host": "PGHOST", "port": "PGPORT", "dbname": "PGDATABASE", "user": "PGUSER", "service": "PGSERVICE"}
+    return {name: os.environ[variable] for name, variable in names.items() if os.environ.get(variable)}
+
+
+class Link:
+    """The connection of one writer, which two threads use: each has it alone for one transaction or statement.
+
+    Its commits wait for no disk; a transaction that is durable makes all before it durable too.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._alone = connection, RLock()
+        (self._level,) = _row(connection.execute("SHOW synchronous_commit"))
+        connection.execute("SET synchronous_commit = off")
+
+    @contextmanager
+    def alone(self) -> Iterator[Connection]:
+        with self._alone:
+            yield self._connection
+
+    @contextmanager
+    def durable(self) -> Iterator[Connection]:
+        """A transaction that is on disk, and where the server wants it else, when it has ended."""
+        with self._alone, self._connection.transaction():
+            self._connection.execute("SELECT set_config('synchronous_commit', %s, true)", (self._level,))
+            yield self._connection
+
+    def close(self) -> None:
+        """Without waiting for a thread that uses it: what that one does then fails."""
+        self._connection.close()
+
+
+class Connections:
+    """Connections of a committer, opened as they are needed and kept for the next call. May be used from threads."""
+
+    def __init__(self, database: Database, application: str) -> None:
+        self._database, self._application = database, application
+        self._idle: list[Connection] = []
+        self._lock = Lock()
+
+    @contextmanager
+    def one(self) -> Iterator[Connection]:
+        """A connection for one call. One on which the call failed is not used again."""
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
+            connection = self._database.connect(self._application)
+            connection.execute("SELECT set_config('lock_timeout', %s, false)", (LOCK_TIMEOUT,))
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            self.close()  # what broke this one may have broken all
+            raise
+        with self._lock:
+            self._idle.append(connection)
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+
+@contextmanager
+def mapped(kind: type[KafkaEosError], what: str) -> Iterator[None]:
+    """ConfigError for what a person must repair, ``kind`` for what may pass: the server is away, full, busy …"""
+    try:
+        yield
+    except psycopg.Error as error:
+        state = error.sqlstate
+        if state is not None and state.startswith(_REPAIR):
+            raise ConfigError(
+                f"PostgreSQL refuses to {what}: {_line(error)}. Nothing is lost: repair it and start again, the job "
+                "goes on from its last epoch."
+            ) from error
+        if state is None and not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            raise
+        raise kind(f"could not {what}: {_line(error)}") from error
+
+
+def _row(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
+    row = cursor.fetchone()
+    assert row is not None
+    return row
+
+
+def of_a_row(error: psycopg.Error) -> ValueError | None:
+    """What is wrong with a row, if a row's values are to blame."""
+    # Without a state the client itself could not write a value down.
+    by_client = error.sqlstate is None and isinstance(error, psycopg.DataError | psycopg.ProgrammingError)
+    if by_client or (error.sqlstate or "").startswith(_ROW):
+        return ValueError(_line(error))
+    return None
+
+
+def _line(error: psycopg.Error) -> str:
+    """The server's message and details in one line; without the user's SQL."""
+    diag = error.diag
+    parts = [diag.message_primary, diag.message_detail] if diag.message_primary else [str(error)]
+    return " ".join(" ".join(part.split()) for part in parts if part) or type(error).__name__

@@ -1,0 +1,161 @@
+"""From a model to columns: names, types for a table that is made, and the values of a row. Pure.
+
+Rule: a value is never changed to make it fit. Who decides whether it does is the server, when the row is staged.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import types
+import typing
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import pydantic
+
+from kafka_eos.errors import ConfigError
+from kafka_eos.schemas.types import is_model, is_record, to_plain, type_name
+
+_TYPES: Final[Mapping[type, str]] = {
+    bool: "boolean",
+    int: "bigint",
+    float: "double precision",
+    str: "text",
+    bytes: "bytea",
+    decimal.Decimal: "numeric",
+    datetime.datetime: "timestamp with time zone",
+    datetime.date: "date",
+    datetime.time: "time",
+    datetime.timedelta: "interval",
+    uuid.UUID: "uuid",
+}
+_DOCUMENTS: Final = (dict, list, tuple, set, frozenset)
+
+ORDER: Final = "kafka_eos_n"
+DELETED: Final = "kafka_eos_deleted"
+"""Columns of a staging table; no column of a user's table may be called like them."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A column as a model declares it. ``type`` is empty where only the table knows it."""
+
+    name: str
+    type: str = ""
+    nullable: bool = True
+
+
+def columns_of(model: Any, given: Sequence[str] | None) -> tuple[Column, ...]:
+    """The columns of a sink: the fields of its model, or the names that are given. ConfigError if there are none."""
+    if model is None:
+        if not given:
+            raise ConfigError(
+                "PostgresSink needs to know its columns: value=Model (a pydantic model, msgspec Struct or dataclass), "
+                'or columns=("a", "b") for streams of dicts'
+            )
+        columns = tuple(Column(name) for name in given)
+    else:
+        declared = {column.name: column for column in _declared(model)}
+        if unknown := [name for name in given or () if name not in declared]:
+            raise ConfigError(f"columns: {', '.join(unknown)} is no field of {type_name(model)}")
+        columns = tuple(declared[name] for name in given or declared)
+    names = [column.name for column in columns]
+    if wrong := [name for name in names if name in (ORDER, DELETED) or not name or len(name.encode()) > 63]:
+        raise ConfigError(f"{wrong[0]!r} cannot be a column: 1 to 63 bytes, and neither {ORDER} nor {DELETED}")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"columns: a name comes twice in {', '.join(names)}")
+    return columns
+
+
+def _declared(model: Any) -> list[Column]:
+    if not is_model(model) and not is_record(model):
+        raise ConfigError(
+            f"value={type_name(model)}: rows of a table are pydantic models, msgspec Structs or dataclasses; for "
+            'streams of dicts leave value out and say columns=("a", "b")'
+        )
+    hints = typing.get_type_hints(model)
+    if is_model(model):
+        names = list(model.model_fields)
+    elif issubclass(model, msgspec.Struct):
+        names = list(model.__struct_fields__)
+    else:
+        names = [field.name for field in dataclasses.fields(model)]
+    return [Column(name, *_column_type(hints[name])) for name in names]
+
+
+def _column_type(tp: Any) -> tuple[str, bool]:
+    """The type of a column that holds ``tp``, and whether it may be null; no type if there is none that surely fits."""
+    if tp is Any:
+        return "", True
+    origin, args = typing.get_origin(tp), typing.get_args(tp)
+    if origin is typing.Annotated:
+        return _column_type(args[0])
+    if origin in (typing.Union, types.UnionType):
+        others = {_column_type(arg)[0] for arg in args if arg is not type(None)}
+        return (others.pop() if len(others) == 1 else ""), type(None) in args
+    if origin is typing.Literal:
+        kinds = {_TYPES.get(type(value), "") for value in args}
+        return (kinds.pop() if len(kinds) == 1 else ""), False
+    if isinstance(origin or tp, type):
+        return _of_class(origin or tp), False
+    return "", False
+
+
+def _of_class(cls: type) -> str:
+    if issubclass(cls, enum.Enum):
+        kinds = {_TYPES.get(type(member.value), "") for member in cls}
+        return kinds.pop() if len(kinds) == 1 else ""
+    if issubclass(cls, _DOCUMENTS) or is_model(cls) or is_record(cls):
+        return "jsonb"
+    return next((_TYPES[base] for base in cls.__mro__ if base in _TYPES), "")
+
+
+class Rows:
+    """Makes rows of values. ``documents``: the columns whose values are written as JSON."""
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        model: Any,
+        key: Sequence[str],
+        delete: Callable[[Any], bool] | None,
+        documents: frozenset[str],
+    ) -> None:
+        self._names, self._model = [column.name for column in columns], model
+        self._key, self._delete, self._documents = frozenset(key), delete, documents
+
+    def row(self, value: Any) -> tuple[Any, ...]:
+        """Whether it deletes its key, and the value of each column. ValueError if it is not of the sink's type."""
+        if not isinstance(value, Mapping if self._model is None else self._model):
+            wanted = "a dict with the columns" if self._model is None else type_name(self._model)
+            raise ValueError(f"expected {wanted}, got {type(value).__name__}")
+        deleted = self._delete is not None and bool(self._delete(value))
+        return (deleted, *(self._cell(value, name, deleted) for name in self._names))
+
+    def _cell(self, value: Any, name: str, deleted: bool) -> Any:
+        if deleted and name not in self._key:
+            return None
+        cell = value.get(name) if self._model is None else getattr(value, name)
+        if name in self._documents and cell is not None:
+            return _json(name, cell)
+        return _scalar(name, cell)
+
+
+def _scalar(name: str, cell: Any) -> Any:
+    if isinstance(cell, enum.Enum):
+        cell = cell.value
+    if isinstance(cell, dict | set | frozenset | pydantic.BaseModel):
+        raise ValueError(f"column {name!r} is not of type json or jsonb, and cannot hold a {type(cell).__name__}")
+    return cell
+
+
+def _json(name: str, cell: Any) -> str:
+    try:
+        return msgspec.json.encode(cell, enc_hook=to_plain).decode()
+    except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
+        raise ValueError(f"column {name!r} cannot hold this as JSON: {error}") from error

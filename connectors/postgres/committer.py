@@ -1,0 +1,205 @@
+"""Ends staging tables: commit, and abort what no manifest knows. I/O around ``ledger``.
+
+A commit is one transaction: the rows go into the user's table, the staging table goes, and a row in the ledger says so.
+Whether it happened is therefore never a guess: if the answer is lost, the ledger is asked.
+
+Rule: who ends a staging table takes its row in ``staged`` first, which one transaction can do.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import sql
+
+from kafka_eos.connectors.postgres import statements
+from kafka_eos.connectors.postgres.client import Connection, Connections, Database, mapped
+from kafka_eos.connectors.postgres.ledger import Entry, Ledger
+from kafka_eos.connectors.postgres.names import COMMITTER, WRITER, Life, Promise, application, stage
+from kafka_eos.errors import Bug, CommittableLost, Fenced, Retryable
+from kafka_eos.ids import JobIdentity
+from kafka_eos.interfaces import (
+    CommitPermit,
+    Committable,
+    JobContext,
+    LifeState,
+    Outcome,
+    Probe,
+    Staged,
+    Standing,
+)
+from kafka_eos.interfaces import Life as Sign
+from kafka_eos.protocol.lives import taken_over
+
+_FROZEN = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = ANY (%s) AND usename = current_user AND pid <> pg_backend_pid()
+        AND state <> 'idle' AND wait_event = 'ClientRead' AND state_change < clock_timestamp() - interval '5 s'
+"""
+
+
+class PostgresCommitter:
+    """The committer of one database. May be used from threads, and by any process that has the manifest."""
+
+    def __init__(self, database: Database, ledger: Ledger, scope: str, job: str) -> None:
+        self._connections = Connections(database, application(COMMITTER, job))
+        self._ledger, self._scope, self._job = ledger, scope, job
+
+    def probe(self, committable: Committable) -> Probe:
+        promise = Promise.read(committable.payload)
+        with mapped(Retryable, f"look for {self._name(promise)}"), self._connections.one() as connection:
+            standing = Standing.UNKNOWN
+            if self._ledger.is_there(connection):
+                found = self._ledger.standing(connection, promise)
+                if found is None:
+                    raise Retryable(f"the server of {self._scope} follows another one, and may be behind it")
+                standing = found
+        return Probe(standing, self._detail(promise, standing))
+
+    def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
+        promise = Promise.read(committable.payload)
+        if permit.epoch < promise.epoch:  # an older one was given up; its output is part of this epoch
+            raise Bug(f"a permit for epoch {permit.epoch} cannot commit {self._name(promise)}")
+        what = f"commit {self._name(promise)} into {promise.target}"
+        with (
+            mapped(Retryable, what),
+            self._thawing(promise.life),
+            self._connections.one() as connection,
+            connection.transaction(),
+        ):
+            taken = self._ledger.take(connection, promise.id)
+            if taken is not None:
+                name = sql.Identifier(self._ledger.schema, promise.stage)
+                statements.apply(connection, name, promise.target)
+                self._ledger.ended(connection, taken, committed=True, needed_by=permit.epoch.epoch.n)
+                self._ledger.forget(connection, promise.life, permit.epoch)
+        if taken is not None:
+            return Outcome.COMMITTED
+        probe = self.probe(committable)
+        if probe.standing is Standing.COMMITTED:
+            return Outcome.ALREADY
+        raise CommittableLost(f"epoch {permit.epoch}: {probe.detail}")
+
+    def staged(self, ctx: JobContext) -> Sequence[Staged]:
+        """Open and prepared staging tables."""
+        with mapped(Retryable, f"look into {self._scope}"), self._connections.one() as connection:
+            entries = self._entries(connection, ctx.job)
+        return [Staged(of.term, self._full(of.id), _shown(of), of.age, of.identity) for of in entries]
+
+    def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
+        """Drop this life's staging tables of older terms; a writer that still has one open loses it."""
+        return self._end(ctx.job, lambda of: ctx.owns(of.identity) and of.term < ctx.term)
+
+    def _end(self, job: str, whose: Callable[[Entry], bool]) -> list[str]:
+        with mapped(Retryable, f"clean up {self._scope}"), self._connections.one() as connection:
+            old = [entry for entry in self._entries(connection, job) if whose(entry)]
+        return [self._full(entry.id) for entry in old if self._dropped(Life(job, entry.identity), entry.id)]
+
+    def _dropped(self, life: Life, of: uuid.UUID) -> bool:
+        """Whether there was something to drop: somebody who had the right to commit may have been faster."""
+        with (
+            mapped(Retryable, f"drop {self._full(of)}"),
+            self._thawing(life),
+            self._connections.one() as connection,
+            connection.transaction(),
+        ):
+            taken = self._ledger.take(connection, of)
+            if taken is not None:
+                self._ledger.ended(connection, taken, committed=False, needed_by=int(taken[4]))
+            return taken is not None
+
+    def _entries(self, connection: Connection, job: str) -> Sequence[Entry]:
+        return self._ledger.staged(connection, job) if self._ledger.is_there(connection) else ()
+
+    # ------------------------------------------------------------ lives of one name
+
+    def lives(self, ctx: JobContext) -> Sequence[Sign]:
+        """By marks, and by what is staged."""
+        with mapped(Retryable, f"look into {self._scope}"), self._connections.one() as connection:
+            if not self._ledger.is_there(connection):
+                return []
+            marks = {mark.identity: mark for mark in self._ledger.marks(connection, ctx.job)}
+            newest = {entry.identity: entry for entry in self._ledger.staged(connection, ctx.job)}
+        signs = []
+        for identity in dict.fromkeys([*newest, *marks]):
+            mark, entry = marks.get(identity), newest.get(identity)
+            if entry is not None:
+                name = self._full(entry.id)
+                signs.append(Sign(identity, self._scope, name, entry.term, LifeState.OPEN, entry.age))
+            else:
+                state = LifeState.OVER if mark is not None and mark.over else LifeState.ENDED
+                signs.append(Sign(identity, self._scope, "its mark", None if mark is None else mark.term, state))
+        return signs
+
+    def hold(self, ctx: JobContext) -> None:
+        """The mark is a row, which also says the newest term: writers of older ones can begin nothing any more."""
+        with (
+            mapped(Retryable, f"look for the mark of job {ctx.job!r} in {self._scope}"),
+            self._thawing(Life(ctx.job, ctx.identity)),
+            self._connections.one() as connection,
+        ):
+            if not self._ledger.is_there(connection):
+                self._ledger.make(connection)
+            mark = self._ledger.hold(connection, Life(ctx.job, ctx.identity), ctx.term)
+        if mark.over:
+            raise Fenced(taken_over(ctx, self._scope))
+        if ctx.term < mark.term:
+            raise Fenced(f"term {mark.term} of job {ctx.job!r} writes to {self._scope}; this is term {ctx.term}")
+
+    def succeed(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
+        """Without its mark a life prepares nothing any more; what it has prepared is found after that."""
+        life = Life(ctx.job, identity)
+        with (
+            mapped(Retryable, f"take the mark of life {identity} in {self._scope}"),
+            self._thawing(life),
+            self._connections.one() as connection,
+        ):
+            if not self._ledger.is_there(connection):
+                return []
+            self._ledger.take_mark(connection, life)
+        return self._end(ctx.job, lambda of: of.identity == identity)
+
+    def close(self) -> None:
+        self._connections.close()
+
+    @contextmanager
+    def _thawing(self, life: Life) -> Iterator[None]:
+        """If a lock is held by a process of this job that stands still in a transaction, end its connection."""
+        try:
+            yield
+        except psycopg.errors.LockNotAvailable:
+            with self._connections.one() as connection:
+                connection.execute(_FROZEN, ([life.application(WRITER), application(COMMITTER, life.job)],))
+            raise
+
+    def _full(self, of: uuid.UUID) -> str:
+        return f"{self._ledger.schema}.{stage(of)}"
+
+    def _name(self, promise: Promise) -> str:
+        return self._full(promise.id)
+
+    def _detail(self, promise: Promise, standing: Standing) -> str:
+        name = self._name(promise)
+        match standing:
+            case Standing.PREPARED:
+                return f"{name} is there"
+            case Standing.COMMITTED:
+                return f"{name} was committed into {promise.target}"
+            case Standing.LOST:
+                return f"{name} was dropped: aborted, or removed by hand"
+        life, schema = promise.life, self._ledger.schema
+        return (
+            f"nothing in {self._scope} tells what became of {name}, whose rows were for {promise.target}: most likely "
+            f"the database was put back to an older copy, or is another one. If it holds the rows of epoch "
+            f"{promise.epoch}, say so: INSERT INTO {schema}.ledger VALUES ('{promise.id}', '{life.job}', "
+            f"'{life.text}', {promise.epoch.term}, {promise.epoch.epoch}, 0, '', true, {promise.epoch.epoch}); if it "
+            "does not, the same with false"
+        )
+
+
+def _shown(entry: Entry) -> str:
+    state = f"{entry.rows} rows, prepared" if entry.prepared else "being written"
+    return f"{state}, for {entry.target}"

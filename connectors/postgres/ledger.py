@@ -1,0 +1,255 @@
+"""The books of the sink, in a schema of its own beside the user's tables: what is staged, and how it ended.
+
+    lives    one row a life of a job's name: its newest term, and whether its mark was taken away
+    staged   one row a staging table, open or prepared; it goes in the transaction that ends the table
+    made     tables of the user that a sink has made: one that is gone is not made again
+    ledger   how a prepared one ended: the row is written by the transaction that made its rows visible, or dropped them
+
+Rule: a staging table, its row here and the rows of the user's table change in one transaction. So a row in ``staged``
+proves that nobody has committed it, a row in ``ledger`` says what became of it, and without either nobody can tell.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from psycopg import sql
+
+from kafka_eos.connectors.postgres.client import Connection
+from kafka_eos.connectors.postgres.names import Life, Promise, stage
+from kafka_eos.errors import Fenced
+from kafka_eos.ids import EpochId, JobIdentity, Term
+from kafka_eos.interfaces import Standing
+
+_MAKE: Final = """
+    CREATE TABLE IF NOT EXISTS {schema}.lives (
+        job text, identity text, term bigint NOT NULL DEFAULT 0, over boolean NOT NULL DEFAULT false,
+        PRIMARY KEY (job, identity));
+    CREATE TABLE IF NOT EXISTS {schema}.made (target text PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());
+    CREATE TABLE IF NOT EXISTS {schema}.staged (
+        id uuid PRIMARY KEY, job text NOT NULL, identity text NOT NULL, term bigint NOT NULL, epoch bigint NOT NULL,
+        subtask bigint NOT NULL, operator text NOT NULL, target text NOT NULL, prepared boolean NOT NULL DEFAULT false,
+        rows bigint NOT NULL DEFAULT 0, since timestamptz NOT NULL DEFAULT now());
+    CREATE TABLE IF NOT EXISTS {schema}.ledger (
+        id uuid PRIMARY KEY, job text NOT NULL, identity text NOT NULL, term bigint NOT NULL, epoch bigint NOT NULL,
+        subtask bigint NOT NULL, operator text NOT NULL, committed boolean NOT NULL, needed_by bigint NOT NULL,
+        at timestamptz NOT NULL DEFAULT now());
+"""
+_LOCK: Final = 4_702_394_921_427_289_928
+"""Of those who make the schema: CREATE … IF NOT EXISTS fails if two do it at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row of ``staged``."""
+
+    id: uuid.UUID
+    identity: JobIdentity | None
+    term: Term
+    target: str
+    prepared: bool
+    rows: int
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One row of ``lives``."""
+
+    identity: JobIdentity | None
+    term: Term
+    over: bool
+
+
+class Ledger:
+    """SQL about the sink's own schema; every method takes the connection on which it runs."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+
+    def is_there(self, connection: Connection) -> bool:
+        row = connection.execute("SELECT to_regclass(format('%%I.%%I', %s::text, 'ledger'))", (self.schema,)).fetchone()
+        return row is not None and row[0] is not None
+
+    def make(self, connection: Connection) -> None:
+        """Make what is not there. No right is needed for what is: somebody else may have made the schema."""
+        if self.is_there(connection):
+            return
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            if connection.execute("SELECT to_regnamespace(quote_ident(%s))", (self.schema,)).fetchone() == (None,):
+                connection.execute(self._sql("CREATE SCHEMA {schema}"))
+            for statement in filter(str.strip, _MAKE.split(";\n")):
+                connection.execute(self._sql(statement))
+
+    # ------------------------------------------------------------ tables of the user
+
+    def has_made(self, connection: Connection, target: str) -> bool:
+        query = self._sql("SELECT FROM {schema}.made WHERE target = %s")
+        return connection.execute(query, (target,)).fetchone() is not None
+
+    def made(self, connection: Connection, target: str) -> None:
+        """Note that a table is there because a sink has made it, in the transaction that makes it."""
+        connection.execute(self._sql("INSERT INTO {schema}.made (target) VALUES (%s)"), (target,))
+
+    # ------------------------------------------------------------ writers
+
+    def open(self, connection: Connection, promise: Promise, subtask: int, operator: str) -> None:
+        """Note a staging table, in the transaction that makes it. Raises Fenced if its writer's time is over."""
+        self.expect_newest(connection, promise.life, promise.epoch.term)
+        connection.execute(
+            self._sql(
+                "INSERT INTO {schema}.staged (id, job, identity, term, epoch, subtask, operator, target)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
+            ),
+            (promise.id, *_of(promise.life), *_numbers(promise.epoch), subtask, operator, str(promise.target)),
+        )
+
+    def prepare(self, connection: Connection, promise: Promise, rows: int) -> None:
+        """What is staged is whole. Raises Fenced if somebody has ended it."""
+        self.expect_newest(connection, promise.life, promise.epoch.term)
+        done = connection.execute(
+            self._sql("UPDATE {schema}.staged SET prepared = true, rows = %s, epoch = %s WHERE id = %s"),
+            (rows, promise.epoch.epoch.n, promise.id),
+        )
+        if done.rowcount != 1:
+            raise Fenced(f"{self.schema}.{promise.stage} is gone: a newer term of job {promise.life.job!r} removed it")
+
+    def expect_newest(self, connection: Connection, life: Life, term: Term) -> None:
+        """Raise Fenced if a newer term is there, or another life took over; else neither comes before this commits."""
+        connection.execute(
+            self._sql("INSERT INTO {schema}.lives (job, identity, term) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"),
+            (*_of(life), term.n),
+        )
+        row = connection.execute(
+            self._sql("SELECT term, over FROM {schema}.lives WHERE job = %s AND identity = %s FOR SHARE"), _of(life)
+        ).fetchone()
+        if row is None or row[1]:
+            raise Fenced(f"the mark of life {life.text or 'without identity'} of job {life.job!r} was taken away")
+        if row[0] > term.n:
+            raise Fenced(f"term {row[0]} of job {life.job!r} writes here; this is term {term}")
+
+    # ------------------------------------------------------------ committers
+
+    def standing(self, connection: Connection, promise: Promise) -> Standing | None:
+        """What became of a promise, as one look shows it; None from a server that only follows another."""
+        row = connection.execute(
+            self._sql(
+                "SELECT pg_is_in_recovery(),"
+                " (SELECT prepared FROM {schema}.staged WHERE id = %s),"
+                " to_regclass(format('%%I.%%I', %s::text, %s::text)) IS NOT NULL,"
+                " (SELECT committed FROM {schema}.ledger WHERE id = %s)"
+            ),
+            (promise.id, self.schema, promise.stage, promise.id),
+        ).fetchone()
+        assert row is not None
+        follows, prepared, staged, committed = row
+        return None if follows else judged(prepared, staged, committed)
+
+    def take(self, connection: Connection, of: uuid.UUID) -> tuple[Any, ...] | None:
+        """Remove the row of a staging table, in the transaction that ends it; None if it has ended."""
+        return connection.execute(
+            self._sql(
+                "DELETE FROM {schema}.staged WHERE id = %s"
+                " RETURNING id, job, identity, term, epoch, subtask, operator, prepared"
+            ),
+            (of,),
+        ).fetchone()
+
+    def ended(self, connection: Connection, taken: tuple[Any, ...], committed: bool, needed_by: int) -> None:
+        """Drop the staging table and leave the trace of how it ended, if anybody may have been promised something."""
+        *row, prepared = taken
+        connection.execute(self._sql("DROP TABLE IF EXISTS {schema}.{stage}", stage=stage(row[0])))
+        if prepared:
+            connection.execute(
+                self._sql("INSERT INTO {schema}.ledger VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"),
+                (*row, committed, needed_by),
+            )
+
+    def forget(self, connection: Connection, life: Life, permit: EpochId) -> None:
+        """Remove traces that nobody can ask for any more.
+
+        One is needed until the receipt of the epoch that its commit was permitted for. An epoch is decided only after
+        the receipt of the one before it, and no number is used twice: so a permit for a later one proves that receipt.
+        """
+        connection.execute(
+            self._sql(
+                "DELETE FROM {schema}.ledger WHERE id IN (SELECT id FROM {schema}.ledger"
+                " WHERE job = %s AND identity = %s AND needed_by < %s FOR UPDATE SKIP LOCKED)"
+            ),
+            (*_of(life), permit.epoch.n),
+        )
+
+    def staged(self, connection: Connection, job: str) -> Sequence[Entry]:
+        """Everything that any life of a job's name has open or prepared."""
+        rows = connection.execute(
+            self._sql(
+                "SELECT id, identity, term, target, prepared, rows, extract(epoch FROM now() - since)::float"
+                " FROM {schema}.staged WHERE job = %s ORDER BY since, id"
+            ),
+            (job,),
+        )
+        return [Entry(row[0], _identity(row[1]), Term(row[2]), *row[3:]) for row in rows]
+
+    # ------------------------------------------------------------ lives
+
+    def marks(self, connection: Connection, job: str) -> Sequence[Mark]:
+        rows = connection.execute(
+            self._sql("SELECT identity, term, over FROM {schema}.lives WHERE job = %s ORDER BY identity"), (job,)
+        )
+        return [Mark(_identity(row[0]), Term(row[1]), row[2]) for row in rows]
+
+    def hold(self, connection: Connection, life: Life, term: Term) -> Mark:
+        """Note that a term of a life is there, unless a newer one is or its mark was taken away; what stands then."""
+        row = connection.execute(
+            self._sql(
+                "INSERT INTO {schema}.lives AS l (job, identity, term) VALUES (%s, %s, %s)"
+                " ON CONFLICT (job, identity) DO UPDATE SET term = greatest(l.term, excluded.term)"
+                " RETURNING term, over"
+            ),
+            (*_of(life), term.n),
+        ).fetchone()
+        assert row is not None
+        return Mark(life.identity, Term(row[0]), row[1])
+
+    def take_mark(self, connection: Connection, life: Life) -> None:
+        connection.execute(
+            self._sql(
+                "INSERT INTO {schema}.lives (job, identity, over) VALUES (%s, %s, true)"
+                " ON CONFLICT (job, identity) DO UPDATE SET over = true"
+            ),
+            _of(life),
+        )
+
+    def _sql(self, text: str, **names: str) -> sql.Composed:
+        quoted = {name: sql.Identifier(value) for name, value in {"schema": self.schema, **names}.items()}
+        return sql.SQL(text).format(**quoted)
+
+
+def judged(prepared: bool | None, staged: bool, committed: bool | None) -> Standing:
+    """The standing of a promise. Pure.
+
+    ``prepared``   what its row in ``staged`` says; None if there is no such row
+    ``staged``     whether its staging table is there
+    ``committed``  what its row in ``ledger`` says; None if there is no such row
+    """
+    if committed is not None:
+        return Standing.COMMITTED if committed else Standing.LOST
+    if prepared is None:
+        return Standing.UNKNOWN
+    return Standing.PREPARED if prepared and staged else Standing.LOST
+
+
+def _of(life: Life) -> tuple[str, str]:
+    return life.job, life.text
+
+
+def _numbers(epoch: EpochId) -> tuple[int, int]:
+    return epoch.term.n, epoch.epoch.n
+
+
+def _identity(text: str) -> JobIdentity | None:
+    return JobIdentity(text) if text else None

@@ -1,0 +1,102 @@
+"""What a committable says about one staging table, and the names that the sink gives.
+
+A staging table is ``stage_<uuid>`` in the sink's own schema. Rule: reading a payload proves that the name in it is
+one that this module forms; a committable from elsewhere drops nobody's table.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.interfaces import Json
+
+VERSION: Final = 1
+WRITER: Final = "writer"
+COMMITTER: Final = "committer"
+"""Roles of connections. A committer is there before anybody knows which life its job is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One life of a job's name, as the sink's tables spell it."""
+
+    job: str
+    identity: JobIdentity | None
+
+    @property
+    def text(self) -> str:
+        """The column ``identity``; empty for a job without one."""
+        return "" if self.identity is None else str(self.identity)
+
+    def application(self, role: str) -> str:
+        """How its connections call themselves."""
+        return application(role, f"{self.text or 'nameless'} {self.job}")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A user's table: where rows go, and how. Without a key they are inserted, with one the last row of a key wins."""
+
+    schema: str
+    table: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a committable's payload says."""
+
+    id: uuid.UUID
+    life: Life
+    epoch: EpochId
+    target: Target
+
+    @property
+    def stage(self) -> str:
+        return stage(self.id)
+
+    def payload(self) -> dict[str, Json]:
+        return {
+            "version": VERSION,
+            "id": self.id.hex,
+            "job": self.life.job,
+            "identity": self.life.text,
+            "term": self.epoch.term.n,
+            "epoch": self.epoch.epoch.n,
+            "schema": self.target.schema,
+            "table": self.target.table,
+            "columns": [*self.target.columns],
+            "key": [*self.target.key],
+        }
+
+    @staticmethod
+    def read(payload: Mapping[str, Json]) -> Promise:
+        """CorruptCheckpoint if it is not a payload of this package."""
+        match dict(payload):
+            case {
+                "version": 1, "id": str(hexed), "job": str(job), "identity": str(identity), "term": int(term),
+                "epoch": int(epoch), "schema": str(schema), "table": str(table), "columns": [*columns], "key": [*key],
+            } if len(hexed) == 32 and all(isinstance(name, str) for name in (*columns, *key)):  # fmt: skip
+                life = Life(job, JobIdentity(identity) if identity else None)
+                target = Target(schema, table, tuple(map(str, columns)), tuple(map(str, key)))
+                return Promise(uuid.UUID(hexed), life, EpochId(Epoch(epoch), Term(term)), target)
+        raise CorruptCheckpoint(f"not a committable of a PostgresSink: {dict(payload)!r}")
+
+
+def application(role: str, whose: str) -> str:
+    """The name of a connection, as short as the server's names are: of a longer one it keeps 63 bytes."""
+    return f"kafka_eos {role} {whose}"[:63]
+
+
+def stage(of: uuid.UUID) -> str:
+    """The name of a staging table."""
+    return f"stage_{of.hex}"

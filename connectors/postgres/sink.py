@@ -1,0 +1,174 @@
+"""``PostgresSink``: rows in a table, each exactly once.
+
+Rule: a promise that the table or the server cannot keep is refused in ``check``, before anything is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from psycopg import sql
+
+from kafka_eos.connectors.postgres import statements, tables
+from kafka_eos.connectors.postgres.client import Connection, Database, Link, mapped
+from kafka_eos.connectors.postgres.columns import Rows, columns_of
+from kafka_eos.connectors.postgres.committer import PostgresCommitter
+from kafka_eos.connectors.postgres.ledger import Ledger
+from kafka_eos.connectors.postgres.names import WRITER, Life, Target
+from kafka_eos.connectors.postgres.tables import Table
+from kafka_eos.connectors.postgres.writer import PostgresWriter
+from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
+from kafka_eos.ids import token
+from kafka_eos.interfaces import Guarantee, JobContext, Json, TaskContext
+
+T = TypeVar("T")
+
+
+class PostgresSink(Generic[T]):
+    """Writes a stream of ``T`` into ``table``, each value exactly once.
+
+    ``conninfo``  where the database is, as libpq reads it: "host=db dbname=shop user=app" or "postgresql://…". Leave
+                  the password out: libpq finds it in PGPASSWORD, ``~/.pgpass`` or a service file
+    ``table``     "table", "schema.table" or a pair of both; names are taken as they are, upper and lower case too
+    ``value``     the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are the columns
+    ``columns``   those of the fields that are written; without ``value``, the keys of a stream of dicts
+    ``key``       columns that tell a row: a value replaces the row of its key. Without it every value is a new row
+    ``delete``    values for which it is true delete the row of their key
+    ``create``    make the table at the start if it is not there; otherwise that is an error
+    ``control_schema``  where the sink keeps its staging tables and its ledger; made at the start if it is not there
+    """
+
+    def __init__(
+        self,
+        conninfo: str,
+        table: str | tuple[str, str],
+        *,
+        value: type[T] | None = None,
+        columns: Sequence[str] | None = None,
+        key: Sequence[str] = (),
+        delete: Callable[[T], bool] | None = None,
+        create: bool = False,
+        control_schema: str = "kafka_eos",
+    ) -> None:
+        self._database, self._ledger = Database(conninfo), Ledger(control_schema)
+        self._schema, self._table = _qualified(table)
+        self._model, self._columns = value, columns_of(value, columns)
+        self._key, self._delete, self._create = _key(key, [column.name for column in self._columns]), delete, create
+        if delete is not None and not self._key:
+            raise ConfigError("delete=… needs key=(…): the columns that tell which row goes")
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.EXACTLY_ONCE
+
+    def describe(self) -> Mapping[str, Json]:
+        return {
+            "connector": "postgres",
+            "table": self._name,
+            **self._database.shown(),
+            "mode": "insert" if not self._key else "upsert" if self._delete is None else "upsert and delete",
+            "key": [*self._key],
+            "commit": f"staging table and ledger in schema {self._ledger.schema}, one transaction",
+        }
+
+    def __repr__(self) -> str:
+        return f"PostgresSink({self._database.shown()}, {self._name!r})"
+
+    def scope(self, ctx: JobContext) -> str:
+        return f"postgres:{self._database.name}/{self._ledger.schema}"
+
+    def check(self, ctx: JobContext) -> Sequence[str]:
+        """At start; see ``interfaces.Sink``. Raises Retryable if the server cannot be reached."""
+        token(ctx.job, "the job's name")
+        with (
+            mapped(Retryable, f"look at {self._name} in {self.scope(ctx)}"),
+            self._database.connect("kafka_eos check") as connection,
+        ):
+            self._ledger.make(connection)
+            if self._create:
+                self._make(connection)
+            table, target = self._found(connection)
+            return self._notices(connection, table, target)
+
+    def writer(self, ctx: TaskContext) -> PostgresWriter:
+        with mapped(RestartFromCheckpoint, f"open a writer of {self._name}"):
+            connection = self._database.connect(Life(ctx.job.job, ctx.job.identity).application(WRITER))
+            try:
+                table, target = self._found(connection)
+                link = Link(connection)
+            except BaseException:
+                connection.close()
+                raise
+        rows = Rows(self._columns, self._model, self._key, self._delete, table.documents)
+        return PostgresWriter(ctx, self.scope(ctx.job), link, self._ledger, table, target, rows.row)
+
+    def committer(self, ctx: JobContext) -> PostgresCommitter:
+        return PostgresCommitter(self._database, self._ledger, self.scope(ctx), ctx.job)
+
+    @property
+    def _name(self) -> str:
+        return self._table if self._schema is None else f"{self._schema}.{self._table}"
+
+    def _make(self, connection: Connection) -> None:
+        """Make the user's table unless it is there.
+
+        ConfigError if a column has no type that surely fits, or if it was made before: an empty one in its place would
+        hide that what it held is gone.
+        """
+        if tables.find(connection, self._schema, self._table) is not None:
+            return
+        (schema,) = connection.execute("SELECT coalesce(%s, current_schema())", (self._schema,)).fetchone() or ("",)
+        target = f"{schema}.{self._table}"
+        if self._ledger.has_made(connection, target):
+            raise ConfigError(
+                f"the sink has made table {target}, and it is not there any more: bring it back. To begin with an "
+                f"empty one: DELETE FROM {self._ledger.schema}.made WHERE target = '{target}'"
+            )
+        if untyped := [column.name for column in self._columns if not column.type]:
+            raise ConfigError(
+                f"create=True: nothing says of which type the columns {', '.join(untyped)} are; make table "
+                f"{self._name} yourself"
+            )
+        with connection.transaction():
+            self._ledger.made(connection, target)
+            name = sql.Identifier(schema, self._table)
+            connection.execute(statements.create_table(name, self._columns, self._key))
+
+    def _found(self, connection: Connection) -> tuple[Table, Target]:
+        """The user's table as it is now. ConfigError if it is not there, or the promise cannot be kept in it."""
+        table = tables.find(connection, self._schema, self._table)
+        if table is None:
+            raise ConfigError(
+                f"there is no table {self._name}: make it, or let the sink make it with create=True. (Names are taken "
+                "as they are: Totals is not totals.)"
+            )
+        target = Target(table.schema, table.name, tuple(column.name for column in self._columns), self._key)
+        if wrong := [*tables.problems(table, target)]:
+            raise ConfigError(f"PostgresSink cannot write to {target}: {'; '.join(wrong)}")
+        return table, target
+
+    def _notices(self, connection: Connection, table: Table, target: Target) -> list[str]:
+        notices = []
+        if connection.execute("SHOW fsync").fetchone() == ("off",):
+            notices.append(f"the server of {target} runs with fsync=off: a crash may lose what it has committed")
+        if table.constrained and not target.key:
+            notices.append(
+                f"{target} has unique, exclusion or foreign keys, which only a commit can check: a row that breaks one "
+                "stops the job until the table is repaired"
+            )
+        return notices
+
+
+def _qualified(table: str | tuple[str, str]) -> tuple[str | None, str]:
+    schema, _, name = table.rpartition(".") if isinstance(table, str) else (table[0], "", table[1])
+    if not name or (isinstance(table, str) and "." in schema):
+        raise ConfigError(f'{table!r} names no table: use "table", "schema.table" or ("schema", "table")')
+    return schema or None, name
+
+
+def _key(key: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    names = (key,) if isinstance(key, str) else tuple(key)
+    if unknown := [name for name in names if name not in columns]:
+        raise ConfigError(f"key: {', '.join(unknown)} is no column of the sink (they are {', '.join(columns)})")
+    return names

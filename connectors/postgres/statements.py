@@ -1,0 +1,112 @@
+"""SQL about a user's table: staging tables beside it, rows into them, and from them into it.
+
+Rule: identifiers are quoted by psycopg, values are never part of a statement. What is pasted as it is comes from the
+server's own catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from psycopg import sql
+
+from kafka_eos.connectors.postgres.client import Connection
+from kafka_eos.connectors.postgres.columns import DELETED, ORDER, Column
+from kafka_eos.connectors.postgres.names import Target
+from kafka_eos.connectors.postgres.tables import Table
+
+
+def create_table(name: sql.Identifier, columns: Sequence[Column], key: Sequence[str]) -> sql.Composed:
+    """The user's table, as its model declares it."""
+    parts = [
+        sql.SQL("{} {}{}").format(
+            sql.Identifier(column.name), _pasted(column.type), sql.SQL("" if column.nullable else " NOT NULL")
+        )
+        for column in columns
+    ]
+    if key:
+        parts.append(sql.SQL("PRIMARY KEY ({})").format(_names(key)))
+    return sql.SQL("CREATE TABLE {} ({})").format(name, sql.SQL(", ").join(parts))
+
+
+def create_stage(stage: sql.Identifier, table: Table, target: Target) -> sql.Composed:
+    """A staging table: the target's columns, and all that the target demands of one row by itself.
+
+    A row that is refused is refused here, where its input record is known. A deletion has nothing but its key.
+    """
+    types = {column.name: column.type for column in table.columns}
+    parts: list[sql.Composable] = [
+        sql.SQL("{} bigint NOT NULL").format(sql.Identifier(ORDER)),
+        sql.SQL("{} boolean NOT NULL").format(sql.Identifier(DELETED)),
+        *(sql.SQL("{} {}").format(sql.Identifier(name), _pasted(types[name])) for name in target.columns),
+        *(
+            sql.SQL("CONSTRAINT {} CHECK ({} IS NOT NULL)").format(
+                sql.Identifier(f"{name} is part of the key"[:63]), sql.Identifier(name)
+            )
+            for name in target.key
+        ),
+        *(
+            sql.SQL("CONSTRAINT {} CHECK ({} OR ({}))").format(
+                sql.Identifier(name), sql.Identifier(DELETED), _pasted(condition)
+            )
+            for name, condition in table.demands(target.columns)
+        ),
+    ]
+    # It lives for one epoch: to vacuum it is in vain.
+    return sql.SQL("CREATE TABLE {} ({}) WITH (autovacuum_enabled = false)").format(stage, sql.SQL(", ").join(parts))
+
+
+def copy_into(connection: Connection, stage: sql.Identifier, columns: Sequence[str], rows: Iterable[Any]) -> None:
+    """All rows or none."""
+    statement = sql.SQL("COPY {} ({}) FROM STDIN").format(stage, _names((ORDER, DELETED, *columns)))
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        for row in rows:
+            copy.write_row(row)
+
+
+def apply(connection: Connection, stage: sql.Identifier, target: Target) -> None:
+    """Make staged rows visible, in the order of the stream. Of a key's rows the last one counts."""
+    table = sql.Identifier(target.schema, target.table)
+    columns, order = _names(target.columns), sql.Identifier(ORDER)
+    if not target.key:
+        connection.execute(
+            sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ORDER BY {}").format(table, columns, columns, stage, order)
+        )
+        return
+    # Both statements take a key's rows in the order of the keys: two subtasks that write the same ones then wait for
+    # each other, and do not lock each other out.
+    last = sql.SQL("(SELECT DISTINCT ON ({}) * FROM {} ORDER BY {}, {} DESC) AS s").format(
+        _names(target.key), stage, _names(target.key), order
+    )
+    deleted = sql.Identifier("s", DELETED)
+    connection.execute(
+        sql.SQL("DELETE FROM {} AS t USING {} WHERE {} AND {}").format(
+            table,
+            last,
+            deleted,
+            sql.SQL(" AND ").join(
+                sql.SQL("{} = {}").format(sql.Identifier("t", name), sql.Identifier("s", name)) for name in target.key
+            ),
+        )
+    )
+    others = [name for name in target.columns if name not in target.key]
+    update = sql.SQL("UPDATE SET {}").format(
+        sql.SQL(", ").join(
+            sql.SQL("{} = {}").format(sql.Identifier(name), sql.Identifier("excluded", name)) for name in others
+        )
+    )
+    connection.execute(
+        sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} WHERE NOT {} ON CONFLICT ({}) DO {}").format(
+            table, columns, columns, last, deleted, _names(target.key), update if others else sql.SQL("NOTHING")
+        )
+    )
+
+
+def _names(names: Iterable[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+def _pasted(text: str) -> sql.SQL:
+    """A type or a condition, in the server's own words or from our table of types."""
+    return sql.SQL(text)

@@ -1,0 +1,139 @@
+"""What the server says of a user's table, and whether a sink can keep its promise there.
+
+Rule: ``problems`` is pure, over what ``find`` has read of the catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kafka_eos.connectors.postgres.client import Connection
+from kafka_eos.connectors.postgres.names import Target
+
+_KINDS: Final = {
+    "v": "a view",
+    "m": "a materialized view",
+    "f": "a foreign table, whose server takes no part in the transaction",
+    "S": "a sequence",
+}
+
+_TABLE: Final = """
+    SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relpersistence::text,
+        has_table_privilege(c.oid, 'INSERT'),
+        has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'UPDATE')
+            AND has_table_privilege(c.oid, 'DELETE'),
+        EXISTS (SELECT FROM pg_constraint WHERE conrelid = c.oid AND contype IN ('u', 'p', 'x', 'f'))
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = to_regclass(CASE WHEN %(schema)s::text IS NULL THEN quote_ident(%(table)s::text)
+                              ELSE format('%%I.%%I', %(schema)s::text, %(table)s::text) END)
+"""
+_COLUMNS: Final = """
+    SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, a.attnotnull,
+        a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a'
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+_CHECKS: Final = """
+    SELECT conname, pg_get_expr(conbin, conrelid),
+        ARRAY(SELECT attname::text FROM pg_attribute WHERE attrelid = conrelid AND attnum = ANY (conkey))
+    FROM pg_constraint WHERE conrelid = %s AND contype = 'c' AND conkey IS NOT NULL ORDER BY conname
+"""
+_UNIQUE: Final = """
+    SELECT ARRAY(SELECT attname::text FROM pg_attribute WHERE attrelid = i.indrelid
+                 AND attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))
+    FROM pg_index i WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indimmediate
+        AND i.indpred IS NULL AND i.indexprs IS NULL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Has:
+    """A column that the table has."""
+
+    name: str
+    type: str
+    """As a statement can say it, with length and scale."""
+    type_name: str
+    not_null: bool
+    default: bool
+    generated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of the user."""
+
+    schema: str
+    name: str
+    kind: str
+    persistence: str
+    may_insert: bool
+    may_change: bool
+    constrained: bool
+    """It has rules about several rows: unique, exclusion or foreign keys."""
+    columns: tuple[Has, ...]
+    checks: tuple[tuple[str, str, frozenset[str]], ...]
+    """Name, condition and columns of each check constraint."""
+    unique: frozenset[frozenset[str]]
+    """The columns of each unique index that can tell rows apart."""
+
+    @property
+    def documents(self) -> frozenset[str]:
+        """Columns that hold JSON."""
+        return frozenset(column.name for column in self.columns if column.type_name in ("json", "jsonb"))
+
+    def demands(self, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """What the table demands of one row's values of these columns: a name and a condition each."""
+        for column in self.columns:
+            if column.not_null and column.name in columns:
+                quoted = column.name.replace('"', '""')
+                yield f"{column.name} is NOT NULL"[:63], f'"{quoted}" IS NOT NULL'
+        for name, condition, of in self.checks:
+            if of <= set(columns):
+                yield name, condition
+
+
+def find(connection: Connection, schema: str | None, name: str) -> Table | None:
+    """What the catalog says of a table; None if there is none. Without a schema the search path decides."""
+    row = connection.execute(_TABLE, {"schema": schema, "table": name}).fetchone()
+    if row is None:
+        return None
+    oid, schema, name, kind, persistence, may_insert, may_change, constrained = row
+    return Table(
+        schema,
+        name,
+        kind,
+        persistence,
+        may_insert,
+        may_change,
+        constrained,
+        columns=tuple(Has(*each) for each in connection.execute(_COLUMNS, (oid,))),
+        checks=tuple((each[0], each[1], frozenset(each[2])) for each in connection.execute(_CHECKS, (oid,))),
+        unique=frozenset(frozenset(each[0]) for each in connection.execute(_UNIQUE, (oid,))),
+    )
+
+
+def problems(table: Table, target: Target) -> Iterator[str]:
+    """Why a sink cannot keep its promise in this table, with what to do about it."""
+    if (kind := _KINDS.get(table.kind)) is not None:
+        yield f"it is {kind}: write to a table"
+        return
+    if table.persistence == "u":
+        yield "it is unlogged, so a crash of the server empties it: ALTER TABLE … SET LOGGED"
+    has = {column.name: column for column in table.columns}
+    if missing := [name for name in target.columns if name not in has]:
+        yield f"it has no column {', '.join(missing)} (it has {', '.join(has)})"
+    if computed := [name for name in target.columns if name in has and has[name].generated]:
+        yield f"the server itself computes {', '.join(computed)}: leave such columns out with columns=(…)"
+    demanded = [c.name for c in table.columns if c.not_null and not c.default and not c.generated]
+    if unset := [name for name in demanded if name not in target.columns]:
+        yield f"{', '.join(unset)} must not be null, has no default, and the sink does not write it"
+    if target.key and frozenset(target.key) not in table.unique:
+        yield (
+            f"no primary key or unique index is on just ({', '.join(target.key)}), which tells a key's row: make one, "
+            "neither partial nor deferrable"
+        )
+    if not (table.may_insert and (table.may_change or not target.key)):
+        yield f"the user lacks rights: GRANT {'SELECT, INSERT, UPDATE, DELETE' if target.key else 'INSERT'}"

@@ -1,0 +1,168 @@
+"""Jobs that write tables of a real PostgreSQL, and Kafka in the same epochs, killed at named steps."""
+
+from __future__ import annotations
+
+import json
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.chaos import harness
+from tests.chaos.harness import Job, expected
+from tests.chaos.running import events, has_output, refused, standing
+from tests.marks import campaign
+from tests.postgres_server import Postgres
+
+RECORDS = 300
+NewJob = Callable[..., Job]
+
+AN_EPOCH = (
+    "sink.seal",
+    "sink.flush.before",
+    "sink.flush.after",
+    "sink.prepare.after",
+    "manifest.published",
+    "commit.before",
+    "commit.between",
+    "commit.after",
+    "receipt.before",
+    "receipt.after",
+)
+A_RECOVERY = ("commit.between", "recovery.probed", "recovery.committed", "recovery.based", "recovery.aborted")
+
+
+@pytest.fixture
+def new_tables(new_job: NewJob, database: Callable[[], str]) -> NewJob:
+    """``new_job`` with an empty database."""
+
+    def make(records: int = RECORDS, **environment: Any) -> Job:
+        return new_job(records, app="tables.py", TEST_DATABASE=database(), **environment)
+
+    return make
+
+
+def rows(job: Job, statement: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(job.environment["TEST_DATABASE"]) as connection:
+        return connection.execute(statement.encode()).fetchall()
+
+
+def change(job: Job, statement: str) -> None:
+    with psycopg.connect(job.environment["TEST_DATABASE"]) as connection:
+        connection.execute(statement.encode())
+
+
+def check(job: Job) -> None:
+    """Every output holds what the input makes, and nothing is left over."""
+    messages = harness.read(job.bootstrap, job.input)
+    wanted = expected(messages)
+    newest = {account: (account, total, number) for account, total, number in wanted}
+    in_kafka = [json.loads(message.value()) for message in harness.read(job.bootstrap, job.output)]
+
+    assert sorted((row["account"], row["total"], row["id"]) for row in in_kafka) == sorted(wanted)
+    assert sorted(rows(job, "SELECT account, total, id FROM totals")) == sorted(wanted)
+    kept = sorted(row for row in newest.values() if row[1] % 10 != 0)
+    assert sorted(rows(job, "SELECT account, total, id FROM newest")) == kept
+    nothing_left(job)
+
+
+def nothing_left(job: Job) -> None:
+    """No staging table; of the ledger only what may still be asked for."""
+    assert rows(job, "SELECT relname FROM pg_class WHERE relname LIKE 'stage\\_%' AND relkind = 'r'") == []
+    assert rows(job, "SELECT * FROM kafka_eos.staged") == []
+    assert len(rows(job, "SELECT DISTINCT epoch FROM kafka_eos.ledger")) <= 2
+    assert harness.open_transactions(job) == []
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("points", "workers"),
+    [
+        pytest.param(("sink.prepare.after", "commit.between", "recovery.probed"), 1, id="some-1"),
+        campaign(("commit.between",), 3, named="some-3"),
+        *(
+            campaign(points, workers, named=f"{name}-{workers}")
+            for name, points in {"an-epoch": AN_EPOCH, "a-recovery": A_RECOVERY}.items()
+            for workers in (1, 3)
+        ),
+    ],
+)
+def test_a_job_that_dies_between_any_two_steps_loses_and_doubles_nothing(
+    new_tables: NewJob, points: tuple[str, ...], workers: int
+) -> None:
+    job = new_tables(KAFKA_EOS_PARALLELISM=workers)
+
+    job.run(";".join(f"{point}=kill" for point in points))
+
+    check(job)
+
+
+@pytest.mark.chaos
+@pytest.mark.campaign
+def test_fifty_restarts_leave_nothing_behind(new_tables: NewJob) -> None:
+    job = new_tables()
+    for _ in range(5):  # of ten deaths each
+        job.run(";".join(f"{point}=kill" for point in AN_EPOCH))
+
+    check(job)
+
+
+@pytest.fixture
+def own_server() -> Iterator[Postgres]:
+    """A server that only this test has, to stop and start."""
+    server = Postgres(Path(tempfile.mkdtemp(prefix="kafka-eos-postgres-"))).start()
+    yield server
+    server.remove()
+
+
+@pytest.mark.chaos
+def test_a_server_that_crashes_between_decision_and_commit_gets_the_commit_when_it_is_back(
+    new_job: NewJob, own_server: Postgres
+) -> None:
+    job = new_job(300, app="tables.py", TEST_DATABASE=own_server.conninfo)
+    with standing(job, "commit.before", lambda: has_output(job)) as run:
+        own_server.stop(signal.SIGQUIT)
+        run.send(signal.SIGCONT)
+        run.until(lambda: "trying again" in run.log, "wait for the server")
+        own_server.start()
+        run.until_all_committed()
+        run.drain()
+
+    check(job)
+    assert [event for event in events(job) if event["event"] == "revoked"] == []
+
+
+@pytest.mark.chaos
+def test_a_table_that_is_gone_at_the_commit_stops_the_job_which_goes_on_when_it_is_back(new_tables: NewJob) -> None:
+    job = new_tables()
+    with standing(job, "commit.before", lambda: has_output(job)) as run:
+        change(job, "ALTER TABLE newest RENAME TO elsewhere")
+        run.send(signal.SIGCONT)
+        assert run.ended() == 2, run.log[-3000:]
+        assert 'relation "public.newest" does not exist' in run.log and "Nothing is lost" in run.log
+    assert "the sink has made table public.newest, and it is not there any more" in refused(job, 2)
+    change(job, "ALTER TABLE elsewhere RENAME TO newest")
+
+    job.run()
+
+    check(job)
+
+
+@pytest.mark.chaos
+@pytest.mark.campaign
+def test_a_column_that_went_while_the_job_runs_stops_it_with_its_name(new_tables: NewJob) -> None:
+    job = new_tables()
+    with standing(job, "receipt.after", lambda: has_output(job)) as run:
+        change(job, "ALTER TABLE totals RENAME COLUMN id TO number")
+        run.send(signal.SIGCONT)
+        assert run.ended() == 2, run.log[-3000:]
+        assert "id" in run.log and "public.totals" in run.log
+    change(job, "ALTER TABLE totals RENAME COLUMN number TO id")
+
+    job.run()
+
+    check(job)

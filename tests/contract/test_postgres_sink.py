@@ -1,0 +1,531 @@
+"""What a PostgresSink does beyond the contract of every sink: rows that are refused, tables that change, lost answers.
+
+On a real PostgreSQL. Whole jobs that are killed: ``tests/chaos/test_tables.py``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+
+from kafka_eos.connectors.postgres import PostgresCommitter, PostgresSink
+from kafka_eos.errors import CommittableLost, ConfigError, Fenced, PoisonRecord, RestartFromCheckpoint, Retryable
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.interfaces import (
+    CommitPermit,
+    Committable,
+    JobContext,
+    LifeState,
+    Outcome,
+    Services,
+    Standing,
+    TaskContext,
+)
+from kafka_eos.records import Batch
+from kafka_eos.testing.sources import ListOrigin
+from tests.marks import campaign
+from tests.postgres_server import Postgres
+from tests.waiting import eventually
+
+A, B = JobIdentity("a" * 12), JobIdentity("b" * 12)
+
+
+class Account(msgspec.Struct):
+    name: str
+    total: int
+    closed: bool = False
+
+
+@dataclass
+class Kit:
+    """A database, and what tests do with a sink in it."""
+
+    conninfo: str
+    refused: list[tuple[int, str]] = field(default_factory=list)
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.conninfo) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def sink(self, table: str = "accounts", value: Any = Account, **options: Any) -> PostgresSink[Any]:
+        return PostgresSink(self.conninfo, table, value=value, **options)
+
+    def upsert(self) -> PostgresSink[Any]:
+        return self.sink(key="name", delete=lambda account: account.closed, columns=("name", "total"))
+
+    def writer(self, sink: PostgresSink[Any], ctx: JobContext | None = None, first: int = 1) -> Any:
+        def reject(batch: Batch[Any], index: int, operator: str, error: Exception) -> None:
+            self.refused.append((batch.rows[index], str(error)))
+
+        services = Services(reject_row=reject)
+        return sink.writer(TaskContext(ctx or job(), 0, 1, "out", services, Epoch(first)))
+
+    def prepared(self, sink: PostgresSink[Any], *values: Any, ctx: JobContext | None = None) -> Committable:
+        sink.check(ctx or job())
+        with closing_writer(self.writer(sink, ctx)) as writer:
+            writer.write(rows(*values))
+            (committable,) = writer.seal(epoch(1))()
+            return committable
+
+
+def job(term: int = 1, identity: JobIdentity | None = A) -> JobContext:
+    return JobContext("orders", Term(term), {}, identity)
+
+
+def epoch(number: int, term: int = 1) -> EpochId:
+    return EpochId(Epoch(number), Term(term))
+
+
+def permit(number: int = 1, term: int = 1) -> CommitPermit:
+    return CommitPermit(epoch(number, term))
+
+
+def rows(*values: Any) -> Batch[Any]:
+    return Batch(list(values), range(len(values)), ListOrigin("in", "list", 0, 0, list(values)))
+
+
+@contextmanager
+def closing_writer(writer: Any) -> Iterator[Any]:
+    try:
+        yield writer
+    finally:
+        writer.discard()
+
+
+@contextmanager
+def committer_of(sink: PostgresSink[Any], ctx: JobContext | None = None) -> Iterator[PostgresCommitter]:
+    with closing(sink.committer(ctx or job())) as committer:
+        yield committer
+
+
+def commit(sink: PostgresSink[Any], committable: Committable, number: int = 1) -> Outcome:
+    with committer_of(sink) as committer:
+        return committer.commit(permit(number), committable)
+
+
+def probe(sink: PostgresSink[Any], committable: Committable) -> Standing:
+    with committer_of(sink) as committer:
+        return committer.probe(committable).standing
+
+
+@pytest.fixture
+def kit(database: Callable[[], str]) -> Kit:
+    kit = Kit(database())
+    kit.ask("CREATE TABLE accounts (name text PRIMARY KEY, total integer NOT NULL CHECK (total >= 0), closed boolean)")
+    return kit
+
+
+# ---------------------------------------------------------------- rows
+
+
+def test_of_a_keys_rows_in_an_epoch_the_last_one_counts(kit: Kit) -> None:
+    changes = [
+        Account("a", 1), Account("b", 1), Account("a", 2), Account("b", 0, closed=True), Account("c", 0, closed=True),
+        Account("c", 7), Account("a", 3), Account("d", 4), Account("e", 5),
+    ]  # fmt: skip
+    kit.ask("INSERT INTO accounts VALUES ('b', 100), ('e', 100), ('stays', 9)")
+
+    commit(kit.upsert(), kit.prepared(kit.upsert(), *changes))
+
+    found = kit.ask("SELECT name, total FROM accounts ORDER BY name")
+    assert found == [("a", 3), ("c", 7), ("d", 4), ("e", 5), ("stays", 9)]
+
+
+@pytest.mark.parametrize("sink", [Kit.sink, Kit.upsert], ids=["insert", "upsert"])
+def test_a_row_that_the_table_would_refuse_is_refused_when_it_is_staged_and_its_neighbours_are_not(
+    kit: Kit, sink: Callable[[Kit], PostgresSink[Any]]
+) -> None:
+    bad = [Account("big", 2**40), Account("nul\0", 1), Account("null", None), Account("negative", -1), "no account"]  # type: ignore[arg-type]
+    mixed = [Account("first", 1), *bad, Account("last", 2)]
+
+    committable = kit.prepared(sink(kit), *mixed)
+    commit(sink(kit), committable)
+
+    assert sorted(index for index, _ in kit.refused) == [1, 2, 3, 4, 5]
+    reasons = " | ".join(reason for _, reason in kit.refused)
+    assert all(word in reasons for word in ("out of range", "NUL", "total is NOT NULL", "check constraint", "expected"))
+    assert committable.records == 2
+    assert kit.ask("SELECT name, total FROM accounts ORDER BY total") == [("first", 1), ("last", 2)]
+
+
+def test_a_row_that_is_refused_stops_the_job_at_its_record_where_nothing_else_is_said(kit: Kit) -> None:
+    kit.sink().check(job())
+    with (
+        closing_writer(kit.sink().writer(TaskContext(job(), 0, 1, "out"))) as writer,
+        pytest.raises(PoisonRecord, match="list/0/1.*out of range"),
+    ):
+        writer.write(rows(Account("a", 1), Account("big", 2**40)))
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Everything(msgspec.Struct):
+    number: int
+    ratio: float
+    flag: bool
+    text: str
+    data: bytes
+    money: Decimal
+    at: datetime.datetime
+    day: datetime.date
+    span: datetime.timedelta
+    id: uuid.UUID
+    color: Color
+    tags: list[str]
+    account: Account
+    maybe: int | None = None
+
+
+def test_a_table_is_made_of_a_model_and_gives_back_what_was_written(kit: Kit) -> None:
+    at = datetime.datetime(2024, 2, 29, 12, 30, 1, 500, tzinfo=datetime.UTC)
+    value = Everything(
+        -(2**62), 0.1, True, "a\tb\n\\N ✓ \"'; DROP TABLE x", b"\0\xff", Decimal("1.10"), at, at.date(),
+        datetime.timedelta(days=1, seconds=5), uuid.UUID(int=7), Color.RED, ["x"], Account("a", 1),
+    )  # fmt: skip
+    sink = kit.sink('od"d; name', Everything, key="number", create=True)
+
+    commit(sink, kit.prepared(sink, value))
+
+    (found,) = kit.ask('SELECT * FROM "od""d; name"')
+    plain = msgspec.structs.astuple(value)
+    assert found == (*plain[:10], "red", ["x"], {"name": "a", "total": 1, "closed": False}, None)
+    wanted = "SELECT count(*) FROM information_schema.columns WHERE table_name = 'od\"d; name' AND is_nullable = 'YES'"
+    assert kit.ask(wanted) == [(1,)]
+
+
+# ---------------------------------------------------------------- what is refused at the start
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "said"),
+    [
+        ("CREATE TABLE t (name text)", {}, "no column total, closed"),
+        ("CREATE TABLE t (name text, total int, closed bool, more int NOT NULL)", {}, "more must not be null"),
+        ("CREATE TABLE t (name text, total int, closed bool)", {"key": "name"}, "no primary key or unique index"),
+        (
+            "CREATE TABLE t (name text, total int, closed bool); CREATE UNIQUE INDEX ON t (name) WHERE closed",
+            {"key": "name"},
+            "neither partial",
+        ),
+        ("CREATE UNLOGGED TABLE t (name text, total int, closed bool)", {}, "unlogged"),
+        ("CREATE VIEW t AS SELECT 'a' AS name, 1 AS total, true AS closed", {}, "it is a view"),
+        (
+            "CREATE TABLE t (name text, total int GENERATED ALWAYS AS (1) STORED, closed bool)",
+            {},
+            "the server itself computes total",
+        ),
+        ("CREATE TABLE other ()", {}, "there is no table t"),
+    ],
+)
+def test_a_promise_that_the_table_cannot_keep_is_refused(
+    kit: Kit, table: str, options: dict[str, Any], said: str
+) -> None:
+    kit.ask(table)
+
+    with pytest.raises(ConfigError, match=said):
+        kit.sink("t", **options).check(job())
+
+
+def test_a_user_needs_no_more_than_its_table_and_a_schema(kit: Kit) -> None:
+    user = f"u{uuid.uuid4().hex[:8]}"
+    kit.ask(f"CREATE ROLE {user} LOGIN")
+    try:
+        theirs = Kit(kit.conninfo.replace("user=postgres", f"user={user}"))
+        with pytest.raises(ConfigError, match="permission denied"):
+            theirs.upsert().check(job())
+        kit.ask(f"CREATE SCHEMA kafka_eos AUTHORIZATION {user}; GRANT INSERT ON accounts TO {user}")
+        with pytest.raises(ConfigError, match="GRANT SELECT, INSERT, UPDATE, DELETE"):
+            theirs.upsert().check(job())
+        kit.ask(f"GRANT SELECT, UPDATE, DELETE ON accounts TO {user}")
+
+        commit(theirs.upsert(), theirs.prepared(theirs.upsert(), Account("a", 1)))
+
+        assert kit.ask("SELECT name FROM accounts") == [("a",)]
+    finally:
+        kit.ask(f"DROP OWNED BY {user} CASCADE; DROP ROLE {user}")
+
+
+def test_a_table_that_was_made_and_is_gone_is_not_made_again(kit: Kit) -> None:
+    sink = kit.sink("made", create=True)
+    sink.check(job())
+    kit.ask("DROP TABLE made")
+
+    with pytest.raises(ConfigError, match=r"DELETE FROM kafka_eos\.made"):
+        sink.check(job())
+
+
+def test_rules_that_only_a_commit_can_check_are_said(kit: Kit) -> None:
+    assert any("only a commit can check" in notice for notice in kit.sink().check(job()))
+
+
+def test_a_server_that_is_away_is_asked_again() -> None:
+    sink: PostgresSink[Any] = PostgresSink("host=127.0.0.1 port=1 dbname=x", "t", columns=("a",))
+
+    with pytest.raises(Retryable, match="could not look at t"):
+        sink.check(job())
+
+
+# ---------------------------------------------------------------- between the stage and the commit
+
+
+def test_rows_that_break_a_rule_of_several_rows_are_kept_until_the_table_is_repaired(kit: Kit) -> None:
+    kit.ask("INSERT INTO accounts VALUES ('a', 100)")
+    committable = kit.prepared(kit.sink(), Account("a", 1), Account("b", 2))
+
+    with pytest.raises(ConfigError, match=r"duplicate key .*Key \(name\)=\(a\) already exists.* Nothing is lost"):
+        commit(kit.sink(), committable)
+    assert kit.ask("SELECT name FROM accounts") == [("a",)]
+    assert probe(kit.sink(), committable) is Standing.PREPARED
+    kit.ask("DELETE FROM accounts")
+
+    assert commit(kit.sink(), committable) is Outcome.COMMITTED
+    assert kit.ask("SELECT name FROM accounts ORDER BY name") == [("a",), ("b",)]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "repair"),
+    [
+        ("ALTER TABLE accounts RENAME TO moved", "ALTER TABLE moved RENAME TO accounts"),
+        ("ALTER TABLE accounts RENAME COLUMN total TO t", "ALTER TABLE accounts RENAME COLUMN t TO total"),
+        ("ALTER TABLE accounts ALTER total TYPE date USING now()", "ALTER TABLE accounts ALTER total TYPE int USING 0"),
+    ],
+)
+def test_a_table_that_was_changed_meanwhile_takes_the_rows_when_it_is_repaired(
+    kit: Kit, spoil: str, repair: str
+) -> None:
+    kit.ask("ALTER TABLE accounts DROP CONSTRAINT accounts_total_check")
+    committable = kit.prepared(kit.upsert(), Account("a", 1))
+    kit.ask(spoil)
+
+    with pytest.raises(ConfigError, match="PostgreSQL refuses to commit .* Nothing is lost"):
+        commit(kit.upsert(), committable)
+    kit.ask(repair)
+
+    assert commit(kit.upsert(), committable) is Outcome.COMMITTED
+    assert kit.ask("SELECT name, total FROM accounts") == [("a", 1)]
+
+
+def test_what_is_prepared_survives_a_crash_of_the_server() -> None:
+    server = Postgres(Path(tempfile.mkdtemp(prefix="kafka-eos-postgres-"))).start()
+    try:
+        kit = Kit(server.conninfo)
+        kit.ask("CREATE TABLE accounts (name text, total integer, closed boolean)")
+        sink = kit.sink()
+        committable = kit.prepared(sink, Account("a", 1))
+        writer = kit.writer(sink, first=2)
+        writer.write(rows(Account("b", 2)))
+        with committer_of(sink) as committer:
+            committer.probe(committable)  # it keeps its connection
+            server.stop(signal.SIGQUIT)
+            with pytest.raises(Retryable):
+                committer.commit(permit(), committable)
+            with pytest.raises(RestartFromCheckpoint):
+                writer.write(rows(Account("b", 3)))
+            server.start()
+
+            assert committer.commit(permit(), committable) is Outcome.COMMITTED
+            committer.abort_orphans(job(2))  # if the stage of epoch 2 was on disk already
+            assert not committer.staged(job(2))
+        assert kit.ask("SELECT name FROM accounts") == [("a",)]
+    finally:
+        server.remove()
+
+
+# ---------------------------------------------------------------- answers that are lost
+
+
+@contextmanager
+def cut_at(conninfo: str, word: bytes) -> Iterator[str]:
+    """A way to the server on which the answer to the first message with ``word`` is lost, though it is carried out."""
+    port = int(conninfo.split("port=")[1].split()[0])
+    listener = socket.create_server(("127.0.0.1", 0))
+    cut = threading.Event()
+
+    def pump(source: socket.socket, sink: socket.socket, outward: bool) -> None:
+        try:
+            while data := source.recv(65536):
+                if outward and word in data and not cut.is_set():
+                    cut.set()
+                    sink.sendall(data)
+                    source.shutdown(socket.SHUT_RDWR)
+                    return
+                sink.sendall(data)
+        except OSError:
+            pass  # one of both has gone
+        finally:
+            with closing(source):
+                if not outward:
+                    sink.close()
+
+    def serve() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", port))
+            for arguments in ((client, server, True), (server, client, False)):
+                threading.Thread(target=pump, args=arguments, daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    with closing(listener):
+        yield conninfo.replace(f"port={port}", f"port={listener.getsockname()[1]}")
+        assert cut.is_set(), "no answer was lost, so nothing is proved"
+
+
+def test_a_commit_whose_answer_was_lost_is_found_in_the_ledger(kit: Kit) -> None:
+    committable = kit.prepared(kit.sink(), Account("a", 1))
+    with cut_at(kit.conninfo, b"COMMIT") as way, committer_of(Kit(way).sink()) as committer:
+        with pytest.raises(Retryable, match="could not commit"):
+            committer.commit(permit(), committable)
+        eventually(lambda: kit.ask("SELECT * FROM accounts"), "the server carries out what it was told")
+
+        assert committer.commit(permit(), committable) is Outcome.ALREADY
+    assert kit.ask("SELECT name FROM accounts") == [("a",)]
+
+
+def test_without_a_trace_nobody_can_tell_until_a_person_says_so(kit: Kit) -> None:
+    committable = kit.prepared(kit.sink(), Account("a", 1))
+    commit(kit.sink(), committable)
+    kit.ask("TRUNCATE kafka_eos.ledger")
+
+    with committer_of(kit.sink()) as committer:
+        seen = committer.probe(committable)
+        assert seen.standing is Standing.UNKNOWN
+        with pytest.raises(CommittableLost):
+            committer.commit(permit(), committable)
+        kit.ask("INSERT INTO" + seen.detail.partition("INSERT INTO")[2].partition(";")[0])
+
+        assert committer.commit(permit(), committable) is Outcome.ALREADY
+
+
+def test_the_ledger_keeps_what_may_still_be_asked_for_and_no_more(kit: Kit) -> None:
+    sink = kit.upsert()
+    sink.check(job())
+    with closing_writer(kit.writer(sink)) as writer:
+        for number in range(1, 6):
+            writer.write(rows(Account("a", number)))
+            (committable,) = writer.seal(epoch(number))()
+            commit(sink, committable, number)
+
+    assert kit.ask("SELECT epoch FROM kafka_eos.ledger") == [(5,)]
+    assert kit.ask("SELECT total FROM accounts") == [(5,)]
+    assert kit.ask(r"SELECT relname FROM pg_class WHERE relname LIKE 'stage\_%' AND relkind = 'r'") == []
+
+
+# ---------------------------------------------------------------- lives, terms and processes that stand still
+
+
+def test_each_life_undoes_its_own(kit: Kit) -> None:
+    mine, theirs = (kit.prepared(kit.sink(), Account(str(life), 1), ctx=job(1, life)) for life in (A, B))
+
+    with committer_of(kit.sink()) as committer:
+        (name,) = committer.abort_orphans(job(9, A))
+        assert name == f"kafka_eos.stage_{mine.payload['id']}"
+        assert (committer.probe(mine).standing, committer.probe(theirs).standing) == (Standing.LOST, Standing.PREPARED)
+        (left,) = committer.staged(job(9, A))
+        assert (left.identity, left.term, left.detail) == (B, Term(1), "1 rows, prepared, for public.accounts")
+
+
+def test_a_life_whose_mark_was_taken_away_prepares_nothing_more(kit: Kit) -> None:
+    sink = kit.sink()
+    sink.check(job())
+    with committer_of(sink) as committer, closing_writer(kit.writer(sink)) as writer:
+        committer.hold(job())
+        writer.write(rows(Account("a", 1)))
+        assert [life.state for life in committer.lives(job())] == [LifeState.OPEN]
+
+        assert len(committer.succeed(job(1, B), A)) == 1
+
+        with pytest.raises(Fenced):
+            writer.seal(epoch(1))()
+        with pytest.raises(Fenced):
+            writer.write(rows(Account("b", 1)))
+        with pytest.raises(Fenced, match="took over"):
+            committer.hold(job(2))
+        assert [life.state for life in committer.lives(job())] == [LifeState.OVER]
+
+
+def test_a_writer_of_an_older_term_begins_nothing_once_a_newer_one_is_there(kit: Kit) -> None:
+    sink = kit.sink()
+    sink.check(job())
+    with committer_of(sink) as committer, closing_writer(kit.writer(sink)) as writer:
+        committer.hold(job(2))
+
+        with pytest.raises(Fenced, match="term 2"):
+            writer.write(rows(Account("a", 1)))
+        with pytest.raises(Fenced, match="term 2"):
+            committer.hold(job(1))
+        assert not committer.staged(job(2))
+
+
+STANDS_STILL = """
+import os, signal, sys
+import psycopg
+connection = psycopg.connect(sys.argv[1], application_name=sys.argv[2])
+connection.execute("SELECT * FROM kafka_eos.staged FOR UPDATE")
+print("holds", flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@pytest.mark.parametrize("role", ["writer aaaaaaaaaaaa", campaign("committer")])
+def test_a_process_that_stands_still_in_a_transaction_keeps_nobody_from_ending_it(kit: Kit, role: str) -> None:
+    """SIGSTOP leaves its locks. Whoever waits for them ends its connection after a few seconds."""
+    committable = kit.prepared(kit.sink(), Account("a", 1))
+    command = [sys.executable, "-c", STANDS_STILL, kit.conninfo, f"kafka_eos {role} orders"]
+    zombie = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert zombie.stdout is not None and zombie.stdout.readline() == "holds\n"
+        with committer_of(kit.sink()) as committer:
+            assert _until_answered(lambda: committer.commit(permit(), committable)) is Outcome.COMMITTED
+    finally:
+        zombie.kill()
+        zombie.wait()
+    assert kit.ask("SELECT name FROM accounts") == [("a",)]
+
+
+def _until_answered(call: Callable[[], Any]) -> Any:
+    """As the coordinator repeats it."""
+    while True:
+        try:
+            return call()
+        except Retryable:
+            time.sleep(0.05)
+
+
+def test_two_processes_that_commit_at_once_commit_once(kit: Kit) -> None:
+    committable = kit.prepared(kit.sink(), *(Account(str(n), n) for n in range(2000)))
+    outcomes: list[Outcome] = []
+    threads = [
+        threading.Thread(target=lambda: outcomes.append(_until_answered(lambda: commit(kit.sink(), committable))))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(outcome.value for outcome in outcomes) == ["already"] * 3 + ["committed"]
+    assert kit.ask("SELECT count(*) FROM accounts") == [(2000,)]

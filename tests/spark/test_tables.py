@@ -1,0 +1,49 @@
+"""Tables of PostgreSQL and a topic in the same epochs, on Spark, and a job that moves between the engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+
+from tests.spark.kit import Job, feed, payment, rows, same, totals
+
+TABLES = """
+from kafka_eos.connectors.postgres import PostgresSink
+
+pipeline = Pipeline("{name}")
+totals = (
+    pipeline.source(KafkaSource("{input}", value=Payment), name="payments")
+    .filter(lambda payment: payment.amount > 0)
+    .filter(lambda payment: payment.id != 333 or not once("killed") or os.kill(os.getpid(), signal.SIGKILL))
+    .key_by(lambda payment: payment.account)
+    .fold(name="total", init=lambda: Total("", 0, -1), step=add, emit=lambda account, total: total)
+)
+totals.sink(KafkaSink("{output}", value=Total, key=lambda total: total.account), name="to-kafka")
+totals.sink(PostgresSink("DATABASE", "totals", value=Total, create=True), name="to-rows")
+totals.sink(PostgresSink("DATABASE", "newest", value=Total, key="account", create=True), name="to-newest")
+"""
+
+
+def test_rows_are_there_once_though_a_task_is_killed_and_the_job_moves_to_the_other_engine(
+    new_job: Callable[..., Job], spark: Any, database: Callable[[], str]
+) -> None:
+    where = database()
+    job = new_job(TABLES.replace("DATABASE", where), input=3, output=3)
+
+    feed(job, "input", map(payment, range(400)))
+    job.on_spark(spark)
+    feed(job, "input", map(payment, range(400, 500)))
+    job.embedded(3)
+
+    wanted = totals(map(payment, range(500)))
+    assert (job.directory / "killed").exists()
+    same(rows(job.values("output")), wanted)
+    with psycopg.connect(where) as connection:
+        same(connection.execute("SELECT account, total, id FROM totals ORDER BY id").fetchall(), wanted)
+        newest = {row[0]: row for row in wanted}
+        found = connection.execute("SELECT account, total, id FROM newest").fetchall()
+        assert sorted(found) == sorted(newest.values())
+        assert connection.execute("SELECT * FROM kafka_eos.staged").fetchall() == []
+    assert job.left_open() == []

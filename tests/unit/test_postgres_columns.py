@@ -1,0 +1,194 @@
+"""What a PostgresSink makes of a model, a payload and a look at its ledger. No server."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import sys
+import uuid
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+import pydantic
+import pytest
+
+from kafka_eos.connectors.postgres import PostgresSink
+from kafka_eos.connectors.postgres.columns import Column, Rows, columns_of
+from kafka_eos.connectors.postgres.ledger import judged
+from kafka_eos.connectors.postgres.names import Life, Promise, Target
+from kafka_eos.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.explain import explain
+from kafka_eos.extras import expect_extra
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.interfaces import JobContext, Standing
+from kafka_eos.testing import ListSource
+
+
+class Nested(pydantic.BaseModel):
+    x: int
+
+
+class Model(pydantic.BaseModel):
+    number: int
+    price: Annotated[Decimal, "euro"]
+    at: datetime.datetime | None
+    kind: Literal["a", "b"]
+    nested: Nested
+    parts: list[int] = []
+    either: int | str = 0
+    anything: Any = None
+
+
+@dataclasses.dataclass
+class Plain:
+    flag: bool
+    text: str | None
+
+
+def test_the_columns_of_a_model_have_types_where_one_surely_fits() -> None:
+    assert columns_of(Model, None) == (
+        Column("number", "bigint", False),
+        Column("price", "numeric", False),
+        Column("at", "timestamp with time zone", True),
+        Column("kind", "text", False),
+        Column("nested", "jsonb", False),
+        Column("parts", "jsonb", False),
+        Column("either", "", False),
+        Column("anything", "", True),
+    )
+    assert columns_of(Plain, ["text"]) == (Column("text", "text", True),)
+    assert columns_of(None, ["a"]) == (Column("a", "", True),)
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "said"),
+    [
+        (None, None, "needs to know its columns"),
+        (int, None, "value=int"),
+        (Plain, ["flag", "more"], "more is no field of Plain"),
+        (None, ["a", "a"], "comes twice"),
+        (None, ["kafka_eos_n"], "cannot be a column"),
+        (None, ["x" * 64], "cannot be a column"),
+    ],
+)
+def test_columns_that_cannot_be_are_refused(model: Any, given: list[str] | None, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        columns_of(model, given)
+
+
+def test_a_row_says_whether_it_deletes_and_then_holds_its_key_alone() -> None:
+    rows = Rows(columns_of(None, ["id", "doc"]), None, ["id"], lambda value: value["gone"], frozenset(["doc"]))
+
+    assert rows.row({"id": 1, "doc": {"a": Nested(x=1)}, "gone": False}) == (False, 1, '{"a":{"x":1}}')
+    assert rows.row({"id": 1, "doc": {}, "gone": True}) == (True, 1, None)
+    assert rows.row({"gone": False}) == (False, None, None)
+
+
+def test_what_is_no_json_and_a_document_in_a_plain_column_are_refused() -> None:
+    rows = Rows(columns_of(None, ["id", "doc"]), None, (), None, frozenset(["doc"]))
+
+    with pytest.raises(ValueError, match="'doc' cannot hold this as JSON"):
+        rows.row({"doc": object()})
+    with pytest.raises(ValueError, match="'id' is not of type json"):
+        rows.row({"id": {}})
+
+
+@pytest.mark.parametrize(
+    ("prepared", "staged", "committed", "standing"),
+    [
+        (True, True, None, Standing.PREPARED),
+        (True, False, None, Standing.LOST),
+        (False, True, None, Standing.LOST),
+        (None, False, None, Standing.UNKNOWN),
+        (None, True, None, Standing.UNKNOWN),
+        (None, False, True, Standing.COMMITTED),
+        (None, False, False, Standing.LOST),
+    ],
+)
+def test_only_the_ledger_says_how_a_promise_ended(
+    prepared: bool | None, staged: bool, committed: bool | None, standing: Standing
+) -> None:
+    assert judged(prepared, staged, committed) is standing
+
+
+@pytest.mark.parametrize("identity", [None, JobIdentity("a" * 12)])
+def test_a_promise_comes_back_from_its_payload(identity: JobIdentity | None) -> None:
+    epoch = EpochId(Epoch(3), Term(2))
+    promise = Promise(uuid.uuid4(), Life("job", identity), epoch, Target("public", "t", ("a", "b"), ("a",)))
+
+    assert Promise.read(promise.payload()) == promise
+
+
+@pytest.mark.parametrize("change", [{"version": 2}, {"id": "x"}, {"columns": [1]}, {"table": None}])
+def test_a_payload_of_another_make_is_refused(change: dict[str, Any]) -> None:
+    promise = Promise(uuid.uuid4(), Life("job", None), EpochId(Epoch(3), Term(2)), Target("s", "t", ("a",), ()))
+
+    with pytest.raises(CorruptCheckpoint):
+        Promise.read({**promise.payload(), **change})
+
+
+def scope(conninfo: str) -> str:
+    return PostgresSink(conninfo, "t", columns=["a"]).scope(JobContext("job", Term(1), {}))  # type: ignore[var-annotated]
+
+
+def test_a_scope_is_the_database_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PGHOST", raising=False)
+    wanted = "postgres:a:5432,b:6/shop/kafka_eos"
+
+    assert scope("host=b,a port=6,5432 dbname=shop user=x password=secret connect_timeout=3") == wanted
+    assert scope("postgresql://y@a:5432,b:6/shop?sslmode=require") == wanted
+    monkeypatch.setenv("PGHOST", "h")
+    assert scope("dbname=shop") == "postgres:h:5432/shop/kafka_eos"
+
+
+def test_explain_names_the_table_the_way_of_the_commit_and_no_password() -> None:
+    from kafka_eos import Pipeline
+
+    sink = PostgresSink("host=db dbname=shop password=hunter2", "s.totals", value=Plain, key="text", delete=bool)
+    pipeline = Pipeline("job")
+    pipeline.source(ListSource([Plain(True, "a")]), name="in").sink(sink, name="out")
+
+    said = explain(pipeline.plan())
+
+    assert "table=s.totals" in said and "mode=upsert and delete" in said and "one transaction" in said
+    assert "hunter2" not in said + repr(sink)
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "said"),
+    [
+        ("a.b.c", {}, "names no table"),
+        ("", {}, "names no table"),
+        ("t", {"key": "x"}, "x is no column"),
+        ("t", {"delete": bool}, "needs key="),
+    ],
+)
+def test_a_sink_that_cannot_be_is_refused(table: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        PostgresSink("dbname=x", table, columns=["a"], **options)
+
+
+def test_a_connection_string_that_cannot_be_read_is_refused_without_showing_it() -> None:
+    with pytest.raises(ConfigError, match="connection string") as caught:
+        PostgresSink("password=hunter2 nonsense", "t", columns=["a"])
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_audit_says_that_it_does_not_read_tables() -> None:
+    from kafka_eos import Pipeline
+    from kafka_eos.audit.subject import subject
+
+    pipeline = Pipeline("job")
+    sink = PostgresSink("dbname=x", "t", value=Plain)
+    pipeline.source(ListSource([Plain(True, "a")]), name="in").sink(sink, name="rows")
+
+    assert subject(pipeline.plan(), JobContext("job", Term(1), {})).not_audited == {
+        "rows": "PostgresSink offers no audit"
+    }
+
+
+def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+
+    with pytest.raises(ConfigError, match=r"PostgresSink needs psycopg: pip install 'kafka-eos\[postgres\]'"):
+        expect_extra("postgres", "PostgresSink")
