@@ -34,6 +34,8 @@ _TYPES: Final[Mapping[type, str]] = {
     datetime.timedelta: "interval",
     uuid.UUID: "uuid",
 }
+_PLAIN: Final = frozenset({type(None), *_TYPES})
+"""Types of values that need no look at their column, unless that holds JSON."""
 _DOCUMENTS: Final = (dict, list, tuple, set, frozenset)
 
 ORDER: Final = "kafka_eos_n"
@@ -127,20 +129,25 @@ class Rows:
         documents: frozenset[str],
     ) -> None:
         self._names, self._model = [column.name for column in columns], model
-        self._key, self._delete, self._documents = frozenset(key), delete, documents
+        self._key, self._delete, self._documents = frozenset(key), delete, documents.intersection(self._names)
 
     def row(self, value: Any) -> tuple[Any, ...]:
         """Whether it deletes its key, and the value of each column. ValueError if it is not of the sink's type."""
         if not isinstance(value, Mapping if self._model is None else self._model):
             wanted = "a dict with the columns" if self._model is None else type_name(self._model)
             raise ValueError(f"expected {wanted}, got {type(value).__name__}")
-        deleted = self._delete is not None and bool(self._delete(value))
-        return (deleted, *(self._cell(value, name, deleted) for name in self._names))
+        names = self._names
+        cells = [value.get(name) for name in names] if self._model is None else [getattr(value, name) for name in names]
+        if self._delete is not None and self._delete(value):
+            return (
+                True,
+                *(self._cell(*each) if each[0] in self._key else None for each in zip(names, cells, strict=True)),
+            )
+        if not self._documents and _PLAIN.issuperset(map(type, cells)):
+            return (False, *cells)
+        return (False, *map(self._cell, names, cells))
 
-    def _cell(self, value: Any, name: str, deleted: bool) -> Any:
-        if deleted and name not in self._key:
-            return None
-        cell = value.get(name) if self._model is None else getattr(value, name)
+    def _cell(self, name: str, cell: Any) -> Any:
         if name in self._documents and cell is not None:
             return _json(name, cell)
         return _scalar(name, cell)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import enum
+import os
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -326,30 +327,50 @@ def test_a_table_that_was_changed_meanwhile_takes_the_rows_when_it_is_repaired(
     assert kit.ask("SELECT name, total FROM accounts") == [("a", 1)]
 
 
-def test_what_is_prepared_survives_a_crash_of_the_server() -> None:
+@pytest.fixture
+def server() -> Iterator[Postgres]:
+    """One of this test's own, whose users have said that commits need not wait for the disk."""
     server = Postgres(Path(tempfile.mkdtemp(prefix="kafka-eos-postgres-"))).start()
-    try:
-        kit = Kit(server.conninfo)
-        kit.ask("CREATE TABLE accounts (name text, total integer, closed boolean)")
-        sink = kit.sink()
-        committable = kit.prepared(sink, Account("a", 1))
-        writer = kit.writer(sink, first=2)
-        writer.write(rows(Account("b", 2)))
-        with committer_of(sink) as committer:
-            committer.probe(committable)  # it keeps its connection
-            server.stop(signal.SIGQUIT)
-            with pytest.raises(Retryable):
-                committer.commit(permit(), committable)
-            with pytest.raises(RestartFromCheckpoint):
-                writer.write(rows(Account("b", 3)))
-            server.start()
+    Kit(server.conninfo).ask("ALTER DATABASE postgres SET synchronous_commit = off")
+    yield server
+    server.remove()
 
+
+@contextmanager
+def crashing(server: Postgres) -> Iterator[None]:
+    """The server crashes at the end, and loses all that no durable transaction of this block has flushed."""
+    asked = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'"
+    (walwriter,) = eventually(lambda: Kit(server.conninfo).ask(asked), "the log has its writer")[0]
+    os.kill(walwriter, signal.SIGSTOP)
+    yield
+    os.kill(walwriter, signal.SIGKILL)
+    server.stop(signal.SIGQUIT)
+
+
+def test_what_is_prepared_and_what_is_committed_survive_a_crash_of_the_server(server: Postgres) -> None:
+    kit = Kit(server.conninfo)
+    kit.ask("CREATE TABLE accounts (name text, total integer, closed boolean)")
+    sink = kit.sink()
+    sink.check(job())
+    with committer_of(sink) as committer, closing_writer(kit.writer(sink, first=2)) as writer:
+        with crashing(server):
+            committable = kit.prepared(sink, Account("a", 1))
+            committer.probe(committable)  # it keeps its connection
+            writer.write(rows(Account("b", 2)))
+        with pytest.raises(Retryable):
+            committer.commit(permit(), committable)
+        with pytest.raises(RestartFromCheckpoint):
+            writer.write(rows(Account("b", 3)))
+        server.start()
+
+        with crashing(server):
             assert committer.commit(permit(), committable) is Outcome.COMMITTED
-            committer.abort_orphans(job(2))  # if the stage of epoch 2 was on disk already
-            assert not committer.staged(job(2))
-        assert kit.ask("SELECT name FROM accounts") == [("a",)]
-    finally:
-        server.remove()
+        server.start()
+
+        assert _until_answered(lambda: committer.commit(permit(), committable)) is Outcome.ALREADY
+        committer.abort_orphans(job(2))
+        assert not committer.staged(job(2))
+    assert kit.ask("SELECT name FROM accounts") == [("a",)]
 
 
 # ---------------------------------------------------------------- answers that are lost
@@ -362,21 +383,21 @@ def cut_at(conninfo: str, word: bytes) -> Iterator[str]:
     listener = socket.create_server(("127.0.0.1", 0))
     cut = threading.Event()
 
-    def pump(source: socket.socket, sink: socket.socket, outward: bool) -> None:
+    def pump(source: socket.socket, sink: socket.socket, outward: bool, over: threading.Event) -> None:
         try:
             while data := source.recv(65536):
                 if outward and word in data and not cut.is_set():
                     cut.set()
-                    sink.sendall(data)
-                    source.shutdown(socket.SHUT_RDWR)
+                    over.set()  # before the server can answer
+                if over.is_set() and not outward:
                     return
                 sink.sendall(data)
         except OSError:
             pass  # one of both has gone
         finally:
-            with closing(source):
-                if not outward:
-                    sink.close()
+            for end in (source, sink):
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
 
     def serve() -> None:
         while True:
@@ -385,8 +406,9 @@ def cut_at(conninfo: str, word: bytes) -> Iterator[str]:
             except OSError:
                 return
             server = socket.create_connection(("127.0.0.1", port))
-            for arguments in ((client, server, True), (server, client, False)):
-                threading.Thread(target=pump, args=arguments, daemon=True).start()
+            over = threading.Event()
+            for ends in ((client, server, True), (server, client, False)):
+                threading.Thread(target=pump, args=(*ends, over), daemon=True).start()
 
     threading.Thread(target=serve, daemon=True).start()
     with closing(listener):
@@ -465,6 +487,17 @@ def test_a_life_whose_mark_was_taken_away_prepares_nothing_more(kit: Kit) -> Non
         with pytest.raises(Fenced, match="took over"):
             committer.hold(job(2))
         assert [life.state for life in committer.lives(job())] == [LifeState.OVER]
+
+
+def test_a_writer_whose_rows_were_dropped_prepares_nothing(kit: Kit) -> None:
+    sink = kit.sink()
+    sink.check(job())
+    with committer_of(sink) as committer, closing_writer(kit.writer(sink)) as writer:
+        writer.write(rows(Account("a", 1)))
+        assert committer.abort_orphans(job(2))
+
+        with pytest.raises(Fenced, match="a newer term"):
+            writer.seal(epoch(1))()
 
 
 def test_a_writer_of_an_older_term_begins_nothing_once_a_newer_one_is_there(kit: Kit) -> None:
