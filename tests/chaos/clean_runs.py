@@ -51,6 +51,7 @@ HEADER = """# Clean runs
 supervisors are killed at random moments, and the audit of topics their topics (since 21 November 2026, 22:30).
 Between kills they get another number of workers (*rescaled*), one input partition more (*widened*), or a second life
 that begins with a savepoint (*saved*; all three since 23 November 2026).
+A row whose seed says *ledger* is of jobs with `provenance="ledger"` (`--provenance ledger`).
 Whatever they find there is a false alarm, or a bug of the engine. Each invocation adds a row; a run whose history does
 not tell of every kill is INVALID.
 
@@ -68,6 +69,8 @@ WHOLE = {"totals": "json.amount > 0", "rounds": "json.amount > 0", "stages": Non
 SPREAD = ("spread", "everywhere", "rounds", "stages")
 """Plans whose rows of a key take several ways, so that no order holds between them: each row is a key of its own."""
 MODES = ("aligned", "unaligned")
+HEADERS, LEDGERS = "header", "ledger"
+TOTALS = "totals"
 OWN = frozenset({"TEST_JOB", "TEST_CHECKPOINTS", "TEST_INPUT", "TEST_OUTPUT", "TEST_FILES"})
 ALONE = """import os
 
@@ -101,13 +104,17 @@ class Plan:
     """Whom, and how many seconds after a commit."""
     change: str | None
     """What else happens, after the first kill."""
+    provenance: str = HEADERS
+    """Where the sink keeps it."""
 
     @classmethod
-    def of(cls, seed: int, number: int) -> Plan:
+    def of(cls, seed: int, number: int, provenance: str = HEADERS) -> Plan:
         dice = random.Random(f"{seed}/{number}")
         kills = [(dice.choice((WORKER, SUPERVISOR)), dice.uniform(0, LONGEST_WAIT)) for _ in range(dice.randint(1, 2))]
-        name = PLANS[(seed + number) % len(PLANS)]  # each has its turn
-        return cls(number, name, dice.choice(MODES), dice.randint(1, 3), tuple(kills), CHANGES[number % len(CHANGES)])
+        # Each has its turn; only one of them has a sink that keeps it elsewhere.
+        name = PLANS[(seed + number) % len(PLANS)] if provenance == HEADERS else TOTALS
+        mode, workers, change = dice.choice(MODES), dice.randint(1, 3), CHANGES[number % len(CHANGES)]
+        return cls(number, name, mode, workers, tuple(kills), change, provenance)
 
 
 @dataclass(frozen=True)
@@ -143,7 +150,10 @@ def clean_run(bootstrap: str, directory: Path, spark: Any, plan: Plan) -> Result
         reason = f"{len(plan.kills)} kills were planned, and the history tells of {verdict.facts.kills}"
         verdict = replace(verdict, conclusion=Conclusion.INVALID, reasons=(reason,))
     if verdict.conclusion is Conclusion.PASS:
-        of_topics = audit_topics(_question(job, plan), spark=spark, report_dir=job.directory / "audit-topics")
+        question = _question(job, plan)
+        if plan.provenance == LEDGERS:
+            question = replace(question, ledgers=tuple({str(life.checkpoints / life.name) for life in (first, job)}))
+        of_topics = audit_topics(question, spark=spark, report_dir=job.directory / "audit-topics")
         if of_topics.conclusion is not Conclusion.PASS:
             verdict = replace(verdict, conclusion=of_topics.conclusion, reasons=of_topics.reasons)
     return Result(plan, verdict, verdict.facts.committed_epochs or 0, time.monotonic() - began)
@@ -160,7 +170,7 @@ def _question(job: Job, plan: Plan) -> Question:
 
 def _job(bootstrap: str, directory: Path, plan: Plan) -> Job:
     file = plan.name if plan.name in ("totals", "sums", "rounds") else "routes"
-    told = {"TEST_ROUTE": plan.name, "TEST_PAUSE": "0.001"}
+    told = {"TEST_ROUTE": plan.name, "TEST_PAUSE": "0.001", "TEST_PROVENANCE": plan.provenance}
     if plan.name == "letters":
         told["TEST_LETTERS"] = f"letters-{uuid4().hex[:8]}"
         create_topic(bootstrap, told["TEST_LETTERS"], 2)
@@ -251,7 +261,8 @@ def _ledger_row(results: list[Result], seed: int, load: float) -> str:
     verdicts = Counter(result.verdict.conclusion for result in results)
     facts = [result.verdict.facts for result in results]
     cells = [
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M}", str(seed),
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
+        str(seed) if results[0].plan.provenance == HEADERS else f"{seed}, {LEDGERS}",
         f"{results[0].plan.number} … {results[-1].plan.number}", str(whom[WORKER]), str(whom[SUPERVISOR]),
         *(str(changes[change]) for change in (RESCALED, WIDENED, SAVED)),
         f"{sum(result.epochs for result in results):,}", f"{sum(f.inputs or 0 for f in facts):,}",
@@ -280,6 +291,9 @@ def main() -> None:
     options.add_argument("--runs", type=int, default=20)
     options.add_argument("--first", type=int, default=0, help="number of the first run")
     options.add_argument("--seed", type=int, default=1)
+    options.add_argument(
+        "--provenance", choices=(HEADERS, LEDGERS), default=HEADERS, help="where the sinks keep it; ledger: totals only"
+    )
     options.add_argument("--bootstrap", help="a running broker; default: one of its own")
     chosen = options.parse_args()
     directory, load = Path(tempfile.mkdtemp(prefix="kafka-eos-clean-runs-")), os.getloadavg()[0]
@@ -288,7 +302,7 @@ def main() -> None:
     with _broker(chosen.bootstrap, directory) as bootstrap:
         spark = open_session(long=True)
         for number in range(chosen.first, chosen.first + chosen.runs):
-            results.append(clean_run(bootstrap, directory, spark, Plan.of(chosen.seed, number)))
+            results.append(clean_run(bootstrap, directory, spark, Plan.of(chosen.seed, number, chosen.provenance)))
             print(results[-1].row(), flush=True)
         spark.stop()
     text = LEDGER.read_text() if LEDGER.exists() else HEADER + _line(COLUMNS) + "|---" * len(COLUMNS) + "|\n"

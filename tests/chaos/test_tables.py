@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from tests.chaos.harness import Job, expected
 from tests.chaos.running import events, has_output, refused, standing
 from tests.marks import campaign
 from tests.postgres_server import Postgres
+from tests.waiting import PATIENCE
 
 RECORDS = 300
 NewJob = Callable[..., Job]
@@ -54,6 +57,12 @@ def rows(job: Job, statement: str) -> list[tuple[Any, ...]]:
 def change(job: Job, statement: str) -> None:
     with psycopg.connect(job.environment["TEST_DATABASE"]) as connection:
         connection.execute(statement.encode())
+
+
+def doctor(job: Job) -> tuple[int, str]:
+    command = [sys.executable, "-m", "kafka_eos", "doctor", str(job.app)]
+    done = subprocess.run(command, env=job.environ(), capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return done.returncode, done.stdout
 
 
 def check(job: Job) -> None:
@@ -107,6 +116,7 @@ def test_fifty_restarts_leave_nothing_behind(new_tables: NewJob) -> None:
     job = new_tables()
     for _ in range(5):  # of ten deaths each
         job.run(";".join(f"{point}=kill" for point in AN_EPOCH))
+        (job.directory / "failpoints.log").unlink()  # else the next script counts as done
 
     check(job)
 
@@ -144,12 +154,15 @@ def test_a_table_that_is_gone_at_the_commit_stops_the_job_which_goes_on_when_it_
         run.send(signal.SIGCONT)
         assert run.ended() == 2, run.log[-3000:]
         assert 'relation "public.newest" does not exist' in run.log and "Nothing is lost" in run.log
+    code, listed = doctor(job)
+    assert code == 1 and "kafka_eos.stage_" in listed and "prepared, for public.newest" in listed
     assert "the sink has made table public.newest, and it is not there any more" in refused(job, 2)
     change(job, "ALTER TABLE elsewhere RENAME TO newest")
 
     job.run()
 
     check(job)
+    assert doctor(job) == (0, "nothing is open\n")
 
 
 @pytest.mark.chaos

@@ -8,7 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from kafka_eos import OutputTag, Pipeline, Stream, WatermarkStrategy, bounded, monotonic, on_count, session, tumbling
+from kafka_eos import (
+    OutputTag,
+    Pipeline,
+    Stream,
+    WatermarkStrategy,
+    bounded,
+    connect,
+    monotonic,
+    on_count,
+    session,
+    tumbling,
+)
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.subject import Directory, Subject, cut
 from kafka_eos.audit.windows.judged import Judged, judged
@@ -113,6 +124,39 @@ def test_what_cannot_be_judged_is_named(make: Callable[[Pipeline], None], reason
     make(pipeline)
 
     assert look(pipeline).why["out"] == reason
+
+
+def joined(pipeline: Pipeline, *, late: bool = False) -> Stream[str]:
+    one, other = (
+        pipeline.source(ListSource([]), name=name).with_timestamps(watermarks=bounded(n)).key_by(str, name=f"by-{name}")
+        for n, name in enumerate(("words", "others"), start=1)
+    )
+    near = connect(one, other, name="both").interval_join(
+        lambda one, other: f"{one} {other}", name="near", lower=0, upper=1, late_left=LATE if late else None
+    )
+    near.sink(MemorySink(), name="out")
+    return near
+
+
+def test_a_join_is_judged_with_the_clocks_of_both_streams() -> None:
+    pipeline = Pipeline("counts")
+    joined(pipeline)
+
+    found = look(pipeline)
+
+    (operator,) = found.operators
+    assert found.sinks == {"out"}
+    assert (operator.name, operator.stage, operator.may_miss) == ("near", "both", False)
+    assert {source: clock.delay for source, clock in operator.clocks.items()} == {"words": 1000, "others": 2000}
+
+
+def test_late_rows_of_either_stream_of_a_join_must_be_told() -> None:
+    pipeline = Pipeline("counts")
+    joined(pipeline, late=True).side_output(LATE).filter(lambda word: word != "a").sink(MemorySink(), name="late")
+    told = {"event": "late-rows", "epoch": 1, "counts": {"near": 2}}
+
+    assert look(pipeline).sinks == {"out", "late"}
+    assert look(pipeline, events=[told]).why["out"] == "rows were late for 'near', and no audited output tells which"
 
 
 def test_late_rows_that_no_output_names_matter_only_if_there_were_some() -> None:

@@ -14,7 +14,7 @@ from kafka_eos.audit.intervals import partition_of
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.subject import Cut, Subject
 from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.interfaces import Session, StateHandle
+from kafka_eos.interfaces import Paned, Session, StateHandle
 from kafka_eos.operators.firing import EVENT_STATE
 from kafka_eos.plan import (
     Exchange,
@@ -30,6 +30,7 @@ from kafka_eos.plan import (
     Plan,
     Sink,
     Timestamps,
+    WindowJoin,
     Windows,
 )
 from kafka_eos.schemas import Elements
@@ -55,12 +56,12 @@ class Clock:
 
 @dataclass(frozen=True)
 class Operator:
-    """Windows that are judged."""
+    """Windows, or a join, that are judged."""
 
     name: str
     stage: str
-    """The ``key_by`` before it."""
-    node: Windows
+    """The ``key_by`` before it, or where two of them meet."""
+    node: Windows | Join
     floors: tuple[Floor, ...]
     """How far event time had come at the end, by ranges of key groups."""
     key_hash: str
@@ -75,13 +76,22 @@ class Operator:
     """Sinks where each result is that a row has made again."""
 
     @property
+    def assigner(self) -> Paned | Session | None:
+        """None where there are no windows."""
+        return self.node.assigner if isinstance(self.node, Windows | WindowJoin) else None
+
+    @property
     def is_session(self) -> bool:
-        return isinstance(self.node.assigner, Session)
+        return isinstance(self.assigner, Session)
 
     @property
     def may_miss(self) -> bool:
         """May a row that is not late have come too late for a window all the same, or for a session as it was?"""
-        return self.is_session or self.node.assigner.shared  # type: ignore[union-attr]
+        return self.is_session or (self.assigner is not None and self.assigner.shared)  # type: ignore[union-attr]
+
+    @property
+    def lateness(self) -> int:
+        return self.node.lateness if isinstance(self.node, Windows) else 0
 
 
 @dataclass(frozen=True)
@@ -169,12 +179,10 @@ class _Look:
 
     def _operator(self, node: Node) -> Operator | str:
         """What is to be known of windows, or why they, and what is behind them, cannot be judged."""
-        if isinstance(node, Join):
-            return f"it is behind the join {node.name!r}, and joins are not computed again"
-        if not isinstance(node, Windows):
+        if not isinstance(node, Windows | Join):
             timers = "its outputs are of timers of a process function, or of what they may change"
             return timers if node.sets_timers else f"the state of {node.name!r} and windows are before it"
-        if node.trigger is not None:
+        if isinstance(node, Windows) and node.trigger is not None:
             return f"{node.name!r} has windows {node.trigger}, and nothing tells which rows had come by then"
         if reason := self._reason(node.name):
             return reason
@@ -210,16 +218,18 @@ class _Look:
 
     # ------------------------------------------------------------ late rows
 
-    def _late(self, node: Windows) -> tuple[frozenset[str], frozenset[str], frozenset[str]] | str:
+    def _late(self, node: Windows | Join) -> tuple[frozenset[str], frozenset[str], frozenset[str]] | str:
         """Sinks where the rows are that came late; or why nothing tells which they were."""
+        tags = (node.late,) if isinstance(node, Windows) else node.late
         letters = {sink for each in self._above(node.name) if (sink := self._plan.dead_letters(each.name)) is not None}
         refused = frozenset(sink.name for sink in letters) & self._marked
         through = tuple(kind for kind in _ONE_TO_ONE if not letters or kind not in _MAY_REFUSE)
-        aside = self._told_by(f"{node.name}-{node.late}", through) if node.late is not None else frozenset[str]()
-        if (len(refused) < len(letters) or (node.late is not None and not aside)) and self._were_late(node.name):
+        asides = [self._told_by(f"{node.name}-{tag}", through) for tag in tags if tag is not None]
+        aside = frozenset[str]().union(*asides)
+        if (len(refused) < len(letters) or not all(asides)) and self._were_late(node.name):
             return f"rows were late for {node.name!r}, and no audited output tells which"
         again = frozenset[str]()
-        if node.lateness:
+        if isinstance(node, Windows) and node.lateness:
             again = self._told_by(node.name if node.late is None else f"{node.name}-main", through)
             if not again or isinstance(node.contents.codec, Elements):
                 return f"no output tells which rows came to windows of {node.name!r} that were over"

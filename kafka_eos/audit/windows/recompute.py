@@ -1,4 +1,5 @@
-"""What windows should have made: a row goes to the windows that its time is in, and the rows of each are put together.
+"""What windows, and joins, should have made: a row goes to the windows that its time is in, and the rows of each are
+put together; of two streams, those that belong together are.
 
 A window must have made its result if event time had come to its end when the job ended, and must not if it had not;
 the newest checkpoint tells how far it was. Rules: rows that an output tells were late are left out; a session is all
@@ -18,11 +19,13 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit import tasks
 from kafka_eos.audit.subject import Cut
-from kafka_eos.audit.windows import rows
+from kafka_eos.audit.windows import pairs, rows
 from kafka_eos.audit.windows.assign import sessions, windows_of
+from kafka_eos.audit.windows.joined import joined
 from kafka_eos.audit.windows.judged import Judged, Operator
 from kafka_eos.audit.windows.late import AGAIN, ASIDE, COUNTED, REFUSED, any_is_called_late, with_fates
 from kafka_eos.audit.windows.rows import ARRIVED, TAKEN, Wanted, part_of
+from kafka_eos.plan import Join
 from kafka_eos.state.keygroups import OLDEST
 
 if TYPE_CHECKING:
@@ -70,10 +73,10 @@ class Windowing:
             if may_differ:
                 chancy |= self.judged.sinks & self.cut.whole.below(operator.name)
             if wanted := self._sinks(frozenset({operator.name})):
-                outputs.append(self._results(taken, operator, wanted, tasks.EXPECTED))
+                outputs += self._results(taken, operator, wanted, tasks.EXPECTED)
             if wanted := self._stages(operator):
-                passed = self.hold(self._results(taken, operator, wanted, ARRIVED))
-                arrived = arrived.unionByName(passed.withColumn("passed", F.lit(True)))
+                for results in self._results(taken, operator, wanted, ARRIVED):
+                    arrived = arrived.unionByName(self.hold(results).withColumn("passed", F.lit(True)))
         return Windowed(tuple(outputs), chancy)
 
     @property
@@ -92,17 +95,30 @@ class Windowing:
         found = self.judged.stages.intersection(node.name for node in part.nodes if node.inputs)
         return Wanted(stages=found) if found else None
 
-    def _results(self, taken: DataFrame, operator: Operator, wanted: Wanted, schema: str) -> DataFrame:
-        return taken.mapInArrow(partial(rows.results, *self._where, operator.name, wanted), schema)
+    def _results(self, taken: DataFrame, operator: Operator, wanted: Wanted, schema: str) -> list[DataFrame]:
+        where = *self._where, operator.name, wanted
+        if not isinstance(operator.node, Join):
+            return [_in_order(taken).mapInArrow(partial(rows.results, *where), schema)]
+        found = joined(taken.where(F.col("fate") == COUNTED), operator.node)
+        aside = taken.where(F.col("fate") == ASIDE).select(*TAKEN)
+        return [
+            found.mapInArrow(partial(pairs.results, *where), schema),
+            aside.mapInArrow(partial(pairs.asides, *where), schema),
+        ]
 
     # ------------------------------------------------------------ which rows are in which windows
 
     def _taken(
         self, arrived: DataFrame, operator: Operator, visible: DataFrame, newest: DataFrame | None
     ) -> tuple[DataFrame, bool]:
-        """The rows of an operator that count, as ``rows.TAKEN``, and whether other windows may be right, too."""
+        """The rows of an operator with what became of them, those of windows that are over, and whether other windows
+        may be right, too.
+        """
         told = with_fates(arrived, operator, visible).withColumn("group", _group(operator))
         told = _with_newest(told.withColumn("floor", _floor(operator)), newest)
+        if operator.assigner is None:
+            told = _if_it_can_be(told, operator, F.col("time") + 1)
+            return told.withColumns({"loose": F.lit(False), "windows": F.array().cast(_SPANS)}), False
         if operator.is_session:
             told, may_differ = self._in_sessions(told, operator)
         else:
@@ -110,11 +126,11 @@ class Windowing:
         over = F.filter("windows", lambda window: window["end"] - 1 <= F.col("floor"))
         marked = F.transform(over, lambda window: F.struct(window["start"], window["end"], "loose"))
         told = told.withColumn("windows", marked).where((F.size("windows") > 0) | (F.col("fate") == ASIDE))
-        return told.repartition("grp").sortWithinPartitions(*_IN_THEIR_ORDER).select(*TAKEN), may_differ
+        return told, may_differ
 
     def _in_sessions(self, told: DataFrame, operator: Operator) -> tuple[DataFrame, bool]:
         """A row that came behind a watermark may have found its session closed."""
-        gap = operator.node.assigner.gap  # type: ignore[union-attr]
+        gap = operator.assigner.gap  # type: ignore[union-attr]
         told = _if_it_can_be(told, operator, F.col("time") + gap)
         told = self.hold(_counting_again(_behind(told, operator)))
         counted = told.where(F.col("fate") == COUNTED)
@@ -123,16 +139,20 @@ class Windowing:
 
     def _in_windows(self, told: DataFrame, operator: Operator) -> tuple[DataFrame, bool]:
         """Where windows overlap nothing tells for which of them a row came too late."""
-        told = told.withColumn("windows", windows_of(operator.node.assigner, F.col("time")))  # type: ignore[arg-type]
+        told = told.withColumn("windows", windows_of(operator.assigner, F.col("time")))  # type: ignore[arg-type]
         told = _if_it_can_be(told, operator, F.element_at("windows", -1)["end"])
         if not operator.may_miss:
             told = told.withColumn("loose", F.lit(False))
-            return (_in_turn(told) if operator.node.lateness else told), False
+            return (_in_turn(told) if operator.lateness else told), False
         told = self.hold(_counting_again(_behind(told, operator)))
         may_differ = not told.where((F.col("fate") == COUNTED) & F.col("loose")).isEmpty()
-        if operator.node.lateness:
+        if operator.lateness:
             told = told.withColumn("loose", F.max("loose").over(Window.partitionBy("grp")))
         return told, may_differ
+
+
+def _in_order(taken: DataFrame) -> DataFrame:
+    return taken.repartition("grp").sortWithinPartitions(*_IN_THEIR_ORDER).select(*TAKEN)
 
 
 def _in_turn(told: DataFrame) -> DataFrame:
@@ -154,7 +174,7 @@ def _if_it_can_be(told: DataFrame, operator: Operator, end: Column) -> DataFrame
     """``told`` with the rows counted that are called late, and cannot have been. ``end``: of the last window of a row,
     at least.
     """
-    last = end + operator.node.lateness
+    last = end + operator.lateness
     in_time = (last - 1 > F.col("floor")) | _comes_before(last, operator)
     late = F.col("fate").isin(ASIDE, REFUSED)
     fate = F.when(late & in_time, COUNTED).otherwise(F.col("fate"))

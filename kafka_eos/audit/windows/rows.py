@@ -33,7 +33,7 @@ from kafka_eos.interfaces import Window
 from kafka_eos.operators.chain import Chain, Output, RawOrigin
 from kafka_eos.operators.firing import FiringOrigin, branch_of
 from kafka_eos.operators.side_outputs import Tagged
-from kafka_eos.plan import KeyBy, Plan, Windows
+from kafka_eos.plan import KeyBy, Plan, Windows, input_of
 from kafka_eos.provenance import TIMERS, ordinals
 from kafka_eos.records import Batch, Origin, RawRecord
 
@@ -77,7 +77,7 @@ def arrivals(app: str, workers: int, wanted: Wanted, batches: Iterator[pa.Record
     """What input records make before any window: ARRIVED rows, or EXPECTED if ``sinks`` are wanted."""
     plan = cut_of(app, workers).whole
     heads = frozenset(source.name for source in plan.sources)
-    with _Part.open(plan, heads, wanted) as part:
+    with Part.open(plan, heads, wanted) as part:
         for batch in batches:
             for source, raws in runs(batch):
                 feed(part.plan, part.chain, source, raws)
@@ -89,7 +89,7 @@ def results(
 ) -> Iterator[pa.RecordBatch]:
     """What the windows of an operator make, up to the next ones. Input: TAKEN rows in order of keys."""
     plan = cut_of(app, workers).whole
-    with _Part.open(plan, frozenset({operator}), wanted) as part:
+    with Part.open(plan, frozenset({operator}), wanted) as part:
         made = _Results(plan, operator, part)
         for batch in batches:
             for taken in map(Taken, *columns_of(batch)):
@@ -102,7 +102,7 @@ def results(
 # ---------------------------------------------------------------- a part of a plan
 
 
-class _Part:
+class Part:
     """The operators between ``heads`` and the next windows, and what comes out of them."""
 
     def __init__(self, whole: Plan, plan: Plan, wanted: Wanted) -> None:
@@ -118,7 +118,7 @@ class _Part:
             collector.refuse = self.chain.refuse_row
 
     @classmethod
-    def open(cls, whole: Plan, heads: frozenset[str], wanted: Wanted) -> _Part:
+    def open(cls, whole: Plan, heads: frozenset[str], wanted: Wanted) -> Part:
         return cls(whole, part_of(whole, heads, wanted), wanted)
 
     def push(self, head: str, batch: Batch[Any], keys: Sequence[tuple[bytes, bool]]) -> None:
@@ -130,7 +130,7 @@ class _Part:
     def take(self) -> pa.RecordBatch:
         return self._made.take() if self._collectors else self._rows.take()
 
-    def __enter__(self) -> _Part:
+    def __enter__(self) -> Part:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -173,19 +173,20 @@ class _Stage:
     """Notes the rows that come to a ``key_by`` before windows."""
 
     def __init__(self, plan: Plan, stage: str, rows: _Rows) -> None:
-        node = plan.node(stage)
-        assert isinstance(node, KeyBy)
-        self._stage, self._key, self._values, self._rows = stage, node.key_codec.encode, node.values, rows
+        key_bys = plan.key_bys(stage)
+        self._stage, self._key, self._rows = stage, key_bys[0].key_codec.encode, rows
+        self._values = [key_by.values for key_by in key_bys]
 
     def __call__(self, batch: Batch[Any]) -> None:
         assert batch.keys is not None and batch.times is not None  # the plan has seen to it
         origin, branches = batch.origin, batch.branch or [""] * len(batch)
+        values = self._values[input_of(batch.lane, len(self._values))]
         rows = zip(batch.rows, branches, ordinals(batch), batch.keys, batch.times, batch.values, strict=True)
         for row, branch, ordinal, key, time, value in rows:
             raw = origin.raw(row)
             self._rows.rows.append((
                 self._stage, origin.source, origin.topic, origin.partitions[row], origin.offsets[row], batch.lane,
-                branch, ordinal, bytes(self._key(key)), time, self._values.encode([value]), raw.timestamp, raw.key,
+                branch, ordinal, bytes(self._key(key)), time, values.encode([value]), raw.timestamp, raw.key,
                 raw.value, listed(raw.headers),
             ))  # fmt: skip
 
@@ -250,7 +251,7 @@ class _Held:
 class _Results:
     """Puts the rows of each key together, and hands on what its windows make."""
 
-    def __init__(self, plan: Plan, operator: str, part: _Part) -> None:
+    def __init__(self, plan: Plan, operator: str, part: Part) -> None:
         node = plan.node(operator)
         assert isinstance(node, Windows)
         stage = plan.node(node.inputs[0])

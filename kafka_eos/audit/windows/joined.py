@@ -1,0 +1,89 @@
+"""Which rows of two streams belong together, in Spark SQL: pairs, and rows that are in none.
+
+Rule: this follows from what the kinds of joins are said to be, and shares nothing with ``operators.joins``.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from kafka_eos.plan import IntervalJoin, Join
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+PAIR, LEFT, RIGHT = 0, 1, 2
+"""What comes out at a time, in this order: pairs, rows of the first stream, and rows of the second."""
+JOINED: Final = ("grp", "group", "at", "kind", "left", "right", "loose")
+"""What comes out of a key at a time. ``left`` and ``right``: place in event time, and the row, or null."""
+_ROW: Final = "struct<time: bigint, s_partition: int, s_offset: bigint, payload: binary>"
+
+
+def joined(rows: DataFrame, node: Join) -> DataFrame:
+    """``JOINED`` of all rows that are not late, as far as event time had come at the end; in the order of keys."""
+    parts = _in_intervals(rows, node) if isinstance(node, IntervalJoin) else _in_windows(rows, node)
+    made = reduce(lambda one, other: one.unionByName(other), parts).where(F.col("at") <= F.col("floor")).select(*JOINED)
+    return made.repartition("grp").sortWithinPartitions("grp", "at", "kind")
+
+
+def _in_intervals(rows: DataFrame, node: IntervalJoin) -> list[DataFrame]:
+    lower, upper = node.interval.lower, node.interval.upper
+    left, right = (_side(rows, side, "grp", "group", "floor", "loose") for side in (0, 1))
+    behind = F.col("r.row.time") - F.col("l.row.time")
+    near = (F.col("l.grp") == F.col("r.grp")) & behind.between(lower, upper)
+    pairs = left.alias("l").join(right.alias("r"), near)
+    later = F.greatest(F.col("l.row.time"), F.col("r.row.time"))
+    found = [_made(pairs, later, PAIR, F.col("l.row"), F.col("r.row"), "l", F.col("l.loose") | F.col("r.loose"))]
+    if node.unmatched[0] is not None:
+        alone = left.alias("l").join(right.alias("r"), near, "left_anti")
+        found.append(_made(alone, F.col("row.time") + max(upper, 0), LEFT, F.col("row"), None, "l", F.col("loose")))
+    if node.unmatched[1] is not None:
+        alone = right.alias("r").join(left.alias("l"), near, "left_anti")
+        found.append(_made(alone, F.col("row.time") + max(-lower, 0), RIGHT, None, F.col("row"), "r", F.col("loose")))
+    return found
+
+
+def _in_windows(rows: DataFrame, node: Join) -> list[DataFrame]:
+    """``rows`` have their ``windows``, those that are over."""
+    opened = rows.withColumn("window", F.explode("windows")).withColumns(
+        {"loose": F.col("window.loose"), "window": F.struct("window.start", "window.end")}
+    )
+    left, right = (_side(opened, side, "grp", "group", "floor", "loose", "window") for side in (0, 1))
+    same = (F.col("l.grp") == F.col("r.grp")) & (F.col("l.window") == F.col("r.window"))
+    pairs = left.alias("l").join(right.alias("r"), same)
+    over = F.col("l.window.end") - 1
+    found = [_made(pairs, over, PAIR, F.col("l.row"), F.col("r.row"), "l", F.col("l.loose") | F.col("r.loose"))]
+    over = F.col("window.end") - 1
+    if node.unmatched[0] is not None:
+        alone = left.alias("l").join(right.alias("r"), same, "left_anti")
+        found.append(_made(alone, over, LEFT, F.col("row"), None, "l", F.col("loose")))
+    if node.unmatched[1] is not None:
+        alone = right.alias("r").join(left.alias("l"), same, "left_anti")
+        found.append(_made(alone, over, RIGHT, None, F.col("row"), "r", F.col("loose")))
+    return found
+
+
+def _side(rows: DataFrame, side: int, *others: str) -> DataFrame:
+    """The rows of one stream: their lanes tell."""
+    mine = rows.where(F.pmod("lane", F.lit(2)) == side)
+    return mine.select(*others, F.struct("time", "s_partition", "s_offset", "payload").alias("row"))
+
+
+def _made(
+    found: DataFrame, at: Column, kind: int, left: Column | None, right: Column | None, of: str, loose: Column
+) -> DataFrame:
+    """``of``: the side that tells key, group, and how far event time had come."""
+    nothing = F.lit(None).cast(_ROW)
+    return found.select(
+        F.col(f"{of}.grp").alias("grp"),
+        F.col(f"{of}.group").alias("group"),
+        F.col(f"{of}.floor").alias("floor"),
+        at.alias("at"),
+        F.lit(kind).alias("kind"),
+        (nothing if left is None else left).alias("left"),
+        (nothing if right is None else right).alias("right"),
+        loose.alias("loose"),
+    )
