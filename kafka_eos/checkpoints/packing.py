@@ -73,7 +73,8 @@ class Packer:
         yield from (some for some in alone if known.isdisjoint(some))
         more = packs.groups(file for file in self._sound() if isinstance(file, Pack))
         yield from (some for some in more if known.isdisjoint(some))
-        yield from (some for some in [*alone, *more] if not known.isdisjoint(some))
+        yield from (some for some in alone if not known.isdisjoint(some))
+        yield from (some for some in more if not known.isdisjoint(some))
 
     def _sound(self) -> list[Single | Pack]:
         """What is stored, as far as it is known to be whole."""
