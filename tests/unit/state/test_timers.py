@@ -219,6 +219,18 @@ def test_far_timers_take_no_memory() -> None:
         assert fired(found, 5000) == [(1 + key, key) for key in range(5000)]
 
 
+def test_many_are_written_while_they_are_set_and_deleted_while_they_fire() -> None:
+    rows = MemoryRows()
+    found = pending(rows, limit=10)
+    for time in range(1, 101):
+        found.add("a", time)
+        assert time - 10 <= len(rows.data) <= time
+    found.flush()
+
+    for time, _, _ in found.due(100):
+        assert 100 - time <= len(rows.data) <= 100 - time + 10
+
+
 # ---------------------------------------------------------------- in a backend
 
 
@@ -301,6 +313,8 @@ def test_the_times_of_ranges_survive_another_checkpoint_and_end_when_all_have_co
 
     assert {found.now(key) for key in KEYS} == {again.now(key) for key in KEYS} == {17, 9}
     assert handle.states[0]["watermarks"] == [[0, 63, 17], [64, 127, 9]]
+    last = next(f"k{n}" for n in range(100_000) if GROUPING.group(KeyCodec().encode(f"k{n}")) == 63)
+    assert (again.now(last), again.newest()) == (17, 17)
 
     assert fired(again, 20) == []
     assert {again.now(key) for key in KEYS} == {20}
