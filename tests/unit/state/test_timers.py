@@ -193,6 +193,7 @@ def test_how_many_are_pending_is_told_after_a_restore_too_with_any_number_of_sub
     assert len(fired(found, 3)) == 30
     handles = [snapshot(world, backend)]
     assert backend.pending_timers() == 70
+    assert handles[0].states[0]["pending"] == 70
 
     after = [world.open(handles, key_group_range(subtask, parallelism)) for subtask in range(parallelism)]
     opened_ = [each.timers(DESCRIPTOR) for each in after]
@@ -208,6 +209,20 @@ def test_how_many_are_pending_is_told_after_a_restore_too_with_any_number_of_sub
     assert sum(each.pending_timers() or 0 for each in after) == len(there)
 
 
+def test_how_many_are_pending_is_told_when_very_many_are_set_once_more() -> None:
+    rows = MemoryRows()
+    first = pending(rows)
+    for time in range(1, 2001):
+        first.add("a", time)
+    first.flush()
+    found = pending(rows, 10_000)
+    for time in range(1, 2001):
+        found.add("a", time)
+    found.flush()
+
+    assert (first.pending, found.pending) == (2000, 2000)
+
+
 def test_far_timers_take_no_memory() -> None:
     with patch.object(module, "_PAGE", 2):
         found = pending(MemoryRows(), limit=10)
@@ -217,6 +232,18 @@ def test_far_timers_take_no_memory() -> None:
 
         assert len(found._known) <= 2 * len(ALL)
         assert fired(found, 5000) == [(1 + key, key) for key in range(5000)]
+
+
+def test_many_are_written_while_they_are_set_and_deleted_while_they_fire() -> None:
+    rows = MemoryRows()
+    found = pending(rows, limit=10)
+    for time in range(1, 101):
+        found.add("a", time)
+        assert time - 10 <= len(rows.data) <= time
+    found.flush()
+
+    for time, _, _ in found.due(100):
+        assert 100 - time <= len(rows.data) <= 100 - time + 10
 
 
 # ---------------------------------------------------------------- in a backend
@@ -301,6 +328,8 @@ def test_the_times_of_ranges_survive_another_checkpoint_and_end_when_all_have_co
 
     assert {found.now(key) for key in KEYS} == {again.now(key) for key in KEYS} == {17, 9}
     assert handle.states[0]["watermarks"] == [[0, 63, 17], [64, 127, 9]]
+    last = next(f"k{n}" for n in range(100_000) if GROUPING.group(KeyCodec().encode(f"k{n}")) == 63)
+    assert (again.now(last), again.newest()) == (17, 17)
 
     assert fired(again, 20) == []
     assert {again.now(key) for key in KEYS} == {20}
