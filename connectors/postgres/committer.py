@@ -63,17 +63,13 @@ class PostgresCommitter:
         promise = Promise.read(committable.payload)
         if permit.epoch < promise.epoch:  # an older one was given up; its output is part of this epoch
             raise Bug(f"a permit for epoch {permit.epoch} cannot commit {self._name(promise)}")
-        done = False
         what = f"commit {self._name(promise)} into {promise.target}"
         with (
             mapped(Retryable, what),
             self._thawing(promise.life),
             self._connections.one() as connection,
-            connection.transaction() as transaction,
         ):
             done = self._carried_out(connection, promise, permit)
-            if not done:
-                raise psycopg.Rollback(transaction)
         if done:
             return Outcome.COMMITTED
         probe = self.probe(committable)
@@ -82,20 +78,24 @@ class PostgresCommitter:
         raise CommittableLost(f"epoch {permit.epoch}: {probe.detail}")
 
     def _carried_out(self, connection: Connection, promise: Promise, permit: CommitPermit) -> bool:
-        """Whether it was there to be committed; if not, nothing may stay of this.
+        """One transaction. Whether it was there to be committed; if not, nothing has changed.
 
         A writer's stages of one manifest are committed in any order, and at once. Its older rows must not overwrite
         its newer ones, so those that are left go first: they are of the same manifest, as nothing else can be left.
         Everyone takes them in the same order, the oldest first, so nobody locks another out.
         """
-        taken = [(of, self._ledger.take(connection, of)) for of in (*promise.after, promise.id)]
-        for of, row in taken:
-            if row is not None:
-                name = sql.Identifier(self._ledger.schema, stage(of))
-                statements.apply(connection, name, promise.target)
-                self._ledger.ended(connection, row, committed=True, needed_by=permit.epoch.epoch.n)
-        self._ledger.forget(connection, promise.life, permit.epoch)
-        return taken[-1][1] is not None
+        with connection.transaction() as transaction:
+            taken = [(of, self._ledger.take(connection, of)) for of in (*promise.after, promise.id)]
+            there = taken[-1][1] is not None
+            if not there:
+                raise psycopg.Rollback(transaction)
+            for of, row in taken:
+                if row is not None:
+                    name = sql.Identifier(self._ledger.schema, stage(of))
+                    statements.apply(connection, name, promise.target)
+                    self._ledger.ended(connection, row, committed=True, needed_by=permit.epoch.epoch.n)
+            self._ledger.forget(connection, promise.life, permit.epoch)
+        return there
 
     def staged(self, ctx: JobContext) -> Sequence[Staged]:
         """Open and prepared staging tables."""
