@@ -186,3 +186,9 @@ class OpenTask:
 
     def close(self) -> None:
         self.closing.close()
+
+
+def pending_timers(backends: Mapping[str, StateBackend]) -> dict[str, int]:
+    """How many there were at the last snapshot, by operators that set some."""
+    counted = {name: backend.pending_timers() for name, backend in backends.items()}
+    return {name: count for name, count in counted.items() if count is not None}

@@ -37,6 +37,8 @@ class Acked:
     """What was read in this epoch, what was refused, and what was late."""
     watermarks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """How far each split has come in event time, by the operator that makes its watermarks."""
+    timers: Mapping[str, int] = field(default_factory=dict)
+    """How many are pending, by operator."""
 
     @property
     def figures(self) -> dict[str, object]:
@@ -48,7 +50,18 @@ class Acked:
             "state_bytes": sizes.total(),
             "state_bytes_by_operator": dict(sorted(sizes.items())),
         }
+        if self.timers:
+            shown["pending_timers"] = dict(sorted(self.timers.items()))
         return {**shown, "watermarks": self.watermarks} if self.watermarks else shown
+
+
+def summed(told: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Of all parts together, by name."""
+    found: dict[str, int] = {}
+    for each in told:
+        for name, count in each.items():
+            found[name] = found.get(name, 0) + count
+    return found
 
 
 def by_operator(told: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:

@@ -20,6 +20,7 @@ from kafka_eos.interfaces import (
     Contents,
     Days,
     Early,
+    OnClock,
     OnCount,
     RowCount,
     Session,
@@ -397,11 +398,16 @@ class KeyedStream(Upstream, Generic[K, T]):
         if isinstance(assigner, RowCount) and (lateness or late is not None):
             raise mistake(f"{assigner}: they know no time, so no row is late; leave out lateness= and late=.")
         if trigger is not None:
-            self._check_trigger(assigner, trigger)
+            self._check_trigger(assigner, trigger, lateness)
         return WindowedStream(self._draft, self._node, self._type, assigner, round(lateness * 1000), late, trigger)
 
     @staticmethod
-    def _check_trigger(assigner: _Assigner, trigger: Trigger) -> None:
+    def _check_trigger(assigner: _Assigner, trigger: Trigger, lateness: float) -> None:
+        if not isinstance(trigger, OnCount | OnClock):
+            raise mistake(
+                f"trigger= is on_count(n) or on_clock(every=seconds), with .purging() behind it if you like, not "
+                f"{trigger!r}: are its brackets missing?"
+            )
         if isinstance(assigner, RowCount):
             raise mistake(f"{assigner}: they have results by number of rows already; leave out trigger=.")
         shared = not isinstance(assigner, Session) and assigner.shared
@@ -414,6 +420,11 @@ class KeyedStream(Upstream, Generic[K, T]):
             raise mistake(
                 f"{assigner}: what one result lets go of belongs to others too, so .purging() is for "
                 "tumbling(seconds=…) and days(…)."
+            )
+        if trigger.purges and lateness:
+            raise mistake(
+                "with lateness= a window keeps its rows behind its end, and each late one makes its result again, so "
+                "no row would be in one result only: leave out .purging() or lateness=; late=tag catches late rows."
             )
 
     def sessionize(

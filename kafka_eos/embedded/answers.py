@@ -9,7 +9,7 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from kafka_eos.coordinator import Acked
-from kafka_eos.coordinator.handover import by_operator
+from kafka_eos.coordinator.handover import by_operator, summed
 from kafka_eos.embedded.control import Ack
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Positions
@@ -71,4 +71,5 @@ class Answers:
             in_flight=tuple(part for ack in acks for part in ack.in_flight),
             tally=self._counted.since(before),
             watermarks=by_operator(ack.watermarks for ack in acks),
+            timers=summed(ack.timers for ack in acks),
         )

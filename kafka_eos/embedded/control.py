@@ -152,6 +152,8 @@ class Ack(Message, frozen=True):
     """How long the barrier kept the worker from processing."""
     aligning_ms: float
     """From the first barrier at a segment to the last, the longest of the worker's segments."""
+    timers: dict[str, int]
+    """How many are pending, by operator."""
 
 
 class Decline(Message, frozen=True):

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from kafka_eos.checkpoints import provenance
+from kafka_eos.coordinator.handover import summed
 from kafka_eos.embedded.control import (
     Abort,
     Ack,
@@ -208,6 +209,7 @@ class Session:
                 watermarks=watermarks,
                 blocked_ms=sum(part.blocked for part in captured) * 1000,
                 aligning_ms=max(part.aligning for part in captured) * 1000,
+                timers=summed(part.timers for part in captured),
             )
 
         self._background.submit(self._say_result, answer)

@@ -20,6 +20,7 @@ from kafka_eos.exchange.in_flight import Log
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Positions, PreCommit, Reader, StateBackend, Upload, Writer
+from kafka_eos.open_task import pending_timers
 from kafka_eos.plan import Segment
 from kafka_eos.protocol.alignment import Abandon, Action, Complete, Gate, Mode, Snapshot
 from kafka_eos.protocol.event_time import Inputs
@@ -40,6 +41,8 @@ class Captured:
     precommits: list[PreCommit]
     tally: Tally
     """What the segment has counted since the session began."""
+    timers: dict[str, int] = field(default_factory=dict)
+    """How many are pending, by operator."""
     received: dict[int, Log] = field(default_factory=dict)
     """Rows that had arrived here, or arrived before the barrier of their channel."""
     overtaken: dict[int, Log] = field(default_factory=dict)
@@ -365,7 +368,8 @@ class Task:
         positions = {source: reader.positions() for source, reader in self.parts.readers.items()}
         hit("source.capture.after")
         uploads = [backend.snapshot(Epoch(epoch)) for backend in self.parts.backends.values()]
-        captured = Captured(positions, uploads, self._seal(epoch), self._around.tally(self.segment))
+        timers = pending_timers(self.parts.backends)
+        captured = Captured(positions, uploads, self._seal(epoch), self._around.tally(self.segment), timers)
         self._open[epoch] = captured, min(since, began)
         for edge, queue in self.replay.items():
             self._log(epoch, edge, queue)

@@ -71,12 +71,14 @@ class WatermarkStrategy:
 
         Ahead of the slowest split of all sources of ``group``: so what waits in the state for the slow ones does not
         grow with the fast ones. Nobody waits for a split that is idle; without ``with_idleness``, for one of which all
-        that there is has been read. ValueError if ``max_drift`` is negative or no finite number, or ``group`` is empty.
+        that there is has been read. ValueError if ``max_drift`` is negative or no finite number, or ``group`` no name.
         """
-        if not 0 <= max_drift < math.inf:
-            raise ValueError(f"a split may be ahead by 0 seconds or more, not by {max_drift}")
-        if not group:
-            raise ValueError("a group of sources has a name: with_alignment(max_drift=…, group=…)")
+        if type(max_drift) not in (int, float) or not 0 <= max_drift < math.inf:
+            raise ValueError(f"a split may be ahead by 0 seconds or more, not by {max_drift!r}")
+        if type(group) is not str or not group:
+            raise ValueError(
+                f"a group of sources has a name, a text: with_alignment(max_drift=…, group=…), not {group!r}"
+            )
         return replace(self, alignment=Alignment(group, round(max_drift * 1000)))
 
     @property

@@ -176,4 +176,7 @@ class StateBackend(Protocol):
     def snapshot(self, epoch: Epoch) -> Upload:
         """Freeze the state as it is now (short: it blocks the worker); the returned part uploads it."""
 
+    def pending_timers(self) -> int | None:
+        """How many there were at the last ``snapshot``; None if the operator has none to set."""
+
     def close(self) -> None: ...

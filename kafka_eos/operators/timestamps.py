@@ -73,7 +73,7 @@ class Timestamps:
         return self._splits.standings
 
     def pause(self, splits: Collection[str]) -> None:
-        self._splits = replace(self._splits, paused=frozenset(splits))
+        self._splits = self._splits.pause(splits)
 
     def close(self) -> None:
         return None

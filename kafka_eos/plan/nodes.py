@@ -84,6 +84,11 @@ class Node:
         return False
 
     @property
+    def time_rules(self) -> str:
+        """What it is told of event time, for the plan's fingerprint."""
+        return ""
+
+    @property
     def partitioning(self) -> Partitioning | None:
         """How the node's output comes to the next segment; None if there is no exchange."""
         return None
@@ -144,6 +149,10 @@ class Timestamps(Node):
     fn: Callable[[Any], int] | None
     strategy: WatermarkStrategy
     source: str
+
+    @property
+    def time_rules(self) -> str:
+        return str(self.strategy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +319,10 @@ class Windows(Node):
     lateness: int = 0
     late: str | None = None
     trigger: Trigger | None = None
+
+    @property
+    def time_rules(self) -> str:
+        return f"{self.assigner}, for {self.lateness} ms more, {self.trigger}"
 
     @property
     def sets_timers(self) -> bool:

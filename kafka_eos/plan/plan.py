@@ -41,8 +41,11 @@ class Plan(Graph):
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of names, kinds and edges. The user's code and settings do not change it."""
-        shape = [[node.name, node.kind, list(node.inputs)] for node in self.nodes]
+        """SHA-256 of names, kinds and edges, and of what is said of event time.
+
+        The user's code and settings do not change it.
+        """
+        shape = [[n.name, n.kind, list(n.inputs), *([n.time_rules] if n.time_rules else [])] for n in self.nodes]
         return hashlib.sha256(json.dumps([self.name, shape], separators=(",", ":")).encode()).hexdigest()
 
     def validate(self) -> Plan:

@@ -66,6 +66,8 @@ class Splits:
     time: int = BEGINNING
     paused: frozenset[str] = frozenset()
     """These are not read: what they bring then says nothing about their silence."""
+    held: Mapping[str, int] = field(default_factory=dict)
+    """Where the clock had taken a split when it was paused or went on, until it brings a row."""
 
     def assigned(self, splits: Iterable[str]) -> Splits:
         """These are read here from now on, too."""
@@ -78,6 +80,21 @@ class Splits:
             self,
             highest={**self.highest, **highest},
             quiet={**self.quiet, **dict.fromkeys(newest, 0.0)},
+            held={split: time for split, time in self.held.items() if split not in newest},
+        )
+
+    def pause(self, splits: Iterable[str]) -> Splits:
+        """These, and no others, are not read from now on.
+
+        Nobody knows whether one that waits, or has only just gone on, has rows: its silence begins anew, or event time
+        would go on past them before they can be read.
+        """
+        changed = self.paused ^ (paused := frozenset(splits))
+        return replace(
+            self,
+            paused=paused,
+            quiet={**self.quiet, **dict.fromkeys(changed, 0.0)},
+            held={**self.held, **{split: self._newest(split) for split in changed}},
         )
 
     def at(self, now: float) -> Splits:
@@ -118,7 +135,7 @@ class Splits:
 
     def _newest(self, split: str) -> int:
         """The newest event time of a split, or where the clock has taken it from there."""
-        newest, quiet = self.highest.get(split, BEGINNING), self.quiet[split]
+        newest, quiet = self.held.get(split, self.highest.get(split, BEGINNING)), self.quiet[split]
         by_the_clock = newest != BEGINNING and _passed(quiet, self.clock_after)
         return newest + int(quiet * 1000) if by_the_clock else newest
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kafka_eos.coordinator import Acked
-from kafka_eos.coordinator.handover import by_operator
+from kafka_eos.coordinator.handover import by_operator, summed
 from kafka_eos.coordinator.job_master import Refused
 from kafka_eos.errors import EnvironmentFailed, Fatal, RestartFromCheckpoint
 from kafka_eos.ids import SplitId
@@ -141,6 +141,7 @@ def _result(reports: Sequence[Report], parallelism: int, retried: bool) -> Epoch
             parallelism=parallelism,
             tally=functools.reduce(Tally.plus, (report.tally for report in ordered), Tally()),
             watermarks=by_operator(report.watermarks for report in ordered),
+            timers=summed(report.timers for report in ordered),
         ),
         unread={name: frozenset(splits) for name, splits in unread.items()},
         records_in=_sums(report.records_in for report in ordered),

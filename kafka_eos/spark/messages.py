@@ -83,6 +83,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     lag: int | None = 0
     watermarks: dict[str, dict[str, int]] = {}
     """How far each split has come in event time, by the operator that makes its watermarks."""
+    timers: dict[str, int] = {}
+    """How many are pending, by operator."""
     wake: int | None = None
     """When the clock shows that, timers may be due; None if none is pending."""
     seconds: dict[str, float] = {}

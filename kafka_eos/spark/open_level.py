@@ -28,7 +28,7 @@ from kafka_eos.interfaces import (
     Writer,
     total_lag,
 )
-from kafka_eos.open_task import Base, OpenTask, Share
+from kafka_eos.open_task import Base, OpenTask, Share, pending_timers
 from kafka_eos.operators.chain import Chain
 from kafka_eos.operators.event_time import AT_BARRIERS, Signal
 from kafka_eos.plan import Node, Partitioning, Plan, Sink
@@ -274,6 +274,7 @@ class OpenLevel:
             records_out=dict(self._out),
             lag=total_lag(reader.lag() for reader in self._readers.values()),
             watermarks=self._chain.watermarks(),
+            timers=pending_timers(self._opened.backends),
             wake=self._chain.soonest(),
         )
 

@@ -148,6 +148,10 @@ class KeyedStateBackend:
 
         return upload
 
+    def pending_timers(self) -> int | None:
+        found = [state.pending for state in self._open.values() if isinstance(state, PendingTimers)]
+        return sum(found) if found else None
+
     def close(self) -> None:
         self._store.close()
 

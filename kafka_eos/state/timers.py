@@ -113,6 +113,10 @@ class PendingTimers:
         """All timers before it are in memory, while some are given out."""
         self._changed: dict[bytes, bool] = {}
         """Row keys that are not written yet: is the timer there?"""
+        self._pending = sum(1 for _ in rows.scan())
+        """How many there are, but for those of ``_unsure``."""
+        self._unsure: set[bytes] = set()
+        """Row keys that were set or deleted without anybody knowing whether they were there: the rows know."""
         self._cursors: list[tuple[bytes, bytes]] = [(b"", group_prefix(group)) for group in groups]
         """Time and row key from which on the rows of a group are not in memory; a heap, without groups that are."""
         self._begun: dict[int, bytes] = {group: group_prefix(group) for group in groups}
@@ -133,19 +137,25 @@ class PendingTimers:
         if time <= self.now(key):
             raise Bug(f"{self._where}: time {time} of key {key!r} is over")
         row = self._row(key, time)
-        self._group(row)
+        group = self._group(row)
         timer = _turned(row)
         if timer not in self._known:
             self._known.add(timer)
             heapq.heappush(self._heap, timer)
+            self._pending += 1
+            if row >= self._begun[group]:
+                self._unsure.add(row)
             self._change(row, there=True)
 
     def remove(self, key: Any, time: int) -> None:
         row = self._row(key, time)
         if (timer := _turned(row)) in self._known:
             self._known.discard(timer)
+            self._pending -= 1
         elif row < self._begun[self._group(row)]:
             return  # all before the cursor are known, so it is not there
+        else:
+            self._unsure.add(row)
         self._change(row, there=False)
 
     def due(self, until: int) -> Iterator[tuple[int, Any, int]]:
@@ -164,6 +174,7 @@ class PendingTimers:
                 if timer not in known:
                     continue
                 known.remove(timer)
+                self._pending -= 1
                 group, time = timer[-GROUP_BYTES:], number(timer[:TIME_BYTES], "big") + BEGINNING
                 changed[group + timer[:-GROUP_BYTES]] = False
                 if len(changed) > self._limit:
@@ -193,6 +204,9 @@ class PendingTimers:
 
     def flush(self) -> None:
         """Write what has changed. Called at the barrier, and before when too much has."""
+        if self._unsure:
+            self._pending -= sum(value is not None for value in self._rows.get(list(self._unsure)))
+            self._unsure.clear()
         if self._changed:
             there = [row for row, present in self._changed.items() if present]
             gone = [row for row, present in self._changed.items() if not present]
@@ -200,6 +214,11 @@ class PendingTimers:
             self._changed.clear()
         if len(self._near) + len(self._heap) > self._limit:
             self._forget()
+
+    @property
+    def pending(self) -> int:
+        """How many timers there are, as of the last ``flush``."""
+        return self._pending
 
     def marks(self) -> dict[str, int]:
         """None: what must not go back are times by key group, see ``watermarks``."""

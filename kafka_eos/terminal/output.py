@@ -60,6 +60,10 @@ class LiveView:
         """Of the run so far, by source and operator."""
         self.late: Mapping[str, int] = {}
         """Rows of the run so far that came when their time was over, by operator."""
+        self.state: Mapping[str, int] = {}
+        """Bytes of the newest checkpoint, by operator."""
+        self.timers: Mapping[str, int] = {}
+        """Those that are pending there, by operator."""
         self._logged = 0.0
         self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
 
@@ -83,6 +87,9 @@ class LiveView:
             self.dead_letters = cast("Mapping[str, Mapping[str, int]]", facts["total"])
         if event == "late-rows":
             self.late = cast("Mapping[str, int]", facts["total"])
+        if event == "decided":
+            self.state = cast("Mapping[str, int]", facts["state_bytes_by_operator"])
+            self.timers = cast("Mapping[str, int]", facts.get("pending_timers", {}))
         if event in ("restoring", "running"):
             self._restore(str(facts.get("text", "")))
         if event in _LOUD:
@@ -138,4 +145,5 @@ class LiveView:
             ("restarts", str(self._restarts)),
             *([("dead letters", in_figures(self.dead_letters))] if self.dead_letters else ()),
             *([("late", f"{sum(self.late.values()):,}")] if self.late else ()),
+            *([("timers", f"{sum(self.timers.values()):,}")] if self.timers else ()),
         ]

@@ -51,13 +51,22 @@ def run_shown(program: Program, settings: Settings, runs: Runs | None, until_cau
     with LiveView(plan.name) as view:
         (runs or run_embedded)(plan, program.app, settings, observers=(view,), until_caught_up=until_caught_up)
     aside = f", {described(view.dead_letters)}" if view.dead_letters else ""
-    say("drained and committed", (aside, "yellow"), (late(view.late), "yellow"))
+    say("drained and committed", (aside, "yellow"), (late(view.late), "yellow"), left(view.state, view.timers))
 
 
 def late(rows: Mapping[str, int]) -> str:
     """Rows that came when their time was over, by who has seen them; nothing of none."""
     by, total = ", ".join(f"{count:,} at {operator}" for operator, count in rows.items()), sum(rows.values())
     return f", {total:,} late row{'s' if total > 1 else ''} ({by})" if rows else ""
+
+
+def left(state: Mapping[str, int], timers: Mapping[str, int]) -> str:
+    """What the last checkpoint holds, by operator: bytes of state, and timers that are pending; nothing of none."""
+    sizes = ", ".join(f"{size / 1e6:,.1f} MB at {operator}" for operator, size in state.items() if size)
+    counts = ", ".join(f"{count:,} at {operator}" for operator, count in timers.items() if count)
+    total = sum(timers.values())
+    held = f"; state: {sizes}" if sizes else ""
+    return held + (f"; {total:,} pending timer{'s' if total > 1 else ''} ({counts})" if total else "")
 
 
 def _workers(settings: Settings) -> str:

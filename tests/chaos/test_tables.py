@@ -116,6 +116,7 @@ def test_fifty_restarts_leave_nothing_behind(new_tables: NewJob) -> None:
     job = new_tables()
     for _ in range(5):  # of ten deaths each
         job.run(";".join(f"{point}=kill" for point in AN_EPOCH))
+        (job.directory / "failpoints.log").unlink()  # else the next script counts as done
 
     check(job)
 

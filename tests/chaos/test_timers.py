@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from confluent_kafka import Producer
 
 from kafka_eos.coordinator.status import read_status
 from kafka_eos.provenance import HEADER, PROCESSING_TIMERS, TIMERS, parse
+from kafka_eos.state.reader import Snapshot
 from tests.chaos.harness import Job, open_transactions, read
 from tests.chaos.running import running
 from tests.chaos.storm import Storm
@@ -153,6 +155,15 @@ def test_a_silent_partition_holds_back_a_job_that_waits_for_it_and_no_other(new_
     assert list(decided["watermarks"]["payments-timestamps"].values()) == [BASE + 398]
     assert decided["state_bytes_by_operator"].keys() == {"payments-timestamps", "windows", "branches"}
     assert sum(decided["state_bytes_by_operator"].values()) == decided["state_bytes"]
+    stored = Snapshot.open(job.checkpoints / job.name)
+    assert decided["pending_timers"] == {name: timers_in(stored, name) for name in ("windows", "branches")}
+    assert decided["pending_timers"]["windows"] > 0
+    counted = re.findall(r"([\d,]+) pending timers? \(", job.log.read_text())
+    assert int(counted[-1]) == sum(decided["pending_timers"].values())
+
+
+def timers_in(stored: Snapshot, operator: str) -> int:
+    return sum(1 for _ in stored.read(operator, "event-timers"))
 
 
 @pytest.mark.chaos

@@ -6,6 +6,7 @@ is visible whose epoch was not decided.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import shutil
@@ -83,6 +84,7 @@ def _dies(at: int, root: Path, committable: Committable, term: int, take: Take) 
 
     The reader is never killed: whether it copies and deletes in one step is its own affair.
     """
+    gc.disable()  # of what other tests have left: clients of Kafka, whose threads are not in this process
     steps, committing = 0, True
 
     def stepping(real: Callable[..., Any]) -> Callable[..., Any]:

@@ -136,6 +136,34 @@ def test_time_goes_on_with_the_clock_in_a_silent_split_from_its_newest_row_on() 
     assert silent.seen({"a": 12_000}).at(2.1).watermark == Watermark(10_999)
 
 
+def test_the_silence_of_a_split_that_waits_begins_anew_when_it_goes_on() -> None:
+    splits = Splits(0, idle_after=1.5).assigned("ab").seen({"a": 50}).at(0.0).seen({"b": 9}).at(1.0)
+    waits = splits.pause("a").seen({"b": 20}).at(2.0).seen({"b": 49}).at(3.0)
+    goes_on = waits.pause("").seen({"b": 90}).at(4.0)
+
+    assert splits.pause("").quiet == splits.quiet, "for all others it goes on"
+    assert waits.at(4.0).at(5.0).quiet["a"] == 0
+    assert (goes_on.watermark, goes_on.seen({"b": 90}).at(5.0).watermark) == (Watermark(49), Watermark(89))
+    assert goes_on.pause("a").seen({"b": 90}).at(5.0).watermark == Watermark(49)
+
+
+def test_an_idle_split_that_must_wait_is_waited_for_until_it_is_idle_again() -> None:
+    idle = Splits(0, idle_after=1.0).assigned("ab").seen({"a": 50, "b": 9}).at(0.0).seen({"b": 9}).at(1.0)
+
+    assert (idle.standings["a"].idle, idle.pause("a").standings["a"].idle) == (True, False)
+    assert idle.pause("a").seen({"b": 90}).at(1.1).watermark == Watermark(49)
+
+
+def test_time_that_the_clock_has_taken_a_split_to_stands_while_it_waits_and_as_long_again() -> None:
+    silent = Splits(0, clock_after=2.0).assigned("a").seen({"a": 5000}).at(0.0).at(1.0).at(2.0).at(3.0)
+    waits = silent.pause("a").at(4.0).at(5.0)
+    goes_on = waits.pause("").at(6.0)
+
+    assert [each.by_split["a"] for each in (silent, waits, goes_on)] == [7999, 7999, 7999]
+    assert goes_on.at(7.0).by_split["a"] == 9999
+    assert goes_on.seen({"a": 8500}).at(7.0).by_split["a"] == 8499
+
+
 def test_a_split_that_has_never_brought_a_row_is_not_waited_for_when_the_clock_counts() -> None:
     splits = Splits(0, clock_after=2.0).assigned("ab").seen({"a": 5000}).at(0.0).at(1.0)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -23,8 +24,10 @@ from kafka_eos import (
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.subject import Directory, Subject, cut
 from kafka_eos.audit.windows.judged import Judged, judged
+from kafka_eos.checkpoints.ledger import Entries, Entry, Stored
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.connectors.kafka import dead_letter
+from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import InFlight, Json, StateHandle
 from kafka_eos.testing import ListSource, MemorySink
 
@@ -41,8 +44,13 @@ def counted(keyed: Keyed, **options: Any) -> Keyed:
     return keyed.window(tumbling(seconds=1), **options).fold(name="counts", init=int, step=lambda n, word: n + 1)
 
 
-def look(pipeline: Pipeline, *, strict: bool = True, events: Any = (), **manifest: Any) -> Judged:
-    """With all sinks audited, as if each operator with state had come to the time 99 in all of its key groups."""
+def look(
+    pipeline: Pipeline, *, strict: bool = True, events: Any = (), plans: Sequence[str] = (), **manifest: Any
+) -> Judged:
+    """With all sinks audited, as if each operator with state had come to the time 99 in all of its key groups.
+
+    ``plans``: the fingerprint of the plan of each epoch.
+    """
     plan = pipeline.plan()
     stored: dict[str, Json] = {"name": "event-timers", "watermarks": [[0, 127, 99]]}
     handles = tuple(StateHandle(n.name, "memory", (0, 127), (), (stored,)) for n in plan.nodes if n.keyed)
@@ -52,8 +60,15 @@ def look(pipeline: Pipeline, *, strict: bool = True, events: Any = (), **manifes
     )  # fmt: skip
     sinks = tuple(Directory(sink.name, "/", "x") for sink in plan.sinks)
     ledger = Ledger(plan.name, None, None, {}, {}, frozenset(), {}, events=[{"event": "committed"}, *events])
+    ledger = replace(ledger, entries=Entries(entry(n, plan) for n, plan in enumerate(plans)))
     of = Subject(plan, (), sinks, {}, ())
     return judged(of, cut(plan), ledger, msgspec.structs.replace(newest, **manifest), strict=strict)
+
+
+def entry(number: int, plan: str) -> Entry:
+    """Of an epoch that had the state of the windows."""
+    states = {"counts": (Stored(0, 127, "", ""),)}
+    return Entry(EpochId(Epoch(number), Term(1)), 0, plan, 1, False, {}, {}, 0, {}, states)
 
 
 def late_tag(pipeline: Pipeline) -> None:
@@ -106,6 +121,18 @@ def test_rows_tell_which_of_them_were_behind_a_watermark_unless_silence_moves_it
     (operator,) = look(pipeline).operators
 
     assert operator.clocks["words"].delay == delay
+
+
+def test_how_late_rows_may_be_is_not_known_if_another_plan_has_said_so_before() -> None:
+    def delay(*plans: str) -> int | None:
+        pipeline = Pipeline("counts")
+        counted(words(pipeline)).sink(MemorySink(), name="out")
+        mine = pipeline.plan().fingerprint
+        (operator,) = look(pipeline, plans=[plan or mine for plan in plans]).operators
+        return operator.clocks["words"].delay
+
+    assert delay("", "", "") == 0
+    assert delay("", "another", "") is None
 
 
 @pytest.mark.parametrize(

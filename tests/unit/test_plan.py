@@ -2,10 +2,11 @@
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from kafka_eos import DerivedNameWarning, Pipeline, PlanError, monotonic
+from kafka_eos import DerivedNameWarning, Pipeline, PlanError, WatermarkStrategy, bounded, monotonic, on_count, tumbling
 from kafka_eos.interfaces import DeadLetters, Guarantee
 from kafka_eos.plan import union_lane
 from kafka_eos.testing import ListSource, MemorySink
@@ -69,6 +70,27 @@ def test_the_fingerprint_depends_on_names_and_edges_and_not_on_code() -> None:
 
     assert doubled(lambda n: n, "m") == doubled(lambda n: n * 2, "m")
     assert doubled(lambda n: n, "m") != doubled(lambda n: n, "other")
+
+
+def test_the_fingerprint_depends_on_what_is_said_of_event_time() -> None:
+    def counted(strategy: WatermarkStrategy, seconds: float, **options: Any) -> str:
+        pipeline = Pipeline("p")
+        timed = pipeline.source(numbers(), name="numbers").with_timestamps(lambda n: n, watermarks=strategy)
+        windows = timed.key_by(str).window(tumbling(seconds=seconds), **options)
+        windows.fold(name="count", init=int, step=lambda acc, n: acc + 1).sink(MemorySink(), name="out")
+        return pipeline.plan().fingerprint
+
+    plans = [
+        counted(bounded(1), 5),
+        counted(bounded(2), 5),
+        counted(bounded(1).with_idleness(3), 5),
+        counted(bounded(1), 10),
+        counted(bounded(1), 5, lateness=1),
+        counted(bounded(1), 5, trigger=on_count(2)),
+    ]
+
+    assert len(set(plans)) == len(plans)
+    assert counted(bounded(1), 5) == plans[0]
 
 
 def test_a_stateful_operator_without_a_name_warns() -> None:

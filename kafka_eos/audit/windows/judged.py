@@ -150,6 +150,7 @@ class _Look:
 
     def __init__(self, subject: Subject, cut: Cut, ledger: Ledger, manifest: Manifest) -> None:
         self._plan, self._cut, self._ledger, self._manifest = cut.whole, cut, ledger, manifest
+        self._fingerprint = subject.plan.fingerprint
         self._marked = frozenset(sink.node for sink in subject.sinks if sink.marked)
         self._found: dict[str, Operator | str] = {}
 
@@ -203,14 +204,15 @@ class _Look:
         return bool(entries) and operator not in entries[0].states
 
     def _clocks(self, operator: str) -> dict[str, Clock]:
-        """By source; without a delay where it has several."""
+        """By source; without a delay where it has several, or where it may have been another one before."""
         entries = self._ledger.entries.values()
+        same = all(entry.plan == self._fingerprint for entry in entries)
         first = next((entry for entry in entries if not entry.id.epoch.n), None)
         found: dict[str, Clock] = {}
         for node in self._above(operator):
             if isinstance(node, Timestamps):
                 known = {} if first is None else first.sources.get(node.source, {})
-                told = node.strategy.generator is None and not node.strategy.heeds_silence
+                told = same and node.strategy.generator is None and not node.strategy.heeds_silence
                 delay = node.strategy.delay if told and node.source not in found else None
                 splits = frozenset(map(partition_of, known))
                 found[node.source] = Clock(node.name, delay, splits)

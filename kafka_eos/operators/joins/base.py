@@ -132,8 +132,8 @@ class JoinOperator:
     # ------------------------------------------------------------ rows and firings
 
     def _described(self, name: str, codec: Codec[Any]) -> StateDescriptor[Any]:
-        given = (name, self._node.key_codec, codec, "map")
-        return StateDescriptor(*given, entry=TimeCodec(), definition=self._definition)
+        key, of = self._node.key_codec, self._definition
+        return StateDescriptor(name, key, codec, "map", entry=TimeCodec(), definition=of)
 
     def _keep(self, side: int, cells: Any, place: tuple[Any, int], element: Any, at: int) -> None:
         elements = cells.get(place)

@@ -124,9 +124,9 @@ class WindowOperator:
 
     # ------------------------------------------------------------ for those that know their windows
 
-    def _is_full(self, acc: Any) -> bool:
-        """Has a window got so many rows since its last result that there is one more?"""
-        return self._by_count is not None and acc[0] >= self._by_count.rows
+    def _is_full(self, *accs: Any, more: int = 0) -> bool:
+        """Have these, and ``more`` rows, got so many since the last result that there is one more?"""
+        return self._by_count is not None and sum(acc[0] for acc in accs) + more >= self._by_count.rows
 
     def _delete(self, key: Any, start: int) -> None:
         """Nothing is held any more of what begins there."""

@@ -92,14 +92,15 @@ class PanedWindows(WindowOperator):
         """What a place holds with one row more, ABSENT if it has let go of it; and the results that the row makes."""
         key, pane = place
         ends = self._assigner.ends(pane)
-        silent = self._by_count is None and ends[0] - 1 > self._timers.now(key)
+        over = [] if ends[0] - 1 > self._timers.now(key) else self._over(place)
         if acc is ABSENT:
             changed = self._contents.first(item)
+        elif over or self._is_full(acc, more=1):
+            changed = self._joined(acc, item)
         else:
-            changed = self._contents.add(acc, item) if silent else self._joined(acc, item)
+            changed = self._contents.add(acc, item)
         if changed is None:
             raise nothing()
-        over = [] if silent else self._over(place)
         if over or not self._is_full(changed):
             return changed, [(end - 1, self._result(key, end, pane, changed)) for end in over]
         results = [(end - 1, self._result(key, end, pane, changed)) for end in ends]

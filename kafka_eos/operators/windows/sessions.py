@@ -61,7 +61,7 @@ class Sessions(WindowOperator):
                     made.append(self._too_late(time, batch.values[index], end))
                     continue
                 over = end - 1 <= now
-                acc = self._with(key, touched, item, again=over or self._by_count is not None)
+                acc = self._with(key, touched, item, over=over)
                 if acc is None:
                     raise nothing()
                 full = not over and self._is_full(acc)
@@ -100,13 +100,13 @@ class Sessions(WindowOperator):
         there = [(start, end) for start, end in state.get(key) or () if start in changed and end - 1 > now]
         return [(end - 1, self._emitted(key, start, end, [self._cells.get((key, start))])) for start, end in there]
 
-    def _with(self, key: Any, touched: Sequence[_Span], item: Any, *, again: bool) -> Any:
-        """What a session holds that these become, with one row more. ``again``: there may be results besides."""
+    def _with(self, key: Any, touched: Sequence[_Span], item: Any, *, over: bool) -> Any:
+        """What a session holds that these become, with one row more: a new object if that makes a result."""
         contents = self._contents
         if not touched:
             return contents.first(item)
         first, *others = [self._view[key, start] for start, _ in touched]
-        if not others and not again:
+        if not others and not over and not self._is_full(first, more=1):
             return contents.add(first, item)
         assert contents.merge is not None  # the plan has seen to it
         for other in (*others, contents.first(item)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_eos.coordinator.handover import Acked, by_operator
+from kafka_eos.coordinator.handover import Acked, by_operator, summed
 from kafka_eos.coordinator.refusals import Refusals
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import FileRef, StateHandle
@@ -30,6 +30,13 @@ def test_each_subtask_tells_of_its_own_splits() -> None:
 
     assert told == {"times": {"t/0": 1, "t/1": 2}, "others": {"u/0": 3}}
     assert Acked({}, (), (), watermarks=told).figures["watermarks"] == told
+
+
+def test_pending_timers_are_those_of_all_subtasks_and_segments() -> None:
+    told = summed([{"windows": 3}, {"windows": 4, "alerts": 0}, {}])
+
+    assert Acked({}, (), (), timers=told).figures["pending_timers"] == {"alerts": 0, "windows": 7}
+    assert "pending_timers" not in Acked({}, (), ()).figures
 
 
 def test_late_rows_are_told_of_the_epoch_and_of_the_run_and_not_of_one_that_is_undone() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -47,6 +48,14 @@ class Worker:
             self.readers[source.name] = source.source.reader(task, positions)
             chain.assign(source.name, list(positions))
         self.drift = Drift.of(plan, self.readers, chain.making_time, ends, alone)
+        self._splits: dict[str, list[Any]] = {}
+        for source in plan.sources:
+            assert isinstance(source.source, ListSource)
+            self._splits.update(source.source.splits)
+
+    def comes(self, split: str, *times: int) -> None:
+        """Rows that can be read from now on."""
+        self._splits[split].extend(times)
 
     def read(self, most: int) -> list[tuple[str, int]]:
         """Once from every source; the splits that brought something, and their newest times."""
@@ -64,6 +73,11 @@ class Worker:
     @property
     def idle(self) -> set[str]:
         return {split for split, each in self._chain.making_time("in-times").standings().items() if each.idle}
+
+    @property
+    def time(self) -> int:
+        """How far event time has come behind the only source."""
+        return self._chain.making_time("in-times").watermark(None).time
 
     @property
     def lag(self) -> int:
@@ -161,6 +175,29 @@ def test_a_split_that_waits_is_not_idle() -> None:
         assert worker.idle == set()
 
 
+@pytest.mark.parametrize("silent", [1, 6])
+def test_what_a_silent_split_gets_while_it_waits_is_not_late(silent: int) -> None:
+    """It goes on and is not read at once: the one that was slow is in front of it. It has been idle, or not yet."""
+    strategy = together(60).with_idleness(1.5)
+    with workers({"in": (strategy, [[], [1000]])}) as (worker,):
+        worker.read(1)
+        for _ in range(silent):
+            worker.now += 1.0
+            worker.read(1)
+        assert worker.idle == ({"in/0", "in/1"} if silent > 1 else set())
+        worker.comes("in/0", 0, 500, 990, 1500)
+        worker.read(1)
+        worker.comes("in/1", 1001)
+        found = []
+        while not found or found[-1] != ("in/1", 1001):
+            worker.now += 0.5
+            assert worker.time < 1001
+            found += worker.read(1)
+
+        assert [time for _, time in found] == [500, 990, 1500, 1001]
+        assert worker.idle == set()
+
+
 def test_a_bounded_run_does_not_wait_for_a_split_that_is_at_its_end() -> None:
     strategy = together(60).with_idleness(10**6)
     ends = {"in": {SplitId("in/0"): {"index": 1}, SplitId("in/1"): {"index": 10}}}
@@ -229,12 +266,13 @@ def _slow(worker: Worker) -> int:
     return min((worker.times.get(split, BEGINNING) for split in left), default=NOBODY)
 
 
-@pytest.mark.parametrize("wrong", [-1, float("inf"), float("nan")])
-def test_a_bound_is_a_number_of_seconds(wrong: float) -> None:
+@pytest.mark.parametrize("wrong", [-1, float("inf"), float("nan"), "5", None])
+def test_a_bound_is_a_number_of_seconds(wrong: Any) -> None:
     with pytest.raises(ValueError, match="ahead by 0 seconds or more"):
         monotonic().with_alignment(max_drift=wrong)
 
 
-def test_a_group_has_a_name() -> None:
+@pytest.mark.parametrize("wrong", ["", 1, None])
+def test_a_group_has_a_name(wrong: Any) -> None:
     with pytest.raises(ValueError, match="has a name"):
-        monotonic().with_alignment(max_drift=1, group="")
+        monotonic().with_alignment(max_drift=1, group=wrong)

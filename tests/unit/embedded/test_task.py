@@ -210,6 +210,9 @@ class Subtask:
         """The state of the target segment is what it has processed."""
         self.at_snapshot[epoch.n] = list(self.processed_rows)
 
+    def pending_timers(self) -> None:
+        """It has none."""
+
     def push(self, segment: Segment, head: str, batch: Batch[Row] | None) -> None:
         if segment is TARGET:
             self.processed_rows += batch.values if batch else []

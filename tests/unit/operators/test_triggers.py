@@ -102,6 +102,26 @@ def test_a_session_has_results_by_count_also_when_a_row_makes_two_one() -> None:
     assert out(summed(session(gap=0.005), on_count(3)), given, bounded(0.02)) == [(0, 13, 7), (0, 13, 15)]
 
 
+@pytest.mark.parametrize("assigner", [TEN, session(gap=0.005)])
+@pytest.mark.parametrize("batch_size", [1, 500])
+def test_by_count_what_a_window_holds_is_copied_for_its_results_and_not_for_each_row(
+    assigner: Any, batch_size: int
+) -> None:
+    copied: list[int] = []
+
+    def merge(one: int, other: int) -> int:
+        copied.append(one)
+        return one + other
+
+    def verb(keyed: KeyedStream[str, int]) -> Stream[Any]:
+        return keyed.window(assigner, trigger=on_count(10)).fold(name="w", init=int, step=add, merge=merge)
+
+    found = out(verb, [(n // 10, 1) for n in range(100)], batch_size=batch_size)
+
+    assert [value for _, _, value in found] == [*range(10, 101, 10)]
+    assert len(copied) == 10
+
+
 def test_by_the_clock_a_window_that_has_got_rows_has_a_result_and_no_other() -> None:
     """The clock stands at a whole multiple of ten seconds at first."""
     given = [(0, 1), Wait(4), (1, 2), Wait(7), Wait(30), (2, 4), (11, 8), Wait(20), Wait(60)]
@@ -317,11 +337,20 @@ def test_a_trigger_of_the_clock_can_be_left_out_later(tmp_path: Path) -> None:
         (tumbling(seconds=2, early=1), on_count(2), "a row is in several windows"),
         (sliding(seconds=2, every=1), on_clock(every=2).purging(), r"\.purging\(\) is for tumbling"),
         (session(gap=2), on_count(2).purging(), r"\.purging\(\) is for tumbling"),
+        (TEN, on_count, "are its brackets missing"),
+        (TEN, on_count(2).purging, "are its brackets missing"),
+        (TEN, 5, "not 5: are its brackets missing"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_line(assigner: Any, trigger: Any, says: str) -> None:
     with pytest.raises(PlanError, match=says):
         built(summed(assigner, trigger))
+
+
+@pytest.mark.parametrize("trigger", [on_count(2).purging(), on_clock(every=2).purging()])
+def test_purging_is_refused_where_late_rows_would_be_in_results_of_others(trigger: Any) -> None:
+    with pytest.raises(PlanError, match=r"leave out \.purging\(\) or lateness="):
+        built(summed(TEN, trigger, lateness=0.02))
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True])

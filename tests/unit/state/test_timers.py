@@ -172,11 +172,40 @@ def test_any_number_in_memory_and_on_disk_fires_what_a_sorted_set_would(
                     model.difference_update(due)
                 case "flush":
                     found.flush()
+                    assert found.pending == len(model)
                 case "restore":
                     found.flush()
                     found = pending(rows, limit)
+                    assert found.pending == len(model)
                     assert fired(found, now) == []
         assert fired(found, 1000) == sorted(model)
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_how_many_are_pending_is_told_after_a_restore_too_with_any_number_of_subtasks(
+    world: World, parallelism: int
+) -> None:
+    backend = world.open()
+    assert backend.pending_timers() is None
+    found = backend.timers(DESCRIPTOR)
+    for key in range(100):
+        found.add(key, 1 + key % 10)
+    assert len(fired(found, 3)) == 30
+    handles = [snapshot(world, backend)]
+    assert backend.pending_timers() == 70
+
+    after = [world.open(handles, key_group_range(subtask, parallelism)) for subtask in range(parallelism)]
+    opened_ = [each.timers(DESCRIPTOR) for each in after]
+    for key in range(100):  # each is there once, and half of them were not
+        share = next(
+            n for n in range(parallelism) if GROUPING.group(KeyCodec().encode(key)) in key_group_range(n, parallelism)
+        )
+        opened_[share].add(key, 9 + key % 2)
+    for each in after:
+        snapshot(world, each, 2)
+
+    there = {(key, 1 + key % 10) for key in range(100) if key % 10 > 2} | {(key, 9 + key % 2) for key in range(100)}
+    assert sum(each.pending_timers() or 0 for each in after) == len(there)
 
 
 def test_far_timers_take_no_memory() -> None:
@@ -188,6 +217,18 @@ def test_far_timers_take_no_memory() -> None:
 
         assert len(found._known) <= 2 * len(ALL)
         assert fired(found, 5000) == [(1 + key, key) for key in range(5000)]
+
+
+def test_many_are_written_while_they_are_set_and_deleted_while_they_fire() -> None:
+    rows = MemoryRows()
+    found = pending(rows, limit=10)
+    for time in range(1, 101):
+        found.add("a", time)
+        assert time - 10 <= len(rows.data) <= time
+    found.flush()
+
+    for time, _, _ in found.due(100):
+        assert 100 - time <= len(rows.data) <= 100 - time + 10
 
 
 # ---------------------------------------------------------------- in a backend
@@ -272,6 +313,8 @@ def test_the_times_of_ranges_survive_another_checkpoint_and_end_when_all_have_co
 
     assert {found.now(key) for key in KEYS} == {again.now(key) for key in KEYS} == {17, 9}
     assert handle.states[0]["watermarks"] == [[0, 63, 17], [64, 127, 9]]
+    last = next(f"k{n}" for n in range(100_000) if GROUPING.group(KeyCodec().encode(f"k{n}")) == 63)
+    assert (again.now(last), again.newest()) == (17, 17)
 
     assert fired(again, 20) == []
     assert {again.now(key) for key in KEYS} == {20}
