@@ -4,12 +4,13 @@ Any file may be packed at any time: it is named by its content, and nobody needs
 go together; here they are read, published as one, and deleted then.
 
 Rule: what is deleted is in a pack that is durable. A crash in between leaves a file in both, which says the same, and
-the next round goes on. Nothing that the job does depends on it: what cannot be packed now is said, and packed later.
+the next round goes on. Nothing that the job does depends on it: what cannot be packed now is said, and packed later. It
+keeps nothing else from being packed, and no look from ending soon: no epoch begins meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -23,6 +24,8 @@ AT_ONCE: Final = 16
 """Files that are read at the same time."""
 EPOCHS: Final = 16
 """Epochs that are forgotten between two looks for what may be packed."""
+GROUPS: Final = 16
+"""Packs that one look makes at most: 1,024 files become 16. What is left waits for the next call."""
 
 
 class Packer:
@@ -33,6 +36,9 @@ class Packer:
         self._forgotten = EPOCHS
         """Since the last look. The first one finds what coordinators before this one have left."""
         self._damaged: set[Single | Pack] = set()
+        self._strays: set[str] = set()
+        self._failed: set[Single | Pack] = set()
+        """What could not be packed when it was last tried: it comes after all else, or nothing else would come."""
 
     def forgotten(self, epochs: int) -> None:
         """So many more epochs are known to the ledger alone. Packs, if it is time. Raises nothing of the storage."""
@@ -41,50 +47,92 @@ class Packer:
             return
         self._forgotten = 0
         try:
-            self.pack()
+            if self.pack():
+                self._forgotten = EPOCHS
         except OSError as error:
             self._notice(f"files of provenance cannot be packed: {error}. The job goes on; they are packed later")
 
-    def pack(self) -> None:
-        """Pack all that may be packed. Raises OSError; then some is packed, and nothing is lost."""
-        for some in packs.groups(file for file in self._sound() if isinstance(file, Single)):
-            self._together(some)
-        for more in packs.groups(file for file in self._sound() if isinstance(file, Pack)):
-            self._together(more)
+    def pack(self) -> bool:
+        """Pack what may be packed, ``GROUPS`` times at most. Is there more, so that it is to be called soon again?
+
+        Raises OSError; then some is packed, and nothing is lost.
+        """
+        made = 0
+        for tried, some in enumerate(self._groups()):
+            if tried == GROUPS:
+                return made > 0
+            if not (found := self._contents(some)):
+                return False  # the store is away, or another coordinator packs
+            made += self._together(found)
+        return False
+
+    def _groups(self) -> Iterator[Sequence[Single | Pack]]:
+        """What goes together: files that stand alone, then packs, also those just made, then what failed before."""
+        alone = packs.groups(file for file in self._sound() if isinstance(file, Single))
+        known = frozenset(self._failed)
+        yield from (some for some in alone if known.isdisjoint(some))
+        more = packs.groups(file for file in self._sound() if isinstance(file, Pack))
+        yield from (some for some in more if known.isdisjoint(some))
+        yield from (some for some in alone if not known.isdisjoint(some))
+        yield from (some for some in more if not known.isdisjoint(some))
 
     def _sound(self) -> list[Single | Pack]:
         """What is stored, as far as it is known to be whole."""
-        found = provenance.listed(self._storage)
+        found = provenance.listed(self._storage, self._stray)
         return [file for file in found if isinstance(file, Single | Pack) and file not in self._damaged]
 
-    def _together(self, files: Sequence[Single | Pack]) -> None:
-        """Make one pack of these."""
-        held: dict[str, bytes] = {}
+    def _stray(self, name: str) -> None:
+        if name not in self._strays:
+            self._strays.add(name)
+            self._notice(f"{paths.stray(name)}. The job goes on, and leaves it as it is")
+
+    def _contents(self, files: Sequence[Single | Pack]) -> dict[Single | Pack, Mapping[str, bytes]]:
+        """What can be packed of these, with what it holds."""
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="pack") as pool:
-            read = list(zip(files, pool.map(self._read, files), strict=True))
-        there = [file for file, found in read if found is not None]
-        for _, found in read:
-            held |= found or {}
-        if len(there) < 2:
-            return
-        pack, content = packs.encode(*packs.span(there), held)
+            read = dict(zip(files, pool.map(self._read, files), strict=True))
+        failed = {file: error for file, error in read.items() if isinstance(error, OSError)}
+        if new := [file for file in failed if file not in self._failed]:
+            which = paths.provenance_name(new[0]) + (f" and {len(new) - 1} more" if len(new) > 1 else "")
+            self._notice(f"{which} cannot be packed: {failed[new[0]]}. The job goes on; it is tried again later")
+        self._failed.difference_update(files)
+        self._failed.update(failed)
+        return {file: held for file, held in read.items() if held is not None and not isinstance(held, OSError)}
+
+    def _together(self, found: Mapping[Single | Pack, Mapping[str, bytes]]) -> bool:
+        """Make one pack of these, if they are several. Is it made?"""
+        if len(found) < 2:
+            return False
+        held = {sha256: content for each in found.values() for sha256, content in each.items()}
+        pack, content = packs.encode(*packs.span(list(found)), held)
+        try:
+            if not self._published(pack, content):
+                return False
+            failpoints.hit("packing.published")
+            self._storage.delete_all([paths.provenance_name(file) for file in found if file != pack])
+        except OSError:
+            self._failed.update(found)
+            raise
+        failpoints.hit("packing.deleted")
+        return True
+
+    def _published(self, pack: Pack, content: bytes) -> bool:
+        """Is the pack there, and whole?"""
         try:
             self._storage.publish(paths.provenance_name(pack), content)
         except FileExistsError:
             # Made of the same before, by a round that was interrupted. What is deleted now must be in it still.
-            if self._read(pack) is None:
-                return
-        failpoints.hit("packing.published")
-        self._storage.delete_all([paths.provenance_name(file) for file in there if file != pack])
-        failpoints.hit("packing.deleted")
+            return bool(self._contents([pack]))
+        return True
 
-    def _read(self, file: Single | Pack) -> dict[str, bytes] | None:
-        """What a file holds; None if it cannot be packed: it is gone, or damaged, which is said once."""
+    def _read(self, file: Single | Pack) -> Mapping[str, bytes] | OSError | None:
+        """What a file holds, or why it cannot be read; None if it is gone, or damaged, which is said once."""
         try:
-            return dict(provenance.opened(self._storage, file))
+            return provenance.opened(self._storage, file)
         except FileNotFoundError:
             return None  # packed by another coordinator
         except CorruptCheckpoint as error:
             self._damaged.add(file)
             self._notice(f"{error}: it is left as it is")
             return None
+        except OSError as error:
+            return error

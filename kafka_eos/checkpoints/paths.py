@@ -25,7 +25,8 @@ A savepoint is a directory of its own, anywhere; by default it is beside the job
     files/<sha256>                    a file, named by its content
 
 Rule: a name is relative to the job's directory and cannot leave it. A name that does not parse raises
-CorruptCheckpoint: somebody else wrote into the job's directory.
+CorruptCheckpoint: somebody else wrote into the job's directory. Where nothing is decided by what is listed, it is said
+and passed over; see ``provenance``.
 """
 
 from __future__ import annotations
@@ -144,13 +145,13 @@ def provenance_name(file: Provenance) -> str:
 def parse_provenance_name(name: str) -> Provenance:
     directory, _, file = name.rpartition("/")
     if directory != PROVENANCE:
-        raise _stray(name)
+        raise stray(name)
     if single := _SINGLE.fullmatch(file):
         return Single(Epoch(int(single[1])), int(single[2]), single[3])
     if pack := _PACK.fullmatch(file):
         return Pack(Epoch(int(pack[1])), Epoch(int(pack[2])), int(pack[3]), pack[4])
     if not _SHA256.fullmatch(file):
-        raise _stray(name)
+        raise stray(name)
     return Older(file)
 
 
@@ -166,7 +167,7 @@ def parse_request_name(name: str) -> tuple[str, Literal["request", "answer"]]:
     directory, _, file = name.rpartition("/")
     match = _REQUEST.fullmatch(file)
     if directory != REQUESTS or match is None:
-        raise _stray(name)
+        raise stray(name)
     return match[1], "answer" if match[2] else "request"
 
 
@@ -182,7 +183,7 @@ def parse_segment_name(name: str) -> tuple[str, int]:
     directory, _, file = name.rpartition("/")
     match = _SEGMENT.fullmatch(file)
     if directory not in LOGS.values() or match is None:
-        raise _stray(name)
+        raise stray(name)
     return match[1], int(match[2])
 
 
@@ -203,7 +204,7 @@ def parse_term_name(name: str) -> tuple[Term, Literal["claim", "base"]]:
     directory, _, file = name.rpartition("/")
     match = _TERM.fullmatch(file)
     if directory != TERMS or match is None:
-        raise _stray(name)
+        raise stray(name)
     return Term(int(match[1])), "claim" if match[2] == "claim" else "base"
 
 
@@ -211,7 +212,7 @@ def parse_shared_name(name: str) -> str:
     """The SHA-256 of the content."""
     directory, _, sha256 = name.rpartition("/")
     if directory != SHARED or not _SHA256.fullmatch(sha256):
-        raise _stray(name)
+        raise stray(name)
     return sha256
 
 
@@ -227,7 +228,7 @@ def inside(name: str) -> str:
     directory, slash, file = name.rpartition("/")
     plain_file_name(file)
     if slash and directory not in (*DIRECTORIES, PROVENANCE, *LOGS.values()):
-        raise _stray(name)
+        raise stray(name)
     return name
 
 
@@ -255,9 +256,10 @@ def _parse_epoch_file(name: str, expected: str) -> EpochId:
     directory, _, file = name.rpartition("/")
     match = _EPOCH_ID.fullmatch(file)
     if directory != expected or match is None:
-        raise _stray(name)
+        raise stray(name)
     return EpochId(Epoch(int(match[1])), Term(int(match[2])))
 
 
-def _stray(name: str) -> CorruptCheckpoint:
+def stray(name: str) -> CorruptCheckpoint:
+    """The error that names an object of somebody else."""
     return CorruptCheckpoint(f"{name!r} is not a name of this package: move it out of the job's directory")

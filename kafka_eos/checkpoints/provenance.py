@@ -3,14 +3,15 @@
 A file is alone at first and then in a pack, which is durable before the file that stood alone is deleted. So who misses
 a file looks for it again until two looks in a row see the same objects: then it is gone.
 
-Rule: a file is what its committable says it is, or it is CorruptCheckpoint, named.
+Rule: a file is what its committable says it is, or it is CorruptCheckpoint, named. What is not of this package is never
+read, packed or deleted: it is no reason to stop a job.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from kafka_eos.checkpoints import packs, paths
@@ -42,12 +43,27 @@ def name_of(ref: FileRef, epoch: Epoch) -> str:
     return paths.provenance_name(Single(epoch, ref.size, ref.sha256))
 
 
-def listed(storage: CheckpointStorage) -> tuple[Provenance, ...]:
-    """All that is stored."""
+def unheard(name: str) -> None:
+    """Nobody wants to hear of strays."""
+
+
+def listed(storage: CheckpointStorage, stray: Callable[[str], None] = unheard) -> tuple[Provenance, ...]:
+    """All that is stored. ``stray`` hears each name that is not of this package, but for hidden ones.
+
+    Those are the file system's own, and go by themselves: NFS gives one to what is deleted while somebody reads it.
+    """
     try:
-        return tuple(map(paths.parse_provenance_name, storage.list(paths.PROVENANCE)))
+        names = storage.list(paths.PROVENANCE)
     except FileNotFoundError:
         return ()  # no epoch has stored any
+    found = list[Provenance]()
+    for name in names:
+        try:
+            found.append(paths.parse_provenance_name(name))
+        except CorruptCheckpoint:
+            if not name.startswith(f"{paths.PROVENANCE}/."):
+                stray(name)
+    return tuple(found)
 
 
 def opened(storage: CheckpointStorage, file: Provenance) -> Mapping[str, bytes]:
@@ -85,21 +101,24 @@ class Shelf:
                 try:
                     content = self._opened(file).get(ref.sha256)
                 except FileNotFoundError:
-                    continue  # packed meanwhile, and deleted then
+                    # Packed meanwhile, and deleted then: what it was packed into is listed now, and near.
+                    if self._look():
+                        break
+                    continue
                 except CorruptCheckpoint as error:
                     damaged.append(error)
                     continue
                 if content is not None:
                     return content
-            if not self._look():
-                raise damaged[0] if damaged else absent(ref, epoch)
+            else:
+                if not self._look():
+                    raise damaged[0] if damaged else absent(ref, epoch)
 
     def _places(self, ref: FileRef, epoch: Epoch) -> Iterator[Provenance]:
         """Where a file may be, the likeliest first: what an epoch has recorded that epoch commits, or a later one."""
         if ref.sha256 in self._alone:
             yield self._alone[ref.sha256]
-        older = (pack for pack in self._packs if pack.first <= epoch)
-        yield from sorted(older, key=lambda pack: max(0, epoch.n - pack.last.n))
+        yield from likeliest(self._packs, epoch)
 
     def _opened(self, file: Provenance) -> Mapping[str, bytes]:
         if not isinstance(file, Pack):
@@ -120,6 +139,18 @@ class Shelf:
         return self._files != before
 
 
+def likeliest(some: Iterable[Pack], epoch: Epoch) -> list[Pack]:
+    """The packs that may hold what ``epoch`` has committed, the likeliest first."""
+    return sorted((pack for pack in some if pack.first <= epoch), key=lambda pack: max(0, epoch.n - pack.last.n))
+
+
 def absent(ref: FileRef, epoch: Epoch) -> CorruptCheckpoint:
     """The error that names a file which is nowhere; ``epoch``: the one that committed it."""
     return CorruptCheckpoint(f"{name_of(ref, epoch)} ({ref.name}): the file is missing, and in no pack")
+
+
+def hidden(ref: FileRef, epoch: Epoch, damaged: Sequence[Pack]) -> CorruptCheckpoint:
+    """As ``absent``, where ``damaged`` packs, the likeliest first, may hold it: who cannot read them cannot tell."""
+    told = f"the file is missing, or in the damaged {paths.provenance_name(damaged[0])}"
+    more = f", or in another of {len(damaged)} that are damaged" if len(damaged) > 1 else ""
+    return CorruptCheckpoint(f"{name_of(ref, epoch)} ({ref.name}): {told}{more}")

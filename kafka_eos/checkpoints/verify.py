@@ -83,7 +83,7 @@ def _of_manifest(storage: JobStorage, found: Manifest | Problem) -> list[Problem
 
 
 def _of_provenance(storage: JobStorage, entries: Iterable[Entry]) -> list[Problem]:
-    """Files of provenance that are not what was stored, alone or in a pack."""
+    """Files of provenance that are not what was stored, alone or in a pack, and what is not of this package."""
     missing = {kept.sha256: (entry.id.epoch, kept.ref) for entry in entries for kept in entry.provenance}
     problems: dict[Provenance, Problem] = {}
     there: tuple[Provenance, ...] = ()
@@ -97,18 +97,23 @@ def _of_provenance(storage: JobStorage, entries: Iterable[Entry]) -> list[Proble
                     continue
                 for sha256 in found:
                     missing.pop(sha256, None)
-    return [*problems.values(), *_gone(missing, problems)]
+    strays: list[str] = []
+    provenance.listed(storage, strays.append)
+    foreign = [Problem(name, str(paths.stray(name))) for name in strays]
+    return [*foreign, *problems.values(), *_gone(missing, problems)]
 
 
 def _gone(missing: Mapping[str, tuple[Epoch, FileRef]], damaged: Collection[Provenance]) -> list[Problem]:
-    """Files that are nowhere, and of which no damaged object can be the reason."""
-    packs = [file.first for file in damaged if isinstance(file, Pack)]
+    """Files that are nowhere, each with the damaged packs that it may be in. Those that are damaged are named so."""
+    packs = [file for file in damaged if isinstance(file, Pack)]
     alone = {file.sha256 for file in damaged}
-    return [
-        Problem(provenance.name_of(ref, epoch), str(provenance.absent(ref, epoch)))
-        for sha256, (epoch, ref) in missing.items()
-        if sha256 not in alone and not any(first <= epoch for first in packs)
-    ]
+    problems: list[Problem] = []
+    for sha256, (epoch, ref) in missing.items():
+        if sha256 not in alone:
+            near = provenance.likeliest(packs, epoch)
+            error = provenance.hidden(ref, epoch, near) if near else provenance.absent(ref, epoch)
+            problems.append(Problem(provenance.name_of(ref, epoch), str(error)))
+    return problems
 
 
 def _opened(storage: JobStorage, file: Provenance) -> Collection[str] | Problem:

@@ -55,7 +55,7 @@ from kafka_eos.protocol.actions import Action, Ending
 from kafka_eos.protocol.assignment import share
 from kafka_eos.protocol.attempt import Attempt, Phase, Policy
 from kafka_eos.protocol.checkpoint import Kind
-from kafka_eos.protocol.drift import Slowest
+from kafka_eos.protocol.drift import Rounds, Slowest
 from kafka_eos.protocol.facts import Fact
 from kafka_eos.protocol.housekeeping import Housekeeping
 from kafka_eos.protocol.quiescence import Counts
@@ -98,7 +98,7 @@ class AttemptRunner:
         self._decided: Manifest | None = None
         """The epoch that is committed now."""
         self._progress: dict[int, Progress] = {}
-        self._slowest = Slowest.of(self._crew.subtasks)
+        self._drift = Rounds(Slowest.of(self._crew.subtasks))
         self._known = {name: dict(positions) for name, positions in resumed.positions.items()}
         self._committing_thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._looking_thread = ThreadPoolExecutor(1, thread_name_prefix="discovery")
@@ -150,6 +150,7 @@ class AttemptRunner:
 
     def _tick(self) -> None:
         now = time.monotonic()
+        self._tell_drift(now)
         if self._attempt.phase is Phase.PREPARING:
             self._look_at_restores(now)
             self._learn(facts.Tick())
@@ -171,7 +172,8 @@ class AttemptRunner:
         if self._ended is not None:
             return
         try:
-            event = self._events.get(timeout=min(max(self._attempt.due_at - time.monotonic(), 0.0005), _LOOK))
+            due = min(self._attempt.due_at, self._drift.due)
+            event = self._events.get(timeout=min(max(due - time.monotonic(), 0.0005), _LOOK))
         except queue.Empty:
             return
         self._handle(event)
@@ -219,19 +221,17 @@ class AttemptRunner:
                 self._progress[subtask] = message
                 self._tell_progress()
             case SlowestHere(slowest=slowest):
-                self._tell_drift(subtask, slowest)
+                self._drift = self._drift.on(subtask, slowest, time.monotonic())
             case Counted(round=number, idle=idle, sent=sent, processed=processed):
                 self._learn(facts.Counted(number, subtask, Counts(idle, sent, processed)))
             case Reached():
                 self._learn(facts.Reached(subtask))
 
-    def _tell_drift(self, subtask: int, slowest: Mapping[str, int]) -> None:
-        """Tell those for whom the slowest split elsewhere is another one now."""
-        before, self._slowest = self._slowest, self._slowest.on(subtask, slowest)
+    def _tell_drift(self, now: float) -> None:
+        self._drift, words = self._drift.words(now)
         for worker in self._crew.workers:
-            elsewhere = self._slowest.elsewhere(worker.subtask)
-            if elsewhere is not None and worker.subtask != subtask and elsewhere != before.elsewhere(worker.subtask):
-                worker.tell(control.SlowestElsewhere(session=self._session, slowest=dict(elsewhere)))
+            if worker.subtask in words:
+                worker.tell(control.SlowestElsewhere(session=self._session, slowest=dict(words[worker.subtask])))
 
     def _tell_progress(self) -> None:
         told = [self._progress.get(worker.subtask) for worker in self._crew.workers]

@@ -88,7 +88,8 @@ class Reader(Protocol[T]):
         """Splits of which all that was readable when it was last looked at has been returned. It never asks."""
 
     def lag(self) -> int | None:
-        """Records that are readable and not yet returned; None while no answer of the server has told.
+        """Records that are readable and not yet returned; None while no answer of the server has told, and of
+        splits that are paused none tells.
 
         It never asks: it is called between batches.
         """

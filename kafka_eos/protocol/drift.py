@@ -7,12 +7,16 @@ split that is idle, or done; while a split that is waited for has told no time, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 from typing import Final
 
 from kafka_eos.records import BEGINNING
 
+ROUND: Final = 0.05
+"""Seconds between two rounds in which subtasks hear of each other, at least."""
 NOBODY: Final = 2**63 - 1
 """In place of the time of the slowest: there is nobody to wait for."""
 
@@ -50,10 +54,41 @@ class Slowest:
     def on(self, subtask: int, said: Mapping[str, int]) -> Slowest:
         return replace(self, heard={**self.heard, subtask: said})
 
-    def elsewhere(self, subtask: int) -> Mapping[str, int] | None:
-        """The slowest of all others, by group; None while one of them has said nothing."""
-        others = [said for other, said in self.heard.items() if other != subtask]
-        if None in others:
-            return None
-        known = [said for said in others if said is not None]
-        return {group: min(said[group] for said in known) for said in known[:1] for group in said}
+    def elsewhere(self) -> Mapping[int, Mapping[str, int]]:
+        """For each subtask the slowest of all others, by group; without those of which another one has said nothing."""
+        known = {subtask: said for subtask, said in self.heard.items() if said is not None}
+        silent = self.heard.keys() - known.keys()
+        knowing = self.heard.keys() if not silent else silent if len(silent) == 1 else ()
+        found: dict[int, dict[str, int]] = {subtask: {} for subtask in knowing if len(known) > (subtask in known)}
+        for group in next(iter(known.values()), ()):
+            # The slowest of all others is the slowest of all, or behind that one itself the next.
+            (least, where), (second, _) = nsmallest(2, [*((said[group], n) for n, said in known.items()), (NOBODY, -1)])
+            for subtask, words in found.items():
+                words[group] = second if subtask == where else least
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """When subtasks are told of the slowest splits elsewhere: in rounds, one for all that was said since the last.
+
+    So words do not grow with the square of the subtasks. The clock is an argument, in seconds.
+    """
+
+    slowest: Slowest
+    told: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    last: float = -math.inf
+    due: float = math.inf
+    """When the next round is; never while nobody has said anything new."""
+
+    def on(self, subtask: int, said: Mapping[str, int], now: float) -> Rounds:
+        due = min(self.due, max(now, self.last + ROUND))
+        return replace(self, slowest=self.slowest.on(subtask, said), due=due)
+
+    def words(self, now: float) -> tuple[Rounds, Mapping[int, Mapping[str, int]]]:
+        """What to tell whom: those for whom the slowest split elsewhere is another one now."""
+        if now < self.due:
+            return self, {}
+        elsewhere = self.slowest.elsewhere()
+        news = {subtask: each for subtask, each in elsewhere.items() if self.told.get(subtask) != each}
+        return replace(self, told=elsewhere, last=now, due=math.inf), news

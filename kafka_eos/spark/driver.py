@@ -204,7 +204,8 @@ class Driver:
         result = self._overlap.result()
         hit("coordinator.acked")
         self._overlap.decided(self._coordinator.decide(decision.epoch, result.acked))
-        self._figures.decided(decision.epoch, result, decision.seconds)
+        lag = None if self._inputs.holding else result.lag
+        self._figures.decided(decision.epoch, result, lag, decision.seconds)
         self._inputs.decided(result, self._ends)
         if result.retried:
             self._learned.append(facts.Littered())

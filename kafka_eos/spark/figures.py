@@ -26,14 +26,15 @@ class Figures:
         self._in: Counter[str] = Counter()
         self._out: Counter[str] = Counter()
 
-    def decided(self, epoch: EpochId, result: EpochResult, seconds: float) -> None:
+    def decided(self, epoch: EpochId, result: EpochResult, lag: int | None, seconds: float) -> None:
+        """``lag``: None where splits wait that have something to be read, since nobody has asked how much."""
         self._in.update(result.records_in)
         self._out.update(result.records_out)
         self._observe(
             "progress",
             records_in=self._in.total(),
             records_out=self._out.total(),
-            lag=result.lag,
+            lag=lag,
             **self._progress(epoch, result, seconds),
         )
         self._positions = result.acked.positions

@@ -1,7 +1,8 @@
 """What an epoch reads: from where, up to where, and when it is time for one.
 
 An epoch begins when there is something to read and the interval is over, or at once while the last one could not read
-all there was; and when the interval is over and the clock has come to a timer.
+all there was; and when the interval is over and the clock has come to a timer. What waits for slower splits is not
+behind: a slow one may take its time. But a bounded run goes on at once, and so does one that has just begun.
 
 Rule: positions move when an epoch is decided, not before and not later: the next one begins there.
 """
@@ -39,8 +40,8 @@ class Inputs:
         self.positions: dict[str, Positions] = {name: dict(splits) for name, splits in positions.items()}
         self._drift = Drift(aligned)
         self._read_up_to: Mapping[str, Positions] | None = None
-        self._held = False
-        """Do splits wait for slower ones in the epoch at hand?"""
+        self._more = False
+        """Is the epoch at hand to be followed by one at once, because splits wait in it?"""
         self._wake: int | None = None
         self._asked = float("-inf")
         self._discovered = time.monotonic()
@@ -49,6 +50,11 @@ class Inputs:
     def at_goal(self) -> bool:
         """Is everything read that a bounded run is to read?"""
         return self._goal is not None and self._read_up_to is not None
+
+    @property
+    def holding(self) -> bool:
+        """Do splits wait for slower ones, in the epoch at hand, that have something to be read?"""
+        return self._drift.holding
 
     def due(self, at_once: bool) -> bool:
         """Is it time to ask for the ends? ``at_once``: do not wait for the interval."""
@@ -68,7 +74,7 @@ class Inputs:
     def _together(self, ends: Mapping[str, Positions]) -> Mapping[str, Positions]:
         """Without splits that wait for slower ones: the epoch reads them up to where they are."""
         waiting = self._drift.waiting(self.positions, ends)
-        self._held = any(waiting.values())
+        self._more = self.holding and (self._goal is not None or not self._drift.knows)
         return {
             source: {**splits, **{split: self.positions[source][split] for split in waiting.get(source, ())}}
             for source, splits in ends.items()
@@ -83,10 +89,10 @@ class Inputs:
 
     def decided(self, result: EpochResult, ends: Mapping[str, Positions]) -> None:
         """An epoch that was to read up to ``ends`` has happened."""
+        self._drift.decided(self.positions, result, ends)
         read = result.acked.positions
         self.positions = {name: {**known, **read.get(name, {})} for name, known in self.positions.items()}
-        self._read_up_to = None if self._held or any(result.unread.values()) else ends
-        self._drift.decided(result, ends)
+        self._read_up_to = None if self._more or any(result.unread.values()) else ends
         self._wake = result.wake
 
     def _discover(self) -> None:

@@ -201,14 +201,12 @@ class OpenLevel:
             yield
 
     def _open_readers(self) -> None:
-        """Only for sources that have something to read: connecting takes longer than reading little."""
+        """Only of what has something to read: connecting takes longer than reading little."""
         for name in self._level.sources:
-            positions = self._positions(name)
-            if positions and positions != self._ends(name):
+            ends = self._spec.ends[name]
+            if positions := {split: at for split, at in self._positions(name).items() if ends.get(split) != at}:
                 source = next(node for node in self._plan.sources if node.name == name)
-                reader = self._readers[name] = self._opened.reader(source, self._context(name), positions)
-                ends = self._ends(name)
-                reader.pause([split for split, at in positions.items() if ends.get(split) == at])
+                self._readers[name] = self._opened.reader(source, self._context(name), positions)
 
     def push(self, exchange: str, frame: bytes) -> None:
         """Rows that came through an exchange to this task."""
@@ -248,7 +246,7 @@ class OpenLevel:
         positions = {name: self._positions(name) for name in self._level.sources}
         unread: dict[str, list[SplitId]] = {name: [] for name in self._level.sources}
         for name, reader in self._readers.items():
-            positions[name] = reader.positions()
+            positions[name] = {**positions[name], **reader.positions()}
             unread[name] = [split for split, end in self._ends(name).items() if not reader.reached({split: end})]
         hit("source.capture.after")
         uploads = [backend.snapshot(self._epoch.epoch) for backend in self._opened.backends.values()]
@@ -287,9 +285,9 @@ class OpenLevel:
         return {split: at for split, at in self._spec.positions[source].items() if self._is_mine(split)}
 
     def _ends(self, source: str) -> Positions:
-        """Where this task may stop. A split that was found after the positions were known is not its concern."""
+        """Where this task may stop. A split that was found after the positions were known, or waits, is no concern."""
         known = self._positions(source)
-        return {split: at for split, at in self._spec.ends[source].items() if split in known}
+        return {split: at for split, at in self._spec.ends[source].items() if known.get(split, at) != at}
 
     def _is_mine(self, split: SplitId) -> bool:
         """As on the embedded engine: state behind ``key_by(local=True)`` is where its splits are read."""

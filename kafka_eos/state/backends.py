@@ -29,7 +29,7 @@ from kafka_eos.interfaces import (
 from kafka_eos.state import memory, rocksdb
 from kafka_eos.state.clocks import UNKNOWN, time_of, wall_clock
 from kafka_eos.state.entries import NEXT, CachedEntryState, CachedListState
-from kafka_eos.state.evolution import CURSOR, MARKS, WATERMARKS, Evolution, carried, describe
+from kafka_eos.state.evolution import CURSOR, MARKS, PENDING, WATERMARKS, Evolution, carried, describe
 from kafka_eos.state.keygroups import GROUPING, Grouping, group_prefix
 from kafka_eos.state.layout import Layout, Span, regrouped, span_of
 from kafka_eos.state.local import LOCAL, check_new, is_local
@@ -65,9 +65,11 @@ class KeyedStateBackend:
         local: bool,
         cursors: Mapping[str, bytes],
         floors: Mapping[str, Sequence[Floor]],
+        pending: Mapping[str, int],
         converted: Callable[[int], None],
     ) -> None:
-        self._floors = floors
+        """``pending``: how many timers there are, by their name, as far as that is known."""
+        self._floors, self._pending = floors, pending
         self._converted = converted
         self._operator, self._store, self._local, self._cursors = operator, store, local, cursors
         self._stored = {name: stored for name, (stored, _) in restored.items()}
@@ -89,7 +91,9 @@ class KeyedStateBackend:
     def timers(self, descriptor: StateDescriptor[Any]) -> Timers:
         rows, _ = self._opened(descriptor)
         given = (self._operator, descriptor, rows, self._groups, self._grouping, self._cache_entries)
-        found = self._open[descriptor.name] = PendingTimers(*given, self._floors.get(descriptor.name, ()), self._bounds)
+        name = descriptor.name
+        of_subtask = self._floors.get(name, ()), self._bounds, self._pending.get(name)
+        found = self._open[name] = PendingTimers(*given, *of_subtask)
         return found
 
     def _opened(self, descriptor: StateDescriptor[Any]) -> tuple[Rows, Marks]:
@@ -166,6 +170,7 @@ class KeyedStateBackend:
             described[CURSOR] = state.cursor.hex()
         if isinstance(state, PendingTimers):
             described[WATERMARKS] = state.watermarks()
+            described[PENDING] = state.pending
         elif floors := self._floors.get(name):
             described[WATERMARKS] = [list(floor) for floor in floors]
         return described
@@ -228,6 +233,7 @@ def open_backend(
         local,
         cursors(handles, grouping),
         floors(handles, key_groups, grouping, local=local),
+        _pending(whole),
         restoration.converted,
     )
 
@@ -275,6 +281,12 @@ def _import(
         store.rows(state).write([key for key, _ in own], [value for _, value in own], ())
         restoration.converted(len(block))
     shutil.rmtree(scratch)
+
+
+def _pending(whole: StateHandle | None) -> dict[str, int]:
+    """How many timers there are, by name, where the rows are those of one handle."""
+    stored = () if whole is None else whole.states
+    return {str(state["name"]): told for state in stored if type(told := state.get(PENDING)) is int}
 
 
 def _spans(handle: StateHandle) -> dict[str, Span]:

@@ -32,6 +32,8 @@ DEFINITION = "definition"
 """Of windows and joins: what the rows are held for."""
 WATERMARKS = "watermarks"
 """Of timers: first and last key group of a range, and the event time that it has come to."""
+PENDING = "pending"
+"""Of timers: how many there are; only the backend that goes on with the very same rows believes it."""
 
 
 def describe(descriptor: StateDescriptor[Any]) -> dict[str, Json]:
@@ -59,10 +61,11 @@ def redefined(stored: Mapping[str, Json], declared: Mapping[str, Json]) -> bool:
 
 
 def split(stored: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, int]]:
-    """A description of a handle without its marks, its cursor and its watermarks, and the marks."""
+    """A description of a handle without what changes from epoch to epoch, and the marks."""
     plain = dict(stored)
     plain.pop(CURSOR, None)
     plain.pop(WATERMARKS, None)
+    plain.pop(PENDING, None)
     marks: Any = plain.pop(MARKS, {})
     return plain, dict(marks)
 

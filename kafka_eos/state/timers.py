@@ -11,6 +11,7 @@ Subtasks that become one may have come to different times: each range of groups 
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -28,6 +29,8 @@ Floor: TypeAlias = tuple[int, int, int]
 
 _PAGE = 256
 """Rows of one group that are read at once."""
+_LOOKED_UP = 256
+"""Rows that are looked up at most, at once, to know how many timers there are."""
 _MOST = 1 << 16
 """Timers that are kept in memory, if not fewer."""
 _END = b"\xff" * (TIME_BYTES + 2)
@@ -92,8 +95,12 @@ class PendingTimers:
         limit: int,
         floors: Sequence[Floor],
         bounds: tuple[int, int],
+        pending: int | None = None,
     ) -> None:
-        """``bounds``: first and last group of the subtask's handle; ``groups`` are those that its keys may be of."""
+        """``bounds``: first and last group of the subtask's handle; ``groups`` are those that its keys may be of.
+
+        ``pending``: how many timers the rows are; None if they have to be counted.
+        """
         if descriptor.kind != "timer" or descriptor.ttl is not None or descriptor.namespace is not None:
             raise Bug(f"{descriptor} describes no timers")
         self._where = f"timers {descriptor.name!r} of operator {operator!r}"
@@ -113,7 +120,7 @@ class PendingTimers:
         """All timers before it are in memory, while some are given out."""
         self._changed: dict[bytes, bool] = {}
         """Row keys that are not written yet: is the timer there?"""
-        self._pending = sum(1 for _ in rows.scan())
+        self._pending = sum(1 for _ in rows.scan()) if pending is None else pending
         """How many there are, but for those of ``_unsure``."""
         self._unsure: set[bytes] = set()
         """Row keys that were set or deleted without anybody knowing whether they were there: the rows know."""
@@ -205,7 +212,7 @@ class PendingTimers:
     def flush(self) -> None:
         """Write what has changed. Called at the barrier, and before when too much has."""
         if self._unsure:
-            self._pending -= sum(value is not None for value in self._rows.get(list(self._unsure)))
+            self._pending -= self._were_there()
             self._unsure.clear()
         if self._changed:
             there = [row for row, present in self._changed.items() if present]
@@ -215,10 +222,16 @@ class PendingTimers:
         if len(self._near) + len(self._heap) > self._limit:
             self._forget()
 
+    def _were_there(self) -> int:
+        """How many of ``_unsure`` are rows. Of many, some are looked up for all: as a rule all are, or none is."""
+        asked = list(itertools.islice(self._unsure, _LOOKED_UP))
+        found = sum(value is not None for value in self._rows.get(asked))
+        return round(found * len(self._unsure) / len(asked))
+
     @property
     def pending(self) -> int:
-        """How many timers there are, as of the last ``flush``."""
-        return self._pending
+        """How many timers there are, as of the last ``flush``; about, once many were set again that were there."""
+        return max(self._pending, 0)
 
     def marks(self) -> dict[str, int]:
         """None: what must not go back are times by key group, see ``watermarks``."""

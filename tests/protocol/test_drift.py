@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.protocol.drift import NOBODY, Slowest, Standing, ahead, slowest
+from kafka_eos.protocol.drift import NOBODY, ROUND, Rounds, Slowest, Standing, ahead, slowest
 from kafka_eos.records import BEGINNING
 
 STANDINGS = st.dictionaries(
@@ -59,13 +59,63 @@ def test_one_that_is_read_is_ahead_of_none_by_more_than_it_may(standings: dict[s
 
 def test_a_subtask_hears_of_the_slowest_of_all_others_when_all_of_them_have_spoken() -> None:
     said = Slowest.of(range(3)).on(0, {"a": 5, "b": 1})
-    assert (said.elsewhere(0), said.elsewhere(1), said.elsewhere(2)) == (None, None, None)
+    assert said.elsewhere() == {}
 
     said = said.on(1, {"a": 7, "b": NOBODY})
-    assert said.elsewhere(2) == {"a": 5, "b": 1}
-    assert said.elsewhere(0) is None
+    assert said.elsewhere() == {2: {"a": 5, "b": 1}}
 
     said = said.on(2, {"a": 6, "b": 2}).on(0, {"a": 9, "b": 1})
-    assert said.elsewhere(0) == {"a": 6, "b": 2}
-    assert said.elsewhere(1) == {"a": 6, "b": 1}
-    assert said.elsewhere(2) == {"a": 7, "b": 1}
+    assert said.elsewhere() == {0: {"a": 6, "b": 2}, 1: {"a": 6, "b": 1}, 2: {"a": 7, "b": 1}}
+
+
+def test_who_is_alone_hears_nothing() -> None:
+    assert Slowest.of([0]).on(0, {"a": 5}).elsewhere() == {}
+
+
+@given(st.lists(st.fixed_dictionaries({"a": st.integers(0, 3), "b": st.integers(0, 3)}), min_size=2, max_size=5))
+def test_what_each_hears_is_the_least_of_all_others(heard: list[dict[str, int]]) -> None:
+    said = Slowest.of(range(len(heard)))
+    for subtask, each in enumerate(heard):
+        said = said.on(subtask, each)
+
+    assert said.elsewhere() == {
+        subtask: {group: min(each[group] for n, each in enumerate(heard) if n != subtask) for group in "ab"}
+        for subtask in range(len(heard))
+    }
+
+
+class Heard(dict[str, int]):
+    """What was said, and how often somebody looked at it."""
+
+    looks = 0
+
+    def __getitem__(self, group: str) -> int:
+        Heard.looks += 1
+        return super().__getitem__(group)
+
+
+def test_a_round_looks_once_at_what_each_has_said() -> None:
+    Heard.looks = 0
+    rounds = Rounds(Slowest.of(range(64)))
+    for subtask in range(64):
+        rounds = rounds.on(subtask, Heard(a=subtask), 10.0)
+    _, words = rounds.words(10.0)
+
+    assert (len(words), words[0], words[63]) == (64, {"a": 1}, {"a": 0})
+    assert Heard.looks == 64
+
+
+def test_there_is_one_round_for_all_that_was_said_since_the_last_and_it_is_at_once_after_silence() -> None:
+    rounds = Rounds(Slowest.of(range(2)))
+    assert rounds.words(9.0) == (rounds, {})
+    rounds, words = rounds.on(0, {"a": 1}, 10.0).on(1, {"a": 2}, 10.0).words(10.0)
+    assert words == {0: {"a": 2}, 1: {"a": 1}}
+    assert rounds.due == float("inf")
+
+    rounds = rounds.on(0, {"a": 3}, 10.0).on(0, {"a": 4}, 10.01)
+    assert rounds.due == 10.0 + ROUND
+    assert rounds.words(10.01)[1] == {}
+    rounds, words = rounds.words(10.0 + ROUND)
+    assert words == {1: {"a": 4}}, "of the other one nothing is new"
+
+    assert rounds.on(1, {"a": 5}, 20.0).words(20.0)[1] == {0: {"a": 5}}

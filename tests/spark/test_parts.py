@@ -22,7 +22,7 @@ from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.job_master import Refused
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, EnvironmentFailed, PlanError, RestartFromCheckpoint
 from kafka_eos.ids import SplitId, Term
-from kafka_eos.interfaces import FileRef, Positions
+from kafka_eos.interfaces import FileRef, JobContext, Positions
 from kafka_eos.protocol.checkpoint import Cadence
 from kafka_eos.records import Watermark
 from kafka_eos.spark import inputs
@@ -124,9 +124,49 @@ def test_a_split_that_is_discovered_late_is_read_though_nothing_else_comes(
     assert found.ends(timers=True) == {"in": {"in/0": {"index": 2}, "in/1": {"index": 1}}}
 
 
-def result(positions: Mapping[str, Positions]) -> EpochResult:
+@pytest.mark.parametrize("bounded_run", [False, True])
+def test_an_epoch_in_which_splits_wait_for_slower_ones_is_followed_at_the_interval(
+    tmp_path: Path, bounded_run: bool
+) -> None:
+    """A slow split may never be done. But the first one of a term reads nothing, and a bounded run has an end."""
+    source = ListSource([], splits=2, name="in")
+    slow, fast = source.splits.values()
+    slow += [0, 1]
+    fast += [1000, 1001]
+    pipeline = Pipeline("p")
+    strategy = monotonic().with_alignment(max_drift=0.06)
+    timed = pipeline.source(source, name="in").with_timestamps(watermarks=strategy, name="times")
+    timed.sink(MemorySink(), name="out")
+    storage, plan = LocalStorage(tmp_path / "p"), pipeline.plan()
+    coordinator = Coordinator(plan, storage, History(storage, print), Patience(Event(), print), {}, 3)
+    positions = coordinator.recover().positions
+    goal = {"in": source.ends(JobContext("p", Term(1), {}))} if bounded_run else None
+    cadence = Cadence(3600.0, 0.0, 60.0)
+    found = Inputs(coordinator, positions, cadence, goal, plan.aligned, lambda event, **facts: None)
+
+    assert found.ends(timers=True) == positions
+    found.decided(result(positions), positions)
+    assert (found.holding, found.due(at_once=False)) == (True, True)
+
+    found.positions = {"in": {SplitId("in/0"): {"index": 1}, SplitId("in/1"): {"index": 1}}}
+    found.decided(result(found.positions, {"times": {"in/0": 0, "in/1": 999}}), found.positions)
+    ends = found.ends(timers=True)
+    assert ends == {"in": {"in/0": {"index": 2}, "in/1": {"index": 1}}}
+    found.decided(result(ends, {"times": {"in/0": 1, "in/1": 999}}), ends)
+
+    assert found.holding
+    assert (found.due(at_once=False), found.at_goal) == (bounded_run, False)
+    assert found.due(at_once=True)
+    assert found.ends(timers=True) == {"in": {"in/0": {"index": 2}, "in/1": {"index": 2}}}
+    assert not found.holding
+
+
+def result(
+    positions: Mapping[str, Positions], watermarks: Mapping[str, Mapping[str, int]] | None = None
+) -> EpochResult:
     """Of an epoch that read up to there."""
-    epoch = Acked(positions={name: dict(splits) for name, splits in positions.items()}, states=(), committables=())
+    read = {name: dict(splits) for name, splits in positions.items()}
+    epoch = Acked(positions=read, states=(), committables=(), watermarks=watermarks or {})
     return EpochResult(epoch, {}, {}, {}, None, None, {}, False)
 
 

@@ -13,15 +13,15 @@ from kafka_eos import Pipeline
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.exchange import in_flight, wire
 from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import InFlight, Resources
+from kafka_eos.interfaces import InFlight, Positions, Resources, TaskContext
 from kafka_eos.plan import Plan
 from kafka_eos.records import Batch
 from kafka_eos.settings import Settings
-from kafka_eos.spark.messages import Spec
+from kafka_eos.spark.messages import Quota, Spec
 from kafka_eos.spark.open_level import OpenLevel, Surroundings
 from kafka_eos.spark.rows import Outbox
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.sources import ListOrigin, ListReader
 
 TASKS = 3
 
@@ -74,6 +74,39 @@ def taken_up(storage: MemoryStorage, path: Path, kept: tuple[InFlight, ...]) -> 
         assert codec is not None
         found[exchange, target].append(wire.decode(frame, codec))
     return found
+
+
+class Counting(ListSource):
+    """Knows what it was asked to read."""
+
+    def reader(self, ctx: TaskContext, positions: Positions) -> ListReader:
+        self.asked = set(positions)
+        return super().reader(ctx, positions)
+
+
+def test_a_task_reads_nothing_of_splits_that_wait_and_hands_their_positions_on(tmp_path: Path) -> None:
+    """What is not fetched has no lag that anybody knows; so the others' is known."""
+    source = Counting([0, 10, 1, 11], splits=2)
+    pipeline = Pipeline("waits")
+    pipeline.source(source, name="in").sink(MemorySink(), name="out")
+    waits, read = SplitId("list/0"), SplitId("list/1")
+    settings = Settings.resolve(code={"parallelism": 1})
+    spec = Spec(
+        app="", pipeline=None, shipped=False, settings=json.dumps(settings.as_json()),
+        identity="0" * 12, term=1, claim=b"", epoch=1, finished=0, generation=0, parallelism=1,
+        level=0, last=True, positions={"in": {waits: {"index": 1}, read: {"index": 0}}},
+        ends={"in": {waits: {"index": 1}, read: {"index": 2}}}, quota=Quota(10, None), states=(), in_flight=(),
+    )  # fmt: skip
+    around = Surroundings(pipeline.plan(), settings, MemoryStorage(), tmp_path, 0, 0, Resources(), {})
+    task = OpenLevel(spec, around, Outbox(0, 0, 1, 0))
+    for _ in task.read():
+        pass
+    report = task.finish()
+    task.close()
+
+    assert source.asked == {read}
+    assert report.positions == {"in": {waits: {"index": 1}, read: {"index": 2}}}
+    assert (report.unread, report.lag, report.records_in) == ({"in": []}, 0, {"in": 2})
 
 
 def of_partition(partition: int, start: int, rows: list[int]) -> Batch[int]:

@@ -292,6 +292,21 @@ def test_nobody_knows_the_lag_of_what_was_never_fetched(log: Log, opened: Opened
     assert reader.lag() is None
 
 
+def test_nobody_knows_the_lag_while_a_partition_waits(log: Log, opened: Opened) -> None:
+    """Nothing is fetched of it, so what was told of its end grows old."""
+    log.append(0, b"0")
+    reader = opened({0: 0, 1: 0})
+    fetched_all(log, 0)
+    fetched_all(log, 1)
+    assert reader.lag() == 1
+
+    reader.pause([split_id("in", 1)])
+    log.append(1, b"1")
+    assert reader.lag() is None
+    reader.pause([])
+    eventually(lambda: reader.lag() == 2, "the end is told again")
+
+
 # ---------------------------------------------------------------- errors
 
 

@@ -49,20 +49,22 @@ class Epochs:
         """One epoch, in which so many rows are read at most of the splits that do not wait."""
         ends = {split: end for split, end in self._ends().items() if split not in waiting}
         ends.update({split: at for split, at in self._positions(self.at).items() if split in waiting})
+        before = {"in": self._positions(self.at)}
         for split, times in self.splits.items():
             if split not in waiting:
                 self.at[split] = min(self.at[split] + most.get(split, len(times)), len(times))
-        unread = frozenset(split for split in self.splits if self._positions(self.at)[split] != ends[split])
+        unread = frozenset(split for split in self.splits if self.at[split] != ends[split]["index"])
         times = {str(split): time for split in self.splits if (time := self.time(split)) is not None}
         acked = Acked({"in": self._positions(self.at)}, (), (), watermarks={"times": times})
-        self.drift.decided(EpochResult(acked, {"in": unread}, {}, {}, None, None, {}, False), {"in": ends})
+        self.drift.decided(before, EpochResult(acked, {"in": unread}, {}, {}, None, None, {}, False), {"in": ends})
 
     def _ends(self) -> Positions:
-        return self._positions({split: len(times) for split, times in self.splits.items()})
+        return {split: {"index": len(times), "begin": len(times)} for split, times in self.splits.items()}
 
     @staticmethod
     def _positions(at: dict[SplitId, int]) -> Positions:
-        return {split: {"index": index} for split, index in at.items()}
+        """As those of Kafka: one behind the last row is not the end that was told."""
+        return {split: {"index": index, "begin": 0} for split, index in at.items()}
 
 
 def test_the_first_epoch_of_a_term_reads_nothing_since_nobody_has_told_what_was_restored() -> None:
@@ -92,6 +94,36 @@ def test_a_split_of_which_more_has_come_is_waited_for_again() -> None:
 
     epochs.splits[SplitId("in/0")].append(1)
     assert epochs.waiting() == {"in/1"}
+
+
+def test_a_split_whose_rows_do_not_move_its_time_is_not_waited_for() -> None:
+    """More of it has come at each look: it is never seen at its end, and each epoch reads all of it."""
+    epochs = Epochs([[5], [1000, 1001, 1002]], 60)
+    slow, fast = SplitId("in/0"), SplitId("in/1")
+    epochs.epoch(epochs.waiting(), {})
+    epochs.epoch(epochs.waiting(), {fast: 1})
+    for more, waiting in (([6, 7, 7], {fast}), ([7], {fast}), ([7, 7], set()), ([7], set())):
+        epochs.splits[slow].extend(more)
+        assert epochs.waiting() == waiting
+        assert epochs.drift.holding == bool(waiting)
+        epochs.epoch(epochs.waiting(), {fast: 0})
+
+    epochs.splits[slow].extend([7, 7, 7])
+    epochs.epoch(epochs.waiting(), {fast: 0, slow: 1})
+    assert epochs.waiting() == {fast}, "there is more of the slow one that may move its time"
+
+
+def test_a_split_that_is_ahead_and_read_to_its_end_holds_nothing_back() -> None:
+    epochs = Epochs([[0, 1, 2], [1000]], 60)
+    epochs.epoch(epochs.waiting(), {})
+    for _ in range(2):
+        epochs.epoch(epochs.waiting(), {SplitId("in/0"): 1})
+        assert epochs.waiting() == {"in/1"}
+        assert not epochs.drift.holding
+
+    epochs.splits[SplitId("in/1")].append(1001)
+    assert epochs.waiting() == {"in/1"}
+    assert epochs.drift.holding
 
 
 @settings(deadline=None)

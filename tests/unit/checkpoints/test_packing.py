@@ -5,16 +5,18 @@ from __future__ import annotations
 import errno
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafka_eos.checkpoints import packing, packs, paths, provenance
-from kafka_eos.checkpoints.packing import EPOCHS, Packer
+from kafka_eos.checkpoints.packing import EPOCHS, GROUPS, Packer
 from kafka_eos.checkpoints.packs import FULL, MANY
 from kafka_eos.checkpoints.paths import Older, Pack, Single
 from kafka_eos.checkpoints.provenance import Shelf
-from kafka_eos.checkpoints.storage import JobStorage, MemoryStorage
+from kafka_eos.checkpoints.storage import JobStorage, LocalStorage, MemoryStorage
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import FileRef, Unstored
@@ -159,14 +161,12 @@ def few(monkeypatch: pytest.MonkeyPatch) -> Files:
 def test_wherever_it_is_interrupted_every_file_is_found_and_the_next_round_goes_on(few: Files) -> None:
     ended = False
     for at in range(1, 100):
-        storage = Interrupted()
+        storage, said = Interrupted(), list[str]()
         store(storage, few)
         storage.left, storage.then = at, away
-        try:
-            pack(storage)
-            ended = True
-        except OSError:
-            pass
+        with suppress(OSError):
+            Packer(storage, said.append).pack()
+        ended = storage.left > 0
         storage.left = -1
 
         assert all_there(storage, few), at
@@ -215,7 +215,7 @@ def test_what_cannot_be_packed_now_is_said_and_packed_later() -> None:
     some = files(MANY)
     store(storage, some)
     packer = Packer(storage, said.append)
-    storage.left, storage.then = 3, away
+    storage.left, storage.then = 1 + MANY + 1, away  # where the pack is published
 
     packer.forgotten(0)
     storage.left = -1
@@ -227,6 +227,167 @@ def test_what_cannot_be_packed_now_is_said_and_packed_later() -> None:
     packer.forgotten(1)
     assert kinds(storage) == (0, 1)
     assert all_there(storage, some)
+
+
+class Unreadable(MemoryStorage):
+    """Some of its objects cannot be read, as on a disk with bad blocks; counts those that are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bad: frozenset[str] = frozenset()
+        self.reads = list[str]()
+
+    def read(self, name: str) -> bytes:
+        self.reads.append(name)
+        if name in self.bad:
+            raise OSError(errno.EIO, "bad blocks", name)
+        return super().read(name)
+
+
+def test_a_file_that_cannot_be_read_keeps_no_other_from_being_packed_and_is_packed_when_it_can_be() -> None:
+    storage, said, some = Unreadable(), list[str](), files(3 * MANY)
+    store(storage, some)
+    packer = Packer(storage, said.append)
+    bad = provenance.name_of(some[0][1], some[0][0])
+    storage.bad = frozenset([bad])
+
+    packer.forgotten(0)
+    packer.forgotten(EPOCHS)
+
+    assert kinds(storage) == (1, 3)
+    assert len(said) == 1, "it is said once"
+    assert bad in said[0]
+    assert "bad blocks" in said[0]
+    storage.bad = frozenset()
+    store(storage, more := files(MANY, first=1_000))
+    packer.forgotten(EPOCHS)
+    assert kinds(storage) == (1, 4)
+    assert bad not in storage.list(paths.PROVENANCE)
+    assert all_there(storage, [*some, *more])
+
+
+def test_as_many_as_make_a_pack_may_be_unreadable_and_others_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest are tried first, once, and from then on last: after the packs that are packed again, too."""
+    monkeypatch.setattr(packs, "MANY", 4)
+    storage, said, some = Unreadable(), list[str](), files(5 * 4)
+    store(storage, some)
+    storage.bad = frozenset(provenance.name_of(ref, epoch) for epoch, ref, _ in some[:4])
+    packer = Packer(storage, said.append)
+
+    packer.forgotten(0)
+    first = kinds(storage), len(storage.reads)
+    packer.forgotten(EPOCHS)
+
+    assert first == ((5 * 4, 0), 4), "a store that answers nothing is not asked for all that it has"
+    assert kinds(storage) == (4, 1)
+    assert len(said) == 1
+    assert "and 3 more" in said[0]
+
+
+def test_a_file_that_cannot_be_deleted_keeps_no_other_from_being_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Undeletable(MemoryStorage):
+        def delete_all(self, names: Sequence[str]) -> None:
+            if provenance.name_of(some[0][1], some[0][0]) in names:
+                raise PermissionError(errno.EPERM, "immutable")
+            super().delete_all(names)
+
+    monkeypatch.setattr(packs, "MANY", 4)
+    storage, said, some = Undeletable(), list[str](), files(5 * 4)
+    store(storage, some)
+    packer = Packer(storage, said.append)
+
+    for _ in range(4):
+        packer.forgotten(EPOCHS)
+
+    alone, packed = kinds(storage)
+    assert alone == 4
+    assert packed < 4
+    assert all("immutable" in each for each in said)
+    assert all_there(storage, some)
+
+
+def test_one_look_packs_no_more_than_its_share_and_the_next_call_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No epoch begins before a look is done, and there may be a backlog of days."""
+    monkeypatch.setattr(packs, "MANY", 4)
+    storage, some = Unreadable(), files(3 * 4 * GROUPS)
+    store(storage, some)
+    packer = Packer(storage, pytest.fail)
+    at_once = list[int]()
+
+    for _ in range(4):
+        before = len(storage.reads)
+        packer.forgotten(1)
+        at_once.append(len(storage.reads) - before)
+
+    assert at_once[:3] == [4 * GROUPS] * 3
+    assert kinds(storage)[0] == 0
+    assert all(reads <= 4 * GROUPS for reads in at_once)
+    assert all_there(storage, some)
+
+
+def test_what_is_not_of_this_package_is_said_once_and_left_as_it_is(storage: JobStorage) -> None:
+    some, said = files(MANY), list[str]()
+    store(storage, some)
+    made, content = packs.encode(Epoch(1), Epoch(1), {})
+    stray = f"{paths.provenance_name(made)}.bak"
+    storage.publish(stray, content)
+    packer = Packer(storage, said.append)
+
+    packer.forgotten(0)
+    packer.forgotten(EPOCHS)
+
+    assert kinds(storage) == (0, 1)
+    assert len(said) == 1
+    assert stray in said[0]
+    assert stray in storage.list(paths.PROVENANCE)
+    assert all_there(storage, some)
+
+
+def test_hidden_files_of_the_file_system_are_passed_over(tmp_path: Path) -> None:
+    storage, some = LocalStorage(tmp_path / "job"), files(MANY)
+    store(storage, some)
+    hidden = tmp_path / "job" / paths.PROVENANCE / ".nfs000000000000a1b200000001"
+    hidden.write_bytes(b"deleted while somebody reads it")
+
+    pack(storage)
+
+    assert hidden.exists()
+    assert kinds(storage) == (0, 1)
+
+
+def test_who_misses_a_file_that_was_packed_reads_no_pack_that_cannot_hold_it() -> None:
+    storage, some = Unreadable(), files(5 * MANY + MANY // 2)
+    store(storage, some)
+    pack(storage)
+    shelf, (epoch, ref, content) = Shelf(storage), some[-1]
+    assert shelf.load(ref, epoch) == content
+    store(storage, files(MANY // 2, first=1_000))
+    pack(storage)
+    storage.reads.clear()
+
+    assert shelf.load(ref, epoch) == content
+
+    (gone, into) = storage.reads
+    assert gone == provenance.name_of(ref, epoch)
+    assert into == max(name for name in storage.list(paths.PROVENANCE) if "pack" in name)
+
+
+def test_who_misses_a_pack_that_is_listed_still_finds_the_file_in_another() -> None:
+    """One who was replaced published it again, and another deletes it again."""
+
+    class Gone(MemoryStorage):
+        def read(self, name: str) -> bytes:
+            if name == missed:
+                raise FileNotFoundError(errno.ENOENT, "no such object", name)
+            return super().read(name)
+
+    storage, missed, ((epoch, ref, content), other) = Gone(), "", files(2)
+    for last, held in ((1, [(epoch, ref, content)]), (9, [(epoch, ref, content), other])):
+        made, stored = packs.encode(Epoch(1), Epoch(last), {ref.sha256: content for _, ref, content in held})
+        storage.publish(paths.provenance_name(made), stored)
+        missed = missed or paths.provenance_name(made)
+
+    assert Shelf(storage).load(ref, epoch) == content
 
 
 def test_a_damaged_file_is_left_as_it_is_and_said_once(storage: JobStorage) -> None:

@@ -119,7 +119,7 @@ def packed(storage: JobStorage) -> str:
     return name
 
 
-def test_verify_reads_packs_and_names_one_that_is_damaged_once(storage: JobStorage) -> None:
+def test_verify_reads_packs_and_names_one_that_is_damaged_and_what_may_have_been_in_it(storage: JobStorage) -> None:
     name = packed(storage)
     sound = verify.verify_job(storage, JOB)
     content = storage.read(name)
@@ -132,7 +132,48 @@ def test_verify_reads_packs_and_names_one_that_is_damaged_once(storage: JobStora
     assert sound == []
     assert len(gone) == MANY
     assert all("missing, and in no pack" in problem.what for problem in gone)
-    assert [problem.object for problem in damaged] == [name]
+    assert damaged[0].object == name
+    assert {problem.object for problem in damaged[1:]} == {problem.object for problem in gone}
+    assert all(f"missing, or in the damaged {name}" in problem.what for problem in damaged[1:])
+
+
+def test_verify_names_a_missing_file_that_is_newer_than_all_in_a_damaged_pack(storage: JobStorage) -> None:
+    name = packed(storage)
+    content = storage.read(name)
+    storage.delete(name)
+    storage.publish(name, content[:-1])
+    newest = max(name for name in storage.list(paths.PROVENANCE) if "pack" not in name)
+    storage.delete(newest)
+
+    told = {problem.object: problem.what for problem in verify.verify_job(storage, JOB)}
+
+    assert f"missing, or in the damaged {name}" in told[newest]
+
+
+def test_verify_names_the_nearest_of_several_damaged_packs_that_may_hold_a_file(storage: JobStorage) -> None:
+    name = packed(storage)
+    storage.delete(name)
+    damaged = list[str]()
+    for last in (MANY // 2, MANY):
+        other, content = packs.encode(Epoch(1), Epoch(last), {})
+        damaged.append(paths.provenance_name(other))
+        storage.publish(damaged[-1], content[:-1])
+
+    problems = verify.verify_job(storage, JOB)
+
+    (newest,) = (each.what for each in problems if each.object.startswith(f"{paths.PROVENANCE}/{MANY:012d}-"))
+    assert newest.endswith(f"missing, or in the damaged {damaged[1]}, or in another of 2 that are damaged")
+    assert len(problems) == 2 + MANY
+
+
+def test_verify_names_what_is_not_of_this_package_and_nothing_that_is_hidden(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "job")
+    committed(storage, 2)
+    stray = f"{paths.PROVENANCE}/notes.txt"
+    storage.publish(stray, b"of somebody")
+    (tmp_path / "job" / paths.PROVENANCE / ".nfs000000000000a1b200000001").write_bytes(b"")
+
+    assert [problem.object for problem in verify.verify_job(storage, JOB)] == [stray]
 
 
 def test_beside_a_damaged_pack_verify_names_a_file_that_was_never_in_it(storage: JobStorage) -> None:
@@ -144,9 +185,11 @@ def test_beside_a_damaged_pack_verify_names_a_file_that_was_never_in_it(storage:
 
     problems = verify.verify_job(storage, JOB)
 
-    damaged, missing = problems
+    damaged, oldest, *others = problems
     assert damaged.object == paths.provenance_name(other)
-    assert missing.object.startswith(f"{paths.PROVENANCE}/{1:012d}-")
+    assert oldest.object.startswith(f"{paths.PROVENANCE}/{1:012d}-")
+    assert "missing, and in no pack" in oldest.what
+    assert all(f"missing, or in the damaged {damaged.object}" in each.what for each in others)
 
 
 def test_verify_finds_no_fault_with_files_that_a_running_job_packs_meanwhile() -> None:

@@ -251,7 +251,7 @@ def test_all_is_read_and_none_is_ahead_by_more_than_it_may_and_a_batch(
                     assert before[split] <= least + drift, "it was ahead, and read"
             if (news := worker.drift.news()) is not None:
                 said = said.on(subtask, news)
-                under_way += [(n, each) for n in range(number) if n != subtask and (each := said.elsewhere(n))]
+                under_way += [(n, each) for n, each in said.elsewhere().items() if n != subtask]
             # Words to one worker come in order; how many have come by now is chance.
             for _ in range(chance.randrange(len(under_way) + 1)):
                 target, each = under_way.pop(0)

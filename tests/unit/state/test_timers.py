@@ -193,6 +193,7 @@ def test_how_many_are_pending_is_told_after_a_restore_too_with_any_number_of_sub
     assert len(fired(found, 3)) == 30
     handles = [snapshot(world, backend)]
     assert backend.pending_timers() == 70
+    assert handles[0].states[0]["pending"] == 70
 
     after = [world.open(handles, key_group_range(subtask, parallelism)) for subtask in range(parallelism)]
     opened_ = [each.timers(DESCRIPTOR) for each in after]
@@ -206,6 +207,20 @@ def test_how_many_are_pending_is_told_after_a_restore_too_with_any_number_of_sub
 
     there = {(key, 1 + key % 10) for key in range(100) if key % 10 > 2} | {(key, 9 + key % 2) for key in range(100)}
     assert sum(each.pending_timers() or 0 for each in after) == len(there)
+
+
+def test_how_many_are_pending_is_told_when_very_many_are_set_once_more() -> None:
+    rows = MemoryRows()
+    first = pending(rows)
+    for time in range(1, 2001):
+        first.add("a", time)
+    first.flush()
+    found = pending(rows, 10_000)
+    for time in range(1, 2001):
+        found.add("a", time)
+    found.flush()
+
+    assert (first.pending, found.pending) == (2000, 2000)
 
 
 def test_far_timers_take_no_memory() -> None:
