@@ -9,6 +9,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import json
 import types
 import typing
 import uuid
@@ -35,7 +36,7 @@ _TYPES: Final[Mapping[type, str]] = {
     uuid.UUID: "uuid",
 }
 _PLAIN: Final = frozenset({type(None), *_TYPES})
-"""Types of values that need no look at their column, unless that holds JSON."""
+"""Types of values that need no look at their column, unless that holds JSON, or times without a zone."""
 _DOCUMENTS: Final = (dict, list, tuple, set, frozenset)
 
 ORDER: Final = "kafka_eos_n"
@@ -118,7 +119,11 @@ def _of_class(cls: type) -> str:
 
 
 class Rows:
-    """Makes rows of values. ``documents``: the columns whose values are written as JSON."""
+    """Makes rows of values.
+
+    ``documents``  the columns whose values are written as JSON
+    ``zoneless``   those that drop the zone of a time
+    """
 
     def __init__(
         self,
@@ -127,9 +132,11 @@ class Rows:
         key: Sequence[str],
         delete: Callable[[Any], bool] | None,
         documents: frozenset[str],
+        zoneless: frozenset[str],
     ) -> None:
         self._names, self._model = [column.name for column in columns], model
-        self._key, self._delete, self._documents = frozenset(key), delete, documents.intersection(self._names)
+        self._key, self._delete = frozenset(key), delete
+        self._documents, self._zoneless = documents.intersection(self._names), zoneless.intersection(self._names)
 
     def row(self, value: Any) -> tuple[Any, ...]:
         """Whether it deletes its key, and the value of each column. ValueError if it is not of the sink's type."""
@@ -143,13 +150,16 @@ class Rows:
                 True,
                 *(self._cell(*each) if each[0] in self._key else None for each in zip(names, cells, strict=True)),
             )
-        if not self._documents and _PLAIN.issuperset(map(type, cells)):
+        if not self._documents and not self._zoneless and _PLAIN.issuperset(map(type, cells)):
             return (False, *cells)
         return (False, *map(self._cell, names, cells))
 
     def _cell(self, name: str, cell: Any) -> Any:
         if name in self._documents and cell is not None:
             return _json(name, cell)
+        # One of UTC loses nothing: without a zone counts as UTC.
+        if name in self._zoneless and isinstance(cell, datetime.datetime | datetime.time) and cell.utcoffset():
+            raise ValueError(f"column {name!r} has no time zone, and would lose that of {cell}: write it in UTC")
         return _scalar(name, cell)
 
 
@@ -163,6 +173,9 @@ def _scalar(name: str, cell: Any) -> Any:
 
 def _json(name: str, cell: Any) -> str:
     try:
-        return msgspec.json.encode(cell, enc_hook=to_plain).decode()
-    except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
+        text = msgspec.json.encode(cell, enc_hook=to_plain).decode()
+        if "null" in text:  # it may stand for a number that JSON does not have
+            json.dumps(msgspec.to_builtins(cell, enc_hook=to_plain, str_keys=True), allow_nan=False)
+        return text
+    except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError) as error:
         raise ValueError(f"column {name!r} cannot hold this as JSON: {error}") from error

@@ -100,7 +100,7 @@ class PostgresSink(Generic[T]):
             except BaseException:
                 connection.close()
                 raise
-        rows = Rows(self._columns, self._model, self._key, self._delete, table.documents)
+        rows = Rows(self._columns, self._model, self._key, self._delete, table.documents, table.zoneless)
         return PostgresWriter(ctx, self.scope(ctx.job), link, self._ledger, table, target, rows.row)
 
     def committer(self, ctx: JobContext) -> PostgresCommitter:

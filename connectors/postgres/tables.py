@@ -29,6 +29,10 @@ _TABLE: Final = """
     WHERE c.oid = to_regclass(CASE WHEN %(schema)s::text IS NULL THEN quote_ident(%(table)s::text)
                               ELSE format('%%I.%%I', %(schema)s::text, %(table)s::text) END)
 """
+_PARTITIONS: Final = """
+    SELECT c.relname, c.relkind::text, c.relpersistence::text
+    FROM pg_partition_tree(%s) p JOIN pg_class c ON c.oid = p.relid WHERE p.level > 0 ORDER BY c.relname
+"""
 _COLUMNS: Final = """
     SELECT a.attname,
         format_type(a.atttypid, a.atttypmod)
@@ -85,11 +89,18 @@ class Table:
     """Name, condition and columns of each check constraint."""
     unique: frozenset[frozenset[str]]
     """The columns of each unique index that can tell rows apart."""
+    partitions: tuple[tuple[str, str, str], ...]
+    """Name, kind and persistence of each, on all levels."""
 
     @property
     def documents(self) -> frozenset[str]:
         """Columns that hold JSON."""
         return frozenset(column.name for column in self.columns if column.type_name in ("json", "jsonb"))
+
+    @property
+    def zoneless(self) -> frozenset[str]:
+        """Columns that hold times without a zone."""
+        return frozenset(column.name for column in self.columns if column.type_name in ("timestamp", "time"))
 
     def demands(self, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
         """What the table demands of one row's values of these columns: a name and a condition each."""
@@ -119,6 +130,7 @@ def find(connection: Connection, schema: str | None, name: str) -> Table | None:
         columns=tuple(Has(*each) for each in connection.execute(_COLUMNS, (oid,))),
         checks=tuple((each[0], each[1], frozenset(each[2])) for each in connection.execute(_CHECKS, (oid,))),
         unique=frozenset(frozenset(each[0]) for each in connection.execute(_UNIQUE, (oid,))),
+        partitions=tuple((each[0], each[1], each[2]) for each in connection.execute(_PARTITIONS, (oid,))),
     )
 
 
@@ -129,6 +141,11 @@ def problems(table: Table, target: Target) -> Iterator[str]:
         return
     if table.persistence == "u":
         yield "it is unlogged, so a crash of the server empties it: ALTER TABLE … SET LOGGED"
+    for name, kind, persistence in table.partitions:
+        if kind in _KINDS:
+            yield f"its partition {name} is {_KINDS[kind]}: detach it"
+        elif persistence == "u":
+            yield f"its partition {name} is unlogged, so a crash of the server empties it: ALTER TABLE … SET LOGGED"
     has = {column.name: column for column in table.columns}
     if missing := [name for name in target.columns if name not in has]:
         yield f"it has no column {', '.join(missing)} (it has {', '.join(has)})"

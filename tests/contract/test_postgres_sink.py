@@ -235,6 +235,20 @@ def test_a_table_is_made_of_a_model_and_gives_back_what_was_written(kit: Kit) ->
             "neither partial",
         ),
         ("CREATE UNLOGGED TABLE t (name text, total int, closed bool)", {}, "unlogged"),
+        (
+            "CREATE TABLE t (name text, total int, closed bool) PARTITION BY LIST (total);"
+            "CREATE TABLE sub PARTITION OF t FOR VALUES IN (1) PARTITION BY LIST (total);"
+            "CREATE UNLOGGED TABLE leaf PARTITION OF sub DEFAULT",
+            {},
+            "its partition leaf is unlogged",
+        ),
+        (
+            "CREATE TABLE t (name text, total int, closed bool) PARTITION BY LIST (total);"
+            "CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w;"
+            "CREATE FOREIGN TABLE far PARTITION OF t DEFAULT SERVER s",
+            {},
+            "its partition far is a foreign table",
+        ),
         ("CREATE VIEW t AS SELECT 'a' AS name, 1 AS total, true AS closed", {}, "it is a view"),
         (
             "CREATE TABLE t (name text, total int GENERATED ALWAYS AS (1) STORED, closed bool)",
@@ -762,6 +776,17 @@ def _is_ended(connection: psycopg.Connection[Any]) -> bool:
     except psycopg.OperationalError:
         return True
     return False
+
+
+def test_a_time_of_another_zone_is_refused_by_a_column_that_would_drop_it(kit: Kit) -> None:
+    kit.ask("CREATE TABLE t (at timestamp)")
+    east = datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.timezone(datetime.timedelta(hours=2)))
+    sink: PostgresSink[Any] = PostgresSink(kit.conninfo, "t", columns=("at",))
+
+    commit(sink, kit.prepared(sink, {"at": east}, {"at": east.astimezone(datetime.UTC)}))
+
+    assert [index for index, _ in kit.refused] == [0]
+    assert kit.ask("SELECT at FROM t") == [(datetime.datetime(2024, 1, 1, 10),)]
 
 
 def test_two_spellings_of_a_key_are_one_where_the_target_says_so(kit: Kit) -> None:

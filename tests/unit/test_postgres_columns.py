@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 import sys
 import uuid
 from decimal import Decimal
@@ -77,7 +78,9 @@ def test_columns_that_cannot_be_are_refused(model: Any, given: list[str] | None,
 
 
 def test_a_row_says_whether_it_deletes_and_then_holds_its_key_alone() -> None:
-    rows = Rows(columns_of(None, ["id", "doc"]), None, ["id"], lambda value: value["gone"], frozenset(["doc"]))
+    rows = Rows(
+        columns_of(None, ["id", "doc"]), None, ["id"], lambda value: value["gone"], frozenset(["doc"]), frozenset()
+    )
 
     assert rows.row({"id": 1, "doc": {"a": Nested(x=1)}, "gone": False}) == (False, 1, '{"a":{"x":1}}')
     assert rows.row({"id": 1, "doc": {}, "gone": True}) == (True, 1, None)
@@ -85,12 +88,28 @@ def test_a_row_says_whether_it_deletes_and_then_holds_its_key_alone() -> None:
 
 
 def test_what_is_no_json_and_a_document_in_a_plain_column_are_refused() -> None:
-    rows = Rows(columns_of(None, ["id", "doc"]), None, (), None, frozenset(["doc"]))
+    rows = Rows(columns_of(None, ["id", "doc"]), None, (), None, frozenset(["doc"]), frozenset())
 
     with pytest.raises(ValueError, match="'doc' cannot hold this as JSON"):
         rows.row({"doc": object()})
+    for value in (math.nan, [math.inf], {"a": {"b": -math.inf}}):
+        with pytest.raises(ValueError, match="'doc' cannot hold this as JSON"):
+            rows.row({"doc": value})
+    assert rows.row({"doc": [None, 1.5]}) == (False, None, "[null,1.5]")
     with pytest.raises(ValueError, match="'id' is not of type json"):
         rows.row({"id": {}})
+
+
+def test_a_time_whose_zone_the_column_would_drop_is_refused() -> None:
+    rows = Rows(columns_of(None, ["at"]), None, (), None, frozenset(), frozenset(["at"]))
+    naive = datetime.datetime(2024, 1, 1, 12)
+    east = datetime.timezone(datetime.timedelta(hours=2))
+
+    assert rows.row({"at": naive}) == (False, naive)
+    assert rows.row({"at": naive.replace(tzinfo=datetime.UTC)}) == (False, naive.replace(tzinfo=datetime.UTC))
+    for aware in (naive.replace(tzinfo=east), datetime.time(12, tzinfo=east)):
+        with pytest.raises(ValueError, match="'at' has no time zone"):
+            rows.row({"at": aware})
 
 
 @pytest.mark.parametrize(
