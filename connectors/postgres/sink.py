@@ -144,7 +144,7 @@ class PostgresSink(Generic[T]):
                 "as they are: Totals is not totals.)"
             )
         target = Target(table.schema, table.name, tuple(column.name for column in self._columns), self._key)
-        if wrong := [*tables.problems(table, target)]:
+        if wrong := [*tables.problems(table, target, self._delete is not None)]:
             raise ConfigError(f"PostgresSink cannot write to {target}: {'; '.join(wrong)}")
         return table, target
 

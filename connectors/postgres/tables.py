@@ -38,7 +38,8 @@ _COLUMNS: Final = """
         format_type(a.atttypid, a.atttypmod)
             || coalesce(' COLLATE ' || quote_ident(n.nspname) || '.' || quote_ident(c.collname), ''),
         t.typname, a.attnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a',
-        CASE WHEN t.typlen >= 0 THEN '' WHEN t.typcategory = 'S' OR t.typname = 'bytea' THEN 'octets' ELSE 'any' END
+        CASE WHEN t.typlen >= 0 THEN '' WHEN t.typcategory = 'S' OR t.typname = 'bytea' THEN 'octets' ELSE 'any' END,
+        t.typtype = 'd' AND t.typnotnull
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
         LEFT JOIN pg_collation c ON c.oid = a.attcollation AND a.attcollation <> t.typcollation
         LEFT JOIN pg_namespace n ON n.oid = c.collnamespace
@@ -70,6 +71,8 @@ class Has:
     generated: bool
     length: str
     """Of its values: empty if all have the same, "octets" if ``octet_length`` tells it, else "any"."""
+    never_null: bool
+    """Its domain says so, which holds for a deletion too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +137,8 @@ def find(connection: Connection, schema: str | None, name: str) -> Table | None:
     )
 
 
-def problems(table: Table, target: Target) -> Iterator[str]:
-    """Why a sink cannot keep its promise in this table, with what to do about it."""
+def problems(table: Table, target: Target, deletes: bool) -> Iterator[str]:
+    """Why a sink cannot keep its promise in this table, with what to do about it. ``deletes``: it has ``delete=``."""
     if (kind := _KINDS.get(table.kind)) is not None:
         yield f"it is {kind}: write to a table"
         return
@@ -154,6 +157,12 @@ def problems(table: Table, target: Target) -> Iterator[str]:
     demanded = [c.name for c in table.columns if c.not_null and not c.default and not c.generated]
     if unset := [name for name in demanded if name not in target.columns]:
         yield f"{', '.join(unset)} must not be null, has no default, and the sink does not write it"
+    others = [name for name in target.columns if name in has and name not in target.key]
+    if deletes and (strict := [name for name in others if has[name].never_null]):
+        yield (
+            f"the domain of {', '.join(strict)} is NOT NULL, and a deletion has nothing but its key: say NOT NULL of "
+            "the column instead"
+        )
     if target.key and frozenset(target.key) not in table.unique:
         yield (
             f"no primary key or unique index is on just ({', '.join(target.key)}), which tells a key's row: make one, "
