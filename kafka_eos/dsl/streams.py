@@ -388,7 +388,7 @@ class KeyedStream(Upstream, Generic[K, T]):
         ``assigner``: ``tumbling``, ``sliding``, ``session`` or ``days``; ``rows`` and ``global_`` are windows without
         time, to which the rest does not apply. A window has its result when event time has come to its end. With
         ``trigger``, ``on_count(n)`` or ``on_clock(every=seconds)``, it has others before that, of what it holds then;
-        ``.purging()`` lets go of the rows with each. With
+        ``.purging()`` lets go of the rows with each, and is not for windows with ``lateness``. With
         ``lateness`` it takes rows for so many seconds more, and each of these makes the result again. A row that comes
         later goes to the side output ``late``, or without one where the source's ``on_error`` says: it is never
         silently away. Needs ``with_timestamps`` behind every source of the stream.
