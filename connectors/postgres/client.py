@@ -1,7 +1,8 @@
 """Connections to one database, and what the server's errors mean.
 
-Rule: an error of psycopg is mapped here, once, to what the caller must do. What a person must repair in the database is
-a ConfigError; everything that may pass by itself is what the caller names.
+Rule: an error of psycopg is mapped here, once, to what the caller must do. What is known to pass by itself is what the
+caller names; everything else is a ConfigError, as a person must repair it: a decided commit that is repeated for ever
+would hide that.
 """
 
 from __future__ import annotations
@@ -32,10 +33,17 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "keepalives_count": 3,
     "client_encoding": "utf8",
 }
-_REPAIR: Final = ("22", "23", "27", "2B", "38", "39", "42", "44", "P0", "0A", "3F")
-"""Classes of errors that stay as long as nobody changes the table, its rights, or the rows in it."""
-_ROW: Final = ("22", "23", "44")
+_PASSES: Final = ("08", "25006", "28", "40", "53", "55P03", "57", "58")
+"""What may pass by itself: the server is away, read-only, full, busy, ends, or does not know its users yet;
+transactions and locks are in conflict. A custom code of a trigger is none of these."""
+_ROW: Final = ("22", "23", "44", "54")
 """Classes of errors that a row's values may cause."""
+ROW_ERRORS: Final = (psycopg.Error, ValueError, OverflowError)
+"""What a row's values may raise when they are staged; psycopg passes on what Python says of a lone surrogate."""
+_NO_TIMEOUTS: Final = (
+    "statement_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout", "transaction_timeout",
+)  # fmt: skip
+"""Nothing may end a writer between a batch and a barrier, or a commit that is long. Not every server has each."""
 
 
 class Database:
@@ -72,10 +80,11 @@ class Database:
         with connection.cursor() as cursor:
             # What is written must not depend on how a role or a database is set up.
             cursor.execute("SELECT set_config('timezone', 'UTC', false), set_config('datestyle', 'ISO', false),"
-                           " set_config('statement_timeout', '0', false),"
-                           " set_config('idle_in_transaction_session_timeout', '0', false),"
                            " set_config('synchronous_commit', replace(current_setting('synchronous_commit'),"
                            " 'off', 'on'), false)")  # fmt: skip
+            cursor.execute(
+                "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = ANY (%s)", ([*_NO_TIMEOUTS],)
+            )
         return connection
 
 
@@ -147,19 +156,19 @@ class Connections:
 
 @contextmanager
 def mapped(kind: type[KafkaEosError], what: str) -> Iterator[None]:
-    """ConfigError for what a person must repair, ``kind`` for what may pass: the server is away, full, busy …"""
+    """``kind`` for what may pass: the server is away, full, busy …; ConfigError for what a person must repair."""
     try:
         yield
     except psycopg.Error as error:
         state = error.sqlstate
-        if state is not None and state.startswith(_REPAIR):
-            raise ConfigError(
-                f"PostgreSQL refuses to {what}: {_line(error)}. Nothing is lost: repair it and start again, the job "
-                "goes on from its last epoch."
-            ) from error
         if state is None and not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             raise
-        raise kind(f"could not {what}: {_line(error)}") from error
+        if state is None or state.startswith(_PASSES):
+            raise kind(f"could not {what}: {_line(error)}") from error
+        raise ConfigError(
+            f"PostgreSQL refuses to {what}: {_line(error)} (SQLSTATE {state}). Nothing is lost: repair it and start "
+            "again, the job goes on from its last epoch."
+        ) from error
 
 
 def _row(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -168,8 +177,10 @@ def _row(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
     return row
 
 
-def of_a_row(error: psycopg.Error) -> ValueError | None:
-    """What is wrong with a row, if a row's values are to blame."""
+def of_a_row(error: Exception) -> ValueError | None:
+    """What is wrong with a row, if a row's values are to blame. ``error`` is one of ``ROW_ERRORS``."""
+    if not isinstance(error, psycopg.Error):
+        return ValueError(str(error))
     # Without a state the client itself could not write a value down.
     by_client = error.sqlstate is None and isinstance(error, psycopg.DataError | psycopg.ProgrammingError)
     if by_client or (error.sqlstate or "").startswith(_ROW):

@@ -68,20 +68,34 @@ class PostgresCommitter:
             mapped(Retryable, what),
             self._thawing(promise.life),
             self._connections.one() as connection,
-            connection.transaction(),
         ):
-            taken = self._ledger.take(connection, promise.id)
-            if taken is not None:
-                name = sql.Identifier(self._ledger.schema, promise.stage)
-                statements.apply(connection, name, promise.target)
-                self._ledger.ended(connection, taken, committed=True, needed_by=permit.epoch.epoch.n)
-                self._ledger.forget(connection, promise.life, permit.epoch)
-        if taken is not None:
+            done = self._carried_out(connection, promise, permit)
+        if done:
             return Outcome.COMMITTED
         probe = self.probe(committable)
         if probe.standing is Standing.COMMITTED:
             return Outcome.ALREADY
         raise CommittableLost(f"epoch {permit.epoch}: {probe.detail}")
+
+    def _carried_out(self, connection: Connection, promise: Promise, permit: CommitPermit) -> bool:
+        """One transaction. Whether it was there to be committed; if not, nothing has changed.
+
+        A writer's stages of one manifest are committed in any order, and at once. Its older rows must not overwrite
+        its newer ones, so those that are left go first: they are of the same manifest, as nothing else can be left.
+        Everyone takes them in the same order, the oldest first, so nobody locks another out.
+        """
+        with connection.transaction() as transaction:
+            taken = [(of, self._ledger.take(connection, of)) for of in (*promise.after, promise.id)]
+            there = taken[-1][1] is not None
+            if not there:
+                raise psycopg.Rollback(transaction)
+            for of, row in taken:
+                if row is not None:
+                    name = sql.Identifier(self._ledger.schema, stage(of))
+                    statements.apply(connection, name, promise.target)
+                    self._ledger.ended(connection, row, committed=True, needed_by=permit.epoch.epoch.n)
+            self._ledger.forget(connection, promise.life, permit.epoch)
+        return there
 
     def staged(self, ctx: JobContext) -> Sequence[Staged]:
         """Open and prepared staging tables."""

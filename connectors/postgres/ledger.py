@@ -116,7 +116,17 @@ class Ledger:
             (rows, promise.epoch.epoch.n, promise.id),
         )
         if done.rowcount != 1:
-            raise Fenced(f"{self.schema}.{promise.stage} is gone: a newer term of job {promise.life.job!r} removed it")
+            raise self._gone(promise)
+
+    def expect_staged(self, connection: Connection, promise: Promise) -> None:
+        """Raise Fenced if a writer's time is over, or somebody has ended its staging table."""
+        self.expect_newest(connection, promise.life, promise.epoch.term)
+        query = self._sql("SELECT FROM {schema}.staged WHERE id = %s")
+        if connection.execute(query, (promise.id,)).fetchone() is None:
+            raise self._gone(promise)
+
+    def _gone(self, promise: Promise) -> Fenced:
+        return Fenced(f"{self.schema}.{promise.stage} is gone: a newer term of job {promise.life.job!r} removed it")
 
     def expect_newest(self, connection: Connection, life: Life, term: Term) -> None:
         """Raise Fenced if a newer term is there, or another life took over; else neither comes before this commits."""
@@ -140,7 +150,9 @@ class Ledger:
             self._sql(
                 "SELECT pg_is_in_recovery(),"
                 " (SELECT prepared FROM {schema}.staged WHERE id = %s),"
-                " to_regclass(format('%%I.%%I', %s::text, %s::text)) IS NOT NULL,"
+                # Not to_regclass: it sees what was committed after the statement began, which the others do not.
+                " EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+                " WHERE n.nspname = %s AND c.relname = %s),"
                 " (SELECT committed FROM {schema}.ledger WHERE id = %s)"
             ),
             (promise.id, self.schema, promise.stage, promise.id),

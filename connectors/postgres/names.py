@@ -15,7 +15,8 @@ from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Json
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""Version 1 has no ``after``: nothing was said about the order of a writer's stages."""
 WRITER: Final = "writer"
 COMMITTER: Final = "committer"
 """Roles of connections. A committer is there before anybody knows which life its job is."""
@@ -53,12 +54,17 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a committable's payload says."""
+    """What a committable's payload says.
+
+    ``after``  earlier staging tables of the same writer that may not be committed, the oldest first: their epochs were
+               given up, or are under way. They go into the target before this one
+    """
 
     id: uuid.UUID
     life: Life
     epoch: EpochId
     target: Target
+    after: tuple[uuid.UUID, ...] = ()
 
     @property
     def stage(self) -> str:
@@ -76,20 +82,40 @@ class Promise:
             "table": self.target.table,
             "columns": [*self.target.columns],
             "key": [*self.target.key],
+            "after": [of.hex for of in self.after],
         }
 
     @staticmethod
     def read(payload: Mapping[str, Json]) -> Promise:
         """CorruptCheckpoint if it is not a payload of this package."""
-        match dict(payload):
+        match {"after": [], **payload}:
             case {
-                "version": 1, "id": str(hexed), "job": str(job), "identity": str(identity), "term": int(term),
-                "epoch": int(epoch), "schema": str(schema), "table": str(table), "columns": [*columns], "key": [*key],
-            } if len(hexed) == 32 and all(isinstance(name, str) for name in (*columns, *key)):  # fmt: skip
+                "version": 1 | 2,
+                "id": str(hexed),
+                "job": str(job),
+                "identity": str(identity),
+                "term": int(term),
+                "epoch": int(epoch),
+                "schema": str(schema),
+                "table": str(table),
+                "columns": [*columns],
+                "key": [*key],
+                "after": [*after],
+            } if all(map(_is_id, [hexed, *after])) and all(isinstance(name, str) for name in [*columns, *key]):
                 life = Life(job, JobIdentity(identity) if identity else None)
                 target = Target(schema, table, tuple(map(str, columns)), tuple(map(str, key)))
-                return Promise(uuid.UUID(hexed), life, EpochId(Epoch(epoch), Term(term)), target)
+                return Promise(
+                    uuid.UUID(hexed),
+                    life,
+                    EpochId(Epoch(epoch), Term(term)),
+                    target,
+                    tuple(uuid.UUID(str(of)) for of in after),
+                )
         raise CorruptCheckpoint(f"not a committable of a PostgresSink: {dict(payload)!r}")
+
+
+def _is_id(given: Json) -> bool:
+    return isinstance(given, str) and len(given) == 32 and set(given) <= set("0123456789abcdef")
 
 
 def application(role: str, whose: str) -> str:

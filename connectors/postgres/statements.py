@@ -7,7 +7,7 @@ server's own catalog.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from psycopg import sql
 
@@ -15,6 +15,9 @@ from kafka_eos.connectors.postgres.client import Connection
 from kafka_eos.connectors.postgres.columns import DELETED, ORDER, Column
 from kafka_eos.connectors.postgres.names import Target
 from kafka_eos.connectors.postgres.tables import Table
+
+_LONG: Final = 1000
+"""Bytes of a key that no index refuses, whatever else is in it."""
 
 
 def create_table(name: sql.Identifier, columns: Sequence[Column], key: Sequence[str]) -> sql.Composed:
@@ -57,6 +60,21 @@ def create_stage(stage: sql.Identifier, table: Table, target: Target) -> sql.Com
     return sql.SQL("CREATE TABLE {} ({}) WITH (autovacuum_enabled = false)").format(stage, sql.SQL(", ").join(parts))
 
 
+def create_index(stage: sql.Identifier, table: Table, target: Target) -> sql.Composed | None:
+    """An index that refuses a key which the target's own has no room for; None if no key can be too long.
+
+    How long is too long depends on how the value compresses. So long ones are put into an index, and only those.
+    """
+    lengths = {column.name: column.length for column in table.columns if column.name in target.key}
+    if not any(lengths.values()):
+        return None
+    index = sql.SQL("CREATE INDEX ON {} ({})").format(stage, _names(target.key))
+    if "any" in lengths.values():
+        return index
+    octets = [sql.SQL("octet_length({})").format(sql.Identifier(name)) for name, length in lengths.items() if length]
+    return sql.SQL("{} WHERE {} > {}").format(index, sql.SQL(" + ").join(octets), _LONG)
+
+
 def copy_into(connection: Connection, stage: sql.Identifier, columns: Sequence[str], rows: Iterable[Any]) -> None:
     """All rows or none."""
     statement = sql.SQL("COPY {} ({}) FROM STDIN").format(stage, _names((ORDER, DELETED, *columns)))
@@ -66,7 +84,11 @@ def copy_into(connection: Connection, stage: sql.Identifier, columns: Sequence[s
 
 
 def apply(connection: Connection, stage: sql.Identifier, target: Target) -> None:
-    """Make staged rows visible, in the order of the stream. Of a key's rows the last one counts."""
+    """Make staged rows visible, in the order of the stream. Of a key's rows the last one counts.
+
+    A key that was deleted on the way is deleted: columns that the sink does not write are then those of a new row, as
+    they would be if the deletion were in an epoch of its own.
+    """
     table = sql.Identifier(target.schema, target.table)
     columns, order = _names(target.columns), sql.Identifier(ORDER)
     if not target.key:
@@ -79,12 +101,13 @@ def apply(connection: Connection, stage: sql.Identifier, target: Target) -> None
     last = sql.SQL("(SELECT DISTINCT ON ({}) * FROM {} ORDER BY {}, {} DESC) AS s").format(
         _names(target.key), stage, _names(target.key), order
     )
-    deleted = sql.Identifier("s", DELETED)
+    gone = sql.SQL("(SELECT DISTINCT {} FROM {} WHERE {} ORDER BY {}) AS s").format(
+        _names(target.key), stage, sql.Identifier(DELETED), _names(target.key)
+    )
     connection.execute(
-        sql.SQL("DELETE FROM {} AS t USING {} WHERE {} AND {}").format(
+        sql.SQL("DELETE FROM {} AS t USING {} WHERE {}").format(
             table,
-            last,
-            deleted,
+            gone,
             sql.SQL(" AND ").join(
                 sql.SQL("{} = {}").format(sql.Identifier("t", name), sql.Identifier("s", name)) for name in target.key
             ),
@@ -98,7 +121,13 @@ def apply(connection: Connection, stage: sql.Identifier, target: Target) -> None
     )
     connection.execute(
         sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} WHERE NOT {} ON CONFLICT ({}) DO {}").format(
-            table, columns, columns, last, deleted, _names(target.key), update if others else sql.SQL("NOTHING")
+            table,
+            columns,
+            columns,
+            last,
+            sql.Identifier("s", DELETED),
+            _names(target.key),
+            update if others else sql.SQL("NOTHING"),
         )
     )
 

@@ -30,9 +30,14 @@ _TABLE: Final = """
                               ELSE format('%%I.%%I', %(schema)s::text, %(table)s::text) END)
 """
 _COLUMNS: Final = """
-    SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, a.attnotnull,
-        a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a'
+    SELECT a.attname,
+        format_type(a.atttypid, a.atttypmod)
+            || coalesce(' COLLATE ' || quote_ident(n.nspname) || '.' || quote_ident(c.collname), ''),
+        t.typname, a.attnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a',
+        CASE WHEN t.typlen >= 0 THEN '' WHEN t.typcategory = 'S' OR t.typname = 'bytea' THEN 'octets' ELSE 'any' END
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+        LEFT JOIN pg_collation c ON c.oid = a.attcollation AND a.attcollation <> t.typcollation
+        LEFT JOIN pg_namespace n ON n.oid = c.collnamespace
     WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
 _CHECKS: Final = """
@@ -54,11 +59,13 @@ class Has:
 
     name: str
     type: str
-    """As a statement can say it, with length and scale."""
+    """As a statement can say it, with length, scale and a collation of its own."""
     type_name: str
     not_null: bool
     default: bool
     generated: bool
+    length: str
+    """Of its values: empty if all have the same, "octets" if ``octet_length`` tells it, else "any"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ from psycopg import sql
 
 from kafka_eos import failpoints
 from kafka_eos.connectors.postgres import statements
-from kafka_eos.connectors.postgres.client import Connection, Link, mapped, of_a_row
+from kafka_eos.connectors.postgres.client import ROW_ERRORS, Connection, Link, mapped, of_a_row
 from kafka_eos.connectors.postgres.ledger import Ledger
 from kafka_eos.connectors.postgres.names import Life, Promise, Target
 from kafka_eos.connectors.postgres.tables import Table
 from kafka_eos.connectors.rejecting import BadRows, each_row, encoded
 from kafka_eos.errors import RestartFromCheckpoint
-from kafka_eos.ids import EpochId
+from kafka_eos.ids import Epoch, EpochId
 from kafka_eos.interfaces import Committable, PreCommit, TaskContext
 from kafka_eos.records import Batch
 
@@ -53,6 +53,7 @@ class PostgresWriter:
         self._table, self._target, self._row = table, target, row
         self._life, self._epoch = Life(ctx.job.job, ctx.job.identity), ctx.first_epoch
         self._stage: _Stage | None = None
+        self._sealed: tuple[tuple[Epoch, uuid.UUID], ...] = ()
 
     def write(self, batch: Batch[Any]) -> None:
         with mapped(RestartFromCheckpoint, f"stage rows for {self._target}"):
@@ -63,10 +64,13 @@ class PostgresWriter:
         if self._stage is None or not self._stage.rows:
             return lambda: ()
         stage, self._stage = self._stage, None
-        return partial(self._prepare, stage, epoch)
+        after = tuple(of for _, of in self._sealed)
+        self._sealed += ((epoch.epoch, stage.promise.id),)
+        return partial(self._prepare, stage, epoch, after)
 
     def committed(self, epoch: EpochId) -> None:
-        """Nothing is kept for an epoch once it is prepared."""
+        """What comes later need not be committed after what is."""
+        self._sealed = tuple(each for each in self._sealed if each[0] > epoch.epoch)
 
     def discard(self) -> None:
         self._stage = None
@@ -82,7 +86,10 @@ class PostgresWriter:
             numbered = [(stage.rows + n, *row) for n, row in enumerate(rows)]
             try:
                 statements.copy_into(connection, stage.name, self._target.columns, numbered)
-            except psycopg.Error as error:
+            except psycopg.errors.UndefinedTable:
+                self._ledger.expect_staged(connection, stage.promise)
+                raise
+            except ROW_ERRORS as error:
                 if of_a_row(error) is None:
                     raise
                 bad = self._refused(connection, stage, numbered)
@@ -101,7 +108,7 @@ class PostgresWriter:
                 try:
                     with connection.transaction():
                         statements.copy_into(connection, stage.name, self._target.columns, [row])
-                except psycopg.Error as error:
+                except ROW_ERRORS as error:
                     wrong = of_a_row(error)
                     if wrong is None:
                         raise
@@ -115,10 +122,12 @@ class PostgresWriter:
         with connection.transaction():
             self._ledger.open(connection, promise, self._ctx.owner, self._ctx.operator)
             connection.execute(statements.create_stage(name, self._table, self._target))
+            if (index := statements.create_index(name, self._table, self._target)) is not None:
+                connection.execute(index)
         return _Stage(promise, name)
 
-    def _prepare(self, stage: _Stage, epoch: EpochId) -> Sequence[Committable]:
-        promise = Promise(stage.promise.id, self._life, epoch, self._target)
+    def _prepare(self, stage: _Stage, epoch: EpochId, after: tuple[uuid.UUID, ...]) -> Sequence[Committable]:
+        promise = Promise(stage.promise.id, self._life, epoch, self._target, after)
         with mapped(RestartFromCheckpoint, f"prepare {self._ledger.schema}.{promise.stage}"):
             failpoints.hit("sink.flush.before")
             with self._link.durable() as connection:

@@ -10,14 +10,15 @@ known by it; a pane is in at least one window.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Final, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kafka_eos.errors import PlanError
+from kafka_eos.interfaces.values import Json
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
@@ -275,6 +276,25 @@ def interval(*, lower: float, upper: float) -> Interval:
     if found.lower > found.upper:
         raise PlanError(f"no row is from {lower:g} s to {upper:g} s behind another: lower= is the lesser of both")
     return found
+
+
+_KINDS: Final[Mapping[type, str]] = {
+    Tumbling: "tumbling",
+    Early: "early",
+    Sliding: "sliding",
+    Days: "days",
+    Session: "session",
+    RowCount: "rows",
+    Interval: "interval",
+}
+
+
+def defined(found: Paned | Session | RowCount | Interval) -> dict[str, Json]:
+    """What is stored of it beside the rows that it holds: kind and fields. Rule: both names are a durable format."""
+    if isinstance(found, RowCount) and found.size is None:
+        return {"kind": "global"}
+    fields: Any = found
+    return {"kind": _KINDS[type(found)], **asdict(fields)}
 
 
 def milliseconds(seconds: float, what: str, least: int | None = 1) -> int:

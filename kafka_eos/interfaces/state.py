@@ -44,6 +44,8 @@ class StateDescriptor(Generic[T]):
 
     ``namespace``  if set, a key has a value a namespace (a window, say), and places are ``(key, namespace)``
     ``entry``      maps, lists and timers: codec of what tells the entries of one key apart, the last part of the place
+    ``definition`` what the rows are held for, where it makes them what they are: windows, say. Those that were stored
+                   for another one are refused
     """
 
     name: str
@@ -53,6 +55,7 @@ class StateDescriptor(Generic[T]):
     namespace: Codec[Any] | None = None
     entry: Codec[Any] | None = None
     ttl: Ttl | None = None
+    definition: Json = None
 
 
 class ValueState(Protocol[T]):

@@ -3,6 +3,7 @@
     unchanged                    nothing to do; seconds and refresh of a time to live may differ
     another value codec          rewritten, if today's codec can read the old schema
     time to live on, off, other clock    rewritten with, or without, the time of the last write
+    another definition           refused; what was stored before definitions were is not checked, and has today's then
     anything else                refused: ConfigError shows what is stored and what is declared
 
 Rule: rows are rewritten before the state is used, or the job does not start. Rows under way are read by the same rules
@@ -27,8 +28,8 @@ _REWRITE = 8192
 MARKS = "marks"
 CURSOR = "cursor"
 """Of a state with a time to live: the row key at which the clean-up goes on, in hexadecimal digits."""
-
-
+DEFINITION = "definition"
+"""Of windows and joins: what the rows are held for."""
 WATERMARKS = "watermarks"
 """Of timers: first and last key group of a range, and the event time that it has come to."""
 PENDING = "pending"
@@ -49,7 +50,14 @@ def describe(descriptor: StateDescriptor[Any]) -> dict[str, Json]:
             stored[part] = described(codec)
     if (ttl := descriptor.ttl) is not None:
         stored["ttl"] = {"seconds": ttl.seconds, "clock": ttl.clock, "refresh": ttl.refresh}
+    if descriptor.definition is not None:
+        stored[DEFINITION] = descriptor.definition
     return stored
+
+
+def redefined(stored: Mapping[str, Json], declared: Mapping[str, Json]) -> bool:
+    """Are the rows held for something else than what is declared? What was stored without a definition may be."""
+    return DEFINITION in stored and stored[DEFINITION] != declared.get(DEFINITION)
 
 
 def split(stored: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, int]]:
@@ -93,6 +101,13 @@ class Evolution:
         """Rewrite the rows if they must be; ``converted`` hears of each block. ConfigError if they cannot."""
         if any(self._stored.get(part) != self._declared.get(part) for part in ("key", "kind", "namespace", "entry")):
             raise self._refusal()
+        if redefined(self._stored, self._declared):
+            raise ConfigError(
+                f"{self._where} was stored for {self._stored[DEFINITION]}, and the job declares "
+                f"{self._declared.get(DEFINITION)}: results of what it holds would be wrong. Declare the old one; or "
+                "give the operator a new name to start it empty, and let go of what is stored under the old name "
+                "(--allow-dropped-state)."
+            )
         same_value = self._stored["value"] == self._declared["value"]
         if same_value and self._before == self._today:
             return

@@ -28,7 +28,7 @@ from kafka_eos.interfaces import CheckpointStorage, Codec, Json, Positions, Stat
 from kafka_eos.schemas.stored import stored_codec
 from kafka_eos.state.clocks import UNKNOWN
 from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.evolution import split
+from kafka_eos.state.evolution import DEFINITION, split
 from kafka_eos.state.handles import Scan, opened
 from kafka_eos.state.keygroups import Grouping
 from kafka_eos.state.layout import Layout
@@ -222,8 +222,8 @@ def descriptor_of(description: Mapping[str, Json]) -> StateDescriptor[Any]:
     stored: Any = split(description)[0]
     parts = {part: _codec(stored[part]) for part in ("namespace", "entry") if part in stored}
     ttl = Ttl(**stored["ttl"]) if "ttl" in stored else None
-    key, value = _codec(stored["key"]), _codec(stored["value"])
-    return StateDescriptor(stored["name"], key, value, kind=stored.get("kind", "value"), ttl=ttl, **parts)
+    key, value, kind = _codec(stored["key"]), _codec(stored["value"]), stored.get("kind", "value")
+    return StateDescriptor(stored["name"], key, value, kind=kind, ttl=ttl, definition=stored.get(DEFINITION), **parts)
 
 
 class _Decoder:

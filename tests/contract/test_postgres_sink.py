@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import enum
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -27,7 +28,10 @@ import msgspec
 import psycopg
 import pytest
 
+from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.connectors.postgres import PostgresCommitter, PostgresSink
+from kafka_eos.coordinator.commits import Finisher
+from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import CommittableLost, ConfigError, Fenced, PoisonRecord, RestartFromCheckpoint, Retryable
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import (
@@ -40,6 +44,7 @@ from kafka_eos.interfaces import (
     Standing,
     TaskContext,
 )
+from kafka_eos.protocol.commit import Commit, authorize
 from kafka_eos.records import Batch
 from kafka_eos.testing.sources import ListOrigin
 from tests.marks import campaign
@@ -562,3 +567,221 @@ def test_two_processes_that_commit_at_once_commit_once(kit: Kit) -> None:
 
     assert sorted(outcome.value for outcome in outcomes) == ["already"] * 3 + ["committed"]
     assert kit.ask("SELECT count(*) FROM accounts") == [(2000,)]
+
+
+# ---------------------------------------------------------------- the order of a writer's epochs
+
+
+@pytest.fixture
+def two_epochs(kit: Kit) -> list[Committable]:
+    """Of one writer, and of one manifest: the first epoch was given up. Key ``a`` is 1 in it, then 2."""
+    kit.upsert().check(job())
+    with closing_writer(kit.writer(kit.upsert())) as writer:
+        writer.write(rows(Account("a", 1), Account("b", 1)))
+        older = writer.seal(epoch(1))()
+        writer.write(rows(Account("a", 2)))
+        return [*older, *writer.seal(epoch(2))()]
+
+
+def test_whichever_epoch_of_a_writer_is_committed_first_the_newer_value_stays(
+    kit: Kit, two_epochs: list[Committable]
+) -> None:
+    older, newer = two_epochs
+
+    assert commit(kit.upsert(), newer, 2) is Outcome.COMMITTED
+    assert kit.ask("SELECT name, total FROM accounts ORDER BY name") == [("a", 2), ("b", 1)]
+    assert commit(kit.upsert(), older, 2) is Outcome.ALREADY
+
+    assert kit.ask("SELECT name, total FROM accounts ORDER BY name") == [("a", 2), ("b", 1)]
+
+
+def test_a_given_up_epoch_is_committed_before_the_next_one_of_its_writer(
+    kit: Kit, two_epochs: list[Committable]
+) -> None:
+    other = kit.prepared(kit.upsert(), Account("other", 1))  # of another subtask, which goes first and alone
+    committables = [other, *two_epochs]
+    kit.ask("INSERT INTO accounts VALUES ('a', 0)")
+    with committer_of(kit.upsert()) as committer, psycopg.connect(kit.conninfo) as holder:
+        finisher = Finisher(MemoryStorage(), {other.scope: committer}, Patience(threading.Event(), lambda said: None))
+        decision = authorize(epoch(2), finisher.probe(committables), margin=10)
+        assert isinstance(decision, Commit)
+        holder.execute("SELECT FROM accounts FOR UPDATE")  # what is older waits for it, and so does what is newer
+        done = threading.Thread(target=lambda: finisher.commit(committables, decision))
+        done.start()
+        waits = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        eventually(lambda: len(kit.ask(waits)) == 2, "both wait")
+        holder.rollback()
+        done.join()
+
+    assert kit.ask("SELECT name, total FROM accounts ORDER BY name") == [("a", 2), ("b", 1), ("other", 1)]
+
+
+def test_if_a_promise_is_lost_its_older_sibling_is_not_committed_with_it(
+    kit: Kit, two_epochs: list[Committable]
+) -> None:
+    older, newer = two_epochs
+    kit.ask(f"DELETE FROM kafka_eos.staged WHERE id = '{newer.payload['id']}'")
+
+    with pytest.raises(CommittableLost):
+        commit(kit.upsert(), newer, 2)
+
+    assert probe(kit.upsert(), older) is Standing.PREPARED
+    assert kit.ask("SELECT name FROM accounts") == []
+
+
+def test_what_is_committed_is_not_named_again(kit: Kit) -> None:
+    kit.upsert().check(job())
+    with closing_writer(kit.writer(kit.upsert())) as writer:
+        after = []
+        for number in (1, 2, 3):
+            writer.write(rows(Account("a", number)))
+            (committable,) = writer.seal(epoch(number))()
+            after.append(len(committable.payload["after"]))
+            if number == 2:
+                writer.committed(epoch(1))
+    assert after == [0, 1, 1]
+
+
+def test_a_commit_that_lands_while_it_is_probed_is_not_lost(kit: Kit) -> None:
+    """One look is one state, however long it takes: here the server waits in the middle of it."""
+    kit.ask(
+        "CREATE SCHEMA slow; CREATE FUNCTION slow.pg_is_in_recovery() RETURNS boolean LANGUAGE sql VOLATILE"
+        " AS 'SELECT pg_catalog.pg_is_in_recovery() FROM pg_advisory_xact_lock(7)'"
+    )
+    committable = kit.prepared(kit.upsert(), Account("a", 1))
+    slow = Kit(f"{kit.conninfo} options='-csearch_path=slow,pg_catalog,public'")
+    seen: list[Standing] = []
+    with psycopg.connect(kit.conninfo) as holder:
+        holder.execute("SELECT pg_advisory_xact_lock(7)")
+        probing = threading.Thread(target=lambda: seen.append(probe(slow.upsert(), committable)))
+        probing.start()
+        waits = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()"
+        eventually(lambda: kit.ask(waits), "the probe has begun")
+        assert commit(kit.upsert(), committable) is Outcome.COMMITTED
+        holder.rollback()
+        probing.join()
+
+    assert seen == [Standing.PREPARED]
+    assert probe(kit.upsert(), committable) is Standing.COMMITTED
+
+
+# ---------------------------------------------------------------- what the server says
+
+
+TRIGGER = """
+    CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN {} RETURN NEW; END$$;
+    CREATE TRIGGER t BEFORE INSERT ON accounts FOR EACH ROW EXECUTE FUNCTION f()
+"""
+
+
+@pytest.mark.parametrize(
+    ("spoil", "repair", "state"),
+    [
+        (TRIGGER.format("NEW.name = 'x';"), "DROP TRIGGER t ON accounts", "21000"),
+        (TRIGGER.format("RAISE EXCEPTION 'no' USING ERRCODE = 'SH001';"), "DROP TRIGGER t ON accounts", "SH001"),
+        (
+            "ALTER TABLE accounts REPLICA IDENTITY NOTHING; CREATE PUBLICATION p FOR TABLE accounts",
+            "DROP PUBLICATION p",
+            "55000",
+        ),
+    ],
+    ids=["two rows of a key", "custom code", "publication"],
+)
+def test_what_does_not_pass_by_itself_is_said_and_not_repeated_for_ever(
+    kit: Kit, spoil: str, repair: str, state: str
+) -> None:
+    kit.ask("INSERT INTO accounts VALUES ('b', 0)")
+    committable = kit.prepared(kit.upsert(), Account("a", 1), Account("b", 2))
+    kit.ask(spoil)
+
+    with pytest.raises(ConfigError, match=rf"SQLSTATE {state}\).* Nothing is lost"):
+        commit(kit.upsert(), committable)
+    kit.ask(repair)
+
+    assert commit(kit.upsert(), committable) is Outcome.COMMITTED
+    assert kit.ask("SELECT name, total FROM accounts ORDER BY name") == [("a", 1), ("b", 2)]
+
+
+@pytest.mark.parametrize("type_name", ["text", "bytea", "numeric"])
+def test_a_key_for_which_an_index_has_no_room_is_refused_when_it_is_staged(kit: Kit, type_name: str) -> None:
+    kit.ask(f"CREATE TABLE t (name {type_name} PRIMARY KEY, total integer)")
+    short, squeezable, long = {
+        "text": ("a", "a" * 9000, random.Random(1).randbytes(3000).hex()),
+        "bytea": (b"a", b"a" * 9000, random.Random(1).randbytes(3000)),
+        "numeric": (Decimal(1), Decimal(10) ** 9000, Decimal(random.Random(1).getrandbits(40_000))),
+    }[type_name]
+    sink: PostgresSink[Any] = PostgresSink(kit.conninfo, "t", columns=("name", "total"), key="name")
+
+    committable = kit.prepared(sink, *({"name": name, "total": 1} for name in (short, long, squeezable)))
+    commit(sink, committable)
+
+    assert [(index, "index row" in said) for index, said in kit.refused] == [(1, True)]
+    assert kit.ask("SELECT count(*) FROM t") == [(2,)]
+
+
+def test_a_text_that_is_no_utf8_is_the_fault_of_its_row(kit: Kit) -> None:
+    commit(kit.sink(), kit.prepared(kit.sink(), Account("a", 1), Account("\ud800x", 2), Account("c", 3)))
+
+    assert [index for index, _ in kit.refused] == [1] and "surrogate" in kit.refused[0][1]
+    assert kit.ask("SELECT name FROM accounts ORDER BY name") == [("a",), ("c",)]
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["one epoch", "two epochs"])
+def test_what_a_table_holds_does_not_depend_on_where_epochs_are_cut(kit: Kit, cut: bool) -> None:
+    kit.ask("ALTER TABLE accounts ADD made integer DEFAULT 7; INSERT INTO accounts VALUES ('k', 1, false, 99)")
+    sink = kit.upsert()
+    sink.check(job())
+    committables: list[Committable] = []
+    with closing_writer(kit.writer(sink)) as writer:
+        writer.write(rows(Account("k", 1, closed=True)))
+        if cut:
+            committables += writer.seal(epoch(1))()
+        writer.write(rows(Account("k", 5)))
+        committables += writer.seal(epoch(2))()
+    for committable in committables:
+        commit(sink, committable, 2)
+
+    assert kit.ask("SELECT name, total, made FROM accounts") == [("k", 5, 7)]
+
+
+def test_a_writer_that_waits_for_a_barrier_is_not_idle_to_the_server(kit: Kit) -> None:
+    impatient = Kit(f"{kit.conninfo} options='-cidle_session_timeout=100ms -cstatement_timeout=100ms'")
+    sink = impatient.upsert()
+    sink.check(job())
+    with closing_writer(impatient.writer(sink)) as writer:
+        writer.write(rows(Account("a", 1)))
+        with psycopg.connect(f"{kit.conninfo} options='-cidle_session_timeout=150ms'", autocommit=True) as other:
+            eventually(lambda: _is_ended(other), "the server ends who is idle for longer than the writer may be")
+        assert len(writer.seal(epoch(1))()) == 1
+
+
+def _is_ended(connection: psycopg.Connection[Any]) -> bool:
+    time.sleep(0.3)
+    try:
+        connection.execute("SELECT 1")
+    except psycopg.OperationalError:
+        return True
+    return False
+
+
+def test_two_spellings_of_a_key_are_one_where_the_target_says_so(kit: Kit) -> None:
+    kit.ask(
+        "CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false);"
+        "ALTER TABLE accounts ALTER name TYPE text COLLATE ci"
+    )
+    changes = [Account("bob", 3), Account("BOB", 4), Account("eve", 1), Account("EVE", 1, closed=True)]
+
+    commit(kit.upsert(), kit.prepared(kit.upsert(), *changes))
+
+    assert kit.ask("SELECT name, total FROM accounts") == [("BOB", 4)]
+
+
+def test_a_zombie_with_an_open_stage_is_fenced(kit: Kit) -> None:
+    sink = kit.sink()
+    sink.check(job())
+    with committer_of(sink) as committer, closing_writer(kit.writer(sink)) as writer:
+        writer.write(rows(Account("a", 1)))
+        committer.abort_orphans(job(2))
+
+        with pytest.raises(Fenced, match="a newer term"):
+            writer.write(rows(Account("b", 1)))

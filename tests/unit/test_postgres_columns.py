@@ -114,12 +114,23 @@ def test_only_the_ledger_says_how_a_promise_ended(
 @pytest.mark.parametrize("identity", [None, JobIdentity("a" * 12)])
 def test_a_promise_comes_back_from_its_payload(identity: JobIdentity | None) -> None:
     epoch = EpochId(Epoch(3), Term(2))
-    promise = Promise(uuid.uuid4(), Life("job", identity), epoch, Target("public", "t", ("a", "b"), ("a",)))
+    target = Target("public", "t", ("a", "b"), ("a",))
+    promise = Promise(uuid.uuid4(), Life("job", identity), epoch, target, (uuid.uuid4(), uuid.uuid4()))
 
     assert Promise.read(promise.payload()) == promise
 
 
-@pytest.mark.parametrize("change", [{"version": 2}, {"id": "x"}, {"columns": [1]}, {"table": None}])
+def test_a_promise_of_version_1_comes_after_nothing() -> None:
+    written = {
+        "version": 1, "id": "0" * 31 + "7", "job": "job", "identity": "", "term": 2, "epoch": 3, "schema": "public",
+        "table": "t", "columns": ["a", "b"], "key": ["a"],
+    }  # fmt: skip
+    epoch, target = EpochId(Epoch(3), Term(2)), Target("public", "t", ("a", "b"), ("a",))
+
+    assert Promise.read(written) == Promise(uuid.UUID(int=7), Life("job", None), epoch, target)
+
+
+@pytest.mark.parametrize("change", [{"version": 3}, {"id": "x"}, {"after": ["x"]}, {"columns": [1]}, {"table": None}])
 def test_a_payload_of_another_make_is_refused(change: dict[str, Any]) -> None:
     promise = Promise(uuid.uuid4(), Life("job", None), EpochId(Epoch(3), Term(2)), Target("s", "t", ("a",), ()))
 

@@ -128,6 +128,8 @@ def test_what_the_code_does_not_declare_as_it_is_stored_is_not_compared() -> Non
     }
     other_key = (replace(mine, states=({**mine.states[0], "key": text},)),)
     assert of(plan, other_key).blind["a", "accumulator"].startswith("it was stored in another form")
+    other_windows = (replace(mine, states=({**mine.states[0], "definition": {"kind": "session", "gap": 1}},)),)
+    assert of(plan, other_windows).blind["a", "accumulator"].startswith("it was stored for other windows")
 
 
 def test_local_state_is_not_compared() -> None:

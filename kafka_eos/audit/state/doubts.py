@@ -19,7 +19,7 @@ from kafka_eos.operators.fold import STATE
 from kafka_eos.operators.process import declared as declared_by
 from kafka_eos.operators.windows.counted import CountedWindows as CountedOperator
 from kafka_eos.plan import CountedWindows, Fold, Join, Plan, Process, Reduce, Windows
-from kafka_eos.state.evolution import describe, reader, split
+from kafka_eos.state.evolution import describe, reader, redefined, split
 from kafka_eos.state.local import is_local
 
 Name: TypeAlias = tuple[str, str]
@@ -84,6 +84,8 @@ def _unreadable(
     today = describe(known[name])
     if any(described.get(part) != today.get(part) for part in _FORM):
         return "it was stored in another form than the code declares: verify with the code that stored it"
+    if redefined(described, today):
+        return "it was stored for other windows, or another join, than the code declares: verify with the code of then"
     try:
         reader(known[name].value, described["value"])
     except UserError as error:

@@ -4,7 +4,8 @@ A row is joined when event time has come to its time, with those that were befor
 come may be near it. So a pair comes at the later of its two times, when no other row can be between.
 
 Rows that have been in a pair are told from others only where somebody asks for those that were in none: they go from
-``left`` to ``left-met`` then, and from ``right`` to ``right-met``.
+``left`` to ``left-met`` then, and from ``right`` to ``right-met``. So who asks is part of the definition that is
+stored: rows of one who did not ask cannot tell.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kafka_eos.interfaces import StateDescriptor
+from kafka_eos.interfaces import Json, StateDescriptor, defined
 from kafka_eos.operators.joins.base import SIDES, JoinOperator, Row
 from kafka_eos.plan import IntervalJoin
 
@@ -24,7 +25,8 @@ class IntervalJoinOperator(JoinOperator):
     """See ``ConnectedStreams.interval_join``."""
 
     def __init__(self, node: IntervalJoin) -> None:
-        super().__init__(node)
+        asked = [name for name, tag in zip(SIDES, node.unmatched, strict=True) if tag is not None]
+        super().__init__(node, {**defined(node.interval), "unmatched": list[Json](asked)})
         self._lower, self._upper = node.interval.lower, node.interval.upper
         self._kept = max(self._upper, 0), max(-self._lower, 0)
         """For how long a row may have something to come, by stream."""

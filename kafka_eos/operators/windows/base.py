@@ -20,7 +20,18 @@ from itertools import chain
 from typing import Any, Final
 
 from kafka_eos.errors import Bug, PlanError
-from kafka_eos.interfaces import Codec, Contents, OnClock, OnCount, StateDescriptor, Trigger, Window
+from kafka_eos.interfaces import (
+    Codec,
+    Contents,
+    OnClock,
+    OnCount,
+    Paned,
+    Session,
+    StateDescriptor,
+    Trigger,
+    Window,
+    defined,
+)
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.firing import EVENT_STATE, Firings
 from kafka_eos.operators.fold import not_storable
@@ -42,9 +53,16 @@ class WindowOperator:
     """Takes rows in, and gives results when event time goes on. See ``paned`` and ``sessions``."""
 
     def __init__(
-        self, contents: Contents, key_codec: Codec[Any], lateness: int, late: str | None, trigger: Trigger | None
+        self,
+        assigner: Paned | Session,
+        contents: Contents,
+        key_codec: Codec[Any],
+        lateness: int,
+        late: str | None,
+        trigger: Trigger | None,
     ) -> None:
         """``late``: the tag of rows that come too late; without one they are refused."""
+        self._definition = defined(assigner)
         self._contents, self._key_codec, self._lateness, self._late = contents, key_codec, lateness, late
         self._by_count = trigger if isinstance(trigger, OnCount) else None
         self._by_clock = ByClock(trigger, key_codec) if isinstance(trigger, OnClock) else None
@@ -53,7 +71,8 @@ class WindowOperator:
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
         """All but the timers."""
-        return (StateDescriptor(WINDOWS, self._key_codec, self._contents.codec, "map", entry=TimeCodec()),)
+        held, of = self._contents.codec, self._definition
+        return (StateDescriptor(WINDOWS, self._key_codec, held, "map", entry=TimeCodec(), definition=of),)
 
     def pending(self) -> tuple[StateDescriptor[bool], ...]:
         """The timers, and what waits for those of the clock."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
-from kafka_eos.interfaces import Codec, Contents, RowCount, StateDescriptor, Window
+from kafka_eos.interfaces import Codec, Contents, RowCount, StateDescriptor, Window, defined
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.stateless import spread
 from kafka_eos.operators.windows.base import WINDOWS, nothing, try_to_store
@@ -31,13 +31,14 @@ class CountedWindows:
     def __init__(self, assigner: RowCount, contents: Contents, key_codec: Codec[Any]) -> None:
         self._size, self._every = assigner.size, assigner.every
         self._pane = None if assigner.size is None else math.gcd(assigner.size, assigner.every)
-        self._contents, self._key_codec = contents, key_codec
+        self._contents, self._key_codec, self._definition = contents, key_codec, defined(assigner)
         self._tried = False
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
         key, held = self._key_codec, self._contents.codec
         counts: StateDescriptor[Any] = StateDescriptor(COUNTS, key, MsgpackCodec(int))
-        return (StateDescriptor(WINDOWS, key, held, "map", entry=NumberCodec()), counts)
+        windows = StateDescriptor(WINDOWS, key, held, "map", entry=NumberCodec(), definition=self._definition)
+        return (windows, counts)
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx = ctx

@@ -31,7 +31,7 @@ class PanedWindows(WindowOperator):
         late: str | None,
         trigger: Trigger | None,
     ) -> None:
-        super().__init__(contents, key_codec, lateness, late, trigger)
+        super().__init__(assigner, contents, key_codec, lateness, late, trigger)
         self._assigner = assigner
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:

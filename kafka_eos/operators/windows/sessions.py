@@ -36,7 +36,7 @@ class Sessions(WindowOperator):
         late: str | None,
         trigger: Trigger | None,
     ) -> None:
-        super().__init__(contents, key_codec, lateness, late, trigger)
+        super().__init__(assigner, contents, key_codec, lateness, late, trigger)
         self._gap = assigner.gap
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:

@@ -12,10 +12,11 @@ from state_world import World, snapshot
 
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import StateDescriptor, Ttl
-from kafka_eos.schemas import AvroCodec, Counted
+from kafka_eos.schemas import AvroCodec, Counted, KeyCodec
 from kafka_eos.state.entries import NumberCodec
 from kafka_eos.state.evolution import describe
 from kafka_eos.state.keygroups import OLDEST, Grouping
+from kafka_eos.state.snapshot import descriptor_of
 
 
 def model(**fields: Any) -> Any:
@@ -100,6 +101,28 @@ def test_other_changes_are_refused_and_both_are_shown(world: World, change: dict
     assert str(describe(replace(before, **change))) in str(refused.value)
 
 
+@pytest.mark.parametrize("now", [{"size": 20}, None])
+def test_rows_that_are_held_for_another_definition_are_refused(world: World, now: Any) -> None:
+    before = replace(descriptor("map", JsonText("v")), definition={"size": 10})
+    backend = world.open()
+    backend.value(before).put(("k", 0), 1)
+    handle = snapshot(world, backend)
+    assert world.open([handle]).value(before).get(("k", 0)) == 1
+
+    with pytest.raises(ConfigError, match=r"state 'state' of operator 'total' was stored for .*10.* give the operator"):
+        world.open([handle]).value(replace(before, definition=now))
+
+
+def test_rows_that_were_stored_without_a_definition_have_that_of_the_job_from_then_on(world: World) -> None:
+    before = descriptor("map", JsonText("v"))
+    backend = world.open()
+    backend.value(before).put(("k", 0), 1)
+    restored = world.open([snapshot(world, backend)])
+
+    assert restored.value(replace(before, definition={"size": 10})).get(("k", 0)) == 1
+    assert snapshot(world, restored).states[0]["definition"] == {"size": 10}
+
+
 def test_the_codec_of_entries_is_part_of_the_format(world: World) -> None:
     before: StateDescriptor[Any] = StateDescriptor("state", KEY, KEY, "map", entry=KEY)
     backend = world.open()
@@ -139,11 +162,18 @@ def test_a_value_state_is_described_and_stored_as_in_the_first_release(world: Wo
 
 
 def test_what_else_decides_how_rows_are_read_is_stored() -> None:
-    state = descriptor("map with all", JsonText("v"))
+    state = replace(descriptor("map with all", JsonText("v")), definition={"kind": "session", "gap": 4})
 
     assert {k: v for k, v in describe(state).items() if k not in ("name", "key", "value")} == {
         "kind": "map",
         "namespace": {"name": "json-text", "schema": "key"},
         "entry": {"name": "json-text", "schema": "key"},
         "ttl": {"seconds": 1000, "clock": "processing", "refresh": "write"},
+        "definition": {"kind": "session", "gap": 4},
     }
+
+
+def test_state_that_is_edited_keeps_its_definition() -> None:
+    of_windows: StateDescriptor[Any] = StateDescriptor("windows", KeyCodec(), KeyCodec(), definition={"size": 10})
+
+    assert describe(descriptor_of(describe(of_windows))) == describe(of_windows)

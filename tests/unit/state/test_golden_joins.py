@@ -1,7 +1,8 @@
 """Joins that an earlier version has stored half-way: today's code goes on with them, and the whole comes out.
 
 ``tests/golden/joins-1`` holds the job directories, what the job had put out, and the job, which had read half of its
-orders and payments. Rule: as in ``test_golden``, they are never written again.
+orders and payments; ``joins-2`` the same of a version that stores which join a state is held for. Rule:
+as in ``test_golden``, they are never written again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import pytest
 from kafka_eos.state.reader import Snapshot
 from kafka_eos.testing import run_local
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "joins-1"
+GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def lines(directory: Path) -> list[bytes]:
@@ -38,21 +39,24 @@ def lines(directory: Path) -> list[bytes]:
 def job(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
     for name in ("TEST_BACKEND", "TEST_CHECKPOINTS", "TEST_FILES", "TEST_MORE"):
         monkeypatch.setenv(name, "unused")
-    return runpy.run_path(str(GOLDEN / "job.py"))
+    return runpy.run_path(str(GOLDEN / "joins-1" / "job.py"))
 
 
-@pytest.mark.parametrize(("backend", "workers"), [("memory", 2), ("rocksdb", 1), ("rocksdb", 3)])
+@pytest.mark.parametrize(
+    ("release", "backend", "workers"),
+    [("joins-1", "memory", 2), ("joins-1", "rocksdb", 1), ("joins-1", "rocksdb", 3), ("joins-2", "rocksdb", 2)],
+)
 def test_joins_go_on_with_the_rows_that_wait(
-    job: Mapping[str, Any], backend: str, workers: int, tmp_path: Path
+    job: Mapping[str, Any], release: str, backend: str, workers: int, tmp_path: Path
 ) -> None:
     for name in (f"golden-{backend}", f"files-{backend}"):
-        shutil.copytree(GOLDEN / name, tmp_path / name)
+        shutil.copytree(GOLDEN / release / name, tmp_path / name)
     files = tmp_path / f"files-{backend}"
     before = {name: lines(files / name) for name in job["results"]}
 
     environment = {"TEST_BACKEND": backend, "TEST_CHECKPOINTS": str(tmp_path), "TEST_FILES": str(files)}
     command = (sys.executable, "-m", "kafka_eos", "run", "job.py", "--until-caught-up", "-p", str(workers))
-    subprocess.run(command, env={**os.environ, **environment, "TEST_MORE": "1"}, cwd=GOLDEN, check=True)
+    subprocess.run(command, env={**os.environ, **environment, "TEST_MORE": "1"}, cwd=GOLDEN / "joins-1", check=True)
 
     whole = run_local(job["pipeline"], {"orders": job["ORDERS"], "payments": job["PAYMENTS"]})
     for name in job["results"]:
@@ -60,9 +64,10 @@ def test_joins_go_on_with_the_rows_that_wait(
         assert 0 < len(before[name]) < len(whole[f"{name}-out"])
 
 
+@pytest.mark.parametrize("release", ["joins-1", "joins-2"])
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
-def test_they_are_read_without_the_job(backend: str) -> None:
-    snapshot = Snapshot.open(GOLDEN / f"golden-{backend}")
+def test_they_are_read_without_the_job(release: str, backend: str) -> None:
+    snapshot = Snapshot.open(GOLDEN / release / f"golden-{backend}")
     held = {state: dict(snapshot.read("near", state)) for state in ("left", "right", "left-met", "right-met")}
     orders = [order for elements in held["left-met"].values() for order, _ in elements]
 
@@ -70,3 +75,17 @@ def test_they_are_read_without_the_job(backend: str) -> None:
     assert {key for key, _ in held["left"]} <= {"a0", "a1", "a2", "a3"}
     assert all(order["total"] == order["id"] * 0.1 for order in orders)
     assert set(snapshot.states("inner")) == {"left", "right", "event-timers"}
+
+
+def test_which_join_a_state_is_held_for_is_stored_since_the_second() -> None:
+    first, second = (Snapshot.open(GOLDEN / release / "golden-memory") for release in ("joins-1", "joins-2"))
+    joins = ("near", "inner", "tumbled", "slid", "sessions")
+
+    assert [first.states(name)["left"].description.get("definition") for name in joins] == [None] * 5
+    assert [second.states(name)["left"].description["definition"] for name in joins] == [
+        {"kind": "interval", "lower": -1000, "upper": 3000, "unmatched": ["left", "right"]},
+        {"kind": "interval", "lower": 0, "upper": 5000, "unmatched": []},
+        {"kind": "tumbling", "size": 5000, "offset": 0},
+        {"kind": "sliding", "size": 6000, "every": 2000, "offset": 0},
+        {"kind": "session", "gap": 3000},
+    ]
