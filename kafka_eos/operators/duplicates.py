@@ -42,6 +42,7 @@ class Deduplicate(ProcessFunction[K, T, T]):
     def on_timer(self, key: K, time: int) -> Iterable[T]:
         if passed := [at for at in self._passed.get() if self._over(at) > time]:
             self._passed.put(passed)
+            self._timers.register(self._over(min(passed)))  # this one may be of a time when ``within`` was shorter
         else:
             self._passed.clear()
         return ()

@@ -16,7 +16,7 @@ from kafka_eos import OutputTag, Pipeline, PlanError, Stream, Ttl, WatermarkStra
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import DeadLetters
+from kafka_eos.interfaces import DeadLetters, StateHandle
 from kafka_eos.operators.chain import Chain
 from kafka_eos.operators.event_time import WITH_EACH_BATCH
 from kafka_eos.plan import Timestamps
@@ -111,30 +111,50 @@ Left = Callable[..., list[tuple[str, int]]]
 """Pushes events, and gives the rows that are stored then: their states and sizes."""
 
 
-@pytest.fixture
-def left(tmp_path: Path) -> Iterator[Left]:
-    storage, plan = MemoryStorage(), pipeline().plan()
-    with ExitStack() as closing:
-        backends = {
+class Running:
+    """A job, or what goes on with the state of another one. Closed by ``closing``."""
+
+    def __init__(self, directory: Path, closing: ExitStack, within: float = 0.1, after: Running | None = None) -> None:
+        self._directory, plan = directory, pipeline(within).plan()
+        self._storage: MemoryStorage = MemoryStorage() if after is None else after._storage
+        self._backends = {
             node.name: open_backend(
-                "memory", node.name, tmp_path / node.name, range(128), [], storage,
+                "memory", node.name, directory / f"{node.name}-{within}", range(128),
+                [] if after is None else [after._stored(node.name)], self._storage,
                 by_split=isinstance(node, Timestamps),
             )
             for node in plan.nodes if node.stateful
         }  # fmt: skip
-        chain = Chain(plan, backends, {"passed": lambda batch: None}, pace=WITH_EACH_BATCH)
-        closing.callback(chain.close)
-        chain.assign("events", ["events/0"])
+        self._chain = Chain(plan, self._backends, {"passed": lambda batch: None}, pace=WITH_EACH_BATCH)
+        closing.callback(self._chain.close)
+        self._chain.assign("events", ["events/0"])
 
-        def pushed(*events: Event) -> list[tuple[str, int]]:
-            origin = ListOrigin("events", "events", 0, 0, events, [at for _, at in events])
-            chain.push("events", Batch(list(events), range(len(events)), origin))
-            handle = backends["once"].snapshot(Epoch(1))(storage)
-            with TemporaryDirectory(dir=tmp_path) as scratch:
-                stored = read_rows(handle, storage, Path(scratch))
-                return sorted((state, len(data)) for state, rows in stored for _, data in rows)
+    def push(self, *events: Event) -> list[tuple[str, int]]:
+        origin = ListOrigin("events", "events", 0, 0, events, [at for _, at in events])
+        self._chain.push("events", Batch(list(events), range(len(events)), origin))
+        handle = self._stored("once")
+        with TemporaryDirectory(dir=self._directory) as scratch:
+            stored = read_rows(handle, self._storage, Path(scratch))
+            return sorted((state, len(data)) for state, rows in stored for _, data in rows)
 
-        yield pushed
+    def _stored(self, operator: str) -> StateHandle:
+        return self._backends[operator].snapshot(Epoch(1))(self._storage)
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Iterator[Left]:
+    with ExitStack() as closing:
+        yield Running(tmp_path, closing).push
+
+
+def test_nothing_is_left_either_when_the_time_was_shorter_before(tmp_path: Path) -> None:
+    with ExitStack() as closing:
+        before = Running(tmp_path, closing)
+        before.push(("a", 0))
+        now = Running(tmp_path, closing, within=0.2, after=before)
+
+        assert [state for state, _ in now.push(("b", 250))] == ["event-timers"] * 2 + ["passed"] * 2
+        assert [state for state, _ in now.push(("c", 900))] == ["event-timers", "passed"]
 
 
 def test_nothing_is_left_of_a_key_when_its_time_is_over(left: Left) -> None:
