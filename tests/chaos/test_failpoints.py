@@ -39,6 +39,7 @@ ELSEWHERE = {
     "timers": "test_timers.py",
     "scratch": "test_local_aggregation.py",
     "in-flight": "test_parallel.py and test_loops.py",
+    "packing": "tests/contract/test_storage.py and tests/audit/test_packs.py",
 }
 """Families of points that are not on the way of this job, and where they are hit."""
 FAMILIES = {
