@@ -210,7 +210,11 @@ class Coordinator:
             self._history.write("origin-unread", path=str(start), reason=unread)
 
     def _claimed(self, manifest: Manifest) -> tuple[tuple[StateHandle, ...], tuple[InFlight, ...]]:
-        """State and rows under way that the plan goes on with. ConfigError if something would be left without leave."""
+        """State and rows under way that the plan goes on with.
+
+        ConfigError if something would be left without leave, or is held for other windows than the plan has.
+        """
+        origin.ensure_same_definitions(self._plan, manifest.states)
         gone = origin.unclaimed(self._plan, manifest.states, manifest.sources, manifest.in_flight)
         origin.drop(self._history, self._allow_dropped, f"epoch {manifest.id}", gone)
         return origin.claimed(self._plan, manifest.states, manifest.in_flight)

@@ -22,6 +22,7 @@ from kafka_eos.failpoints import hit
 from kafka_eos.ids import JobIdentity
 from kafka_eos.interfaces import InFlight, StateHandle
 from kafka_eos.plan import Plan
+from kafka_eos.state.evolution import DEFINITION, ensure_same_definition
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 
 
@@ -120,6 +121,16 @@ def unclaimed(
     operators = {handle.operator for handle in states} - _stateful(plan)
     exchanges = {rows.exchange for rows in in_flight} - _exchanges(plan)
     return sorted(operators | exchanges | (set(sources) - {source.name for source in plan.sources}))
+
+
+def ensure_same_definitions(plan: Plan, states: Iterable[StateHandle]) -> None:
+    """ConfigError if a state is held for other windows, or another join, than the plan has under its name."""
+    declared = {node.name: node.definition for node in plan.nodes if node.definition is not None}
+    for handle in states:
+        for state in handle.states if handle.operator in declared else ():
+            if DEFINITION in state:
+                where = f"state {state['name']!r} of operator {handle.operator!r}"
+                ensure_same_definition(where, state, {DEFINITION: declared[handle.operator]})
 
 
 def _stateful(plan: Plan) -> set[str]:

@@ -39,12 +39,11 @@ def join(node: plan.Join) -> JoinOperator:
 
 def windows(node: plan.Windows) -> WindowOperator:
     """A new operator for windows."""
-    given = (node.contents, node.key_codec, node.lateness, node.late, node.trigger)
     match node.assigner:
         case Session() as sessions:
-            return Sessions(sessions, *given)
+            return Sessions(node, sessions)
         case paned:
-            return PanedWindows(paned, *given)
+            return PanedWindows(node, paned)
 
 
 def build(node: plan.Node) -> Operator:
@@ -73,7 +72,7 @@ def build(node: plan.Node) -> Operator:
         case plan.Process():
             return Process(node.factory, node.key_codec, node.methods)
         case plan.CountedWindows():
-            return CountedWindows(node.assigner, node.contents, node.key_codec)
+            return CountedWindows(node)
         case plan.Windows():
             return windows(node)
         case plan.Join():

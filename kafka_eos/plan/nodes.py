@@ -14,6 +14,7 @@ from kafka_eos.interfaces import (
     Contents,
     DeadLetters,
     Interval,
+    Json,
     ListCodec,
     Paned,
     RowCount,
@@ -21,6 +22,7 @@ from kafka_eos.interfaces import (
     Trigger,
     Ttl,
     WatermarkStrategy,
+    defined,
 )
 
 OnError: TypeAlias = Literal["stop"] | DeadLetters
@@ -84,9 +86,14 @@ class Node:
         return False
 
     @property
-    def time_rules(self) -> str:
+    def definition(self) -> Json:
+        """What its rows are held for, as it is stored beside them; see ``StateDescriptor``."""
+        return None
+
+    @property
+    def time_rules(self) -> Json:
         """What it is told of event time, for the plan's fingerprint."""
-        return ""
+        return None
 
     @property
     def partitioning(self) -> Partitioning | None:
@@ -151,8 +158,9 @@ class Timestamps(Node):
     source: str
 
     @property
-    def time_rules(self) -> str:
-        return str(self.strategy)
+    def time_rules(self) -> Json:
+        told = self.strategy
+        return [told.delay, told.idle_after, told.clock_after, told.generator is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,8 +329,12 @@ class Windows(Node):
     trigger: Trigger | None = None
 
     @property
-    def time_rules(self) -> str:
-        return f"{self.assigner}, for {self.lateness} ms more, {self.trigger}"
+    def definition(self) -> Json:
+        return {**defined(self.assigner), "lateness": self.lateness}
+
+    @property
+    def time_rules(self) -> Json:
+        return [self.definition, None if self.trigger is None else repr(self.trigger)]
 
     @property
     def sets_timers(self) -> bool:
@@ -344,6 +356,10 @@ class CountedWindows(Node):
     assigner: RowCount
     contents: Contents
     key_codec: Codec[Any]
+
+    @property
+    def definition(self) -> Json:
+        return defined(self.assigner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,6 +397,11 @@ class IntervalJoin(Join):
 
     interval: Interval
 
+    @property
+    def definition(self) -> Json:
+        asked = [name for name, tag in zip(("left", "right"), self.unmatched, strict=True) if tag is not None]
+        return {**defined(self.interval), "unmatched": list[Json](asked)}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowJoin(Join):
@@ -389,6 +410,10 @@ class WindowJoin(Join):
     kind: ClassVar[str] = "window-join"
 
     assigner: Paned | Session
+
+    @property
+    def definition(self) -> Json:
+        return defined(self.assigner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

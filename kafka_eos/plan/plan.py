@@ -45,7 +45,9 @@ class Plan(Graph):
 
         The user's code and settings do not change it.
         """
-        shape = [[n.name, n.kind, list(n.inputs), *([n.time_rules] if n.time_rules else [])] for n in self.nodes]
+        shape = [
+            [n.name, n.kind, list(n.inputs), *([n.time_rules] if n.time_rules is not None else [])] for n in self.nodes
+        ]
         return hashlib.sha256(json.dumps([self.name, shape], separators=(",", ":")).encode()).hexdigest()
 
     def validate(self) -> Plan:

@@ -55,6 +55,16 @@ def describe(descriptor: StateDescriptor[Any]) -> dict[str, Json]:
     return stored
 
 
+def ensure_same_definition(where: str, stored: Mapping[str, Json], declared: Mapping[str, Json]) -> None:
+    """ConfigError if the rows are held for something else. ``where`` names the state."""
+    if redefined(stored, declared):
+        raise ConfigError(
+            f"{where} was stored for {stored[DEFINITION]}, and the job declares {declared.get(DEFINITION)}: results of "
+            "what it holds would be wrong. Declare the old one; or give the operator a new name to start it empty, and "
+            "let go of what is stored under the old name (--allow-dropped-state)."
+        )
+
+
 def redefined(stored: Mapping[str, Json], declared: Mapping[str, Json]) -> bool:
     """Are the rows held for something else than what is declared? What was stored without a definition may be."""
     return DEFINITION in stored and stored[DEFINITION] != declared.get(DEFINITION)
@@ -101,13 +111,7 @@ class Evolution:
         """Rewrite the rows if they must be; ``converted`` hears of each block. ConfigError if they cannot."""
         if any(self._stored.get(part) != self._declared.get(part) for part in ("key", "kind", "namespace", "entry")):
             raise self._refusal()
-        if redefined(self._stored, self._declared):
-            raise ConfigError(
-                f"{self._where} was stored for {self._stored[DEFINITION]}, and the job declares "
-                f"{self._declared.get(DEFINITION)}: results of what it holds would be wrong. Declare the old one; or "
-                "give the operator a new name to start it empty, and let go of what is stored under the old name "
-                "(--allow-dropped-state)."
-            )
+        ensure_same_definition(self._where, self._stored, self._declared)
         same_value = self._stored["value"] == self._declared["value"]
         if same_value and self._before == self._today:
             return

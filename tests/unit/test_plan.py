@@ -83,6 +83,8 @@ def test_the_fingerprint_depends_on_what_is_said_of_event_time() -> None:
     plans = [
         counted(bounded(1), 5),
         counted(bounded(2), 5),
+        counted(bounded(86400.1), 5),
+        counted(bounded(86400.14), 5),
         counted(bounded(1).with_idleness(3), 5),
         counted(bounded(1), 10),
         counted(bounded(1), 5, lateness=1),

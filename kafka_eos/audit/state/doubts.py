@@ -46,7 +46,7 @@ def declared(plan: Plan) -> dict[Name, StateDescriptor[Any]]:
         elif isinstance(node, Process):
             found |= {(node.name, each.name): each for each in declared_by(node.factory, node.key_codec, node.methods)}
         elif isinstance(node, CountedWindows):
-            counted = CountedOperator(node.assigner, node.contents, node.key_codec)
+            counted = CountedOperator(node)
             found |= {(node.name, each.name): each for each in counted.states()}
         elif isinstance(node, Windows | Join):
             operator = windows(node) if isinstance(node, Windows) else join(node)

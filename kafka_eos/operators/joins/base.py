@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any, Final
 
 from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import Codec, Json, StateDescriptor
+from kafka_eos.interfaces import Codec, StateDescriptor
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.firing import EVENT_STATE, Firings
 from kafka_eos.operators.side_outputs import Tagged
@@ -46,9 +46,7 @@ class Row:
 class JoinOperator:
     """Takes rows of two streams in, and joins them when event time goes on. See ``interval`` and ``windows``."""
 
-    def __init__(self, node: Join, definition: Json) -> None:
-        """``definition``: what rows that wait are held for."""
-        self._definition = definition
+    def __init__(self, node: Join) -> None:
         self._node, self._codecs = node, tuple(map(Elements, node.values))
         self._tried = [False, False]
 
@@ -132,7 +130,7 @@ class JoinOperator:
     # ------------------------------------------------------------ rows and firings
 
     def _described(self, name: str, codec: Codec[Any]) -> StateDescriptor[Any]:
-        key, of = self._node.key_codec, self._definition
+        key, of = self._node.key_codec, self._node.definition
         return StateDescriptor(name, key, codec, "map", entry=TimeCodec(), definition=of)
 
     def _keep(self, side: int, cells: Any, place: tuple[Any, int], element: Any, at: int) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kafka_eos.interfaces import Json, StateDescriptor, defined
+from kafka_eos.interfaces import StateDescriptor
 from kafka_eos.operators.joins.base import SIDES, JoinOperator, Row
 from kafka_eos.plan import IntervalJoin
 
@@ -25,8 +25,7 @@ class IntervalJoinOperator(JoinOperator):
     """See ``ConnectedStreams.interval_join``."""
 
     def __init__(self, node: IntervalJoin) -> None:
-        asked = [name for name, tag in zip(SIDES, node.unmatched, strict=True) if tag is not None]
-        super().__init__(node, {**defined(node.interval), "unmatched": list[Json](asked)})
+        super().__init__(node)
         self._lower, self._upper = node.interval.lower, node.interval.upper
         self._kept = max(self._upper, 0), max(-self._lower, 0)
         """For how long a row may have something to come, by stream."""

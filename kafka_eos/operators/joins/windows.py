@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from kafka_eos.interfaces import Paned, Session, defined
+from kafka_eos.interfaces import Paned, Session
 from kafka_eos.operators.joins.base import SIDES, JoinOperator, Row
 from kafka_eos.plan import WindowJoin
 
@@ -21,7 +21,7 @@ class WindowJoinOperator(JoinOperator):
     """What windows and sessions have in common."""
 
     def __init__(self, node: WindowJoin) -> None:
-        super().__init__(node, defined(node.assigner))
+        super().__init__(node)
 
     def _of_window(self, key: Any, start: int, end: int) -> tuple[_Rows, _Rows]:
         """The rows of both streams between these times."""

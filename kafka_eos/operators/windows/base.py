@@ -22,21 +22,17 @@ from typing import Any, Final
 from kafka_eos.errors import Bug, PlanError
 from kafka_eos.interfaces import (
     Codec,
-    Contents,
     OnClock,
     OnCount,
-    Paned,
-    Session,
     StateDescriptor,
-    Trigger,
     Window,
-    defined,
 )
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.firing import EVENT_STATE, Firings
 from kafka_eos.operators.fold import not_storable
 from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.operators.windows.triggers import ByClock, Result, no_clock
+from kafka_eos.plan import Windows
 from kafka_eos.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.records import Batch
 from kafka_eos.state.timers import TimeCodec, timers
@@ -52,20 +48,12 @@ class LateRow(ValueError):
 class WindowOperator:
     """Takes rows in, and gives results when event time goes on. See ``paned`` and ``sessions``."""
 
-    def __init__(
-        self,
-        assigner: Paned | Session,
-        contents: Contents,
-        key_codec: Codec[Any],
-        lateness: int,
-        late: str | None,
-        trigger: Trigger | None,
-    ) -> None:
-        """``late``: the tag of rows that come too late; without one they are refused."""
-        self._definition = defined(assigner)
-        self._contents, self._key_codec, self._lateness, self._late = contents, key_codec, lateness, late
+    def __init__(self, node: Windows) -> None:
+        self._definition, trigger = node.definition, node.trigger
+        self._contents, self._key_codec = node.contents, node.key_codec
+        self._lateness, self._late = node.lateness, node.late
         self._by_count = trigger if isinstance(trigger, OnCount) else None
-        self._by_clock = ByClock(trigger, key_codec) if isinstance(trigger, OnClock) else None
+        self._by_clock = ByClock(trigger, node.key_codec) if isinstance(trigger, OnClock) else None
         self._purges = trigger is not None and trigger.purges
         self._tried = False
 

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
-from kafka_eos.interfaces import Codec, Contents, RowCount, StateDescriptor, Window, defined
+from kafka_eos import plan
+from kafka_eos.interfaces import StateDescriptor, Window
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.stateless import spread
 from kafka_eos.operators.windows.base import WINDOWS, nothing, try_to_store
@@ -28,10 +29,11 @@ COUNTS = "counts"
 class CountedWindows:
     """See ``assigners.rows`` and ``assigners.global_``."""
 
-    def __init__(self, assigner: RowCount, contents: Contents, key_codec: Codec[Any]) -> None:
+    def __init__(self, node: plan.CountedWindows) -> None:
+        assigner = node.assigner
         self._size, self._every = assigner.size, assigner.every
         self._pane = None if assigner.size is None else math.gcd(assigner.size, assigner.every)
-        self._contents, self._key_codec, self._definition = contents, key_codec, defined(assigner)
+        self._contents, self._key_codec, self._definition = node.contents, node.key_codec, node.definition
         self._tried = False
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:

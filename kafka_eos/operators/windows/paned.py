@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
-from kafka_eos.interfaces import Codec, Contents, Paned, Trigger
+from kafka_eos.interfaces import Paned
 from kafka_eos.operators.base import call_each
 from kafka_eos.operators.windows.base import ABSENT, WindowOperator, nothing, times_of
 from kafka_eos.operators.windows.triggers import Result
+from kafka_eos.plan import Windows
 from kafka_eos.records import Batch
 
 _Place = tuple[Any, int]
@@ -22,16 +23,8 @@ _Place = tuple[Any, int]
 class PanedWindows(WindowOperator):
     """Tumbling and sliding windows, and calendar days."""
 
-    def __init__(
-        self,
-        assigner: Paned,
-        contents: Contents,
-        key_codec: Codec[Any],
-        lateness: int,
-        late: str | None,
-        trigger: Trigger | None,
-    ) -> None:
-        super().__init__(assigner, contents, key_codec, lateness, late, trigger)
+    def __init__(self, node: Windows, assigner: Paned) -> None:
+        super().__init__(node)
         self._assigner = assigner
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kafka_eos.interfaces import Codec, Contents, Session, StateDescriptor, Trigger
+from kafka_eos.interfaces import Session, StateDescriptor
 from kafka_eos.operators.windows.base import WindowOperator, nothing, times_of
 from kafka_eos.operators.windows.triggers import ByClock, Result
+from kafka_eos.plan import Windows
 from kafka_eos.records import Batch
 from kafka_eos.schemas import MsgpackCodec
 
@@ -27,16 +28,8 @@ _SPANS: MsgpackCodec[tuple[_Span, ...]] = MsgpackCodec(tuple[tuple[int, int], ..
 class Sessions(WindowOperator):
     """The sessions of each key, in order; no two touch."""
 
-    def __init__(
-        self,
-        assigner: Session,
-        contents: Contents,
-        key_codec: Codec[Any],
-        lateness: int,
-        late: str | None,
-        trigger: Trigger | None,
-    ) -> None:
-        super().__init__(assigner, contents, key_codec, lateness, late, trigger)
+    def __init__(self, node: Windows, assigner: Session) -> None:
+        super().__init__(node)
         self._gap = assigner.gap
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:

@@ -25,8 +25,10 @@ from kafka_eos import (
     sliding,
     tumbling,
 )
+from kafka_eos.coordinator.origin import ensure_same_definitions
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import StateHandle, defined, interval
+from kafka_eos.plan import Plan
 from kafka_eos.state.evolution import DEFINITION
 from kafka_eos.testing import ListSource, MemorySink
 from tests.unit.operators.test_event_time import Bench
@@ -152,11 +154,16 @@ WINDOWS: dict[str, tuple[Any, Any]] = {
 }
 
 
-def counted(assigner: Any, directory: Path, closing: ExitStack, **given: Any) -> Bench:
+def counting(assigner: Any, **options: Any) -> Plan:
     def verbs(by_key: KeyedStream[str, Row]) -> Stream[Any]:
-        return by_key.window(assigner).fold(name="windows", init=int, step=lambda n, _: n + 1, merge=int.__add__)
+        windows = by_key.window(assigner, **options)
+        return windows.fold(name="windows", init=int, step=lambda n, _: n + 1, merge=int.__add__)
 
-    return Bench(windowed(verbs).plan(), directory, closing, **given)
+    return windowed(verbs).plan()
+
+
+def counted(assigner: Any, directory: Path, closing: ExitStack, **given: Any) -> Bench:
+    return Bench(counting(assigner), directory, closing, **given)
 
 
 @pytest.mark.parametrize("change", WINDOWS)
@@ -169,6 +176,29 @@ def test_other_windows_under_the_name_are_refused(change: str, tmp_path: Path, c
 
     with pytest.raises(ConfigError, match="state 'windows' of operator 'windows' was stored for"):
         counted(after, tmp_path / "other", closing, storage=first.storage).open(handles)
+
+
+@pytest.mark.parametrize("lateness", [0, 2])
+def test_so_is_another_lateness_for_which_windows_that_are_over_are_kept(
+    lateness: int, tmp_path: Path, closing: ExitStack
+) -> None:
+    first = Bench(counting(tumbling(seconds=10), lateness=1), tmp_path, closing)
+    push_to_windows(first.open(), [("a", 1, 1)], 0)
+    after = counting(tumbling(seconds=10), lateness=lateness)
+
+    with pytest.raises(ConfigError, match="'lateness': 1000}, and the job declares .*'lateness': "):
+        Bench(after, tmp_path / "other", closing, storage=first.storage).open(first.checkpoint())
+
+
+def test_a_start_is_refused_for_it_before_anything_is_decided(tmp_path: Path, closing: ExitStack) -> None:
+    first = counted(tumbling(seconds=10), tmp_path, closing)
+    push_to_windows(first.open(), [("a", 1, 1)], 0)
+    handles = first.checkpoint()
+
+    ensure_same_definitions(counting(tumbling(seconds=10)), handles)
+    ensure_same_definitions(counting(tumbling(seconds=20)), of_before(handles))
+    with pytest.raises(ConfigError, match="state 'windows' of operator 'windows' was stored for"):
+        ensure_same_definitions(counting(tumbling(seconds=20)), handles)
 
 
 def test_after_how_many_rows_a_global_window_has_a_result_may_change(tmp_path: Path, closing: ExitStack) -> None:
