@@ -52,8 +52,8 @@ class PoisonRecord(UserError):
         where: str,
         operator: str,
         reason: str,
-        advice: str = 'Fix the code or the record, or send such records aside with on_error=dead_letter("topic") on '
-        "the source",
+        advice: str = "Fix the code or the record, or send such records aside: "
+        'pipeline.source(…, on_error=dead_letter("topic"))',
     ) -> None:
         super().__init__(
             f"the record at {where} (topic/partition/offset) failed in operator {operator!r}: {reason}. "

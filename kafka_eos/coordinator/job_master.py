@@ -192,7 +192,8 @@ class JobMaster:
             notices = coordinator.check()
         except Retryable as error:
             raise ConfigError(
-                f"Kafka does not answer: {error}. Check bootstrap_servers ({self._settings.bootstrap_servers}, from "
+                f"the job cannot start: {error}. Check that it runs there and lets this job in. For Kafka that is "
+                f"bootstrap_servers ({self._settings.bootstrap_servers}, from "
                 f"{self._settings.origin_of('bootstrap_servers')}); for a local broker: kafka-eos broker start"
             ) from error
         for notice in notices:
@@ -237,7 +238,7 @@ class JobMaster:
             except Fatal as worse:
                 raise worse from why
             except (KafkaEosError, OSError) as error:
-                self.notice(f"what is open may still be: {error}. Later: kafka-eos doctor APP --end")
+                self.notice(f"what is open may still be: {str(error).rstrip('.')}. Later: kafka-eos doctor APP --end")
             finally:
                 timer.cancel()
 

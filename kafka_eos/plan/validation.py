@@ -91,7 +91,8 @@ def _check_use(plan: Graph) -> None:
         if not isinstance(node, Sink) and not readers:
             raise PlanError(
                 f"nothing reads the stream that {node.kind} {node.name!r} makes; "
-                f"end it with .sink(name, ...) or remove it.\n  {node.where}"
+                "end it with .sink(connector, name=...) or remove it; what a tag names is read with "
+                f".side_output(tag).\n  {node.where}"
             )
 
 

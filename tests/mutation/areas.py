@@ -21,6 +21,7 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/protocol/checkpoint.py": (f"{PROTOCOL}/test_checkpoint.py", f"{PROTOCOL}/test_flights.py"),
         "kafka_eos/protocol/commit.py": (f"{PROTOCOL}/test_commit.py", f"{PROTOCOL}/test_recovery.py"),
         "kafka_eos/protocol/dead_letters.py": (f"{PROTOCOL}/test_dead_letters.py",),
+        "kafka_eos/protocol/drift.py": (f"{PROTOCOL}/test_drift.py",),
         "kafka_eos/protocol/event_time.py": (f"{PROTOCOL}/test_event_time.py",),
         "kafka_eos/protocol/facts.py": (f"{PROTOCOL}/test_attempt.py",),
         "kafka_eos/protocol/housekeeping.py": (f"{PROTOCOL}/test_housekeeping.py",),
