@@ -53,7 +53,7 @@ class PoisonRecord(UserError):
         operator: str,
         reason: str,
         advice: str = "Fix the code or the record, or send such records aside: "
-        'pipeline.source(…, on_error=dead_letter("topic"))',
+        'pipeline.source(..., on_error=dead_letter("topic"))',
     ) -> None:
         super().__init__(
             f"the record at {where} (topic/partition/offset) failed in operator {operator!r}: {reason}. "
