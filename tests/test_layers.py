@@ -52,7 +52,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "connectors": "errors ids interfaces records extras attribution calls failpoints provenance origins schemas "
     "secrets protocol",
     # What runs a plan
-    "open_task": "ids interfaces records failpoints settings plan state operators exchange",
+    "table_reader": "ids interfaces records protocol",
+    "open_task": "ids interfaces records failpoints settings plan protocol state operators exchange table_reader",
     "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state",
     "testing": "errors ids interfaces records plan protocol checkpoints state operators",
     "app": "errors ids plan",

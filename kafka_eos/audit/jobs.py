@@ -247,7 +247,7 @@ class Scan:
         savepoint = None if scope.beginning is None else str(scope.beginning.path)
         return Recompute(
             scope.app, scope.cut, sinks, scope.streams, savepoint, scope.subject.unmarked, scope.spans, self.hold,
-            scope.rounded,
+            scope.rounded, scope.ledger.first_ends,
         )  # fmt: skip
 
     @property

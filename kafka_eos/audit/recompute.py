@@ -8,7 +8,7 @@ are not compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit import reads, tasks
-from kafka_eos.audit.intervals import Spans
+from kafka_eos.audit.intervals import Offsets, Spans
 from kafka_eos.audit.legible import Legible
 from kafka_eos.audit.subject import Cut
 from kafka_eos.audit.sums import floats, value_hash
@@ -47,6 +47,8 @@ class Recompute:
     """Keeps a table that is used more than once."""
     rounded: frozenset[str] = frozenset()
     """Sinks of which floats are compared by themselves, see ``sums``."""
+    first_ends: Offsets = field(default_factory=dict)
+    """Up to where tables were read before streams."""
 
     def expected(
         self, records: DataFrame, visible: DataFrame, windowed: Sequence[DataFrame] = ()
@@ -80,7 +82,9 @@ class Recompute:
     def serial(self, records: DataFrame) -> tuple[DataFrame, bool]:
         """``records`` in one task and order; and whether the job may have read them in another one."""
         several = self.streams > 1 or (self.cut.parallelism > 1 and bool(self.cut.parted))
-        return records.repartition(1).sortWithinPartitions("source", "partition", "offset"), several
+        # A table that has not changed since is whole before a stream begins.
+        place = (~F.col("source").isin([*self.cut.tables]), "source", "partition", "offset")
+        return records.repartition(1).sortWithinPartitions(*place), several
 
     def keyed(self, records: DataFrame, visible: DataFrame | None) -> tuple[DataFrame, bool]:
         """What reaches the stages, all of a key together and in its order, with ``loose``; and whether there are keys
@@ -96,6 +100,32 @@ class Recompute:
         """Adds ``turn``, the order among the rows of a key where offsets do not give one, and ``loose``. Also: are
         there such keys?
         """
+        if not self.cut.lookups:
+            return self._by_streams(rows, visible)
+        looking = F.col("stage").isin([*self.cut.lookups])
+        looked, free = self._by_tables(rows.where(looking))
+        others, free_too = self._by_streams(rows.where(~looking), visible)
+        return looked.unionByName(others), free or free_too
+
+    def _by_tables(self, rows: DataFrame) -> tuple[DataFrame, bool]:
+        """Where rows look into a table: what it had first, the rows of streams, and what came to it since.
+
+        Which of the latter a row met nothing tells.
+        """
+        of_table = F.col("source").isin([*self.cut.tables])
+        first = F.lit(False)
+        for source, ends in self.first_ends.items():
+            for partition, end in ends.items():
+                here = (F.col("source") == source) & (F.col("s_partition") == partition)
+                first = first | (here & (F.col("s_offset") < end))
+        turn = F.when(~of_table, 1).when(first, 0).otherwise(2)
+        key = Window.partitionBy("grp", "stage")
+        told = rows.withColumn("turn", turn.cast("long"))
+        told = told.withColumn("loose", F.max("turn").over(key) == F.lit(2))
+        return told, not told.where("loose").isEmpty()
+
+    def _by_streams(self, rows: DataFrame, visible: DataFrame | None) -> tuple[DataFrame, bool]:
+        """As the offsets of a stream, and update numbers, tell."""
         shuffled = bool(self.cut.shuffled.intersection(self.cut.stages))
         streams = rows.select("grp", "stage") if shuffled else rows.select("grp", "stage", *_STREAM).distinct()
         if streams.groupBy("grp", "stage").count().where("count > 1").isEmpty():

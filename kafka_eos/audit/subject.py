@@ -25,6 +25,7 @@ from kafka_eos.plan import (
     Fold,
     Forward,
     KeyBy,
+    Lookup,
     Map,
     Node,
     Partitioning,
@@ -33,6 +34,8 @@ from kafka_eos.plan import (
     Reduce,
     Sink,
     Source,
+    Table,
+    TableJoin,
     Union,
     Windows,
 )
@@ -225,7 +228,7 @@ class Cut:
         stateful = [node for node in self.plan.nodes if node.keyed]
         below = [self.plan.node(name) for name in self.below]
         manifold = self.copied or any(
-            isinstance(node, FlatMap | Process | Union | Windows | CountedWindows) for node in below
+            isinstance(node, FlatMap | Process | TableJoin | Union | Windows | CountedWindows) for node in below
         )
         return not self.serial and len(self.stages) == 1 and len(stateful) == 1 and not manifold
 
@@ -238,9 +241,19 @@ class Cut:
     def steady(self) -> bool:
         """Which outputs exist does not depend on the order of records, only what they say."""
         return not any(
-            isinstance(self.plan.node(name), Filter | FlatMap | Process | Windows | CountedWindows)
+            isinstance(self.plan.node(name), Filter | FlatMap | Process | TableJoin | Windows | CountedWindows)
             for name in self.below
         )
+
+    @cached_property
+    def lookups(self) -> tuple[str, ...]:
+        """Stages where rows of a stream look into a table: they are in no order among themselves."""
+        return tuple(stage for stage in self.stages if isinstance(self.plan.node(stage), Lookup))
+
+    @cached_property
+    def tables(self) -> frozenset[str]:
+        """Sources that are tables."""
+        return frozenset(source.name for source in self.plan.sources if isinstance(source, Table))
 
     @property
     def fans_out(self) -> bool:
