@@ -62,6 +62,19 @@ class Scope:
     provenance: Files = field(default_factory=dict)
     """Of outputs that do not say themselves where they come from."""
     windows: Judged = field(default_factory=Judged)
+    compacted: Sequence[str] = ()
+    """Topics of which compaction may have removed records."""
+
+    @property
+    def forgetful(self) -> bool:
+        """May a table have had something for keys of which its topic says nothing any more?"""
+        read = {source: {p: end for p, (_, end) in bounds.items()} for source, bounds in self.inputs.items()}
+        first = self.ledger.first_ends
+        return any(
+            topic.node in self.cut.tables and topic.topic in self.compacted
+            and any(end > first.get(topic.node, {}).get(p, 0) for p, end in read[topic.node].items())
+            for topic in self.subject.sources
+        )  # fmt: skip
 
     @property
     def rounded(self) -> frozenset[str]:
@@ -247,7 +260,7 @@ class Scan:
         savepoint = None if scope.beginning is None else str(scope.beginning.path)
         return Recompute(
             scope.app, scope.cut, sinks, scope.streams, savepoint, scope.subject.unmarked, scope.spans, self.hold,
-            scope.rounded, scope.ledger.first_ends,
+            scope.rounded, scope.ledger.first_ends, scope.forgetful,
         )  # fmt: skip
 
     @property

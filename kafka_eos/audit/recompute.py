@@ -49,6 +49,8 @@ class Recompute:
     """Sinks of which floats are compared by themselves, see ``sums``."""
     first_ends: Offsets = field(default_factory=dict)
     """Up to where tables were read before streams."""
+    forgetful: bool = False
+    """A table may have had something for keys of which its topic says nothing any more."""
 
     def expected(
         self, records: DataFrame, visible: DataFrame, windowed: Sequence[DataFrame] = ()
@@ -121,7 +123,9 @@ class Recompute:
         turn = F.when(~of_table, 1).when(first, 0).otherwise(2)
         key = Window.partitionBy("grp", "stage")
         told = rows.withColumn("turn", turn.cast("long"))
-        told = told.withColumn("loose", F.max("turn").over(key) == F.lit(2))
+        changed = F.max("turn").over(key) == F.lit(2)
+        unknown = F.lit(self.forgetful) & (F.max(of_table).over(key) == F.lit(False))
+        told = told.withColumn("loose", changed | unknown)
         return told, not told.where("loose").isEmpty()
 
     def _by_streams(self, rows: DataFrame, visible: DataFrame | None) -> tuple[DataFrame, bool]:

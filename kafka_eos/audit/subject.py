@@ -131,6 +131,12 @@ class Subject:
         """Sinks that are files."""
         return tuple(sink for sink in self.sinks if isinstance(sink, Directory))
 
+    def needed_whole(self, topics: Sequence[str]) -> list[str]:
+        """Those of ``topics`` of which each record counts: of a table the newest one of a key does."""
+        tables = {node.name for node in self.plan.sources if isinstance(node, Table)}
+        needed = (*(source for source in self.sources if source.node not in tables), *self.topics)
+        return [topic for topic in topics if topic in {each.topic for each in needed}]
+
     @property
     def at_least_once(self) -> tuple[str, ...]:
         """Sinks whose outputs are visible before they are committed."""

@@ -64,9 +64,7 @@ class Inputs:
         return self._ends(ctx, self._names)
 
     def _ends(self, ctx: JobContext, names: Sequence[str]) -> dict[str, Positions]:
-        return until_all_answer(
-            self._patience, "ask where the sources end", names, partial(self._sources.ends, ctx)
-        )
+        return until_all_answer(self._patience, "ask where the sources end", names, partial(self._sources.ends, ctx))
 
     def tell(self, ctx: JobContext, manifest: Manifest) -> list[str]:
         """Pass committed positions on to lag tools. The next epoch tells again what failed.

@@ -50,6 +50,10 @@ V = TypeVar("V")
 _Assigner: TypeAlias = Tumbling | Early | Sliding | Days | Session | RowCount
 
 _KEY = KeyCodec()
+_KEYED = frozenset(
+    ("fold", "reduce", "aggregate", "process", "window", "deduplicate", "distinct", "sessionize", "join", "left_join")
+)
+"""Verbs of streams with keys, for who calls one on another stream."""
 
 
 class Stream(Upstream, Generic[T]):
@@ -176,7 +180,7 @@ class Stream(Upstream, Generic[T]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, verb: str) -> Any:
-            if verb in ("fold", "reduce", "aggregate", "process", "window", "deduplicate", "distinct", "sessionize", "join", "left_join"):
+            if verb in _KEYED:
                 raise mistake(
                     f".{verb}(...) keeps state for a key, and this stream has none; put .key_by(...) before it."
                 )
@@ -451,10 +455,10 @@ class KeyedStream(Upstream, Generic[K, T]):
             raise mistake(f"join of a stream and a table of two pipelines, {names}; make both in one.")
         given, derived = self._draft._name(name, plan.TableJoin.kind)
         both = self._grow(plan.Lookup, f"{given}-lookup", inputs=(self._node, table._node))
-        parts = {"fn": fn, "key_codec": _KEY, "value": self._stored(table._values), "unmatched": unmatched}
         self._expect_functions("join", fn=fn)
-        where = user_line()
-        self._draft._add(plan.TableJoin(name=given, where=where, derived=derived, inputs=(both,), **parts))
+        parts: dict[str, Any] = {"name": given, "derived": derived, "where": user_line(), "inputs": (both,)}
+        codecs: dict[str, Any] = {"key_codec": _KEY, "value": self._stored(table._values)}
+        self._draft._add(plan.TableJoin(fn=fn, unmatched=unmatched, **codecs, **parts))
         return Stream(self._draft, given, returned(fn))
 
     def sessionize(

@@ -60,8 +60,8 @@ class Driver:
     """Runs one term. ``run`` returns when the job has ended cleanly, and raises what ended the attempt.
 
     ``template`` is a spec whose positions, states, ends and numbers are filled in for each epoch. ``goal``: where each
-    source may stop in a bounded run. ``aligned``, ``meets``: see ``plan.Graph``. ``newest``: the newest committed epoch, from the
-    storage.
+    source may stop in a bounded run. ``aligned``, ``meets``: see ``plan.Graph``. ``newest``: the newest committed
+    epoch, from the storage.
     """
 
     def __init__(

@@ -76,8 +76,7 @@ class Inputs:
         return None if ends == self._read_up_to and not due else self._together(ends)
 
     def _together(self, ends: Mapping[str, Positions]) -> Mapping[str, Positions]:
-        """Without splits that wait for slower ones, and sources that wait for tables: they are read to where they are.
-        """
+        """Without splits that wait for slower ones, and sources that wait for tables: they stay where they are."""
         waiting = self._drift.waiting(self.positions, ends)
         filling = bootstrap.waiting(self._meets, self.positions)
         self._more = bool(filling) or (self.holding and (self._goal is not None or not self._drift.knows))

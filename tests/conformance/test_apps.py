@@ -84,7 +84,17 @@ CASES: Mapping[str, App] = {
     "routed-straight": route("straight", in_order()),
 }
 ELSEWHERE = frozenset(
-    ("aside.py", "backlog.py", "clocked.py", "lookups.py", "registry.py", "restored.py", "taken.py", "together.py", "untyped.py")
+    (
+        "aside.py",
+        "backlog.py",
+        "clocked.py",
+        "lookups.py",
+        "registry.py",
+        "restored.py",
+        "taken.py",
+        "together.py",
+        "untyped.py",
+    )
 )
 """They read no Kafka, or two topics; or have rows that Spark cannot write; or wait for a service that only their test
 has, or for the clock at the end."""

@@ -5,6 +5,6 @@
     windows    rows of one window
     table      each row with what a table has for its key
 
-Rule of those in event time: nothing is emitted when a row comes. What a key has up to a time is joined when event time has come to it, in an
-order that the rows themselves tell: so which stream came first changes nothing.
+Rule of those in event time: nothing is emitted when a row comes. What a key has up to a time is joined when event time
+has come to it, in an order that the rows themselves tell: so which stream came first changes nothing.
 """

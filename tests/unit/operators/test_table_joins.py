@@ -200,9 +200,12 @@ def test_what_is_no_join_with_a_table_is_refused_with_the_line(write: Any, says:
     stream: Any = pipeline.source(ListSource([]), name="stream")
     table: Any = pipeline.table(ListSource([]), name="rates", values=Rows)
 
-    with pytest.raises(PlanError, match=says) as refused:
+    def planned() -> None:
         write(stream, table)
         pipeline.plan()
+
+    with pytest.raises(PlanError, match=says) as refused:
+        planned()
     assert __file__ in str(refused.value)
 
 
