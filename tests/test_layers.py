@@ -65,8 +65,8 @@ MAY_IMPORT: Mapping[str, str] = {
     # What people call
     "explain": "interfaces attribution settings plan",
     "terminal": "errors ids interfaces settings plan protocol coordinator app embedded",
-    "dsl": "errors ids interfaces attribution aggregates schemas settings plan operators coordinator app embedded "
-    "explain terminal",
+    "dsl": "errors ids interfaces records attribution aggregates schemas settings plan operators coordinator app "
+    "embedded explain terminal",
     "devbroker": "errors",
     # connectors: the Java client shows no batches; devbroker: fetches the jars of Spark too
     "audit": "errors ids interfaces records extras origins provenance schemas settings plan protocol checkpoints state "

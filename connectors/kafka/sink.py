@@ -28,7 +28,6 @@ from kafka_eos.connectors.kafka.memory import SHARE, expect_room, queue, share_o
 from kafka_eos.connectors.kafka.names import TransactionalId
 from kafka_eos.connectors.kafka.places import Places
 from kafka_eos.connectors.kafka.pool import Slots, WarmPool
-from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
 from kafka_eos.connectors.kafka.sizes import Target
@@ -38,7 +37,7 @@ from kafka_eos.connectors.rejecting import encoded
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, Committer, Guarantee, JobContext, Json, RejectRow, TaskContext, Writer
-from kafka_eos.records import Batch, Headers, RawRecord, Rejected
+from kafka_eos.records import Batch, Headers, RawRecord, Record, Rejected
 from kafka_eos.schemas import codec_for
 from kafka_eos.secrets import masked
 

@@ -19,7 +19,6 @@ from kafka_eos.connectors.kafka.limits import missing_topic
 from kafka_eos.connectors.kafka.memory import read_ahead, share_of
 from kafka_eos.connectors.kafka.positions import check_splits, continued, offset_of, partition_of, positions
 from kafka_eos.connectors.kafka.reader import KafkaReader
-from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.connectors.kafka.replay import replay, unread
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
@@ -28,7 +27,7 @@ from kafka_eos.connectors.kafka.survey import END, LOG_END, LOG_START, Rule, Sta
 from kafka_eos.errors import ConfigError, Retryable
 from kafka_eos.ids import EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Answer, Codec, Guarantee, JobContext, Json, Life, Positions, Reader, TaskContext
-from kafka_eos.records import Batch, RawRecord
+from kafka_eos.records import Batch, RawRecord, Record
 from kafka_eos.schemas import codec_for
 from kafka_eos.secrets import masked
 

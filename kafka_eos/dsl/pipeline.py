@@ -15,10 +15,11 @@ from kafka_eos.attribution import Attribution
 from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.lines import line_of, mistake, user_frame, user_line
 from kafka_eos.dsl.streams import Stream
-from kafka_eos.dsl.tables import Table, Upsert, Upserts, key_of
+from kafka_eos.dsl.tables import Table
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import DeadLetters
 from kafka_eos.plan import OnError, Plan
+from kafka_eos.records import Record
 
 if TYPE_CHECKING:
     from kafka_eos.coordinator.status import Observer
@@ -88,7 +89,7 @@ class Pipeline(Draft):
 
     def table(
         self,
-        source: Upserts[K, V],
+        source: interfaces.Source[Record[K, V]],
         *,
         name: str,
         values: Any = None,
@@ -96,19 +97,19 @@ class Pipeline(Draft):
         environment_errors: type[Exception] | tuple[type[Exception], ...] = (),
         record_errors: type[Exception] | tuple[type[Exception], ...] = (),
     ) -> Table[K, V]:
-        """What each key has now, by the newest row of ``source`` with it; for ``keyed.join`` and ``left_join``.
+        """What each key has now, by the newest record of ``source`` with it; for ``keyed.join`` and ``left_join``.
 
-        A row has a ``key`` and a ``value``; None takes away what the key has. So a compacted topic is
-        ``KafkaSource.records(topic, key=…, value=…)``. ``values`` is the type of the rows, ``Record[str, Customer]``,
-        if the source does not know it.
+        A record with value None takes away what its key has. So a compacted topic is
+        ``KafkaSource.records(topic, key=…, value=…)``. ``values`` is the type of the records,
+        ``Record[str, Customer]``, if the source does not know it.
 
         The table is read up to where it ends at the job's first start, before any row of a stream that is joined with
         it. The trap: from then on it is read beside the streams, so which of two values of a key a row meets is chance.
         """
         self._read(plan.Table, source, name, on_error, environment_errors, record_errors)
         tp = getattr(source, "value_type", None) if values is None else values
-        stream: Stream[Upsert[K, V]] = Stream(self, name, tp)
-        return Table(self, stream.key_by(key_of, name=f"{name}-by-key")._node, tp)
+        stream: Stream[Record[K, V]] = Stream(self, name, tp)
+        return Table(self, stream.key_by(lambda record: record.key, name=f"{name}-by-key")._node, tp)
 
     def _read(
         self,
