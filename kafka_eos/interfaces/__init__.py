@@ -24,7 +24,7 @@ from kafka_eos.interfaces.assigners import (
     sliding,
     tumbling,
 )
-from kafka_eos.interfaces.codecs import Codec, ListCodec
+from kafka_eos.interfaces.codecs import Checked, Codec, Described, ListCodec, Part, TopicFormat
 from kafka_eos.interfaces.commits import (
     CommitPermit,
     Committable,
@@ -65,7 +65,9 @@ __all__ = [
     "AskedTogether",
     "Attended",
     "CheckpointStorage",
+    "Checked",
     "Codec",
+    "Described",
     "CommitPermit",
     "Committable",
     "Committer",
@@ -85,6 +87,8 @@ __all__ = [
     "Life",
     "LifeState",
     "ListCodec",
+    "Part",
+    "TopicFormat",
     "OnClock",
     "OnCount",
     "Outcome",
