@@ -16,6 +16,7 @@ MODULES: Final = {
     "audit": (*_SPARK, "numpy", "jinja2"),
     "postgres": ("psycopg",),
     "registry": ("httpx2", "authlib", "attrs", "cachetools"),
+    "parquet": ("pyarrow",),
 }
 
 

@@ -26,6 +26,7 @@ from kafka_eos.interfaces.assigners import (
 )
 from kafka_eos.interfaces.codecs import Checked, Codec, Described, ListCodec, Part, TopicFormat
 from kafka_eos.interfaces.commits import (
+    Announces,
     CommitPermit,
     Committable,
     Committer,
@@ -61,19 +62,20 @@ from kafka_eos.interfaces.windows import Contents, Window, Windowed
 
 __all__ = [
     "Alignment",
+    "Announces",
     "Answer",
     "AskedTogether",
     "Attended",
     "CheckpointStorage",
     "Checked",
     "Codec",
-    "Described",
     "CommitPermit",
     "Committable",
     "Committer",
     "Contents",
     "Days",
     "DeadLetters",
+    "Described",
     "Early",
     "FileRef",
     "Generator",
