@@ -75,7 +75,8 @@ class Packer:
         more = packs.groups(file for file in self._sound() if isinstance(file, Pack))
         yield from (some for some in more if known.isdisjoint(some))
         turn = {file: place for place, file in enumerate(self._failed)}
-        again = [some for some in (*alone, *more) if not known.isdisjoint(some)]
+        tried: list[Sequence[Single | Pack]] = [*alone, *more]
+        again = [some for some in tried if not known.isdisjoint(some)]
         yield from sorted(again, key=lambda some: min(turn.get(file, len(turn)) for file in some))
 
     def _sound(self) -> list[Single | Pack]:
