@@ -26,6 +26,7 @@ from kafka_eos.interfaces.assigners import (
 )
 from kafka_eos.interfaces.codecs import Codec, ListCodec
 from kafka_eos.interfaces.commits import (
+    Announces,
     CommitPermit,
     Committable,
     Committer,
@@ -66,6 +67,7 @@ __all__ = [
     "Attended",
     "CheckpointStorage",
     "Codec",
+    "Announces",
     "CommitPermit",
     "Committable",
     "Committer",
