@@ -23,7 +23,6 @@ from tests.conformance.gaps import GAPS
 from tests.conformance.runs import REFERENCE, in_log_order, row_of
 from tests.waiting import PATIENCE
 
-
 PAYMENTS = 400
 ENGINES: Mapping[str, tuple[str, ...]] = {
     REFERENCE: ("-p", "1"),
@@ -83,11 +82,21 @@ CASES: Mapping[str, App] = {
     "routed-straight": route("straight", in_order()),
 }
 ELSEWHERE = frozenset(
-    ("aside.py", "backlog.py", "clocked.py", "registry.py", "restored.py", "tables.py", "taken.py", "together.py",
-     "untyped.py")
-)  # fmt: skip
-"""They read no Kafka, or two topics; or have rows that Spark cannot write; or wait for a service that only their test
-has, or for the clock at the end; or write to a database (spark/test_tables.py)."""
+    (
+        "aside.py",
+        "avro.py",
+        "backlog.py",
+        "clocked.py",
+        "registry.py",
+        "restored.py",
+        "tables.py",
+        "taken.py",
+        "together.py",
+        "untyped.py",
+    )
+)
+"""They read no Kafka, or two topics, or Avro; or have rows that Spark cannot write; or wait for a service that only
+their test has, or for the clock at the end; or write to a database (spark/test_tables.py)."""
 LETTERS = ("payments", "letters")
 GROUPS = ("account", "branch", "key")
 """What values of an output are of; the first that they have."""
