@@ -95,8 +95,8 @@ ELSEWHERE = frozenset(
         "untyped.py",
     )
 )
-"""They read no Kafka, or two topics, or Avro; or have rows that Spark cannot write; or need a service that only
-their test has, or wait for the clock at the end."""
+"""They read no Kafka, or two topics, or Avro; or have rows that Spark cannot write; or wait for a service that only
+their test has, or for the clock at the end; or write to a database (spark/test_tables.py)."""
 LETTERS = ("payments", "letters")
 GROUPS = ("account", "branch", "key")
 """What values of an output are of; the first that they have."""
