@@ -187,7 +187,6 @@ class _Audit:
             strict=self._strict,
             provenance=files(self._ledger.provenance),
             windows=self._windows(),
-            compacted=ground.pinned.compacted,
         )
         with closing(Scan(self._spark, scope)) as scan:
             return self._examine(scan, base)

@@ -63,19 +63,16 @@ class Scope:
     provenance: Files = field(default_factory=dict)
     """Of outputs that do not say themselves where they come from."""
     windows: Judged = field(default_factory=Judged)
-    compacted: Sequence[str] = ()
-    """Topics of which compaction may have removed records."""
 
     @property
-    def forgetful(self) -> bool:
-        """May a table have had something for keys of which its topic says nothing any more?"""
-        read = {source: {p: end for p, (_, end) in bounds.items()} for source, bounds in self.inputs.items()}
+    def changed(self) -> bool:
+        """Was a table read beyond the end before which no stream was?"""
         first = self.ledger.first_ends
         return any(
-            topic.node in self.cut.tables and topic.topic in self.compacted
-            and any(end > first.get(topic.node, {}).get(p, 0) for p, end in read[topic.node].items())
-            for topic in self.subject.sources
-        )  # fmt: skip
+            end > first.get(source, {}).get(partition, 0)
+            for source in self.cut.tables
+            for partition, (_, end) in self.inputs.get(source, {}).items()
+        )
 
     @property
     def rounded(self) -> frozenset[str]:
@@ -223,6 +220,10 @@ class Scan:
         reason = "its outputs depend on where epochs of a fold with merge= ended"
         why = dict.fromkeys((cut.summed - cut.totals) | (cut.summed & unmarked), reason)
         why |= self._scope.windows.why
+        if self._scope.changed:
+            why |= dict.fromkeys(
+                cut.looking, "a table has changed since the job began, and which rows met that nothing tells"
+            )
         why |= dict.fromkeys(cut.copied & unmarked, "how often an output is there depends on the number of workers")
         if self._scope.beginning is not None:
             why |= dict.fromkeys(unmarked, "its outputs do not tell which of them were there before the savepoint")
@@ -266,7 +267,7 @@ class Scan:
         savepoint = None if scope.beginning is None else str(scope.beginning.path)
         return Recompute(
             scope.app, scope.cut, sinks, scope.streams, savepoint, scope.subject.unmarked, scope.spans, self.hold,
-            scope.rounded, scope.ledger.first_ends, scope.forgetful,
+            scope.rounded,
         )  # fmt: skip
 
     @property

@@ -8,7 +8,7 @@ are not compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit import reads, tasks
-from kafka_eos.audit.intervals import Offsets, Spans
+from kafka_eos.audit.intervals import Spans
 from kafka_eos.audit.legible import Legible
 from kafka_eos.audit.subject import Cut
 from kafka_eos.audit.sums import floats, value_hash
@@ -47,10 +47,6 @@ class Recompute:
     """Keeps a table that is used more than once."""
     rounded: frozenset[str] = frozenset()
     """Sinks of which floats are compared by themselves, see ``sums``."""
-    first_ends: Offsets = field(default_factory=dict)
-    """Up to where tables were read before streams."""
-    forgetful: bool = False
-    """A table may have had something for keys of which its topic says nothing any more."""
 
     def expected(
         self, records: DataFrame, visible: DataFrame, windowed: Sequence[DataFrame] = ()
@@ -105,28 +101,14 @@ class Recompute:
         if not self.cut.lookups:
             return self._by_streams(rows, visible)
         looking = F.col("stage").isin([*self.cut.lookups])
-        looked, free = self._by_tables(rows.where(looking))
-        others, free_too = self._by_streams(rows.where(~looking), visible)
-        return looked.unionByName(others), free or free_too
+        looked = self._by_tables(rows.where(looking))
+        others, free = self._by_streams(rows.where(~looking), visible)
+        return looked.unionByName(others, allowMissingColumns=True), free
 
-    def _by_tables(self, rows: DataFrame) -> tuple[DataFrame, bool]:
-        """Where rows look into a table: what it had first, the rows of streams, and what came to it since.
-
-        Which of the latter a row met nothing tells.
-        """
-        of_table = F.col("source").isin([*self.cut.tables])
-        first = F.lit(False)
-        for source, ends in self.first_ends.items():
-            for partition, end in ends.items():
-                here = (F.col("source") == source) & (F.col("s_partition") == partition)
-                first = first | (here & (F.col("s_offset") < end))
-        turn = F.when(~of_table, 1).when(first, 0).otherwise(2)
-        key = Window.partitionBy("grp", "stage")
-        told = rows.withColumn("turn", turn.cast("long"))
-        changed = F.max("turn").over(key) == F.lit(2)
-        unknown = F.lit(self.forgetful) & (F.max(of_table).over(key) == F.lit(False))
-        told = told.withColumn("loose", changed | unknown)
-        return told, not told.where("loose").isEmpty()
+    def _by_tables(self, rows: DataFrame) -> DataFrame:
+        """Where rows look into a table: all that it has, then the rows of streams, in no order among themselves."""
+        turn = F.when(F.col("source").isin([*self.cut.tables]), 0).otherwise(1).cast("long")
+        return rows.withColumns({"turn": turn, "loose": F.lit(False)})
 
     def _by_streams(self, rows: DataFrame, visible: DataFrame | None) -> tuple[DataFrame, bool]:
         """As the offsets of a stream, and update numbers, tell."""

@@ -274,6 +274,12 @@ class Cut:
         return tuple(stage for stage in self.stages if isinstance(self.plan.node(stage), Lookup))
 
     @cached_property
+    def looking(self) -> frozenset[str]:
+        """Nodes behind a join with a table, dead letters included."""
+        names = [node.name for node in self.plan.nodes if isinstance(node, TableJoin)]
+        return frozenset({*descendants(self.plan, names), *(self.letters if names else ())})
+
+    @cached_property
     def tables(self) -> frozenset[str]:
         """Sources that are tables."""
         return frozenset(source.name for source in self.plan.sources if isinstance(source, Table))

@@ -70,6 +70,7 @@ def test_rows_wait_for_the_whole_table_through_deaths_and_other_numbers_of_worke
 
 
 @pytest.mark.chaos
+@pytest.mark.campaign
 def test_a_savepoint_of_a_table_that_is_half_read_goes_on_there(new_job: NewJob) -> None:
     job, table = begun(new_job, KAFKA_EOS_PARALLELISM=2)
     with running(job) as run:
