@@ -16,7 +16,6 @@ from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.client import AdminClient, kafka_errors
 from kafka_eos.connectors.kafka.decoding import record_decoder, value_decoder
 from kafka_eos.connectors.kafka.formats import described
-from kafka_eos.connectors.kafka.limits import missing_topic
 from kafka_eos.connectors.kafka.memory import read_ahead, share_of
 from kafka_eos.connectors.kafka.positions import check_splits, continued, offset_of, partition_of, positions
 from kafka_eos.connectors.kafka.reader import KafkaReader
@@ -304,7 +303,7 @@ class KafkaSource(Generic[T]):
         with KafkaRequests(where) as rpc:
             facts = rpc.topic(self.topic)
             if facts is None:
-                raise ConfigError(missing_topic(self.topic, where.bootstrap))
+                return ()  # nobody has read it; the search for partitions names all topics that are missing
             metadata = rpc.committed(group, self.topic, range(facts.partitions)).values()
         told = [names.Committed.parse(each) for each in metadata]
         return lives_of_group(ctx.job, group, [by for by in told if by is not None])
