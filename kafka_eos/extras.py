@@ -16,6 +16,7 @@ MODULES: Final = {
     "audit": (*_SPARK, "numpy", "jinja2"),
     "postgres": ("psycopg",),
     "parquet": ("pyarrow",),
+    "s3": ("boto3",),
 }
 
 

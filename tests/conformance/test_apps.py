@@ -84,10 +84,13 @@ CASES: Mapping[str, App] = {
     "routed-straight": route("straight", in_order()),
 }
 ELSEWHERE = frozenset(
-    ("aside.py", "backlog.py", "clocked.py", "registry.py", "restored.py", "taken.py", "together.py", "untyped.py")
-)
-"""They read no Kafka, or two topics; or have rows that Spark cannot write; or wait for a service that only their test
-has, or for the clock at the end."""
+    (
+        "aside.py", "backlog.py", "clocked.py", "lake.py", "registry.py", "restored.py", "tables.py", "taken.py",
+        "together.py", "untyped.py",
+    )
+)  # fmt: skip
+"""They read no Kafka, or two topics; or have rows that Spark cannot write; or write to a database; or wait for a
+service that only their test has, or for the clock at the end."""
 LETTERS = ("payments", "letters")
 GROUPS = ("account", "branch", "key")
 """What values of an output are of; the first that they have."""
