@@ -298,6 +298,35 @@ def test_the_tables_shown_are_written(
     assert len(read(bootstrap, totals)) == 4
 
 
+def test_the_files_shown_are_written_and_read_as_shown(
+    tmp_path: Path, bootstrap: str, topic: Callable[..., str]
+) -> None:
+    """The pipeline of docs/files.md as it is, but for the places where it reads and writes."""
+    purchases, lake = topic(2), tmp_path / "lake"
+    shown, reading = (
+        code.replace("/data/lake", str(lake)).replace('KafkaSource("purchases"', f'KafkaSource("{purchases}"')
+        for code in blocks(ROOT / "docs/files.md", "python")
+    )
+    (tmp_path / "lake.py").write_text(shown)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for day, amount in [(30, 3), (31, 2), (31, 4)]:
+        producer.produce(
+            purchases, json.dumps({"user": "ann", "amount": amount, "at": f"2026-01-{day}T12:00:00Z"}), key="ann"
+        )
+    assert producer.flush(PATIENCE) == 0
+    given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 1}
+
+    ref = AppRef(tmp_path / "lake.py")
+    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+    (tmp_path / "reading.py").write_text(reading)
+    table = runpy.run_path(str(tmp_path / "reading.py"))["table"]
+
+    found = zip(map(str, table["day"].to_pylist()), table["amount"].to_pylist(), strict=True)
+    assert sorted(found) == [("2026-01-30", 3), ("2026-01-31", 2), ("2026-01-31", 4)]
+    (told,) = (lake / "_epochs").iterdir()
+    assert sum(file["rows"] for file in json.loads(told.read_text())["files"]) == 3
+
+
 def test_the_process_function_shown_runs(tmp_path: Path) -> None:
     (tmp_path / "sessions.py").write_text(blocks(ROOT / "docs/state.md", "python")[0])
     pipeline = load(AppRef(tmp_path / "sessions.py"))

@@ -26,6 +26,7 @@ from kafka_eos.interfaces.assigners import (
 )
 from kafka_eos.interfaces.codecs import Codec, ListCodec
 from kafka_eos.interfaces.commits import (
+    Announces,
     CommitPermit,
     Committable,
     Committer,
@@ -68,6 +69,7 @@ __all__ = [
     "Breaker",
     "CheckpointStorage",
     "Codec",
+    "Announces",
     "CommitPermit",
     "Committable",
     "Committer",
