@@ -46,7 +46,7 @@ POINTS: tuple[str, ...] = (
     # timers of a process function: some have fired, others are due
     "timers.fired",
     # rows that wait for a service: some are answered and not handed on
-    "requests.answered",
+    "async-map.answered",
     # what an operator sets aside within an epoch
     "scratch.put",
     "scratch.taken",

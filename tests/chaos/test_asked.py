@@ -26,12 +26,12 @@ Found = tuple[str, str, int, int]
 PAYMENTS = 100
 BASE = int(time.time()) * 1000
 FEW: Steps = (
-    (1, ("requests.answered=kill@20", "commit.before=kill@2")),
-    (2, ("in-flight.stored=kill@2", "requests.answered=kill@9")),
+    (1, ("async-map.answered=kill@20", "commit.before=kill@2")),
+    (2, ("in-flight.stored=kill@2", "async-map.answered=kill@9")),
 )
 STEPS: Steps = (
     *FEW,
-    (3, ("align.complete=kill@4", "in-flight.replayed=kill", "requests.answered=kill@5", "snapshot.uploaded=kill@5")),
+    (3, ("align.complete=kill@4", "in-flight.replayed=kill", "async-map.answered=kill@5", "snapshot.uploaded=kill@5")),
     (1, ("worker.ack.after=kill@3", "in-flight.replayed=kill", "manifest.published=kill@2")),
 )
 

@@ -350,7 +350,7 @@ def asked(pipeline: Pipeline, at: Names) -> None:
     spread = read.flat_map(shares, name="shares")
     in_order = spread.async_map(answered, name="in-order", capacity=30, retries=again, failed=NOBODY)
     to_kafka(in_order, at)
-    to_kafka(in_order.side_output(NOBODY).map(as_total, name="nobody"), at, "nobody")
+    to_kafka(in_order.side_output(NOBODY).map(as_total, name="unanswered"), at, "nobody")
     at_once = read.async_map(waited_for, name="at-once", ordered=False, capacity=7)
     to_kafka(at_once.async_map(twice, name="then", ordered=False, capacity=20), at, "both")
     each = at_once.key_by(lambda total: total.key, name="by-key").window(tumbling(seconds=0.05))

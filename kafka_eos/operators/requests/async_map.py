@@ -78,7 +78,7 @@ class AsyncMap:
         self._held.answer(ticket, answer)
 
     def _made(self, answered: Answered) -> Batch[Any]:
-        hit("requests.answered")
+        hit("async-map.answered")
         batch, kept, values = answered.batch, [], []
         for index, answer in zip(answered.indices, answered.answers, strict=True):
             if answer.error is None:
