@@ -15,6 +15,7 @@ MODULES: Final = {
     "spark": _SPARK,
     "audit": (*_SPARK, "numpy", "jinja2"),
     "postgres": ("psycopg",),
+    "registry": ("httpx2", "authlib", "attrs", "cachetools"),
     "parquet": ("pyarrow",),
 }
 

@@ -45,7 +45,9 @@ from kafka_eos.protocol.drift import NOBODY, Standing, ahead
 from kafka_eos.records import BEGINNING
 from kafka_eos.settings import Settings
 from kafka_eos.testing import SINK_CHECKS, Timed, Wait, run_local
+from tests import avro_witness
 from tests.chaos.harness import read
+from tests.registry_server import RegistryServer
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -296,6 +298,40 @@ def test_the_tables_shown_are_written(
         ]
         assert connection.execute("SELECT * FROM kafka_eos.staged").fetchall() == []
     assert len(read(bootstrap, totals)) == 4
+
+
+def test_the_avro_shown_is_read_and_written(
+    tmp_path: Path, bootstrap: str, topic: Callable[..., str], registry: RegistryServer
+) -> None:
+    """The pipeline of docs/schemas.md as it is, but for the places where it reads and writes."""
+    orders, totals, refused = topic(), topic(), topic()
+    shown = blocks(ROOT / "docs/schemas.md", "python")[0]
+    own = {'KafkaSource("orders"': f'KafkaSource("{orders}"', 'KafkaSink("totals"': f'KafkaSink("{totals}"',
+           '"orders-refused"': f'"{refused}"', "http://localhost:8081": registry.url}  # fmt: skip
+    for name, other in own.items():
+        assert name in shown
+        shown = shown.replace(name, other)
+    (tmp_path / "totals.py").write_text(shown)
+    placed = {"type": "long", "logicalType": "timestamp-millis"}
+    old = avro_witness.record("com.shop.Placed", placed=placed, amount="int", user="string")
+    new = avro_witness.record(
+        "com.shop.Placed", user="string", amount="long", placed=placed, currency=("string", "EUR")
+    )
+    values = [{"user": user, "amount": amount, "placed": 1} for user, amount in [("ann", 3), ("bob", 2), ("ann", 4)]]
+    for schema, more in ((old, {}), (new, {"currency": "SEK"})):
+        written = avro_witness.written(registry.url, orders, schema, [{**value, **more} for value in values])
+        avro_witness.send(bootstrap, orders, written)
+    avro_witness.send(bootstrap, orders, [b"not avro"])
+    given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 1}
+
+    ref = AppRef(tmp_path / "totals.py")
+    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+
+    found = [avro_witness.told(registry.url, message.value()) for message in read(bootstrap, totals)]
+    assert sorted((row["user"], row["total"]) for row in found) == [
+        ("ann", 3), ("ann", 7), ("ann", 10), ("ann", 14), ("bob", 2), ("bob", 4)
+    ]  # fmt: skip
+    assert [message.value() for message in read(bootstrap, refused)] == [b"not avro"]
 
 
 def test_the_files_shown_are_written_and_read_as_shown(

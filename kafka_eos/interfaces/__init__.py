@@ -24,7 +24,7 @@ from kafka_eos.interfaces.assigners import (
     sliding,
     tumbling,
 )
-from kafka_eos.interfaces.codecs import Codec, ListCodec
+from kafka_eos.interfaces.codecs import Checked, Codec, Described, ListCodec, Part, TopicFormat
 from kafka_eos.interfaces.commits import (
     Announces,
     CommitPermit,
@@ -63,19 +63,21 @@ from kafka_eos.interfaces.windows import Contents, Window, Windowed
 
 __all__ = [
     "Alignment",
+    "Announces",
     "Answer",
     "AskedTogether",
     "Attended",
     "Breaker",
     "CheckpointStorage",
+    "Checked",
     "Codec",
-    "Announces",
     "CommitPermit",
     "Committable",
     "Committer",
     "Contents",
     "Days",
     "DeadLetters",
+    "Described",
     "Early",
     "FileRef",
     "Generator",
@@ -89,6 +91,8 @@ __all__ = [
     "Life",
     "LifeState",
     "ListCodec",
+    "Part",
+    "TopicFormat",
     "OnClock",
     "OnCount",
     "Outcome",
