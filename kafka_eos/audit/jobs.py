@@ -224,6 +224,7 @@ class Scan:
             why |= dict.fromkeys(
                 cut.looking, "a table has changed since the job began, and which rows met that nothing tells"
             )
+        why |= {name: cut.why_unknown(name) for name in cut.asked}
         why |= dict.fromkeys(cut.copied & unmarked, "how often an output is there depends on the number of workers")
         if self._scope.beginning is not None:
             why |= dict.fromkeys(unmarked, "its outputs do not tell which of them were there before the savepoint")

@@ -273,6 +273,13 @@ CASES: Mapping[str, Case] = {
         # Of the accounts from 0 to 11, a table that changed has lost 8 and 9.
         {"output": sum(n % 20 < 12 and (n < N // 2 or n % 20 not in (8, 9)) for n in range(N)), "all": N},
     ),
+    "asked": Case(
+        pipelines.asked,
+        _once,
+        # Which answer comes first is chance, but not what it is called; nor what is in a window of event time.
+        {"output": [in_order()], "nobody": [in_order()], "both": [same()], "windows": [in_order()]},
+        {"output": _shares(N) - sum((n % 13 + 1) % 4 == 3 for n in range(N)), "both": N},
+    ),
     "aligned": Case(
         pipelines.aligned,
         # The second topic is ahead by 0.3 s, and may be by 0.05 s.
