@@ -47,7 +47,7 @@ class LiveView:
 
     _LOG_EVERY = 10.0
     _RATE_OVER = 0.5
-    """Seconds that a rate is of, at least: workers report one right after the other, and after an outage all at once."""
+    """Seconds that a rate is of, at least: workers may report one right after the other, after an outage even all."""
     _RESTORE_EVERY = 5.0
     """Seconds between two lines about a restore, and before the first: a short one says nothing."""
 
