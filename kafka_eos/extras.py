@@ -11,7 +11,13 @@ from typing import Final
 from kafka_eos.errors import ConfigError
 
 _SPARK: Final = ("pyspark", "pyarrow", "pandas")
-MODULES: Final = {"spark": _SPARK, "audit": (*_SPARK, "numpy", "jinja2"), "postgres": ("psycopg",)}
+MODULES: Final = {
+    "spark": _SPARK,
+    "audit": (*_SPARK, "numpy", "jinja2"),
+    "postgres": ("psycopg",),
+    "registry": ("httpx2", "authlib", "attrs", "cachetools"),
+    "parquet": ("pyarrow",),
+}
 
 
 def expect_extra(extra: str, what: str) -> None:

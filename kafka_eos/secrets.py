@@ -11,13 +11,23 @@ from typing import Any
 
 MASK = "********"
 _SECRET = re.compile(
-    r"password|passwd|secret|token|credential|jaas|private|\.pem|\.key\b|oauth.*config|_cb$", re.IGNORECASE
+    r"password|passwd|secret|token|credential|jaas|private|user\.info|\.pem|\.key\b|oauth.*config|_cb$", re.IGNORECASE
 )
+
+_LOGIN = re.compile(r"://[^/@,\s]*@")
 
 
 def masked(config: Mapping[str, Any]) -> dict[str, str]:
     """The settings for people: secrets and callbacks hidden."""
-    return {key: MASK if _SECRET.search(key) or callable(value) else str(value) for key, value in config.items()}
+    return {
+        key: MASK if _SECRET.search(key) or callable(value) else without_login(str(value))
+        for key, value in config.items()
+    }
+
+
+def without_login(text: str) -> str:
+    """Addresses as they are, but for a login in one."""
+    return _LOGIN.sub("://", text)
 
 
 class MaskedConfig(dict[str, str | int | float | bool]):

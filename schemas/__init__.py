@@ -1,7 +1,7 @@
 """Codecs: how values become bytes in topics and in state. Open ``json.py`` for the default one.
 
 ``codec_for`` is for topics, ``state_codec`` for state, ``wire_codec`` for rows that change subtasks. All take a type;
-whoever needs more passes a codec.
+whoever needs more passes a codec. What ``avro`` gives becomes one in a topic, by ``topic_codec``.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import Codec, ListCodec
+from kafka_eos.interfaces import Codec, ListCodec, Part, TopicFormat
 from kafka_eos.schemas.avro import AvroCodec
+from kafka_eos.schemas.avro_registry import avro
 from kafka_eos.schemas.counted import Counted
 from kafka_eos.schemas.json import JsonCodec
 from kafka_eos.schemas.msgpack import KeyCodec, MsgpackCodec
 from kafka_eos.schemas.raw import BytesCodec, StrCodec
+from kafka_eos.schemas.registry import Registry
 from kafka_eos.schemas.stored import register_codec
 from kafka_eos.schemas.types import dict_without_text_keys, is_codec, is_model, type_name
 from kafka_eos.schemas.windowed import Elements, WindowedCodec
@@ -28,13 +30,23 @@ __all__ = [
     "JsonCodec",
     "KeyCodec",
     "MsgpackCodec",
+    "Registry",
     "StrCodec",
     "WindowedCodec",
+    "avro",
     "codec_for",
     "register_codec",
     "state_codec",
+    "topic_codec",
     "wire_codec",
 ]
+
+
+def topic_codec(tp: Any, topic: str, part: Part) -> Codec[Any]:
+    """As ``codec_for``, for a key or value of one topic: what depends on the topic may be given, too."""
+    if isinstance(tp, TopicFormat) and not isinstance(tp, type):
+        return tp.for_topic(topic, part)
+    return codec_for(tp)
 
 
 def codec_for(tp: Any) -> Codec[Any]:

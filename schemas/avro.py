@@ -10,7 +10,7 @@ import datetime
 import enum
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import fastavro
@@ -20,6 +20,7 @@ from fastavro.schema import SchemaParseException
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Json
+from kafka_eos.schemas.avro_foreign import opened, parsed
 from kafka_eos.schemas.avro_schema import avro_schema
 from kafka_eos.schemas.types import is_model, reason, type_name
 
@@ -81,6 +82,27 @@ class AvroCodec(Generic[T]):
     def reader_of(self, schema: Json) -> AvroCodec[T]:
         """The codec that reads data written with ``schema``. It still writes with the type's own schema."""
         return AvroCodec(self.type, writer=schema)
+
+    def foreign(self, writer: Json, named: Sequence[Json]) -> Callable[[bytes], T]:
+        """What decodes data that another program wrote with ``writer``, which may refer to types of ``named``.
+
+        Names of types do not count. Raises ValueError, now or when called, if the data cannot be read as the type.
+        """
+        theirs, names = parsed(writer, named)
+        (read, ours), load, name = opened(theirs, names, self._schema), self._load, type_name(self.type)
+
+        def decode(data: bytes) -> T:
+            # A byte more: who skips a field reads on to its end, wherever that is, and says nothing if data end before.
+            source = io.BytesIO(data + b"\0")
+            try:
+                value: T = load(read(source, theirs, ours))
+            except (*_BAD_DATA, RecursionError) as error:
+                raise ValueError(f"not a valid {name}: {reason(error)}") from error
+            if (left := len(data) - source.tell()) != 0:
+                raise ValueError(f"not a valid {name}: {f'{left} bytes too many' if left > 0 else 'it is cut off'}")
+            return value
+
+        return decode
 
 
 def _model_functions(model: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:

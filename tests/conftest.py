@@ -8,7 +8,7 @@
 
 Rule: one shared broker a run, whatever the number of workers, and none if no test needs one. The first worker that
 needs it starts it; the process that leads the run stops it. A test shares it politely: topics of its own, no restart.
-The same for PostgreSQL, with databases.
+The same for PostgreSQL, with databases, and for the schema registry, with subjects of topics of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from psycopg import sql
 
 from kafka_eos.devbroker import Broker, fetch_jars
 from kafka_eos.devbroker.jars import RELEASES
+from tests import registry_server
 from tests.postgres_server import Postgres, shared
+from tests.registry_server import RegistryServer
 from tests.shared_broker import SharedBroker
 from tests.waiting import PATIENCE
 
@@ -92,6 +94,12 @@ def bootstrap(pytestconfig: pytest.Config) -> Iterator[str]:
 def postgres(pytestconfig: pytest.Config) -> Postgres:
     """The PostgreSQL of the run; ``database`` makes a database that only one test has."""
     return shared(pytestconfig.stash[_SHARED].directory)
+
+
+@pytest.fixture(scope="session")
+def registry(pytestconfig: pytest.Config) -> RegistryServer:
+    """The schema registry of the run. Whoever breaks one starts its own."""
+    return registry_server.shared(pytestconfig.stash[_SHARED].directory)
 
 
 @pytest.fixture
@@ -173,6 +181,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
     }

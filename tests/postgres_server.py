@@ -90,7 +90,7 @@ class Postgres:
             command = [binaries() / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
             done = subprocess.run(command, user=user, cwd="/", capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
-            self._port_file.write_text(str(_free_port()))
+            self._port_file.write_text(str(free_port()))
         options = [f"-c{name}={value}" for name, value in {**_SETTINGS, "port": self.port}.items()]
         with (self.home / "log").open("ab") as log:
             subprocess.Popen(
@@ -117,7 +117,7 @@ class Postgres:
         pid = self.pid
         if pid is not None:
             os.kill(pid, how)
-            eventually(lambda: not _alive(pid), "PostgreSQL ends")
+            eventually(lambda: not is_alive(pid), "PostgreSQL ends")
 
     def remove(self) -> None:
         self.stop()
@@ -144,7 +144,7 @@ def remove_shared(directory: Path) -> None:
         Postgres(link.resolve()).remove()
 
 
-def _alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Whether it runs; one that has ended, and whose parent has not noticed, does not."""
     with suppress(ChildProcessError):  # another process has started it
         os.waitpid(pid, os.WNOHANG)
@@ -154,7 +154,7 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]

@@ -1,12 +1,13 @@
-"""The one broker, and the one PostgreSQL, that all processes of a test run share.
+"""The one broker, the one PostgreSQL and the one schema registry that all processes of a test run share.
 
     <temporary directory>/kafka-eos-tests-<user>/<run>/
         run.lock     locked by the process that leads the run as long as it lives
         start.lock   held by the worker that starts the broker
         kafka/       the broker, or a cluster
         postgres     leads to the directory of the PostgreSQL
+        registry/    the schema registry
 
-Rule: the leader stops both when the run ends. A leader that was killed could not: the next run finds the
+Rule: the leader stops all when the run ends. A leader that was killed could not: the next run finds the
 directory with its lock free, stops what runs there and removes it.
 """
 
@@ -22,6 +23,7 @@ from typing import IO, Self
 from kafka_eos.devbroker import Broker
 from tests.cluster.brokers import Brokers
 from tests.postgres_server import remove_shared
+from tests.registry_server import RegistryServer
 
 _KEEPS = {"log.retention.check.interval.ms": "86400000"}
 """Tests write records with timestamps of long ago, and read them."""
@@ -84,6 +86,7 @@ def _remove_if_abandoned(directory: Path) -> None:
 
 def _remove(directory: Path) -> None:
     remove_shared(directory)
+    RegistryServer(directory / "registry").kill()
     home = directory / "kafka"
     for each in (home, *home.glob("broker-*")):
         Broker(each).kill()

@@ -46,7 +46,9 @@ from kafka_eos.protocol.drift import NOBODY, Standing, ahead
 from kafka_eos.records import BEGINNING
 from kafka_eos.settings import Settings
 from kafka_eos.testing import SINK_CHECKS, Timed, Wait, run_local
+from tests import avro_witness
 from tests.chaos.harness import read
+from tests.registry_server import RegistryServer
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -306,6 +308,69 @@ def test_the_tables_shown_are_written(
         ]
         assert connection.execute("SELECT * FROM kafka_eos.staged").fetchall() == []
     assert len(read(bootstrap, totals)) == 4
+
+
+def test_the_avro_shown_is_read_and_written(
+    tmp_path: Path, bootstrap: str, topic: Callable[..., str], registry: RegistryServer
+) -> None:
+    """The pipeline of docs/schemas.md as it is, but for the places where it reads and writes."""
+    orders, totals, refused = topic(), topic(), topic()
+    shown = blocks(ROOT / "docs/schemas.md", "python")[0]
+    own = {'KafkaSource("orders"': f'KafkaSource("{orders}"', 'KafkaSink("totals"': f'KafkaSink("{totals}"',
+           '"orders-refused"': f'"{refused}"', "http://localhost:8081": registry.url}  # fmt: skip
+    for name, other in own.items():
+        assert name in shown
+        shown = shown.replace(name, other)
+    (tmp_path / "totals.py").write_text(shown)
+    placed = {"type": "long", "logicalType": "timestamp-millis"}
+    old = avro_witness.record("com.shop.Placed", placed=placed, amount="int", user="string")
+    new = avro_witness.record(
+        "com.shop.Placed", user="string", amount="long", placed=placed, currency=("string", "EUR")
+    )
+    values = [{"user": user, "amount": amount, "placed": 1} for user, amount in [("ann", 3), ("bob", 2), ("ann", 4)]]
+    for schema, more in ((old, {}), (new, {"currency": "SEK"})):
+        written = avro_witness.written(registry.url, orders, schema, [{**value, **more} for value in values])
+        avro_witness.send(bootstrap, orders, written)
+    avro_witness.send(bootstrap, orders, [b"not avro"])
+    given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 1}
+
+    ref = AppRef(tmp_path / "totals.py")
+    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+
+    found = [avro_witness.told(registry.url, message.value()) for message in read(bootstrap, totals)]
+    assert sorted((row["user"], row["total"]) for row in found) == [
+        ("ann", 3), ("ann", 7), ("ann", 10), ("ann", 14), ("bob", 2), ("bob", 4)
+    ]  # fmt: skip
+    assert [message.value() for message in read(bootstrap, refused)] == [b"not avro"]
+
+
+def test_the_files_shown_are_written_and_read_as_shown(
+    tmp_path: Path, bootstrap: str, topic: Callable[..., str]
+) -> None:
+    """The pipeline of docs/files.md as it is, but for the places where it reads and writes."""
+    purchases, lake = topic(2), tmp_path / "lake"
+    shown, reading = (
+        code.replace("/data/lake", str(lake)).replace('KafkaSource("purchases"', f'KafkaSource("{purchases}"')
+        for code in blocks(ROOT / "docs/files.md", "python")
+    )
+    (tmp_path / "lake.py").write_text(shown)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for day, amount in [(30, 3), (31, 2), (31, 4)]:
+        producer.produce(
+            purchases, json.dumps({"user": "ann", "amount": amount, "at": f"2026-01-{day}T12:00:00Z"}), key="ann"
+        )
+    assert producer.flush(PATIENCE) == 0
+    given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 1}
+
+    ref = AppRef(tmp_path / "lake.py")
+    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+    (tmp_path / "reading.py").write_text(reading)
+    table = runpy.run_path(str(tmp_path / "reading.py"))["table"]
+
+    found = zip(map(str, table["day"].to_pylist()), table["amount"].to_pylist(), strict=True)
+    assert sorted(found) == [("2026-01-30", 3), ("2026-01-31", 2), ("2026-01-31", 4)]
+    (told,) = (lake / "_epochs").iterdir()
+    assert sum(file["rows"] for file in json.loads(told.read_text())["files"]) == 3
 
 
 def test_the_process_function_shown_runs(tmp_path: Path) -> None:

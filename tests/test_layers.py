@@ -39,7 +39,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "interfaces": "errors ids records attribution",
     "provenance": "ids records",
     "origins": "ids provenance records",
-    "schemas": "errors interfaces calls",
+    "schemas": "errors interfaces calls extras secrets",
     "aggregates": "errors schemas",
     "settings": "errors ids interfaces addresses cores secrets",
     # Plan, decisions, what is stored
@@ -245,7 +245,7 @@ def test_a_module_whose_name_is_computed_is_imported_in_few_places() -> None:
 @pytest.mark.parametrize(
     ("library", "homes"),
     [
-        ("confluent_kafka", {"kafka_eos.connectors.kafka.client"}),
+        ("confluent_kafka", {"kafka_eos.connectors.kafka.client", "kafka_eos.schemas.registry"}),
         (
             "psycopg",
             {f"kafka_eos.connectors.postgres.{name}" for name in POSTGRES},

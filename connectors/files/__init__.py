@@ -1,4 +1,4 @@
-"""Files in a directory: ``FileSink``.
+"""Files in a directory: ``FileSink``, as JSON lines, CSV, Avro or Parquet.
 
 Rule: ``names`` is the only module that forms or takes apart a file's name, ``standings`` the only one that decides
 what the names in a directory mean, ``disk`` the only one that calls the operating system on behalf of a commit.
@@ -7,6 +7,8 @@ what the names in a directory mean, ``disk`` the only one that calls the operati
 from __future__ import annotations
 
 from kafka_eos.connectors.files.committer import FileCommitter
-from kafka_eos.connectors.files.sink import FileSink, FileWriter
+from kafka_eos.connectors.files.formats import Avro, Csv, JsonLines, Parquet
+from kafka_eos.connectors.files.sink import FileSink
+from kafka_eos.connectors.files.writer import FileWriter, Roll
 
-__all__ = ["FileCommitter", "FileSink", "FileWriter"]
+__all__ = ["FileSink", "Roll", "JsonLines", "Csv", "Avro", "Parquet", "FileCommitter", "FileWriter"]

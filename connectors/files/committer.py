@@ -7,6 +7,7 @@ Rule: only a rename ends a staged file, a commit's or an abort's, so that exactl
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import time
@@ -59,36 +60,57 @@ class FileCommitter:
         promise = Promise.read(committable.payload)
         if permit.epoch < promise.part.epoch:  # an older one was given up; its output is part of this epoch
             raise Bug(f"a permit for epoch {permit.epoch} cannot commit {promise.part.staged}")
-        with mapped(Retryable, f"commit {promise.part.final}"):
+        with mapped(Retryable, f"commit {promise.final}"):
             seen = self._look(promise)
             match seen.standing:
                 case Standing.PREPARED:
-                    self._publish(promise.part, permit)
+                    self._publish(promise, permit)
                     outcome = Outcome.COMMITTED
                 case Standing.COMMITTED:
                     outcome = Outcome.ALREADY
                 case Standing.LOST | Standing.UNKNOWN:
                     raise CommittableLost(seen.detail)
             # Also when it was there: the process that renamed it may have died before it could sync.
-            disk.sync_directory(self._directory)
+            self._sync(promise.final)
             self._path(promise.part.staged).unlink(missing_ok=True)  # a commit of version 1 leaves both names
             self._checked.pop(promise.part.staged, None)
             self._traces.forget(promise.part, permit.epoch)
             return outcome
 
-    def _publish(self, part: Part, permit: CommitPermit) -> None:
+    def _publish(self, promise: Promise, permit: CommitPermit) -> None:
         """Rename the staged file to its final name, after a trace that outlives it is durable."""
+        part, final = promise.part, self._path(promise.final)
+        disk.create_directory(final.parent)
         first = self._traces.make(part, permit.epoch)
         disk.sync_directory(self._directory)
         try:
-            disk.rename_new(self._path(part.staged), self._path(part.final))
+            disk.rename_new(self._path(part.staged), final)
         except FileExistsError as error:
-            raise Retryable(f"{part.final} appeared while it was being committed") from error
+            raise Retryable(f"{promise.final} appeared while it was being committed") from error
         except FileNotFoundError as error:
-            if first and not os.path.lexists(self._path(part.final)):
+            if first and not os.path.lexists(final):
                 # The trace is ours, and it proves nothing: a newer term may have undone what was staged.
                 raise CommittableLost(f"{part.staged} was ended by another process at this moment") from error
-            raise Retryable(f"{part.final} was committed by another process at this moment") from error
+            raise Retryable(f"{promise.final} was committed by another process at this moment") from error
+
+    def _sync(self, final: str) -> None:
+        """Make a rename durable, where the name went first: two names of a file are understood, none is not."""
+        target = self._path(final).parent
+        if target != self._directory and target.is_dir():  # readers may have taken all of a partition
+            disk.sync_directory(target)
+        disk.sync_directory(self._directory)
+
+    def announce(self, permit: CommitPermit, committables: Sequence[Committable]) -> None:
+        """Write the file that names the epoch's files, for readers who wait until all sinks have the epoch."""
+        promises = [(Promise.read(each.payload), each.records) for each in committables]
+        told = [(promise, rows) for promise, rows in promises if promise.announced]
+        lives = {promise.part.life for promise, _ in told}
+        for life in sorted(lives):
+            of = [each for each in told if each[0].part.life == life]
+            name = names.announcement(life, permit.epoch.epoch)
+            with mapped(Retryable, f"write {self._directory / name}"):
+                disk.create_directory(self._directory / names.EPOCHS)
+                disk.write_whole(self._path(name), announced(permit.epoch, of))
 
     def staged(self, ctx: JobContext) -> Sequence[Staged]:
         """Open and prepared files."""
@@ -187,7 +209,7 @@ class FileCommitter:
 
     def _look(self, promise: Promise) -> Probe:
         part = promise.part
-        staged, final = self._path(part.staged), self._path(part.final)
+        staged, final = self._path(part.staged), self._path(promise.final)
         seen = _seen(staged)
         facts = Listing(
             staged=self._content(promise, staged, seen),
@@ -198,7 +220,7 @@ class FileCommitter:
             committed=os.path.lexists(self._path(part.hidden(Kind.COMMITTED))),
         )
         standing = judged(facts)
-        return Probe(standing, _detail(standing, facts, self._directory, part))
+        return Probe(standing, _detail(standing, facts, self._directory, promise))
 
     def _content(self, promise: Promise, path: Path, seen: os.stat_result | None) -> Content:
         if seen is None:
@@ -215,7 +237,7 @@ class FileCommitter:
 
     def _is_published(self, part: Part, staged: os.stat_result) -> bool:
         """Whether the staged file has its final name too, as a commit of version 1 left it that died half-way."""
-        final = _seen(self._path(part.final))
+        final = _seen(self._path(part.final()))
         return final is not None and os.path.samestat(staged, final)
 
 
@@ -273,9 +295,20 @@ def _seen(path: Path) -> os.stat_result | None:
         return None
 
 
-def _detail(standing: Standing, facts: Listing, directory: Path, part: Part) -> str:
+def announced(epoch: EpochId, told: Sequence[tuple[Promise, int]]) -> bytes:
+    """What the file of an epoch says. The same for whoever writes it, in whatever order the files were committed."""
+    files = [
+        {"file": of.final, "operator": of.part.operator, "rows": rows, "size": of.size, "sha256": of.sha256}
+        for of, rows in sorted(told, key=lambda each: each[0].final)
+    ]
+    said = {"version": 1, "job": told[0][0].part.job, "epoch": epoch.epoch.n, "files": files}
+    return json.dumps(said, indent=1).encode() + b"\n"
+
+
+def _detail(standing: Standing, facts: Listing, directory: Path, promise: Promise) -> str:
     """What a person needs to know about a promise."""
-    staged, final = directory / part.staged, directory / part.final
+    part = promise.part
+    staged, final = directory / part.staged, directory / promise.final
     match standing:
         case Standing.PREPARED:
             return f"{staged} is there"

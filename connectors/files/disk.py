@@ -9,6 +9,7 @@ import ctypes
 import errno
 import hashlib
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -43,6 +44,22 @@ def create_empty(path: Path) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """A file that is there with all of its content or not at all; what was there is replaced."""
+    fd, beside = tempfile.mkstemp(prefix=".", dir=path.parent)
+    try:
+        with open(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(fd, 0o644)
+            os.fsync(fd)
+        os.replace(beside, path)
+    except BaseException:
+        os.unlink(beside)
+        raise
+    sync_directory(path.parent)
 
 
 def rename_new(source: Path, target: Path) -> bool:

@@ -2,7 +2,7 @@
 
     .open.<life>.<term>.<epoch>.<subtask>.<operator>        being written
     .staged.<life>.<term>.<epoch>.<subtask>.<operator>      prepared: complete, on disk, still hidden
-    part-<epoch>-<subtask>-<life>.<operator>.jsonl          committed; readers take ``part-*.jsonl``
+    part-<epoch>-<subtask>-<life>.<operator>.<extension>    committed; readers take ``part-*``
     .committed.<life>.<term>.<epoch>.<subtask>.<operator>   trace of a commit, empty: stays when readers took the part
     .aborted.<life>.<term>.<epoch>.<subtask>.<operator>     trace of an abort: what was staged under this name is undone
     .life.<life>                                            mark of a life: it writes here
@@ -10,13 +10,20 @@
 
 ``<life>`` is ``<job>.<identity>``, or ``<job>`` of a job without an identity, which has no mark. Names join tokens with
 dots, which no token contains, so a name never reads two ways. A final name has no term: an epoch's number is used once
-in a life, so an old term that commits too can only find the file there.
+in a life, so an old term that commits too can only find the file there. Of several files that a writer makes in an
+epoch the second is ``<operator>~0001``, and so on. Only committed files lie in directories of partitions,
+``day=2026-01-31/part-…``; ``_epochs/<epoch>-<life>.json`` tells of an epoch that is committed in all sinks.
+
+A reader that skips names beginning with a dot or an underscore, as Spark and pyarrow do, sees committed rows alone.
 """
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import enum
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -25,8 +32,13 @@ from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Json
 
-VERSION: Final = 2
-"""Of a committable. Version 1 has no number: its staged files were committed by hard link, and left no trace."""
+VERSION: Final = 3
+"""Of a committable. Version 1 has no number: its staged files were committed by hard link, and left no trace. Version 2
+is the one file of JSON lines of a writer and an epoch; 3 tells the final name, and whether readers are told of it."""
+EPOCHS: Final = "_epochs"
+"""The directory of what tells readers which epochs are whole."""
+DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+"""The value of a partition of rows that have none."""
 
 
 class Kind(enum.Enum):
@@ -39,11 +51,16 @@ class Kind(enum.Enum):
 
 
 _IDENTITY = r"(?:\.([0-9a-f]{12}))?"
+_NUMBER = r"(?:~(\d{4,9}))?"
+_EXTENSION = r"(?:jsonl|csv|avro|parquet)(?:\.gz)?"
 _HIDDEN = re.compile(
-    rf"\.({'|'.join(kind.value for kind in Kind)})\.([^.]+){_IDENTITY}\.(\d+)\.(\d+)\.(\d+)\.([^.]+)",
+    rf"\.({'|'.join(kind.value for kind in Kind)})\.([^.]+){_IDENTITY}\.(\d+)\.(\d+)\.(\d+)\.([^.~]+){_NUMBER}",
     re.ASCII,
 )
-_FINAL = re.compile(rf"part-\d+-\d+-([^.]+){_IDENTITY}\.[^.]+\.jsonl", re.ASCII)
+_FINAL = re.compile(rf"part-\d+-\d+-([^.]+){_IDENTITY}\.[^.~]+{_NUMBER}\.({_EXTENSION})", re.ASCII)
+_PARTITION = re.compile(r"[A-Za-z_]\w*=[^/\0]+", re.ASCII)
+_ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
+_LONGEST = 255
 _MARK = re.compile(r"\.(life|over)\.([^.]+)\.([0-9a-f]{12})")
 
 
@@ -56,21 +73,26 @@ class Part:
     epoch: EpochId
     subtask: int
     operator: str
+    number: int = 0
+    """Which of the writer's files of the epoch."""
 
     @property
     def life(self) -> str:
         return self.job if self.identity is None else f"{self.job}.{self.identity}"
 
     def hidden(self, kind: Kind) -> str:
-        return f".{kind.value}.{self.life}.{self.epoch.term}.{self.epoch.epoch}.{self.subtask}.{self.operator}"
+        return f".{kind.value}.{self.life}.{self.epoch.term}.{self.epoch.epoch}.{self.subtask}.{self._numbered}"
 
     @property
     def staged(self) -> str:
         return self.hidden(Kind.STAGED)
 
+    def final(self, extension: str = "jsonl") -> str:
+        return f"part-{self.epoch.epoch.n:012d}-{self.subtask:04d}-{self.life}.{self._numbered}.{extension}"
+
     @property
-    def final(self) -> str:
-        return f"part-{self.epoch.epoch.n:012d}-{self.subtask:04d}-{self.life}.{self.operator}.jsonl"
+    def _numbered(self) -> str:
+        return f"{self.operator}~{self.number:04d}" if self.number else self.operator
 
     @staticmethod
     def parse(name: str) -> tuple[Kind, Part] | None:
@@ -78,14 +100,38 @@ class Part:
         match = _HIDDEN.fullmatch(name)
         if match is None:
             return None
-        kind, job, identity, term, number, subtask, operator = match.groups()
-        epoch = EpochId(Epoch(int(number)), Term(int(term)))
-        return Kind(kind), Part(job, _identity(identity), epoch, int(subtask), operator)
+        kind, job, identity, term, epoch, subtask, operator, number = match.groups()
+        at = EpochId(Epoch(int(epoch)), Term(int(term)))
+        return Kind(kind), Part(job, _identity(identity), at, int(subtask), operator, int(number or 0))
 
 
 def files_of(job: str, operator: str) -> str:
     """A pattern that the final names of one operator match in full, of any life; its groups: epoch and subtask."""
-    return rf"part-(\d+)-(\d+)-{re.escape(job)}(?:\.[0-9a-f]{{12}})?\.{re.escape(operator)}\.jsonl"
+    whose = rf"{re.escape(job)}(?:\.[0-9a-f]{{12}})?\.{re.escape(operator)}(?:~\d+)?"
+    return rf"part-(\d+)-(\d+)-{whose}\.{_EXTENSION}"
+
+
+def partition(values: Mapping[str, object]) -> str:
+    """The directory of a partition, as Hive spells it. ValueError for what cannot be one."""
+    if not values:
+        raise ValueError("partition_by gave no partition: it returns a dict such as {'day': …}")
+    parts = [f"{name}={_partition_value(value)}" for name, value in values.items()]
+    for part in parts:
+        if not _PARTITION.fullmatch(part) or len(part.encode()) > _LONGEST:
+            raise ValueError(f"{part!r} cannot be the directory of a partition: a name, and at most {_LONGEST} bytes")
+    return "/".join(parts)
+
+
+def _partition_value(value: object) -> str:
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if value is None or value == "":
+        return DEFAULT_PARTITION
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int | float | datetime.date | decimal.Decimal | uuid.UUID):
+        raise ValueError(f"a {type(value).__name__} cannot be the value of a partition")
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", str(value))
 
 
 def published(name: str) -> tuple[str, JobIdentity | None] | None:
@@ -114,6 +160,11 @@ def _identity(text: str | None) -> JobIdentity | None:
     return None if text is None else JobIdentity(text)
 
 
+def announcement(life: str, epoch: Epoch) -> str:
+    """What tells that an epoch of a life is committed."""
+    return f"{EPOCHS}/{epoch.n:012d}-{life}.json"
+
+
 @dataclass(frozen=True, slots=True)
 class Promise:
     """What a committable's payload says. Reading it proves that all its names stay inside the directory."""
@@ -121,20 +172,42 @@ class Promise:
     part: Part
     size: int
     sha256: str
+    final: str
+    """The final name, with the directory of its partition."""
+    announced: bool = False
+    """Readers are told when all of the epoch is committed."""
     version: int = VERSION
 
     def payload(self) -> dict[str, Json]:
         version: dict[str, Json] = {} if self.version == 1 else {"version": self.version}
-        what: dict[str, Json] = {"staged": self.part.staged, "final": self.part.final}
-        return {**version, **what, "size": self.size, "sha256": self.sha256}
+        what: dict[str, Json] = {"staged": self.part.staged, "final": self.final}
+        told: dict[str, Json] = {"announced": self.announced} if self.version >= 3 else {}
+        return {**version, **what, "size": self.size, "sha256": self.sha256, **told}
 
     @staticmethod
     def read(payload: Mapping[str, Json]) -> Promise:
         """CorruptCheckpoint if it is not a payload of this package, in this version or an older one."""
-        parsed = Part.parse(str(payload.get("staged")))
-        size, sha256, version = payload.get("size"), payload.get("sha256"), payload.get("version", 1)
-        if parsed and type(size) is int and isinstance(sha256, str) and type(version) is int and 0 < version <= VERSION:
-            promise = Promise(parsed[1], size, sha256, version)
-            if promise.payload() == dict(payload):
-                return promise
+        match {"version": 1, "announced": False, **payload}:
+            case {
+                "version": int(version),
+                "staged": str(staged),
+                "final": str(final),
+                "size": int(size),
+                "sha256": str(sha256),
+                "announced": bool(announced),
+            } if bool not in map(type, (version, size)) and 0 < version <= VERSION and (parsed := Part.parse(staged)):
+                promise = Promise(parsed[1], size, sha256, final, announced, version)
+                if promise.payload() == dict(payload) and _is_final(promise):
+                    return promise
         raise CorruptCheckpoint(f"not a committable of a FileSink: {dict(payload)!r}")
+
+
+def _is_final(promise: Promise) -> bool:
+    """Is its final name one that its version gives to this part?"""
+    *partitions, name = promise.final.split("/")
+    match = _FINAL.fullmatch(name)
+    if match is None or name != promise.part.final(match[4]):
+        return False
+    if promise.version < 3:
+        return promise.final == promise.part.final()
+    return all(map(_PARTITION.fullmatch, partitions))

@@ -1,6 +1,6 @@
 """Apache Kafka: ``KafkaSource``, ``KafkaSink``, whole ``Record``s, and ``dead_letter`` topics.
 
-Rule: ``client`` is the only module that imports confluent_kafka; what that cannot send goes through ``rpc``.
+Rule: ``client`` is the only module here that imports confluent_kafka; what that cannot send goes through ``rpc``.
 """
 
 from __future__ import annotations

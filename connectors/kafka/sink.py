@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.encoding import Encoder, RecordEncoder, RejectedEncoder, Timestamp, ValueEncoder
+from kafka_eos.connectors.kafka.formats import described, expect_ready
 from kafka_eos.connectors.kafka.lasting import LastingClients
 from kafka_eos.connectors.kafka.limits import (
     Demands,
@@ -37,9 +38,19 @@ from kafka_eos.connectors.kafka.writer import PlainWriter, StagedWriter
 from kafka_eos.connectors.rejecting import encoded
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import token
-from kafka_eos.interfaces import Codec, Committer, Guarantee, JobContext, Json, RejectRow, TaskContext, Writer
+from kafka_eos.interfaces import (
+    Codec,
+    Committer,
+    Guarantee,
+    JobContext,
+    Json,
+    RejectRow,
+    TaskContext,
+    TopicFormat,
+    Writer,
+)
 from kafka_eos.records import Batch, Headers, RawRecord, Rejected
-from kafka_eos.schemas import codec_for
+from kafka_eos.schemas import topic_codec
 from kafka_eos.secrets import masked
 
 T = TypeVar("T")
@@ -61,7 +72,7 @@ _DEFAULTS: Mapping[str, Any] = {
 class KafkaSink(Generic[T]):
     """Writes a stream of ``T`` to ``topic``, each value exactly once.
 
-    ``value``       the type of the values or a codec for them; default raw bytes
+    ``value``       the type of the values, a codec for them, or a format as ``avro`` makes; default raw bytes
     ``key``         a function from a value to its record key (str or bytes, or what ``key_codec`` encodes);
                     records without a key are spread over the partitions
     ``headers``     a function from a value to headers to add
@@ -80,9 +91,9 @@ class KafkaSink(Generic[T]):
         self,
         topic: str,
         *,
-        value: type[T] | Codec[T] | None = None,
+        value: type[T] | Codec[T] | TopicFormat[T] | None = None,
         key: Callable[[T], Any] | None = None,
-        key_codec: type[Any] | Codec[Any] | None = None,
+        key_codec: type[Any] | Codec[Any] | TopicFormat[Any] | None = None,
         headers: Callable[[T], Headers] | None = None,
         timestamp: Timestamp = "source",
         bootstrap_servers: str | None = None,
@@ -96,17 +107,17 @@ class KafkaSink(Generic[T]):
         self._delivery = _guarantee(delivery)
         self._timeout_ms = milliseconds(transaction_timeout)
         self._provenance = _provenance(provenance, self._delivery)
-        codec = None if key_codec is None else codec_for(key_codec)
-        self._codec: Codec[Any] = codec_for(value)
-        self._encoder: Encoder = ValueEncoder(self._codec, key, codec, headers, timestamp)
+        self._key_codec: Codec[Any] | None = None if key_codec is None else topic_codec(key_codec, topic, "key")
+        self._codec: Codec[Any] = topic_codec(value, topic, "value")
+        self._encoder: Encoder = ValueEncoder(self._codec, key, self._key_codec, headers, timestamp)
 
     @classmethod
     def records(
         cls,
         topic: str,
         *,
-        key: type[K] | Codec[K] | None = None,
-        value: type[V] | Codec[V] | None = None,
+        key: type[K] | Codec[K] | TopicFormat[K] | None = None,
+        value: type[V] | Codec[V] | TopicFormat[V] | None = None,
         timestamp: Timestamp = "source",
         **options: Any,
     ) -> KafkaSink[Record[K, V]]:
@@ -115,8 +126,8 @@ class KafkaSink(Generic[T]):
         ``options`` are the constructor's: bootstrap_servers, config, delivery, transaction_timeout, provenance.
         """
         sink: KafkaSink[Record[K, V]] = KafkaSink(topic, **options)
-        sink._codec = codec_for(value)
-        sink._encoder = RecordEncoder(sink._codec, codec_for(key), timestamp)
+        sink._key_codec, sink._codec = keys, values = topic_codec(key, topic, "key"), topic_codec(value, topic, "value")
+        sink._encoder = RecordEncoder(values, keys, timestamp)
         return sink
 
     @classmethod
@@ -138,6 +149,7 @@ class KafkaSink(Generic[T]):
             "delivery": self._delivery.value,
             "transaction_timeout_ms": self._timeout_ms,
             **({} if self._provenance == "header" else {"provenance": self._provenance}),
+            **described(self._key_codec, self._codec),
             "config": {**masked(self._config)},
         }
 
@@ -152,11 +164,12 @@ class KafkaSink(Generic[T]):
     def check(self, ctx: JobContext) -> Sequence[str]:
         """At start; see ``interfaces.Sink``. Raises Retryable if the cluster cannot be reached."""
         token(ctx.job, "the job's name")
+        told = expect_ready(self._key_codec, self._codec)
         with KafkaRequests(self._cluster(ctx)) as rpc:
             notices = check_topic(rpc, self.topic)
             if self._delivery is Guarantee.EXACTLY_ONCE:
                 notices += check_transactions(rpc, self._timeout_ms, Demands.of(ctx.settings))
-        return notices
+        return [*told, *notices]
 
     def writer(self, ctx: TaskContext) -> Writer[T]:
         to = _target(ctx, self._cluster(ctx.job), self.topic)

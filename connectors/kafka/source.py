@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar, overload
 from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.client import AdminClient, kafka_errors
 from kafka_eos.connectors.kafka.decoding import record_decoder, value_decoder
-from kafka_eos.connectors.kafka.limits import missing_topic
+from kafka_eos.connectors.kafka.formats import described
 from kafka_eos.connectors.kafka.memory import read_ahead, share_of
 from kafka_eos.connectors.kafka.positions import check_splits, continued, offset_of, partition_of, positions
 from kafka_eos.connectors.kafka.reader import KafkaReader
@@ -27,9 +27,20 @@ from kafka_eos.connectors.kafka.sink import topic_name
 from kafka_eos.connectors.kafka.survey import END, LOG_END, LOG_START, Rule, Start, Survey
 from kafka_eos.errors import ConfigError, Retryable
 from kafka_eos.ids import EpochId, JobIdentity, Term
-from kafka_eos.interfaces import Answer, Codec, Guarantee, JobContext, Json, Life, Positions, Reader, TaskContext
+from kafka_eos.interfaces import (
+    Answer,
+    Codec,
+    Guarantee,
+    JobContext,
+    Json,
+    Life,
+    Positions,
+    Reader,
+    TaskContext,
+    TopicFormat,
+)
 from kafka_eos.records import Batch, RawRecord
-from kafka_eos.schemas import codec_for
+from kafka_eos.schemas import topic_codec
 from kafka_eos.secrets import masked
 
 T = TypeVar("T")
@@ -57,7 +68,7 @@ _READ_ALWAYS: Mapping[str, Any] = {
 class KafkaSource(Generic[T]):
     """Reads ``topic`` as a stream of ``T``; union several sources to read several topics.
 
-    ``value``     the type of the values or a codec for them; default raw bytes
+    ``value``     the type of the values, a codec for them, or a format as ``avro`` makes; default raw bytes
     ``start``     where the job's very first start begins: "earliest", "latest", or a datetime (the first record
                   at or after it; without a timezone it is local time). Later the checkpoint decides.
     ``bootstrap_servers``  host:port list; default: the job's setting
@@ -82,7 +93,7 @@ class KafkaSource(Generic[T]):
         self,
         topic: str,
         *,
-        value: type[T] | Codec[T],
+        value: type[T] | Codec[T] | TopicFormat[T],
         start: Start = "earliest",
         bootstrap_servers: str | None = None,
         group_id: str | None = None,
@@ -93,7 +104,7 @@ class KafkaSource(Generic[T]):
         self,
         topic: str,
         *,
-        value: type[T] | Codec[T] | None = None,
+        value: type[T] | Codec[T] | TopicFormat[T] | None = None,
         start: Start = "earliest",
         bootstrap_servers: str | None = None,
         group_id: str | None = None,
@@ -104,7 +115,7 @@ class KafkaSource(Generic[T]):
             raise ConfigError(f'start={start!r}: use "earliest", "latest" or a datetime.')
         self._start, self._servers, self._group = start, bootstrap_servers, group_id
         self._config = checked(config)
-        codec: Any = codec_for(value)
+        codec: Any = topic_codec(value, topic, "value")
         self._codecs: tuple[Codec[Any] | None, Codec[Any]] = None, codec
         self.value_type: Any = getattr(codec, "type", None)
         """What a stream of this source holds, for codecs between workers; None if only the codec knows."""
@@ -132,7 +143,7 @@ class KafkaSource(Generic[T]):
         cls,
         topic: str,
         *,
-        key: type[K] | Codec[K],
+        key: type[K] | Codec[K] | TopicFormat[K],
         value: None = None,
         start: Start = "earliest",
         bootstrap_servers: str | None = None,
@@ -147,7 +158,7 @@ class KafkaSource(Generic[T]):
         topic: str,
         *,
         key: None = None,
-        value: type[V] | Codec[V],
+        value: type[V] | Codec[V] | TopicFormat[V],
         start: Start = "earliest",
         bootstrap_servers: str | None = None,
         group_id: str | None = None,
@@ -160,8 +171,8 @@ class KafkaSource(Generic[T]):
         cls,
         topic: str,
         *,
-        key: type[K] | Codec[K],
-        value: type[V] | Codec[V],
+        key: type[K] | Codec[K] | TopicFormat[K],
+        value: type[V] | Codec[V] | TopicFormat[V],
         start: Start = "earliest",
         bootstrap_servers: str | None = None,
         group_id: str | None = None,
@@ -182,9 +193,9 @@ class KafkaSource(Generic[T]):
     ) -> KafkaSource[Record[Any, Any]]:
         """Whole records, with key, headers and timestamp; tombstones have value None.
 
-        ``key`` and ``value`` are types or codecs; default raw bytes. The rest is as in the constructor.
+        ``key`` and ``value`` are types, codecs or formats; default raw bytes. The rest is as in the constructor.
         """
-        keys, values = codec_for(key), codec_for(value)
+        keys, values = topic_codec(key, topic, "key"), topic_codec(value, topic, "value")
         source: KafkaSource[Record[Any, Any]] = KafkaSource(
             topic, value=values, start=start, bootstrap_servers=bootstrap_servers, group_id=group_id, config=config
         )
@@ -206,6 +217,7 @@ class KafkaSource(Generic[T]):
             "bootstrap_servers": self._servers,
             "start": str(self._start),
             "group_id": self._group,
+            **described(*self._codecs),
             "config": {**masked(self._config)},
         }
 
@@ -291,7 +303,7 @@ class KafkaSource(Generic[T]):
         with KafkaRequests(where) as rpc:
             facts = rpc.topic(self.topic)
             if facts is None:
-                raise ConfigError(missing_topic(self.topic, where.bootstrap))
+                return ()  # nobody has read it; the search for partitions names all topics that are missing
             metadata = rpc.committed(group, self.topic, range(facts.partitions)).values()
         told = [names.Committed.parse(each) for each in metadata]
         return lives_of_group(ctx.job, group, [by for by in told if by is not None])

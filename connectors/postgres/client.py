@@ -8,6 +8,7 @@ would hide that.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock, RLock
@@ -21,6 +22,8 @@ expect_extra("postgres", "PostgresSink")
 import psycopg  # noqa: E402 - what is missing is said before
 from psycopg import conninfo  # noqa: E402
 
+from kafka_eos.connectors.postgres.names import Target  # noqa: E402
+
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 LOCK_TIMEOUT: Final = "5s"
@@ -33,11 +36,14 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "keepalives_count": 3,
     "client_encoding": "utf8",
 }
-_PASSES: Final = ("08", "25006", "28", "40", "53", "55P03", "57", "58")
+_PASSES: Final = ("08", "25006", "28", "40", "53", "55P03", "57", "58", "XX000")
 """What may pass by itself: the server is away, read-only, full, busy, ends, or does not know its users yet;
-transactions and locks are in conflict. A custom code of a trigger is none of these."""
+transactions and locks are in conflict; or it has met a fault of its own, which no setting of a user has made. A custom
+code of a trigger is none of these."""
 _ROW: Final = ("22", "23", "44", "54")
 """Classes of errors that a row's values may cause."""
+_PLACE: Final = re.compile(r"COPY stage_\w+, \D+\d+, \S+ (.+?)\s?(?:: .*)?$")
+"""Where an error of a COPY was: the server says it in its own language, in this order."""
 ROW_ERRORS: Final = (psycopg.Error, ValueError, OverflowError)
 """What a row's values may raise when they are staged; psycopg passes on what Python says of a lone surrogate."""
 _NO_TIMEOUTS: Final = (
@@ -164,7 +170,8 @@ def mapped(kind: type[KafkaEosError], what: str) -> Iterator[None]:
         if state is None and not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             raise
         if state is None or state.startswith(_PASSES):
-            raise kind(f"could not {what}: {_line(error)}") from error
+            own = " (SQLSTATE XX000: an error inside the server; its log says more)" if state == "XX000" else ""
+            raise kind(f"could not {what}: {_line(error)}{own}") from error
         raise ConfigError(
             f"PostgreSQL refuses to {what}: {_line(error)} (SQLSTATE {state}). Nothing is lost: repair it and start "
             "again, the job goes on from its last epoch."
@@ -177,15 +184,23 @@ def _row(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
     return row
 
 
-def of_a_row(error: Exception) -> ValueError | None:
+def of_a_row(error: Exception, target: Target) -> ValueError | None:
     """What is wrong with a row, if a row's values are to blame. ``error`` is one of ``ROW_ERRORS``."""
     if not isinstance(error, psycopg.Error):
-        return ValueError(str(error))
+        return ValueError(f"{target}: {error}")
     # Without a state the client itself could not write a value down.
     by_client = error.sqlstate is None and isinstance(error, psycopg.DataError | psycopg.ProgrammingError)
     if by_client or (error.sqlstate or "").startswith(_ROW):
-        return ValueError(_line(error))
+        column = _column(error, target)
+        return ValueError(f"{target}{f', column {column!r}' if column else ''}: {_line(error)}")
     return None
+
+
+def _column(error: psycopg.Error, target: Target) -> str | None:
+    """Which column an error of a COPY is about, if it says so: in a field of its own, or with the place."""
+    found = _PLACE.match((error.diag.context or "").partition("\n")[0])
+    name = error.diag.column_name or (found and found[1])
+    return name if name in target.columns else None
 
 
 def _line(error: psycopg.Error) -> str:

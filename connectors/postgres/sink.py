@@ -171,4 +171,6 @@ def _key(key: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
     names = (key,) if isinstance(key, str) else tuple(key)
     if unknown := [name for name in names if name not in columns]:
         raise ConfigError(f"key: {', '.join(unknown)} is no column of the sink (they are {', '.join(columns)})")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"key: a name comes twice in {', '.join(names)}; say each column once")
     return names

@@ -90,7 +90,7 @@ class PostgresWriter:
                 self._ledger.expect_staged(connection, stage.promise)
                 raise
             except ROW_ERRORS as error:
-                if of_a_row(error) is None:
+                if of_a_row(error, self._target) is None:
                     raise
                 bad = self._refused(connection, stage, numbered)
                 if not bad:
@@ -109,7 +109,7 @@ class PostgresWriter:
                     with connection.transaction():
                         statements.copy_into(connection, stage.name, self._target.columns, [row])
                 except ROW_ERRORS as error:
-                    wrong = of_a_row(error)
+                    wrong = of_a_row(error, self._target)
                     if wrong is None:
                         raise
                     errors[index] = wrong

@@ -182,7 +182,7 @@ class Ground:
 
 
 def _files(directory: Directory) -> Sequence[str]:
-    """Names of the committed files of a sink, as they are now."""
+    """The committed files of a sink, as they are now: names, in directories of partitions too."""
     path = Path(directory.path)
-    names = (file.name for file in path.iterdir()) if path.is_dir() else ()
-    return sorted(name for name in names if re.fullmatch(directory.names, name))
+    found = path.rglob("part-*") if path.is_dir() else ()
+    return sorted(str(file.relative_to(path)) for file in found if re.fullmatch(directory.names, file.name))

@@ -21,6 +21,7 @@ from kafka_eos.audit import flags, letters, reads, totals, unmarked
 from kafka_eos.audit.beginning import Beginning
 from kafka_eos.audit.beside import Files
 from kafka_eos.audit.commits import ByEpoch
+from kafka_eos.audit.formats import rows
 from kafka_eos.audit.intervals import Spans, spans
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.legible import Legible
@@ -127,8 +128,13 @@ class Scan:
         told, topics = self._scope.ledger.regimes, [sink for sink in sinks if isinstance(sink, Topic)]
         dated = [(topic.dated(told.get(topic.node, ())), self._scope.outputs[topic.node]) for topic in topics]
         files = [(sink, self._scope.files[sink.node]) for sink in sinks if isinstance(sink, Directory)]
-        kept = self._scope.provenance
-        return reads.records(self._spark, dated, kept, committed=committed) + reads.lines(self._spark, files)
+        kept, plain = self._scope.provenance, [each for each in files if each[0].lines]
+        others = [each for each in files if not each[0].lines]
+        return [
+            *reads.records(self._spark, dated, kept, committed=committed),
+            *reads.lines(self._spark, plain),
+            *rows(self._spark, others, self._scope.app, self._scope.cut.parallelism),
+        ]
 
     @cached_property
     def _seen(self) -> DataFrame:

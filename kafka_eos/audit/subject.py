@@ -7,9 +7,10 @@ Pure. Rule: whatever cannot be audited is named with the reason; nothing is left
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol, TypeGuard, cast
 
 from kafka_eos.audit.regimes import Regime
@@ -58,7 +59,7 @@ Written = tuple[bytes | None, bytes | None, Headers, int]
 
 
 class AuditableSink(Protocol):
-    """What the audit needs of a sink beyond writing: also ``audit_log``, or ``audit_files`` if it writes files."""
+    """What the audit needs of a sink beyond writing: also ``audit_log``, or what files need (``AuditableFiles``)."""
 
     @property
     def audit_marked(self) -> bool:
@@ -70,6 +71,20 @@ class AuditableSink(Protocol):
 
     def audit_rows(self, batch: Batch[Any], operator: str, reject: RejectRow) -> tuple[Batch[Any], Sequence[Written]]:
         """The rows that the writer writes, and exactly what it writes; ``reject`` got the others."""
+
+
+class AuditableFiles(AuditableSink, Protocol):
+    """What the audit needs of a sink that writes files."""
+
+    def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str]:
+        """The directory, and what the names of this sink's files match; the groups are epoch and subtask."""
+
+    @property
+    def audit_lines(self) -> bool:
+        """Are files lines as they are?"""
+
+    def audit_read(self, path: Path) -> Iterator[tuple[bytes, str | None]]:
+        """Of each row of a file its value, as ``audit_rows`` tells it, and its provenance."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +119,8 @@ class Directory:
     path: str
     names: str
     marked: bool = True
+    lines: bool = True
+    """They are lines as Spark reads them; the sink itself reads all others (``audit_read``)."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +182,7 @@ def _sink(node: Sink, ctx: JobContext) -> Topic | Directory | None:
         return None
     if hasattr(connector, "audit_files"):
         path, names = connector.audit_files(ctx, node.name)
-        return Directory(node.name, path, names, connector.audit_marked)
+        return Directory(node.name, path, names, connector.audit_marked, connector.audit_lines)
     topic, bootstrap, config = connector.audit_log(ctx)
     partitioner = connector.audit_partitioner(ctx) if hasattr(connector, "audit_partitioner") else None
     return Topic(node.name, topic, bootstrap, config, connector.audit_marked, node.dead_letters, partitioner)

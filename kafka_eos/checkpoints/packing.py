@@ -10,7 +10,7 @@ keeps nothing else from being packed, and no look from ending soon: no epoch beg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -37,8 +37,9 @@ class Packer:
         """Since the last look. The first one finds what coordinators before this one have left."""
         self._damaged: set[Single | Pack] = set()
         self._strays: set[str] = set()
-        self._failed: set[Single | Pack] = set()
-        """What could not be packed when it was last tried: it comes after all else, or nothing else would come."""
+        self._failed: dict[Single | Pack, None] = {}
+        """What could not be packed when it was last tried, longest ago first: it comes after all else, in that order,
+        or nothing else would come."""
 
     def forgotten(self, epochs: int) -> None:
         """So many more epochs are known to the ledger alone. Packs, if it is time. Raises nothing of the storage."""
@@ -73,8 +74,10 @@ class Packer:
         yield from (some for some in alone if known.isdisjoint(some))
         more = packs.groups(file for file in self._sound() if isinstance(file, Pack))
         yield from (some for some in more if known.isdisjoint(some))
-        yield from (some for some in alone if not known.isdisjoint(some))
-        yield from (some for some in more if not known.isdisjoint(some))
+        turn = {file: place for place, file in enumerate(self._failed)}
+        tried: list[Sequence[Single | Pack]] = [*alone, *more]
+        again = [some for some in tried if not known.isdisjoint(some)]
+        yield from sorted(again, key=lambda some: min(turn.get(file, len(turn)) for file in some))
 
     def _sound(self) -> list[Single | Pack]:
         """What is stored, as far as it is known to be whole."""
@@ -94,9 +97,14 @@ class Packer:
         if new := [file for file in failed if file not in self._failed]:
             which = paths.provenance_name(new[0]) + (f" and {len(new) - 1} more" if len(new) > 1 else "")
             self._notice(f"{which} cannot be packed: {failed[new[0]]}. The job goes on; it is tried again later")
-        self._failed.difference_update(files)
-        self._failed.update(failed)
+        self._fail(files, failed)
         return {file: held for file, held in read.items() if held is not None and not isinstance(held, OSError)}
+
+    def _fail(self, tried: Iterable[Single | Pack], failed: Iterable[Single | Pack]) -> None:
+        """Of these, those have failed just now; the others have not."""
+        for file in tried:
+            self._failed.pop(file, None)
+        self._failed.update(dict.fromkeys(failed))
 
     def _together(self, found: Mapping[Single | Pack, Mapping[str, bytes]]) -> bool:
         """Make one pack of these, if they are several. Is it made?"""
@@ -110,7 +118,7 @@ class Packer:
             failpoints.hit("packing.published")
             self._storage.delete_all([paths.provenance_name(file) for file in found if file != pack])
         except OSError:
-            self._failed.update(found)
+            self._fail(found, found)
             raise
         failpoints.hit("packing.deleted")
         return True

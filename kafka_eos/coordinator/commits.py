@@ -19,7 +19,7 @@ from kafka_eos.coordinator.patience import Interrupted, Patience
 from kafka_eos.coordinator.term import now_ms
 from kafka_eos.errors import CommittableLost, ConfigError, RestartFromCheckpoint
 from kafka_eos.failpoints import hit
-from kafka_eos.interfaces import CheckpointStorage, Committable, Committer, Outcome, Probe
+from kafka_eos.interfaces import Announces, CheckpointStorage, Committable, Committer, Outcome, Probe
 from kafka_eos.protocol.commit import Commit
 
 T = TypeVar("T")
@@ -55,7 +55,16 @@ class Finisher:
         outcomes = {index: self._commit(committables[index], decision) for index in first}
         outcomes |= zip(rest, self._all([partial(self._another, committables[i], decision) for i in rest]), strict=True)
         hit("commit.after")
+        self._announce(committables, decision)
         return [outcomes[index] for index in range(len(committables))]
+
+    def _announce(self, committables: Sequence[Committable], decision: Commit) -> None:
+        for scope in dict.fromkeys(committable.scope for committable in committables):
+            committer = self.committers[scope]
+            if isinstance(committer, Announces):
+                some = [committable for committable in committables if committable.scope == scope]
+                announce = partial(committer.announce, decision.permit, some)
+                self.patience.until_answered(f"announce epoch {decision.permit.epoch} in {scope}", announce)
 
     def _all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """The results of all, begun in this order. Raises what one has raised, once every one has ended."""

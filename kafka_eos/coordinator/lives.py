@@ -39,7 +39,7 @@ class Lives:
     def hold(self, ctx: JobContext) -> None:
         """Leave the mark of this life in every sink. Raises Fenced if another life took one of them away."""
         for scope, committer in self._held.items():
-            self._patience.until_answered(f"hold the mark in {scope}", lambda c=committer: c.hold(ctx))  # type: ignore[misc]
+            self._patience.until_answered(f"reach {scope}", lambda c=committer: c.hold(ctx))  # type: ignore[misc]
 
     def enter(self, ctx: JobContext, heir_of: Collection[JobIdentity | None], take_over: bool) -> list[str]:
         """Begin a life that has decided nothing yet; end those that it succeeds. Returns what was ended, by name.

@@ -1,4 +1,4 @@
-"""Fetches the jars of a Kafka broker, and those Spark needs to read Kafka, once a machine.
+"""Fetches the jars of a Kafka broker, those Spark needs to read Kafka, and a schema registry, once a machine.
 
 Rule: a set is used only if every file has its pinned SHA-256. A set appears whole or not at all: it is
 fetched into a staging directory, verified there, and renamed into place under a lock.
@@ -27,12 +27,13 @@ _PACKAGE = Path(__file__).parent
 _AT_ONCE = 4
 RELEASES = {"4.3": "broker", "4.0": "broker-4.0", "3.9": "broker-3.9"}
 """Configuration of each release of Kafka whose broker can be fetched; the first is the one that is used by default."""
-CONFIGURATIONS = (*RELEASES.values(), "spark")
+CONFIGURATIONS = (*RELEASES.values(), "spark", "registry")
 
 
 def fetch_jars(conf: str) -> list[Path]:
-    """The verified jars of a configuration (a value of ``RELEASES``, or "spark"), sorted by name; fetched if absent.
+    """The verified files of a configuration, sorted by name; fetched if absent.
 
+    ``conf``: a value of ``RELEASES``, "spark" or "registry".
     Raises ConfigError if they cannot be fetched or are not what is pinned.
     """
     pinned = pinned_jars(conf)

@@ -42,22 +42,27 @@ _BLOCK: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A jar by its Maven coordinates, with the SHA-256 (hex) that it must have."""
+    """A file by its Maven coordinates, with the SHA-256 (hex) that it must have."""
 
     group: str
     name: str
     version: str
     digest: str
+    ending: str = ".jar"
+    """What follows the version in the file's name."""
 
     @classmethod
     def parse(cls, coordinates: str, digest: str) -> Artifact:
-        """``group:name:version``."""
-        group, name, version = coordinates.split(":")
-        return cls(group, name, version, digest)
+        """``group:name:version``, a jar; or ``group:name:version:classifier:extension``."""
+        group, name, version, *other = coordinates.split(":")
+        if not other:
+            return cls(group, name, version, digest)
+        classifier, extension = other
+        return cls(group, name, version, digest, f"-{classifier}.{extension}")
 
     @property
     def file(self) -> str:
-        return f"{self.name}-{self.version}.jar"
+        return f"{self.name}-{self.version}{self.ending}"
 
     @property
     def path(self) -> str:

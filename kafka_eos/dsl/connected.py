@@ -134,4 +134,7 @@ class ConnectedStreams(Upstream, Generic[K, L, R]):
 
 
 def _names(tags: tuple[OutputTag[Any] | None, ...]) -> tuple[str | None, ...]:
+    for tag in tags:
+        if not isinstance(tag, OutputTag | None):
+            raise mistake(f"side outputs of a join are of OutputTag(name, type), not {tag!r}.")
     return tuple(None if tag is None else tag.name for tag in tags)

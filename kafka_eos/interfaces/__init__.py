@@ -24,8 +24,9 @@ from kafka_eos.interfaces.assigners import (
     sliding,
     tumbling,
 )
-from kafka_eos.interfaces.codecs import Codec, ListCodec
+from kafka_eos.interfaces.codecs import Checked, Codec, Described, ListCodec, Part, TopicFormat
 from kafka_eos.interfaces.commits import (
+    Announces,
     CommitPermit,
     Committable,
     Committer,
@@ -61,10 +62,12 @@ from kafka_eos.interfaces.windows import Contents, Window, Windowed
 
 __all__ = [
     "Alignment",
+    "Announces",
     "Answer",
     "AskedTogether",
     "Attended",
     "CheckpointStorage",
+    "Checked",
     "Codec",
     "CommitPermit",
     "Committable",
@@ -72,6 +75,7 @@ __all__ = [
     "Contents",
     "Days",
     "DeadLetters",
+    "Described",
     "Early",
     "FileRef",
     "Generator",
@@ -85,6 +89,8 @@ __all__ = [
     "Life",
     "LifeState",
     "ListCodec",
+    "Part",
+    "TopicFormat",
     "OnClock",
     "OnCount",
     "Outcome",

@@ -6,11 +6,14 @@ Rule: what is stored says by which format and schema it was written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from kafka_eos.interfaces.values import Json
 
 T = TypeVar("T")
+
+Part: TypeAlias = Literal["key", "value"]
+"""Of a record of a topic."""
 
 
 class Codec(Protocol[T]):
@@ -43,3 +46,26 @@ class ListCodec(Protocol[T]):
         """Raise ValueError if a value is not of the declared type, or would come back as another one."""
 
     def decode(self, data: bytes) -> list[T]: ...
+
+
+@runtime_checkable
+class TopicFormat(Protocol[T]):
+    """What may stand where a codec may, in sources and sinks of Kafka: its codec depends on the topic."""
+
+    def for_topic(self, topic: str, part: Part) -> Codec[T]: ...
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A codec that has more to tell than the user's type does."""
+
+    def describe(self) -> str:
+        """For ``explain``: the format, the schema and where it comes from."""
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """A codec that needs something of its environment to write."""
+
+    def check(self) -> Sequence[str]:
+        """At start: raise ConfigError if nothing can be written; Retryable if nobody can tell now. Returns notices."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from kafka_eos.ids import EpochId, JobIdentity, Term
 from kafka_eos.interfaces.contexts import JobContext
@@ -140,3 +140,15 @@ class Committer(Protocol):
         """
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Announces(Protocol):
+    """A committer that tells its readers of epochs that are committed in every sink of the job."""
+
+    def announce(self, permit: CommitPermit, committables: Sequence[Committable]) -> None:
+        """All of the epoch is committed; these are those of this committer's scope. Idempotent.
+
+        Called before the receipt is written, so it is called again if nobody knows whether it was. Raises Retryable if
+        there is no answer yet.
+        """

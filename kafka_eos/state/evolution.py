@@ -59,9 +59,10 @@ def ensure_same_definition(where: str, stored: Mapping[str, Json], declared: Map
     """ConfigError if the rows are held for something else. ``where`` names the state."""
     if redefined(stored, declared):
         raise ConfigError(
-            f"{where} was stored for {stored[DEFINITION]}, and the job declares {declared.get(DEFINITION)}: results of "
-            "what it holds would be wrong. Declare the old one; or give the operator a new name to start it empty, and "
-            "let go of what is stored under the old name (--allow-dropped-state)."
+            f"{where} was stored for something else than the job declares: "
+            f"{_changes(stored[DEFINITION], declared.get(DEFINITION))} (times in ms). "
+            "Results of what it holds would be wrong. Declare the old one; or give the operator a new name to start it "
+            "empty, and let go of what is stored under the old name (--allow-dropped-state)."
         )
 
 
@@ -124,7 +125,8 @@ class Evolution:
                 converted(len(block))
         except ValueError as error:
             raise ConfigError(
-                f"{self._where}: a value written with {self._stored} cannot be read as {self._declared}: {error}"
+                f"{self._where}: a stored value cannot be read as what the job declares: "
+                f"{_changes(self._stored, self._declared)}: {error}"
             ) from error
 
     def _rewritten(self, data: bytes, value: Callable[[bytes], bytes]) -> bytes | None:
@@ -147,9 +149,23 @@ class Evolution:
 
     def _refusal(self, reason: str = "") -> ConfigError:
         return ConfigError(
-            f"{self._where} was written with {self._stored}, and the job declares {self._declared}{reason}. "
-            "Declare the old one, or give the state a new name to start it empty."
+            f"{self._where} was written as something else than the job declares: "
+            f"{_changes(self._stored, self._declared)}{reason}. "
+            "Declare the old one (a type, or the trigger of a window), or give the operator or its state a new name to "
+            "start it empty."
         )
+
+
+def _changes(stored: Mapping[str, Json] | Json, declared: Mapping[str, Json] | Json) -> str:
+    """For people: what is declared in another way than it is stored."""
+    if not (isinstance(stored, Mapping) and isinstance(declared, Mapping)):
+        return f"stored {stored}, declared {declared}"
+    parts = [part for part in {**stored, **declared} if stored.get(part) != declared.get(part)]
+    return "; ".join(f"{part}: stored {_told(stored, part)}, declared {_told(declared, part)}" for part in parts)
+
+
+def _told(described: Mapping[str, Json], part: str) -> str:
+    return str(described[part]) if part in described else "nothing"
 
 
 def described(codec: Codec[Any] | ListCodec[Any]) -> dict[str, Json]:

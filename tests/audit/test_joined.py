@@ -14,6 +14,7 @@ from kafka_eos.audit import Check, Conclusion
 from tests.audit.job import FED_AT, Input, Job, Out
 from tests.audit.test_window_corruptions import Corruption, Outs, found, out, shown, without
 from tests.chaos.harness import read
+from tests.marks import campaign
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -110,7 +111,7 @@ def fed(new_job: Callable[..., Job], topic: Callable[..., str], names: tuple[str
     return new_job(PIPELINE, **given), given
 
 
-@pytest.mark.parametrize("engine", ["embedded", "spark"])
+@pytest.mark.parametrize("engine", ["embedded", campaign("spark")])
 def test_what_joins_make_is_computed_again(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, engine: str
 ) -> None:
@@ -131,7 +132,7 @@ def test_what_joins_make_is_computed_again(
 def test_a_function_of_two_streams_is_computed_again_as_far_as_its_order_is_known(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:
-    job, given = fed(new_job, topic, (*STREAMS, "counts"), more='"counts": both.process(Counts, name="counting"),')
+    job, given = fed(new_job, topic, ("pairs", "counts"), more='"counts": both.process(Counts, name="counting"),')
     job.feed(given["orders"], orders(0, 200))
     job.feed(given["payments"], payments(0, 200))
     job.run(workers=2, failpoints="commit.before=kill@1")

@@ -18,6 +18,7 @@ from kafka_eos.audit.regimes import Regime
 from kafka_eos.audit.topics import Question, audit_topics
 from kafka_eos.interfaces import Spread
 from tests.audit.job import Job
+from tests.marks import campaign
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
@@ -138,7 +139,7 @@ words.sink(
 """
 
 
-@pytest.mark.parametrize("provenance", ["header", "ledger"])
+@pytest.mark.parametrize("provenance", [campaign("header"), "ledger"])
 def test_a_job_whose_topic_had_partitions_added_and_then_another_partitioner(
     new_job: Callable[..., Job], topic: Callable[..., str], admin: AdminClient, spark: Any, provenance: str
 ) -> None:

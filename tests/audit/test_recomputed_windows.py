@@ -11,6 +11,7 @@ import pytest
 from kafka_eos.audit import Conclusion
 from tests.audit.job import FED_AT, Job
 from tests.chaos.harness import read
+from tests.marks import campaign
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -75,11 +76,11 @@ def sales(count: int) -> list[tuple[int, str | None, bytes]]:
     return found + [(p, None, b'{"user":"end","at":%d,"amount":1}' % (BEGIN + 2 * DAY)) for p in (0, 1)]
 
 
-@pytest.mark.parametrize("engine", ["embedded", "spark"])
+@pytest.mark.parametrize("engine", ["embedded", campaign("spark")])
 def test_what_windows_of_every_kind_make_is_computed_again(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, engine: str
 ) -> None:
-    source, *outputs = (topic(partitions=2) for _ in range(len(ROLES) + 1))
+    source, *outputs = topic(partitions=2), topic(partitions=2), *(topic() for _ in ROLES[1:])
     job = new_job(VERBS, input=source, **dict(zip(ROLES, outputs, strict=True)))
     job.feed(source, sales(400))
     job.run("--engine", engine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,10 +13,15 @@ from kafka_eos.audit.legible import text_of
 from kafka_eos.audit.sums import floats, same_value, value_hash
 from kafka_eos.schemas import AvroCodec, MsgpackCodec
 
+Pair = tuple[bytes | None, bytes | None]
 
-def same(spark: Any, one: bytes | None, other: bytes | None, *, summed: bool = True) -> bool:
-    table = spark.createDataFrame([(one, other, summed)], "one binary, other binary, summed boolean")
+
+def same(spark: Any, pairs: Sequence[Pair], *, summed: bool = True) -> list[bool]:
+    """Of each pair, whether its two count as the same."""
+    rows = [(n, *pair, summed) for n, pair in enumerate(pairs)]
+    table = spark.createDataFrame(rows, "n int, one binary, other binary, summed boolean")
     said = table.select(
+        "n",
         *(
             made.alias(f"{prefix}{name}")
             for column, prefix in (("one", ""), ("other", "e_"))
@@ -23,46 +29,41 @@ def same(spark: Any, one: bytes | None, other: bytes | None, *, summed: bool = T
                 ("value_hash", value_hash(F.col(column), F.col("summed"))),
                 ("floats", floats(F.col(column), F.col("summed"))),
             )
-        )
+        ),
     )
-    (row,) = said.select(same_value().alias("same")).collect()
-    return bool(row["same"])
+    return [bool(row["same"]) for row in said.select("n", same_value().alias("same")).orderBy("n").collect()]
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (b'{"a":0.30000000000000004}', b'{"a":0.3}'),
-        (b"[1.0,-2.5e-7]", b"[1.0000000000000002,-2.5000000000000001e-07]"),
-        (b"1e+16", b"1.0000000000000002e16"),
-        (b"ann=0.1", b"ann=0.10000000000000001"),
-        (b"-0.0", b"0.0"),
-        (b"\xff\xfe", b"\xff\xfe"),
-        (None, None),
-    ],
+NEAR: Sequence[Pair] = (
+    (b'{"a":0.30000000000000004}', b'{"a":0.3}'),
+    (b"[1.0,-2.5e-7]", b"[1.0000000000000002,-2.5000000000000001e-07]"),
+    (b"1e+16", b"1.0000000000000002e16"),
+    (b"ann=0.1", b"ann=0.10000000000000001"),
+    (b"-0.0", b"0.0"),
+    (b"\xff\xfe", b"\xff\xfe"),
+    (None, None),
 )
-def test_floats_that_are_near_are_the_same(spark: Any, one: bytes | None, other: bytes | None) -> None:
-    assert same(spark, one, other)
-    assert same(spark, one, other, summed=False) == (one == other)
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (b'{"a":0.3}', b'{"a":0.30000001}'),
-        (b'{"a":0.3,"b":1.5}', b'{"a":1.5,"b":0.3}'),
-        (b'{"a":[0.3]}', b'{"a":[0.3,0.3]}'),
-        (b'{"a":3}', b'{"a":4}'),
-        (b'{"a":1000000000000001}', b'{"a":1000000000000002}'),
-        (b'{"v":"x1.50000000001"}', b'{"v":"x1.50000000002"}'),
-        (b'{"v":"1.50000000001"}', b'{"v":"1.50000000002"}'),
-        (b'{"a":0.3}', b'{"b":0.3}'),
-        (b"\xff\xfe", b"\xfe\xff"),
-        (b"0.1", None),
-    ],
+DIFFERENT: Sequence[Pair] = (
+    (b'{"a":0.3}', b'{"a":0.30000001}'),
+    (b'{"a":0.3,"b":1.5}', b'{"a":1.5,"b":0.3}'),
+    (b'{"a":[0.3]}', b'{"a":[0.3,0.3]}'),
+    (b'{"a":3}', b'{"a":4}'),
+    (b'{"a":1000000000000001}', b'{"a":1000000000000002}'),
+    (b'{"v":"x1.50000000001"}', b'{"v":"x1.50000000002"}'),
+    (b'{"v":"1.50000000001"}', b'{"v":"1.50000000002"}'),
+    (b'{"a":0.3}', b'{"b":0.3}'),
+    (b"\xff\xfe", b"\xfe\xff"),
+    (b"0.1", None),
 )
-def test_all_else_is_compared_byte_for_byte(spark: Any, one: bytes, other: bytes | None) -> None:
-    assert not same(spark, one, other)
+
+
+def test_floats_that_are_near_are_the_same(spark: Any) -> None:
+    assert same(spark, NEAR) == [True] * len(NEAR)
+    assert same(spark, NEAR, summed=False) == [one == other for one, other in NEAR]
+
+
+def test_all_else_is_compared_byte_for_byte(spark: Any) -> None:
+    assert same(spark, DIFFERENT) == [False] * len(DIFFERENT)
 
 
 class Part(msgspec.Struct):

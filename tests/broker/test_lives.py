@@ -154,6 +154,7 @@ def test_group_offsets_name_the_life_that_committed_them(bootstrap: str, topic: 
     ctx = JobContext(f"lives-{uuid.uuid4().hex[:8]}", Term(4), settings, JobIdentity.new())
     positions = source.discover(ctx, None)
     assert source.lives(ctx) == []
+    assert not KafkaSource[bytes]("nobody-made-it").lives(ctx), "discover names it, with all others that are missing"
 
     show(source, ctx, epoch(3, 4), positions)
 

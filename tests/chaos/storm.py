@@ -11,11 +11,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import pytest
+
 from tests.chaos.harness import Invalid, Job, feed
 from tests.chaos.running import Running, events
+from tests.marks import campaign
 from tests.waiting import PATIENCE
 
+PAYMENTS = 300
+"""What a job of ``rescaled`` begins with."""
 PAYMENTS_A_FAULT = 150
+Steps = tuple[tuple[int, tuple[str, ...]], ...]
+"""Number of workers, and the faults that they meet."""
 FEED_AGAIN = 2.0
 """Seconds without the awaited fault until more is fed: some need an epoch in which several workers had output."""
 
@@ -83,3 +90,24 @@ class Storm:
                 self._running = self._begin()
             assert time.monotonic() < deadline, f"the job did not {what}; log:\n{running.log[-6000:]}"
             time.sleep(0.02)
+
+
+def in_storms(few: Steps, every: Steps) -> pytest.MarkDecorator:
+    """``mode``, ``backend`` and ``steps``: a few faults, and in the campaign every one in each of the settings."""
+    return pytest.mark.parametrize(
+        ("mode", "backend", "steps"),
+        [
+            pytest.param("unaligned", "rocksdb", few, id="few"),
+            campaign("unaligned", "rocksdb", every, named="unaligned-rocksdb"),
+            campaign("aligned", "rocksdb", every, named="aligned-rocksdb"),
+            campaign("unaligned", "memory", every, named="unaligned-memory"),
+        ],
+    )
+
+
+def rescaled(job: Job, steps: Steps) -> None:
+    """A storm over a job whose number of workers changes with each step."""
+    storm = Storm(job, PAYMENTS)
+    for workers, faults in steps:
+        with storm.through(*faults, KAFKA_EOS_PARALLELISM=workers):
+            storm.feed(1000)

@@ -12,29 +12,19 @@ import pytest
 
 from kafka_eos.state.reader import Snapshot
 from tests.chaos.harness import Job, open_transactions, read
-from tests.chaos.storm import Storm
-from tests.chaos.test_windows import FEW, STEPS, Steps, name_of
-from tests.marks import campaign
+from tests.chaos.storm import PAYMENTS, Steps, in_storms, rescaled
+from tests.chaos.test_windows import FEW, STEPS, name_of
 
 NewJob = Callable[..., Job]
 Found = tuple[str, str, tuple[int, ...]]
 """Kind, key, ids."""
 
-PAYMENTS = 300
 BASE = int(time.time()) * 1000
 LOWER, UPPER, SIZE, EVERY, GAP = -30, 60, 100, 50, 45
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize(
-    ("mode", "backend", "steps"),
-    [
-        pytest.param("unaligned", "rocksdb", FEW, id="few"),
-        campaign("unaligned", "rocksdb", STEPS, named="unaligned-rocksdb"),
-        campaign("aligned", "rocksdb", STEPS, named="aligned-rocksdb"),
-        campaign("unaligned", "memory", STEPS, named="unaligned-memory"),
-    ],
-)
+@in_storms(FEW, STEPS)
 def test_each_pair_comes_once_in_a_storm_with_other_numbers_of_workers(
     new_job: NewJob, mode: str, backend: str, steps: Steps
 ) -> None:
@@ -46,10 +36,7 @@ def test_each_pair_comes_once_in_a_storm_with_other_numbers_of_workers(
         TEST_BASE=BASE,
         TEST_PAUSE=0.0002,
     )
-    storm = Storm(job, PAYMENTS)
-    for workers, faults in steps:
-        with storm.through(*faults, KAFKA_EOS_PARALLELISM=workers):
-            storm.feed(1000)
+    rescaled(job, steps)
     job.run()
 
     messages = read(job.bootstrap, job.output)

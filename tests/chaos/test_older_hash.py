@@ -18,7 +18,6 @@ from tests.chaos.harness import Job, feed
 from tests.chaos.offline import check_checkpoints
 from tests.chaos.running import check_all, manifests, running, storage
 from tests.chaos.test_savepoints import second_life, trigger
-from tests.marks import campaign
 
 NewJob = Callable[..., Job]
 
@@ -56,8 +55,19 @@ def go_on(job: Job, workers: int, scratch: Path, failpoints: str = "") -> set[st
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("scenario", ["in place, then rescaled", campaign("rescaled at once")])
-def test_output_is_exact_in_place_and_regrouped(new_job: NewJob, tmp_path: Path, scenario: str) -> None:
+def test_output_is_exact_in_place_and_regrouped(new_job: NewJob, tmp_path: Path) -> None:
+    job = older(new_job, tmp_path)
+
+    assert go_on(job, 2, tmp_path, "recovery.restored=kill") == {OLDEST}
+    assert go_on(job, 3, tmp_path) == {PRESENT}
+
+    check_all(job)
+
+
+@pytest.mark.campaign
+@pytest.mark.chaos
+@pytest.mark.parametrize("scenario", ["in place, then rescaled", "rescaled at once"])
+def test_output_is_exact_whoever_dies_in_place_and_regrouped(new_job: NewJob, tmp_path: Path, scenario: str) -> None:
     """With kills in the first restore by either hash, and after it."""
     job = older(new_job, tmp_path)
     kills = "recovery.restored=kill; commit.before=kill@2"

@@ -234,7 +234,9 @@ def _exchanges(job: Job) -> set[str]:
     return {part.exchange for part in manifests(job)[-1].in_flight}
 
 
-@pytest.mark.parametrize("told", [{}, {"KAFKA_EOS_ALIGNED_TIMEOUT": 0.2}], ids=["at once", "after a while"])
+@pytest.mark.parametrize(
+    "told", [campaign({}, named="at once"), pytest.param({"KAFKA_EOS_ALIGNED_TIMEOUT": 0.2}, id="after a while")]
+)
 def test_rows_that_cannot_be_written_wait_for_the_barriers_of_unaligned_checkpoints(
     new_job: NewJob, told: dict[str, object]
 ) -> None:

@@ -17,7 +17,7 @@ from kafka_eos.provenance import HEADER, PROCESSING_TIMERS, TIMERS, parse
 from kafka_eos.state.reader import Snapshot
 from tests.chaos.harness import Job, open_transactions, read
 from tests.chaos.running import running
-from tests.chaos.storm import Storm
+from tests.chaos.storm import PAYMENTS, Steps, Storm, in_storms, rescaled
 from tests.marks import campaign
 from tests.waiting import PATIENCE
 
@@ -25,13 +25,10 @@ NewJob = Callable[..., Job]
 Fired = tuple[str, int, int, int]
 """Key, end of the window, total, count."""
 
-PAYMENTS = 300
 SIZE = 50
 """Of the app's windows."""
 BASE = int(time.time()) * 1000
 """Where event time begins."""
-Steps = tuple[tuple[int, tuple[str, ...]], ...]
-"""Number of workers, and the faults that they meet."""
 STEPS: Steps = (
     (1, ("commit.before=kill@2", "timers.fired=kill@2", "sink.seal=kill@3")),
     (3, ("align.complete=kill@4", "recovery.opened=kill", "snapshot.uploaded=kill@5", "timers.fired=kill@3")),
@@ -41,15 +38,7 @@ FEW: Steps = ((1, ("commit.before=kill@2",)), (2, ("timers.fired=kill@3", "snaps
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize(
-    ("mode", "backend", "steps"),
-    [
-        pytest.param("unaligned", "rocksdb", FEW, id="few"),
-        campaign("unaligned", "rocksdb", STEPS, named="unaligned-rocksdb"),
-        campaign("aligned", "rocksdb", STEPS, named="aligned-rocksdb"),
-        campaign("unaligned", "memory", STEPS, named="unaligned-memory"),
-    ],
-)
+@in_storms(FEW, STEPS)
 def test_windows_fire_once_in_a_storm_with_other_numbers_of_workers(
     new_job: NewJob, mode: str, backend: str, steps: Steps
 ) -> None:
@@ -62,10 +51,7 @@ def test_windows_fire_once_in_a_storm_with_other_numbers_of_workers(
         TEST_PAUSE=0.0002,
         TEST_PAUSE_AFTER=0.001,
     )
-    storm = Storm(job, PAYMENTS)
-    for workers, faults in steps:
-        with storm.through(*faults, KAFKA_EOS_PARALLELISM=workers):
-            storm.feed(1000)
+    rescaled(job, steps)
     job.environment["TEST_PAUSE_AFTER"] = "0"
     job.run()
 
@@ -85,10 +71,7 @@ def test_what_waits_for_the_clock_comes_once_in_a_storm_with_other_numbers_of_wo
     new_job: NewJob, backend: str, steps: Steps
 ) -> None:
     job = new_job(PAYMENTS, "clocked.py", TEST_BACKEND=backend, TEST_PAUSE=0.0002)
-    storm = Storm(job, PAYMENTS)
-    for workers, faults in steps:
-        with storm.through(*faults, KAFKA_EOS_PARALLELISM=workers):
-            storm.feed(1000)
+    rescaled(job, steps)
     _until_all_is_out(job)
 
     messages = read(job.bootstrap, job.output)

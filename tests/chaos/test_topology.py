@@ -27,15 +27,20 @@ SECRET = "canary-5e1f0b"
 FULL = 7
 
 
-@pytest.mark.parametrize("workers", [campaign(1), 3])
-def test_two_sources_and_a_process_function_survive_kills(new_job: NewJob, workers: int) -> None:
+@pytest.mark.parametrize(
+    ("workers", "kills"),
+    [pytest.param(3, KILLS[1:3], id="3-few"), campaign(1, KILLS, named="1"), campaign(3, KILLS, named="3")],
+)
+def test_two_sources_and_a_process_function_survive_kills(
+    new_job: NewJob, workers: int, kills: tuple[str, ...]
+) -> None:
     mode = {"KAFKA_EOS_PARALLELISM": workers, "KAFKA_EOS_CHECKPOINT_MODE": "unaligned"}
     job = new_job(300, app="baskets.py", TEST_SECRET=SECRET, TEST_PAUSE=0.002, **mode)
     second = job.environment["TEST_INPUT_2"] = f"{job.name}-in-2"
     create_topic(job.bootstrap, second, 2)
     feed(job.bootstrap, second, range(1000, 1300))
 
-    with Storm(job, 300).through(*KILLS):
+    with Storm(job, 300).through(*kills):
         pass
     job.run()
 

@@ -14,19 +14,15 @@ import pytest
 
 from kafka_eos.provenance import HEADER, TIMERS, parse
 from tests.chaos.harness import Job, open_transactions, read
-from tests.chaos.storm import Storm
-from tests.marks import campaign
+from tests.chaos.storm import PAYMENTS, Steps, in_storms, rescaled
 
 NewJob = Callable[..., Job]
 Found = tuple[str, str, int, int, tuple[int, ...]]
 """Kind, key, start and end of the window, ids of its payments."""
 
-PAYMENTS = 300
 BASE = int(time.time()) * 1000
 """Where event time begins: at a second, of which the windows of this job are parts."""
 GAP, APART = 60, 30
-Steps = tuple[tuple[int, tuple[str, ...]], ...]
-"""Number of workers, and the faults that they meet."""
 STEPS: Steps = (
     (1, ("commit.before=kill@2", "sink.seal=kill@3")),
     (3, ("align.complete=kill@4", "recovery.opened=kill", "snapshot.uploaded=kill@5")),
@@ -36,15 +32,7 @@ FEW: Steps = ((1, ("commit.before=kill@2",)), (2, ("align.complete=kill@4", "sna
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize(
-    ("mode", "backend", "steps"),
-    [
-        pytest.param("unaligned", "rocksdb", FEW, id="few"),
-        campaign("unaligned", "rocksdb", STEPS, named="unaligned-rocksdb"),
-        campaign("aligned", "rocksdb", STEPS, named="aligned-rocksdb"),
-        campaign("unaligned", "memory", STEPS, named="unaligned-memory"),
-    ],
-)
+@in_storms(FEW, STEPS)
 def test_each_window_has_its_result_once_in_a_storm_with_other_numbers_of_workers(
     new_job: NewJob, mode: str, backend: str, steps: Steps
 ) -> None:
@@ -56,10 +44,7 @@ def test_each_window_has_its_result_once_in_a_storm_with_other_numbers_of_worker
         TEST_BASE=BASE,
         TEST_PAUSE=0.0002,
     )
-    storm = Storm(job, PAYMENTS)
-    for workers, faults in steps:
-        with storm.through(*faults, KAFKA_EOS_PARALLELISM=workers):
-            storm.feed(1000)
+    rescaled(job, steps)
     job.run()
 
     messages = read(job.bootstrap, job.output)

@@ -23,8 +23,6 @@ from tests.conformance.gaps import GAPS
 from tests.conformance.runs import REFERENCE, in_log_order, row_of
 from tests.waiting import PATIENCE
 
-pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(600)]
-
 PAYMENTS = 400
 ENGINES: Mapping[str, tuple[str, ...]] = {
     REFERENCE: ("-p", "1"),
@@ -84,10 +82,21 @@ CASES: Mapping[str, App] = {
     "routed-straight": route("straight", in_order()),
 }
 ELSEWHERE = frozenset(
-    ("aside.py", "backlog.py", "clocked.py", "registry.py", "restored.py", "taken.py", "together.py", "untyped.py")
+    (
+        "aside.py",
+        "avro.py",
+        "backlog.py",
+        "clocked.py",
+        "registry.py",
+        "restored.py",
+        "tables.py",
+        "taken.py",
+        "together.py",
+        "untyped.py",
+    )
 )
-"""They read no Kafka, or two topics; or have rows that Spark cannot write; or wait for a service that only their test
-has, or for the clock at the end."""
+"""They read no Kafka, or two topics, or Avro; or have rows that Spark cannot write; or wait for a service that only
+their test has, or for the clock at the end; or write to a database (spark/test_tables.py)."""
 LETTERS = ("payments", "letters")
 GROUPS = ("account", "branch", "key")
 """What values of an output are of; the first that they have."""
@@ -103,6 +112,9 @@ def test_every_app_is_here() -> None:
     assert {app.told["TEST_ROUTE"] for app in CASES.values() if app.file == "routes.py" and app.told} == routes
 
 
+@pytest.mark.spark
+@pytest.mark.campaign
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", CASES)
 def test_committed_outputs_are_the_same(name: str, bootstrap: str, tmp_path: Path) -> None:
     first = make_job(bootstrap, tmp_path, PAYMENTS, CASES[name].file, **(CASES[name].told or {}))

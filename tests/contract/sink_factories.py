@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kafka_eos.connectors.files import FileSink
+import pyarrow as pa
+
+from kafka_eos.connectors.files import Avro, Csv, FileSink, Parquet, Roll
 from kafka_eos.connectors.kafka import KafkaSink
 from kafka_eos.connectors.postgres import PostgresSink
 from kafka_eos.testing import MemorySink
@@ -19,6 +21,21 @@ def memory_sink(name: str) -> MemorySink:
 
 def file_sink(directory: str, envelope: bool = False) -> FileSink:
     return FileSink(directory, value=dict[str, Any], envelope=envelope)
+
+
+_ROW = {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}, {"name": "text", "type": "string"}]}
+FORMATS = {
+    "parquet": Parquet(pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])),
+    "avro": Avro(_ROW),
+    "csv": Csv(("id", "text"), compression="gzip"),
+}
+
+
+def formatted_file_sink(directory: str, kind: str) -> FileSink:
+    """Parquet in partitions; the others with files that end after two rows."""
+    if kind == "parquet":
+        return FileSink(directory, format=FORMATS[kind], partition_by=lambda row: {"odd": row["id"] % 2 == 1})
+    return FileSink(directory, format=FORMATS[kind], roll=Roll(rows=2))
 
 
 def kafka_sink(topic: str) -> KafkaSink[dict[str, Any]]:

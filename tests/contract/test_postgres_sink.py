@@ -169,6 +169,7 @@ def test_a_row_that_the_table_would_refuse_is_refused_when_it_is_staged_and_its_
     assert sorted(index for index, _ in kit.refused) == [1, 2, 3, 4, 5]
     reasons = " | ".join(reason for _, reason in kit.refused)
     assert all(word in reasons for word in ("out of range", "NUL", "total is NOT NULL", "check constraint", "expected"))
+    assert "public.accounts, column 'total': value" in reasons, "whoever reads it knows what to look at"
     assert committable.records == 2
     assert kit.ask("SELECT name, total FROM accounts ORDER BY total") == [("first", 1), ("last", 2)]
 
@@ -720,6 +721,18 @@ def test_what_does_not_pass_by_itself_is_said_and_not_repeated_for_ever(
 
     assert commit(kit.upsert(), committable) is Outcome.COMMITTED
     assert kit.ask("SELECT name, total FROM accounts ORDER BY name") == [("a", 1), ("b", 2)]
+
+
+def test_an_error_inside_the_server_is_asked_again_and_blames_nobody(kit: Kit) -> None:
+    kit.ask("INSERT INTO accounts VALUES ('b', 0)")
+    committable = kit.prepared(kit.upsert(), Account("a", 1))
+    kit.ask(TRIGGER.format("RAISE EXCEPTION 'cache lookup failed' USING ERRCODE = 'XX000';"))
+
+    with pytest.raises(Retryable, match="cache lookup failed .SQLSTATE XX000: an error inside the server"):
+        commit(kit.upsert(), committable)
+    kit.ask("DROP TRIGGER t ON accounts")
+
+    assert commit(kit.upsert(), committable) is Outcome.COMMITTED
 
 
 @pytest.mark.parametrize("type_name", ["text", "bytea", "numeric"])

@@ -16,7 +16,6 @@ from kafka_eos.checkpoints.savepoints import newest_committed
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.history import read
 from tests.contract import s3_server
-from tests.marks import campaign
 from tests.spark.cluster import cluster, environment
 from tests.spark.drivers import Run, fired
 from tests.spark.kit import TOTALS, Job, feed, payment, rows, same, totals
@@ -63,19 +62,20 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("steps", [pytest.param(["commit.before"], id="one"), campaign(STEPS, named="all")])
-def test_a_driver_that_is_killed_at_each_step_of_the_protocol(new_job: NewJob, steps: list[str]) -> None:
+@pytest.mark.campaign
+def test_a_driver_that_is_killed_at_each_step_of_the_protocol(new_job: NewJob) -> None:
+    """One at the commit, with windows and timers, is in test_failpoints.py."""
     job = new_job(TOTALS, input=3, output=2)
     feed(job, "input", map(payment, range(400)))
-    script = ";".join(f"{step}=kill" for step in steps)
+    script = ";".join(f"{step}=kill" for step in STEPS)
 
     codes = []
-    while len(codes) < len(steps) + 2 and (not codes or codes[-1] == -signal.SIGKILL):
+    while len(codes) < len(STEPS) + 2 and (not codes or codes[-1] == -signal.SIGKILL):
         codes.append(Run(job, "local[2,3]", "--until-caught-up", failpoints=script).ended())
 
     assert codes[-1] == 0, codes
-    assert fired(job) == steps
-    assert codes.count(-signal.SIGKILL) == len(set(steps) - {IN_A_TASK})
+    assert fired(job) == STEPS
+    assert codes.count(-signal.SIGKILL) == len(set(STEPS) - {IN_A_TASK})
     same(rows(job.values("output")), totals(map(payment, range(400))))
     assert job.left_open() == []
 

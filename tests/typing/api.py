@@ -19,6 +19,7 @@ from kafka_eos import (
 )
 from kafka_eos.aggregates import collect, count, max_by, mean, sum_
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record
+from kafka_eos.schemas import Registry, avro
 
 
 class Order(msgspec.Struct):
@@ -77,6 +78,10 @@ assert_type(orders.union(orders.filter(lambda o: o.amount > 1)), Stream[Order])
 
 assert_type(KafkaSource("orders"), KafkaSource[bytes])
 assert_type(KafkaSource("orders", value=str), KafkaSource[str])
+in_avro = avro(Order, registry=Registry("http://localhost:8081"))
+assert_type(KafkaSource("orders", value=in_avro), KafkaSource[Order])
+assert_type(KafkaSource.records("orders", key=str, value=in_avro), KafkaSource[Record[str, Order]])
+orders.sink(KafkaSink("orders-again", value=in_avro), name="orders-again")
 assert_type(KafkaSource.records("orders"), KafkaSource[Record[bytes, bytes]])
 assert_type(KafkaSource.records("orders", key=str), KafkaSource[Record[str, bytes]])
 assert_type(KafkaSource.records("orders", value=Order, start="latest"), KafkaSource[Record[bytes, Order]])

@@ -42,7 +42,7 @@ def prepared(sink: FileSink, ctx: JobContext | None = None, operator: str = "out
 
 
 def of_version_1(committable: Committable) -> Committable:
-    payload = {key: value for key, value in committable.payload.items() if key != "version"}
+    payload = {key: value for key, value in committable.payload.items() if key not in ("version", "announced")}
     return Committable(committable.scope, payload, committable.records)
 
 

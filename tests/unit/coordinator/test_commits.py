@@ -221,3 +221,27 @@ def test_output_of_a_sink_that_is_no_longer_there_is_named() -> None:
 
     with pytest.raises(ConfigError, match="has uncommitted output in .*Run the previous version"):
         Finisher(MemoryStorage(), {}, Patience(threading.Event(), print)).probe(committables)
+
+
+class Telling(MemoryCommitter):
+    """Tells of an epoch only at the second time that it is asked to."""
+
+    def __init__(self, sink: MemorySink) -> None:
+        super().__init__(sink)
+        self.told: list[tuple[int, int]] = []
+        """Committables, and rows that were visible then."""
+
+    def announce(self, permit: CommitPermit, committables: Sequence[Committable]) -> None:
+        self.told.append((len(committables), len(self._sink.committed)))
+        if len(self.told) == 1:
+            raise Retryable("not yet")
+
+
+def test_readers_are_told_of_an_epoch_once_all_of_it_is_committed() -> None:
+    """And told again if there was no answer."""
+    sink = MemorySink()
+    committables, telling = prepared(sink, 3), Telling(sink)
+
+    finisher(sink, telling, 16).commit(committables, decided(range(3)))
+
+    assert telling.told == [(3, 3), (3, 3)]

@@ -378,6 +378,10 @@ def test_a_join_that_could_never_emit_is_refused_with_the_reason() -> None:
             lambda c: c.window_join(tumbling(seconds=10, early=5), pair),
             r"tumbling \(without early=\), sliding, sessions or days",
         ),
+        (
+            lambda c: c.interval_join(pair, lower=0, upper=1, unmatched_left="alone"),
+            r"of OutputTag\(name, type\), not 'alone'",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_the_line(use: Callable[[Any], Any], why: str) -> None:

@@ -1,0 +1,234 @@
+"""Columns of values as Arrow has them, and Parquet files of these.
+
+Rule: a value is never changed to make it fit: Arrow refuses what would lose something, and a time without a zone is
+refused here, where Arrow would take it for UTC.
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import json
+import types
+import typing
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafka_eos.connectors.files.formats.base import PROVENANCE, Out
+from kafka_eos.connectors.files.formats.fields import expect_columns, fields_of, picker
+from kafka_eos.connectors.rejecting import BadRows, each_row
+from kafka_eos.errors import ConfigError
+from kafka_eos.interfaces import Codec
+from kafka_eos.schemas import JsonCodec
+from kafka_eos.schemas.types import is_model, is_record, type_name
+
+_MOST_HELD: Final = 32 << 20
+"""Bytes after which a group of rows is written, however few they are."""
+_TYPES: Final[Mapping[Any, pa.DataType]] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    datetime.datetime: pa.timestamp("us", "UTC"),
+    datetime.date: pa.date32(),
+    datetime.time: pa.time64("us"),
+    datetime.timedelta: pa.duration("us"),
+    uuid.UUID: pa.string(),
+}
+_AS_THEY_ARE: Final = frozenset(
+    {type(None), bool, int, float, str, bytes, datetime.date, datetime.time, datetime.timedelta}
+)
+"""Types of values that Arrow takes without a look inside."""
+_BAD_DATA: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
+
+
+def arrow_schema(tp: Any) -> pa.Schema:
+    """The schema of a model. ConfigError names the field whose type has no counterpart."""
+    how = "format=Parquet(schema=…)"
+    return pa.schema([_field(name, hint, f"{type_name(tp)}.{name}") for name, hint in fields_of(tp, how).items()])
+
+
+def _field(name: str, tp: Any, at: str) -> pa.Field:
+    found, nullable = _type(tp, at)
+    return pa.field(name, found, nullable)
+
+
+def _type(tp: Any, at: str) -> tuple[pa.DataType, bool]:
+    """The type, and whether it may be null."""
+    origin, args = typing.get_origin(tp), typing.get_args(tp)
+    if origin is typing.Annotated:
+        return _type(args[0], at)
+    if origin in (typing.Union, types.UnionType):
+        arms = [arm for arm in args if arm is not type(None)]
+        if len(arms) == 1:
+            return _type(arms[0], at)[0], len(arms) < len(args)
+    elif origin is typing.Literal:
+        kinds = {_TYPES.get(type(value)) for value in args}
+        if len(kinds) == 1 and (kind := kinds.pop()) is not None:
+            return kind, False
+    elif isinstance(tp, type) and issubclass(tp, enum.Enum):
+        kinds = {_TYPES.get(type(member.value)) for member in tp}
+        if len(kinds) == 1 and (kind := kinds.pop()) is not None:
+            return kind, False
+    elif isinstance(tp, type) and tp in _TYPES:
+        return _TYPES[tp], False
+    elif origin in (list, Sequence):
+        return pa.list_(_field("item", args[0], f"{at}[]")), False
+    elif origin in (dict, Mapping) and args[0] is str:
+        return pa.map_(pa.string(), _field("value", args[1], f"{at}{{}}")), False
+    elif is_model(tp) or is_record(tp):
+        inner = fields_of(tp, "format=Parquet(schema=…)")
+        return pa.struct([_field(name, hint, f"{at}.{name}") for name, hint in inner.items()]), False
+    raise ConfigError(
+        f"{at}: {type_name(tp)} has no one counterpart in Parquet; say which: format=Parquet(schema=pyarrow.schema(…))"
+    )
+
+
+class ArrowLayout:
+    """Rows of one schema."""
+
+    def __init__(
+        self, tp: Any, schema: pa.Schema | None, envelope: bool, compression: str | None, row_group: int
+    ) -> None:
+        self._schema = arrow_schema(tp) if schema is None else schema
+        expect_columns(self._schema.names)
+        if tp is not None and (missing := set(fields_of(tp, "schema")) ^ set(self._schema.names)):
+            raise ConfigError(f"the schema and {type_name(tp)} differ in the columns {', '.join(sorted(missing))}")
+        self._pick = picker(tp, self._schema.names)
+        self._written = self._schema.append(pa.field(PROVENANCE, pa.string(), False)) if envelope else self._schema
+        self._compression, self._row_group = compression or "none", row_group
+        self.codec: Codec[Any] = JsonCodec(Any)
+
+    def block(self, values: Sequence[Any], provenance: Sequence[str] | None) -> pa.Table:
+        rows = each_row(self._pick, values)
+        try:
+            table = self._table(rows)
+        except _BAD_DATA:
+            errors = {index: error for index, row in enumerate(rows) if (error := self._wrong(row)) is not None}
+            if not errors:
+                raise
+            raise BadRows(errors) from None
+        if provenance is None:
+            return table
+        return table.append_column(self._written.field(PROVENANCE), pa.array(provenance, pa.string()))
+
+    def _table(self, rows: Sequence[Sequence[Any]]) -> pa.Table:
+        columns = zip(*rows, strict=True) if rows else [()] * len(self._schema)
+        return pa.Table.from_arrays(
+            [_array(field, cells) for field, cells in zip(self._schema, columns, strict=True)], schema=self._schema
+        )
+
+    def _wrong(self, row: Sequence[Any]) -> Exception | None:
+        for field, cell in zip(self._schema, row, strict=True):
+            try:
+                _array(field, [cell])
+            except _BAD_DATA as error:
+                return ValueError(f"column {field.name!r}, {field.type}: {' '.join(str(error).split())}")
+        return None
+
+    def body(self, out: Out) -> _Parquet:
+        return _Parquet(out, self._written, self._compression, self._row_group)
+
+    def told(self, block: pa.Table) -> list[bytes]:
+        columns = [name for name in block.column_names if name != PROVENANCE]
+        return [_said(row) for row in block.select(columns).to_pylist()]
+
+    def read(self, path: Path) -> Iterator[tuple[bytes, str | None]]:
+        with pq.ParquetFile(path) as file:
+            if not file.schema_arrow.equals(self._written):
+                raise ValueError(f"{path.name}: its columns are {file.schema_arrow.names} and not those of the sink")
+            for batch in file.iter_batches(batch_size=8192):
+                for row in batch.to_pylist():
+                    text = row.pop(PROVENANCE, None)
+                    yield _said(row), text
+
+
+class _Parquet:
+    """One file. Rows wait until there are enough for a group."""
+
+    def __init__(self, out: Out, schema: pa.Schema, compression: str, row_group: int) -> None:
+        self._row_group, self._waiting, self._rows, self._bytes = row_group, list[pa.Table](), 0, 0
+        self._writer = pq.ParquetWriter(pa.PythonFile(_Written(out), mode="w"), schema, compression=compression)
+
+    def write(self, block: pa.Table) -> None:
+        self._waiting.append(block)
+        self._rows += block.num_rows
+        self._bytes += block.nbytes
+        if self._rows >= self._row_group or self._bytes >= _MOST_HELD:
+            self._flush()
+
+    @property
+    def held(self) -> int:
+        return self._bytes
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=self._row_group)
+        self._waiting, self._rows, self._bytes = [], 0, 0
+
+
+class _Written:
+    """What Arrow wants of a Python file."""
+
+    closed = False
+
+    def __init__(self, out: Out) -> None:
+        self._out, self._at = out, 0
+
+    def write(self, data: Any) -> int:
+        self._out.write(bytes(data))
+        self._at += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._at
+
+    def flush(self) -> None:
+        """The sink's own file does it."""
+
+    def close(self) -> None:
+        """The sink's own file stays open until it is synced."""
+
+
+def _array(field: pa.Field, cells: Sequence[Any]) -> pa.Array:
+    as_they_are = _AS_THEY_ARE.issuperset(map(type, cells))
+    found = pa.array(cells if as_they_are else [_plain(cell) for cell in cells], field.type)
+    if not field.nullable and found.null_count:
+        raise ValueError("it may not be null")
+    return found
+
+
+def _plain(cell: Any) -> Any:
+    """What Arrow takes: dicts of records, pairs of dicts, texts of what has none of its own."""
+    if type(cell) in _AS_THEY_ARE:
+        return cell
+    if isinstance(cell, datetime.datetime):
+        if cell.tzinfo is None:
+            raise ValueError(f"datetime {cell.isoformat()} has no time zone")
+        return cell
+    if isinstance(cell, enum.Enum):
+        return cell.value
+    if isinstance(cell, uuid.UUID):
+        return str(cell)
+    if is_model(type(cell)) or is_record(type(cell)):
+        names = list(fields_of(type(cell), ""))
+        return {name: _plain(getattr(cell, name)) for name in names}
+    if isinstance(cell, Mapping):
+        return {name: _plain(value) for name, value in cell.items()}
+    if isinstance(cell, list | tuple):
+        return [_plain(each) for each in cell]
+    return cell
+
+
+def _said(row: Mapping[str, Any]) -> bytes:
+    return json.dumps(row, ensure_ascii=False, default=repr).encode()

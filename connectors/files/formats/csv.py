@@ -1,0 +1,133 @@
+"""CSV as RFC 4180 has it: a line of names, then one row a value; a nothing is an empty cell, an empty text is ``""``.
+
+Rule: a cell is never changed to make it fit: what has no one spelling as text is refused.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import decimal
+import enum
+import gzip
+import io
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kafka_eos.connectors.files.formats.base import PROVENANCE, Chunks, Out, Text, expect_compression
+from kafka_eos.connectors.files.formats.fields import expect_columns, fields_of, picker
+from kafka_eos.connectors.rejecting import each_row
+from kafka_eos.errors import ConfigError
+from kafka_eos.interfaces import Codec, Json
+from kafka_eos.schemas import JsonCodec
+from kafka_eos.schemas.types import to_plain
+
+_QUOTED: Final = frozenset(',"\r\n')
+_LARGEST: Final = 1 << 31
+"""Characters of a cell that the audit reads; the library's own limit is far below what a broker takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Csv:
+    """``columns``: the keys of a stream of dicts. ``compression``: None or "gzip"."""
+
+    columns: tuple[str, ...] | None = None
+    compression: str | None = None
+
+    def __post_init__(self) -> None:
+        expect_compression(self.compression, (None, "gzip"), "CSV")
+        if self.columns is not None:
+            expect_columns(self.columns)
+
+    @property
+    def extension(self) -> str:
+        return "csv.gz" if self.compression else "csv"
+
+    def layout(self, value: Any, envelope: bool) -> CsvLayout:
+        if (value is None) == (self.columns is None):
+            raise ConfigError('CSV needs its columns: value=Model, or format=Csv(columns=("a", "b")) for dicts')
+        names = self.columns or tuple(fields_of(value, "format=Csv(columns=…)"))
+        return CsvLayout(value, names, envelope, self.compression is not None)
+
+    def describe(self) -> Mapping[str, Json]:
+        return {"compression": self.compression} if self.compression else {}
+
+
+class CsvLayout:
+    """Rows of one list of columns."""
+
+    def __init__(self, tp: Any, names: Sequence[str], envelope: bool, compressed: bool) -> None:
+        self._pick, self._compressed, self._envelope = picker(tp, names), compressed, envelope
+        self._header = _row([*names, PROVENANCE] if envelope else names)
+        self.codec: Codec[Any] = JsonCodec(Any)
+
+    def block(self, values: Sequence[Any], provenance: Sequence[str] | None) -> Chunks:
+        rows = each_row(lambda value: _row([*map(_cell, self._pick(value))]), values)
+        if provenance is None:
+            return Chunks(rows)
+        return Chunks(row + b"," + text.encode() for row, text in zip(rows, provenance, strict=True))
+
+    def body(self, out: Out) -> Text:
+        return Text(out, self._compressed, self._header + b"\n")
+
+    def told(self, block: Chunks) -> list[bytes]:
+        return [_said(row) for row in _parsed(io.StringIO("\n".join(row.decode() for row in block), newline=""))]
+
+    def read(self, path: Path) -> Iterator[tuple[bytes, str | None]]:
+        opened: Any = gzip.open if self._compressed else open
+        with opened(path, "rt", encoding="utf-8", newline="") as file:
+            rows = _parsed(file)
+            header = next(rows, None)
+            if header is None or _row(header) != self._header:
+                raise ValueError(f"{path.name}: its columns are {header}")
+            for row in rows:
+                yield (_said(row[:-1]), row[-1]) if self._envelope else (_said(row), None)
+
+
+def _parsed(lines: Any) -> Iterator[list[str]]:
+    csv.field_size_limit(_LARGEST - 1)
+    return csv.reader(lines, strict=True)
+
+
+def _said(row: Sequence[str]) -> bytes:
+    return json.dumps(row, ensure_ascii=False).encode()
+
+
+def _row(cells: Sequence[str | None]) -> bytes:
+    """One line. A row of one empty cell is ``""`` too, since an empty line is no row."""
+    if len(cells) == 1 and cells[0] is None:
+        cells = [""]
+    return ",".join(map(_quoted, cells)).encode()
+
+
+def _quoted(cell: str | None) -> str:
+    if cell is None:
+        return ""
+    if not cell or not _QUOTED.isdisjoint(cell) or cell != cell.strip():
+        return '"' + cell.replace('"', '""') + '"'
+    return cell
+
+
+def _cell(value: Any) -> str | None:
+    if isinstance(value, enum.Enum):
+        value = value.value
+    match value:
+        case None:
+            return None
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int() | float() | decimal.Decimal() | uuid.UUID():
+            return str(value)
+        case datetime.datetime() | datetime.date() | datetime.time():
+            return value.isoformat()
+        case bytes() | bytearray():
+            raise ValueError("bytes have no one spelling in CSV: write them as text")
+    return msgspec.json.encode(value, enc_hook=to_plain).decode()

@@ -1,0 +1,55 @@
+"""Parquet, by pyarrow: the options. What needs pyarrow is in ``arrow``, and imported when a sink is made.
+
+Rule: a type without one obvious counterpart is refused with the field's name; ``schema`` says it then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka_eos.connectors.files.formats.base import expect_compression
+from kafka_eos.errors import ConfigError
+from kafka_eos.extras import expect_extra
+from kafka_eos.interfaces import Json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafka_eos.connectors.files.formats.arrow import ArrowLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Parquet:
+    """``schema``: a pyarrow schema, for streams of dicts, or where a model's own types are not what is wanted.
+
+    ``compression``: "snappy", "zstd", "gzip", "lz4" or None. ``row_group``: rows of a group, which are in memory until
+    they are written.
+    """
+
+    schema: pa.Schema | None = None
+    compression: str | None = "snappy"
+    row_group: int = 131_072
+
+    def __post_init__(self) -> None:
+        expect_compression(self.compression, ("snappy", "zstd", "gzip", "lz4", None), "Parquet")
+        if self.row_group < 1:
+            raise ConfigError("row_group: at least one row")
+
+    @property
+    def extension(self) -> str:
+        return "parquet"
+
+    def layout(self, value: Any, envelope: bool) -> ArrowLayout:
+        expect_extra("parquet", "FileSink with format=parquet")
+        if value is None and self.schema is None:
+            raise ConfigError(
+                "Parquet needs its columns: value=Model, or format=Parquet(schema=pyarrow.schema(…)) for dicts"
+            )
+        from kafka_eos.connectors.files.formats.arrow import ArrowLayout
+
+        return ArrowLayout(value, self.schema, envelope, self.compression, self.row_group)
+
+    def describe(self) -> Mapping[str, Json]:
+        return {} if self.compression == "snappy" else {"compression": self.compression}

@@ -1,0 +1,25 @@
+"""What the codecs of a topic's keys and values have to say, for sources and sinks alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kafka_eos.interfaces import Checked, Described, Json
+
+
+def described(key: Any, value: Any) -> dict[str, Json]:
+    """For ``explain``, and so for the plan's fingerprint: formats that are more than the user's type."""
+    parts = {"key": key, "value": value}
+    return {part: codec.describe() for part, codec in parts.items() if isinstance(codec, Described)}
+
+
+def expect_ready(*codecs: Any) -> Sequence[str]:
+    """Can each of them write? See ``interfaces.Checked``; returns the notices of all."""
+
+    def said() -> Iterator[str]:
+        for codec in codecs:
+            if isinstance(codec, Checked):
+                yield from codec.check()
+
+    return list(said())

@@ -1,0 +1,125 @@
+"""Files that are no plain lines, as a Spark table: the sink in the user's file reads them, inside Spark's workers.
+
+Rule: a file of which a part cannot be read shows that as a torn row; one that is gone breaks the audit off.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from gzip import BadGzipFile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from kafka_eos import plan as plans
+from kafka_eos.audit.subject import AuditableFiles, Directory
+from kafka_eos.audit.tasks import cut_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_READ: Final = (
+    "sink string, topic string, partition int, offset long, file_epoch long, value binary, text string, torn boolean"
+)
+_DAMAGE: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    EOFError,
+    AssertionError,
+    zlib.error,
+    BadGzipFile,
+    pa.ArrowException,
+)
+_AT_ONCE: Final = 4096
+
+
+def rows(
+    spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]], app: str, workers: int
+) -> list[DataFrame]:
+    """Rows of the named files of sinks, with the columns of ``reads.lines``: one table, or none if there are no files.
+
+    ``partition`` is the subtask, and ``offset`` the row.
+    """
+    found = [
+        (each.node, f"{each.path}/{name}", name, int(match[2]), int(match[1]), each.marked)
+        for each, names in files
+        for name in names
+        if (match := re.fullmatch(each.names, name.rpartition("/")[2]))
+    ]
+    if not found:
+        return []
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        plan = cut_of(app, workers).plan
+        for batch in batches:
+            for file in batch.to_pylist():
+                node = plan.node(file["node"])
+                assert isinstance(node, plans.Sink)
+                yield from _rows(cast("AuditableFiles", node.sink), file)
+
+    columns = "node string, path string, name string, subtask int, epoch long, marked boolean"
+    some = spark.createDataFrame(found, columns).repartition(min(len(found), 4 * spark.sparkContext.defaultParallelism))
+    table = some.mapInArrow(read, _READ)
+    nothing = F.lit(None).cast("long")
+    return [
+        table.select(
+            "sink",
+            "topic",
+            "partition",
+            "offset",
+            F.lit(None).cast("binary").alias("key"),
+            "value",
+            nothing.alias("headers_hash"),
+            nothing.alias("time"),
+            "file_epoch",
+            nothing.alias("place"),
+            "text",
+            F.lit(False).alias("late"),
+            "torn",
+        )
+    ]
+
+
+def _rows(sink: AuditableFiles, file: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    begin = 0
+    for values, texts, torn in _some(sink, file):
+        count = len(values)
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array([file["node"]] * count, pa.string()),
+                pa.array([file["name"]] * count, pa.string()),
+                pa.array([file["subtask"]] * count, pa.int32()),
+                pa.array(range(begin, begin + count), pa.int64()),
+                pa.array([file["epoch"]] * count, pa.int64()),
+                pa.array(values, pa.binary()),
+                pa.array(texts, pa.string()),
+                pa.array(torn, pa.bool_()),
+            ],
+            names=["sink", "topic", "partition", "offset", "file_epoch", "value", "text", "torn"],
+        )
+        begin += count
+
+
+def _some(sink: AuditableFiles, file: dict[str, Any]) -> Iterator[tuple[list[bytes], list[str | None], list[bool]]]:
+    values: list[bytes] = []
+    texts: list[str | None] = []
+    torn: list[bool] = []
+    try:
+        for value, text in sink.audit_read(Path(file["path"])):
+            values.append(value)
+            texts.append(text if file["marked"] else None)
+            torn.append(file["marked"] and text is None)
+            if len(values) >= _AT_ONCE:
+                yield values, texts, torn
+                values, texts, torn = [], [], []
+    except _DAMAGE as error:
+        values.append(f"not readable: {error}".encode())
+        texts.append(None)
+        torn.append(bool(file["marked"]))
+    if values:
+        yield values, texts, torn

@@ -1,0 +1,188 @@
+"""Avro that another program wrote, with a schema that nobody here has seen before.
+
+Rule: whatever the bytes and the schema are, there is a value or a ValueError, in memory that the bytes bound. The
+reader in C follows nested values on the stack of the process, and makes as many values as an array says that take no
+bytes; both are ruled out here before it is called.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Final, TypeAlias
+
+import fastavro
+from fastavro._read_py import schemaless_reader as read_in_python
+from fastavro.schema import SchemaParseException, UnknownType
+
+from kafka_eos.interfaces import Json
+
+Names: TypeAlias = dict[str, Any]
+"""Definitions by their full names."""
+
+_NAMED: Final = ("record", "error", "enum", "fixed")
+_SHALLOW: Final = 1000
+"""Bytes that cannot be nested more deeply than the stack is: a level takes one at least."""
+
+
+def parsed(schema: Any, named: Sequence[Any] = ()) -> tuple[Any, Names]:
+    """The schema as fastavro takes it, and every definition in it. ValueError if it is none."""
+    names: Names = {}
+    try:
+        for each in named:
+            fastavro.parse_schema(each, named_schemas=names)
+        return fastavro.parse_schema(schema, named_schemas=names), names
+    except (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"no usable Avro schema: {' '.join(str(error).split())}") from None
+
+
+def opened(writer: Any, names: Names, reader: Json) -> tuple[Callable[..., Any], Any]:
+    """What reads values of ``writer`` from a file, and the schema to resolve them to; None if that is the writer's."""
+    if (culprit := next(_weightless(writer, names), None)) is not None:
+        raise ValueError(f"arrays of {culprit} are not read: they can claim any number of values in a few bytes")
+    own, own_names = parsed(reader)
+    target = None if own == writer else parsed(_with_aliases(own, own_names, writer, names))[0]
+    return _read_carefully if _is_recursive(writer, names) else fastavro.schemaless_reader, target
+
+
+def _read_carefully(source: io.BytesIO, writer: Any, reader: Any) -> Any:
+    """Nested values, which are a RecursionError if they are too deep."""
+    shallow = source.getbuffer().nbytes <= _SHALLOW
+    return (fastavro.schemaless_reader if shallow else read_in_python)(source, writer, reader)
+
+
+def _parts(schema: Any) -> Iterator[Any]:
+    """The schemas right below one."""
+    if isinstance(schema, list):
+        yield from schema
+    elif isinstance(schema, dict):
+        match schema["type"]:
+            case "record" | "error":
+                yield from (field["type"] for field in schema["fields"])
+            case "array":
+                yield schema["items"]
+            case "map":
+                yield schema["values"]
+
+
+def _resolved(schema: Any, names: Names) -> Any:
+    return names.get(schema, schema) if isinstance(schema, str) else schema
+
+
+def _all(schema: Any, names: Names) -> Iterator[Any]:
+    """Every schema in one, each definition once."""
+    waiting, seen = [schema], set()
+    while waiting:
+        each = _resolved(waiting.pop(), names)
+        if isinstance(each, dict) and each["type"] in _NAMED:
+            if each["name"] in seen:
+                continue
+            seen.add(each["name"])
+        yield each
+        waiting.extend(_parts(each))
+
+
+def _is_recursive(schema: Any, names: Names) -> bool:
+    """Can a value hold another one of its own type?"""
+    held: dict[str, set[str]] = {}
+    for each in _all(schema, names):
+        if isinstance(each, dict) and each["type"] in ("record", "error"):
+            held[each["name"]] = set(_named_below(each, names))
+    try:
+        TopologicalSorter(held).prepare()
+    except CycleError:
+        return True
+    return False
+
+
+def _named_below(schema: Any, names: Names) -> Iterator[str]:
+    """The records that a value of the schema holds, not those in them."""
+    waiting = list(_parts(schema))
+    while waiting:
+        each = _resolved(waiting.pop(), names)
+        if isinstance(each, dict) and each["type"] in ("record", "error"):
+            yield each["name"]
+        else:
+            waiting.extend(_parts(each))
+
+
+def _weightless(schema: Any, names: Names) -> Iterator[str]:
+    """What arrays hold that takes no bytes."""
+    known: dict[str, bool] = {}
+    for each in _all(schema, names):
+        if isinstance(each, dict) and each["type"] == "array" and not _takes_bytes(each["items"], names, known):
+            items = each["items"]
+            yield str(items["name"] if isinstance(items, dict) and "name" in items else items)
+
+
+def _takes_bytes(schema: Any, names: Names, known: dict[str, bool]) -> bool:
+    each = _resolved(schema, names)
+    if not isinstance(each, dict):
+        return bool(each != "null")  # a union writes which of its types follows
+    if each["type"] == "fixed":
+        return bool(each["size"])
+    if each["type"] not in ("record", "error"):
+        return bool(each["type"] != "null")
+    if each["name"] not in known:
+        known[each["name"]] = False  # for one that holds only itself
+        known[each["name"]] = any(_takes_bytes(field["type"], names, known) for field in each["fields"])
+    return known[each["name"]]
+
+
+def _with_aliases(reader: Any, reader_names: Names, writer: Any, writer_names: Names) -> Any:
+    """The reader's schema; its types have the names of the writer's in their place as aliases."""
+    aliases: dict[str, set[str]] = {}
+
+    def meet(own: Any, theirs: Any) -> None:
+        own, theirs = _resolved(own, reader_names), _resolved(theirs, writer_names)
+        if isinstance(theirs, list):
+            for arm in theirs:
+                meet(counterpart(own, arm, theirs), arm)
+        elif isinstance(own, list):
+            meet(counterpart(own, theirs, [theirs]), theirs)
+        elif isinstance(own, dict) and isinstance(theirs, dict) and own["type"] == theirs["type"]:
+            if own["type"] in _NAMED:
+                known = aliases.setdefault(own["name"], set())
+                if theirs["name"] in known:
+                    return
+                known.add(theirs["name"])
+            if own["type"] == "record":
+                fields = {field["name"]: field["type"] for field in theirs["fields"]}
+                for field in own["fields"]:
+                    if field["name"] in fields:
+                        meet(field["type"], fields[field["name"]])
+            else:
+                for part, other in zip(_parts(own), _parts(theirs), strict=True):
+                    meet(part, other)
+
+    def counterpart(own: Any, arm: Any, arms: Sequence[Any]) -> Any:
+        """What of ``own`` reads one arm of the writer's union, if there is no doubt; among several the names decide."""
+        kind = _kind(arm, writer_names)
+        several = [each for each in arms if _kind(each, writer_names) == kind]
+        candidates = [each for each in (own if isinstance(own, list) else [own]) if _kind(each, reader_names) == kind]
+        return candidates[0] if len(candidates) == len(several) == 1 else None
+
+    meet(reader, writer)
+    return _named_anew(reader, aliases)
+
+
+def _kind(schema: Any, names: Names) -> Any:
+    each = _resolved(schema, names)
+    return each["type"] if isinstance(each, dict) else each if isinstance(each, str) else "union"
+
+
+def _named_anew(schema: Any, aliases: Mapping[str, set[str]]) -> Any:
+    if isinstance(schema, list):
+        return [_named_anew(each, aliases) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    # Without the marks of a schema that is parsed already: this is another one.
+    made = {name: value for name, value in schema.items() if not name.startswith("__")}
+    if "fields" in made:
+        made["fields"] = [{**field, "type": _named_anew(field["type"], aliases)} for field in made["fields"]]
+    for part in {"items", "values"} & made.keys():
+        made[part] = _named_anew(made[part], aliases)
+    if made.get("name") in aliases:
+        made["aliases"] = sorted(aliases[made["name"]])
+    return made

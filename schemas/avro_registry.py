@@ -1,0 +1,84 @@
+"""Avro with a schema registry: ``avro(Order, registry=registry)``.
+
+The schema that is written is derived from the type; one that is read may be anybody's. Rule: names of fields count,
+names of types do not: what another team calls ``com.shop.OrderPlaced`` can be read as ``Order``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
+
+from kafka_eos.errors import PlanError
+from kafka_eos.interfaces import Json
+from kafka_eos.schemas.avro import AvroCodec
+from kafka_eos.schemas.registry import RegisteredSchema, Registry
+from kafka_eos.schemas.wire_format import RegistryFormat, Subject, checked_subject
+
+T = TypeVar("T")
+
+_NAMESPACE: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_DEEPEST: Final = 32
+"""Schemas that refer to each other, one below the other."""
+
+
+def avro(
+    tp: type[T],
+    *,
+    registry: Registry,
+    subject: Subject = "topic",
+    namespace: str | None = None,
+    auto_register: bool = False,
+) -> RegistryFormat[T]:
+    """Values of ``tp`` as Avro with schemas of ``registry``, for keys and values of ``KafkaSource`` and ``KafkaSink``.
+
+    ``tp``             a pydantic model, a msgspec Struct or a dataclass
+    ``subject``        under which subject the schema that is written is registered: "topic" (``orders-value``),
+                       "record" (the record's full name), "topic-record", or a function of topic, part and record name
+    ``namespace``      of the record that is written
+    ``auto_register``  register the schema when the job starts, should the subject not have it
+    """
+    if namespace is not None and not _NAMESPACE.fullmatch(namespace):
+        raise PlanError(f"namespace={namespace!r}: use names with dots between them, as com.example.orders")
+    return RegistryFormat(_Avro(tp, namespace), registry, checked_subject(subject), auto_register)
+
+
+class _Avro(Generic[T]):
+    """See ``wire_format.Language``."""
+
+    kind = "AVRO"
+
+    def __init__(self, tp: type[T], namespace: str | None) -> None:
+        self._codec: AvroCodec[T] = AvroCodec(tp)
+        schema: Any = self._codec.schema
+        self.type, self.encode = tp, self._codec.encode
+        self.schema: Json = schema if namespace is None else {"namespace": namespace, **schema}
+        self.record: str = schema["name"] if namespace is None else f"{namespace}.{schema['name']}"
+        self.written = RegisteredSchema(self.kind, json.dumps(self.schema))
+
+    def decoder(self, writer: RegisteredSchema, registry: Registry) -> Callable[[bytes], T]:
+        named = [_parsed(each) for each in _below(writer, registry, _DEEPEST)]
+        return self._codec.foreign(_parsed(writer), named)
+
+
+def _parsed(schema: RegisteredSchema) -> Json:
+    try:
+        parsed: Json = json.loads(schema.text)
+    except RecursionError:
+        raise ValueError("the schema is nested too deeply") from None
+    return parsed
+
+
+def _below(schema: RegisteredSchema, registry: Registry, deepest: int) -> list[RegisteredSchema]:
+    """What it refers to, and what that refers to, each before whoever needs it."""
+    if deepest == 0:
+        raise ValueError(f"its references are more than {_DEEPEST} deep")
+    found: dict[RegisteredSchema, None] = {}
+    for reference in schema.references:
+        other = registry.referenced(reference)
+        if other is None:
+            raise ValueError(f"it refers to version {reference.version} of {reference.subject!r}, which is not there")
+        found.update(dict.fromkeys([*_below(other, registry, deepest - 1), other]))
+    return list(found)

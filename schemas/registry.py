@@ -1,0 +1,139 @@
+"""A schema registry with Confluent's API: which schema has which id.
+
+Rule: the client's errors are mapped here, once. A registry that is away or in trouble (5xx) is ``Retryable``, so nobody
+blames a record; what it does not know is None; a request that it refuses is a ``ConfigError``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.extras import expect_extra
+from kafka_eos.secrets import masked, without_login
+
+_DEFAULTS: Final[Mapping[str, Any]] = {"timeout": 5, "max.retries": 2, "retries.wait.ms": 200}
+"""Short: whoever asks waits, and the engine tries again with a backoff of its own."""
+_LATER: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Another schema that one uses, under the ``name`` that it uses for it."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema as a registry keeps it. ``kind`` is AVRO, PROTOBUF or JSON."""
+
+    kind: str
+    text: str
+    references: tuple[Reference, ...] = ()
+
+
+class Registry:
+    """A registry with Confluent's API, at ``url``: Confluent's own, Apicurio's, Karapace …
+
+    ``config``  settings of confluent-kafka's ``SchemaRegistryClient``: ``basic.auth.user.info``, ``bearer.auth.…``,
+                ``ssl.…``, ``timeout`` … (secrets are masked in all output)
+    """
+
+    def __init__(self, url: str, *, config: Mapping[str, Any] | None = None) -> None:
+        expect_extra("registry", "Registry")
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+
+        self.url = without_login(url)
+        """For people: without a login."""
+        self._config = {**_DEFAULTS, **(config or {}), "url": url}
+        try:
+            self._client = SchemaRegistryClient.new_client(self._config)
+        except (ValueError, TypeError, OSError) as error:
+            raise ConfigError(f"{self!r}: {without_login(str(error))}") from None
+
+    def __repr__(self) -> str:
+        given = {name: value for name, value in self._config.items() if name != "url" and name not in _DEFAULTS}
+        config = f", config={masked(given)}" if given else ""
+        return f"Registry({self.url!r}{config})"
+
+    def schema(self, schema_id: int) -> RegisteredSchema | None:
+        """The schema of that id; None if there is none."""
+        with self._answering(f"schema {schema_id}"):
+            return _found(lambda: self._client.get_schema(schema_id))
+
+    def referenced(self, reference: Reference) -> RegisteredSchema | None:
+        with self._answering(f"version {reference.version} of subject {reference.subject!r}"):
+            return _found(lambda: self._client.get_version(reference.subject, reference.version).schema)
+
+    def id_of(self, subject: str, schema: RegisteredSchema) -> int | None:
+        """The id under which ``subject`` has exactly this schema; None if it does not."""
+        with self._answering(f"subject {subject!r}"):
+            try:
+                known: Any = self._client.lookup_schema(subject, _sent(schema), normalize_schemas=True)
+            except _errors().SchemaRegistryError as error:
+                if error.http_status_code == HTTPStatus.NOT_FOUND:
+                    return None
+                raise
+        return int(known.schema_id)
+
+    def register(self, subject: str, schema: RegisteredSchema) -> int:
+        """Register it, and return its id. ConfigError if the registry refuses, as one that is not compatible."""
+        with self._answering(f"registering under subject {subject!r}"):
+            return int(self._client.register_schema(subject, _sent(schema), normalize_schemas=True))
+
+    @contextmanager
+    def _answering(self, what: str) -> Iterator[None]:
+        import httpx2
+
+        errors = _errors()
+        try:
+            yield
+        except errors.SchemaRegistryError as error:
+            said = f"the schema registry {self.url} answered to {what}: {error}"
+            if error.http_status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.http_status_code in _LATER:
+                raise Retryable(said) from None
+            raise ConfigError(_advised(said, error.http_status_code)) from None
+        except (httpx2.RequestError, OSError) as error:
+            raise Retryable(f"the schema registry {self.url} does not answer to {what}: {error!r}") from None
+        except (errors.OAuthTokenError, json.JSONDecodeError) as error:
+            raise Retryable(f"the schema registry {self.url} cannot be asked for {what} now: {error}") from None
+        except (httpx2.InvalidURL, ValueError, TypeError) as error:
+            raise ConfigError(f"{self!r} cannot be asked for {what}: {error}") from None
+
+
+def _errors() -> Any:
+    from confluent_kafka.schema_registry import error
+
+    return error
+
+
+def _found(ask: Any) -> RegisteredSchema | None:
+    try:
+        answer = ask()
+    except _errors().SchemaRegistryError as error:
+        if error.http_status_code == HTTPStatus.NOT_FOUND:
+            return None
+        raise
+    references = tuple(Reference(each.name, each.subject, each.version) for each in answer.references or ())
+    return RegisteredSchema(answer.schema_type or "AVRO", answer.schema_str, references)
+
+
+def _sent(schema: RegisteredSchema) -> Any:
+    from confluent_kafka.schema_registry import Schema, SchemaReference
+
+    references = [SchemaReference(each.name, each.subject, each.version) for each in schema.references]
+    return Schema(schema.text, schema.kind, references)
+
+
+def _advised(said: str, status: int) -> str:
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return f'{said}. Check the login: Registry(url, config={{"basic.auth.user.info": "user:password"}})'
+    return said

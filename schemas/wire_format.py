@@ -1,0 +1,150 @@
+"""Confluent's wire format: a zero byte, the id of the schema in four bytes, then the value in the format of the schema.
+
+    RegistryFormat   what users give a source or a sink: a type, a registry, how subjects are called
+    RegistryCodec    what that is for one topic: reads whatever the registry knows, writes with one schema of it
+
+Rule: what is read is resolved from the schema that it was written with, found by its id. An id that the registry does
+not know is the record's fault; a registry that is away is nobody's, and is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+from kafka_eos.errors import ConfigError
+from kafka_eos.interfaces import Json, Part
+from kafka_eos.schemas.registry import RegisteredSchema, Registry
+from kafka_eos.schemas.types import type_name
+
+T = TypeVar("T")
+
+Subject: TypeAlias = "Literal['topic', 'record', 'topic-record'] | Callable[[str, Part, str], str]"
+"""How the subject of a topic's schema is called. A function gets the topic, the part, and the name of the record."""
+
+_MAGIC: Final = b"\0"
+_HEADER: Final = 5
+_MOST_SCHEMAS: Final = 1000
+"""Of writers, kept ready: a topic has a few. The registry is asked again for the oldest."""
+
+
+class Language(Protocol[T]):
+    """Values of one type in one kind of schemas: what stands behind the id."""
+
+    type: Any
+    kind: str
+    """As registries call it."""
+    record: str
+    """The full name of the record, for subjects."""
+    schema: Json
+    """Of what is written."""
+    written: RegisteredSchema
+    """The same as a registry keeps it."""
+
+    def encode(self, value: T) -> bytes: ...
+
+    def decoder(self, writer: RegisteredSchema, registry: Registry) -> Callable[[bytes], T]:
+        """What decodes values of ``writer``. ValueError if it is no schema, or none that fits the type."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryFormat(Generic[T]):
+    """Values of one type with schemas of a registry, in any topic: for ``KafkaSource`` and ``KafkaSink``."""
+
+    language: Language[T]
+    registry: Registry
+    subject: Subject
+    auto_register: bool
+
+    def for_topic(self, topic: str, part: Part) -> RegistryCodec[T]:
+        name = self.language.record
+        match self.subject:
+            case "topic":
+                subject = f"{topic}-{part}"
+            case "record":
+                subject = name
+            case "topic-record":
+                subject = f"{topic}-{name}"
+            case _:
+                subject = self.subject(topic, part, name)
+        return RegistryCodec(self.language, self.registry, subject, self.auto_register)
+
+
+def checked_subject(subject: Subject) -> Subject:
+    """ConfigError unless it is one."""
+    if subject not in ("topic", "record", "topic-record") and not callable(subject):
+        raise ConfigError(f'subject={subject!r}: use "topic", "record", "topic-record" or a function.')
+    return subject
+
+
+class RegistryCodec(Generic[T]):
+    """Values of one type in Confluent's wire format."""
+
+    def __init__(self, language: Language[T], registry: Registry, subject: str, auto_register: bool) -> None:
+        self.type, self.subject = language.type, subject
+        self._language, self._registry, self._auto_register = language, registry, auto_register
+        self._header: bytes | None = None
+        self._decoders: dict[bytes, Callable[[bytes], T]] = {}
+
+    @property
+    def name(self) -> str:
+        return f"registry-{self._language.kind.lower()}"
+
+    @property
+    def schema(self) -> Json:
+        return self._language.schema
+
+    def describe(self) -> str:
+        """See ``interfaces.Described``."""
+        kind = self._language.kind.capitalize()
+        return f"{kind} {type_name(self.type)}, subject {self.subject} of {self._registry.url}"
+
+    def check(self) -> Sequence[str]:
+        """See ``interfaces.Checked``: is there a schema to write with?"""
+        self._ready()
+        return []
+
+    def encode(self, value: T) -> bytes:
+        body = self._language.encode(value)
+        return (self._header or self._ready()) + body
+
+    def decode(self, data: bytes) -> T:
+        decode = self._decoders.get(data[1:_HEADER])
+        if decode is None or data[:1] != _MAGIC:
+            decode = self._opened(data)
+        return decode(data[_HEADER:])
+
+    def _ready(self) -> bytes:
+        ask = self._registry.register if self._auto_register else self._registry.id_of
+        schema_id = ask(self.subject, self._language.written)
+        if schema_id is None:
+            raise ConfigError(
+                f"subject {self.subject!r} of the schema registry {self._registry.url} does not have the schema of "
+                f"{type_name(self.type)}. Register it: auto_register=True does it at the start, or send it yourself: "
+                f"{self._language.written.text}"
+            )
+        self._header = _MAGIC + schema_id.to_bytes(4, "big")
+        return self._header
+
+    def _opened(self, data: bytes) -> Callable[[bytes], T]:
+        """The decoder of a value's schema, fetched."""
+        if len(data) < _HEADER or data[:1] != _MAGIC:
+            raise ValueError(
+                f"not in the wire format of a schema registry: it begins with {data[:_HEADER].hex(' ') or 'nothing'}, "
+                "not with a zero byte and the id of a schema"
+            )
+        schema_id = int.from_bytes(data[1:_HEADER], "big")
+        writer = self._registry.schema(schema_id)
+        if writer is None:
+            raise ValueError(f"the schema registry {self._registry.url} does not know schema {schema_id}")
+        if writer.kind != self._language.kind:
+            raise ValueError(f"schema {schema_id} is one of kind {writer.kind}, not {self._language.kind}")
+        try:
+            decode = self._language.decoder(writer, self._registry)
+        except ValueError as error:
+            raise ValueError(f"schema {schema_id} of {self._registry.url}: {error}") from None
+        while len(self._decoders) >= _MOST_SCHEMAS:
+            del self._decoders[next(iter(self._decoders))]
+        self._decoders[data[1:_HEADER]] = decode
+        return decode

@@ -1,0 +1,342 @@
+"""Avro in Confluent's wire format, with a registry in memory, and what a registry's answers mean."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import http.server
+import io
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import fastavro
+import pytest
+from pydantic import BaseModel
+
+from kafka_eos.attribution import Attribution, Fault
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+from kafka_eos.errors import ConfigError, PlanError, Retryable
+from kafka_eos.interfaces import Codec, Part
+from kafka_eos.schemas import Registry, avro
+from kafka_eos.schemas.registry import Reference, RegisteredSchema
+from tests.avro_witness import record
+
+
+class Kind(enum.Enum):
+    A = "A"
+    B = "B"
+
+
+class Item(BaseModel):
+    quantity: int
+
+
+class Order(BaseModel):
+    user: str
+    at: datetime.datetime
+    items: list[Item] = []
+    kind: Kind = Kind.A
+    note: Item | None = None
+
+
+class Tree(BaseModel):
+    children: list[Tree] = []
+
+
+ORDER = Order(
+    user="ann",
+    at=datetime.datetime(2024, 1, 2, 3, 4, 5, 6000, tzinfo=datetime.UTC),
+    items=[Item(quantity=1), Item(quantity=2)],
+    kind=Kind.B,
+    note=Item(quantity=3),
+)
+
+
+@pytest.fixture
+def registry() -> Registry:
+    """One in memory, which only this test has."""
+    return Registry(f"mock://{uuid4()}")
+
+
+def codec(tp: type[Any], registry: Registry, topic: str = "orders", **options: Any) -> Codec[Any]:
+    return avro(tp, registry=registry, **{"auto_register": True, **options}).for_topic(topic, "value")
+
+
+def registered(registry: Registry, schema: Any, *references: Reference, subject: str = "theirs") -> int:
+    return registry.register(subject, RegisteredSchema("AVRO", json.dumps(schema), references))
+
+
+def by_others(schema_id: int, schema: Any, value: Any, *named: Any) -> bytes:
+    """The value as another program writes it."""
+    names: dict[str, Any] = {}
+    for each in named:
+        fastavro.parse_schema(each, named_schemas=names)
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema, named_schemas=names), value)
+    return struct.pack(">bI", 0, schema_id) + out.getvalue()
+
+
+def test_a_value_comes_back(registry: Registry) -> None:
+    orders = codec(Order, registry)
+
+    assert orders.decode(orders.encode(ORDER)) == ORDER
+
+
+def test_what_was_registered_before_is_found_without_registering(registry: Registry) -> None:
+    written = codec(Order, registry).encode(ORDER)
+
+    assert codec(Order, registry, auto_register=False).encode(ORDER) == written
+
+
+def test_nothing_is_registered_unless_asked_for(registry: Registry) -> None:
+    strict = codec(Order, registry, auto_register=False)
+
+    with pytest.raises(
+        ConfigError, match=r"subject 'orders-value' .* does not have the schema of Order.*auto_register"
+    ):
+        strict.encode(ORDER)
+
+
+@pytest.mark.parametrize(
+    ("subject", "wanted"),
+    [
+        ("topic", "orders-value"),
+        ("record", "com.shop.Order"),
+        ("topic-record", "orders-com.shop.Order"),
+        (lambda topic, part, name: f"{part}/{topic}/{name}", "value/orders/com.shop.Order"),
+    ],
+)
+def test_the_subject_is_called_as_the_user_says(registry: Registry, subject: Any, wanted: str) -> None:
+    made: Any = codec(Order, registry, subject=subject, namespace="com.shop")
+
+    assert made.subject == wanted
+
+
+def test_keys_have_subjects_of_their_own(registry: Registry) -> None:
+    part: Part = "key"
+
+    made: Any = avro(Order, registry=registry).for_topic("orders", part)
+
+    assert made.subject == "orders-key"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"subject": "topics"}, ConfigError, 'use "topic", "record", "topic-record" or a function'),
+        ({"namespace": "com..shop"}, PlanError, "namespace='com..shop'"),
+    ],
+)
+def test_wrong_options_are_refused(registry: Registry, options: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        avro(Order, registry=registry, **options)
+
+
+def test_what_another_team_calls_otherwise_is_read_by_the_names_of_its_fields(registry: Registry) -> None:
+    """Other names of records and enums, other order, fields of their own, and milliseconds for microseconds."""
+    item = record("com.theirs.Line", colour="string", quantity="int")
+    theirs = record(
+        "com.theirs.OrderPlaced",
+        extra=["null", item],
+        kind={"type": "enum", "name": "com.theirs.Sort", "symbols": ["A", "B", "C"]},
+        note=["null", "com.theirs.Line"],
+        items={"type": "array", "items": "com.theirs.Line"},
+        at={"type": "long", "logicalType": "timestamp-millis"},
+        user="string",
+    )
+    lines = [{"colour": "red", "quantity": each.quantity} for each in ORDER.items]
+    value = {"extra": lines[0], "kind": "B", "note": {"colour": "", "quantity": 3}, "items": lines, "at": ORDER.at,
+             "user": "ann"}  # fmt: skip
+
+    data = by_others(registered(registry, theirs), theirs, value)
+
+    assert codec(Order, registry).decode(data) == ORDER
+
+
+def test_schemas_that_refer_to_others_are_read(registry: Registry) -> None:
+    """Two subjects deep."""
+    number = {"type": "fixed", "name": "com.theirs.Number", "size": 2}
+    line = record("com.theirs.Line", number="com.theirs.Number", quantity="long")
+    order = record("com.theirs.Placed", user="string", at={"type": "long", "logicalType": "timestamp-micros"},
+                   note="com.theirs.Line")  # fmt: skip
+    registered(registry, number, subject="number")
+    registered(registry, line, Reference("com.theirs.Number", "number", 1), subject="line")
+    schema_id = registered(registry, order, Reference("com.theirs.Line", "line", 1))
+
+    data = by_others(schema_id, order, {"user": "ann", "at": ORDER.at, "note": {"number": b"ab", "quantity": 3}},
+                     number, line)  # fmt: skip
+
+    assert codec(Order, registry).decode(data) == Order(user="ann", at=ORDER.at, note=Item(quantity=3))
+
+
+def test_each_record_is_read_by_the_schema_that_it_was_written_with(registry: Registry) -> None:
+    """A topic whose writer changes in mid-stream."""
+    old = record("Line", quantity="int")
+    new = record("Line", quantity="long", colour=("string", "red"))
+    first, second = registered(registry, old), registered(registry, new)
+    rows = [by_others(first, old, {"quantity": 1}), by_others(second, new, {"quantity": 2, "colour": "blue"})]
+
+    lines = codec(Item, registry)
+
+    assert [lines.decode(data).quantity for data in [*rows, *rows]] == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (lambda good: b"", "begins with nothing"),
+        (lambda good: b"\0\0\0", "begins with 00 00 00"),
+        (lambda good: b'{"user": "ann"}', "begins with 7b 22 75 73 65"),
+        (lambda good: b"\1" + good[1:], "begins with 01"),
+        (lambda good: b"\0\0\0\x12\x67" + good[5:], "does not know schema 4711"),
+        (lambda good: good[:-1], "not a valid Order"),
+        (lambda good: good + b"\0", "1 bytes too many"),
+        (lambda good: good[:5] + b"\xff" * 20, "not a valid Order"),
+    ],
+)
+def test_a_bad_record_is_its_own_fault(registry: Registry, data: Callable[[bytes], bytes], said: str) -> None:
+    orders = codec(Order, registry)
+    good = orders.encode(ORDER)
+
+    with pytest.raises(ValueError, match=said) as raised:
+        orders.decode(data(good))
+    assert Attribution().of(raised.value) is Fault.RECORD
+
+
+def test_a_record_that_is_cut_off_in_a_field_that_is_not_read_is_refused(registry: Registry) -> None:
+    theirs = record("Line", quantity="int", colour="string")
+    data = by_others(registered(registry, theirs), theirs, {"quantity": 1, "colour": "dark red"})
+
+    with pytest.raises(ValueError, match="it is cut off"):
+        codec(Item, registry).decode(data[:-1])
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (record("Line", colour="string"), "not a valid Item"),
+        ({"type": "array", "items": "null"}, "arrays of null are not read"),
+        (record("L", many={"type": "array", "items": record("Empty")}, quantity="int"), "arrays of Empty are not read"),
+        (record("L", many={"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}), "arrays of F"),
+        (record("Line", quantity="no.such.Type"), "no usable Avro schema"),
+    ],
+)
+def test_a_schema_that_does_not_fit_is_the_records_fault(registry: Registry, schema: Any, said: str) -> None:
+    data = struct.pack(">bI", 0, registered(registry, schema)) + b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f" * 10
+
+    with pytest.raises(ValueError, match=said) as raised:
+        codec(Item, registry).decode(data)
+    assert Attribution().of(raised.value) is Fault.RECORD
+
+
+def test_values_that_are_nested_too_deeply_are_refused(registry: Registry) -> None:
+    """The reader in C would overrun the stack of the process."""
+    trees = codec(Tree, registry)
+    shallow = Tree(children=[Tree(children=[Tree()])])
+    header = trees.encode(shallow)[:5]
+
+    assert trees.decode(trees.encode(shallow)) == shallow
+    with pytest.raises(ValueError, match="not a valid Tree"):
+        trees.decode(header + b"\2" * 200_000 + b"\0" * 200_001)
+
+
+def test_a_schema_of_another_kind_is_refused(registry: Registry) -> None:
+    schema_id = registry.register("other", RegisteredSchema("JSON", '{"type": "object"}'))
+
+    with pytest.raises(ValueError, match=f"schema {schema_id} is one of kind JSON, not AVRO"):
+        codec(Order, registry).decode(struct.pack(">bI", 0, schema_id) + b"{}")
+
+
+# ---------------------------------------------------------------- what its answers mean
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Iterator[str]:
+    """The address of a server that gives the same answer to everything."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            """Nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+SAID = b'{"error_code": 50003, "message": "no leader"}'
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "fault", "said"),
+    [
+        (500, SAID, Fault.ENVIRONMENT, "no leader"),
+        (503, b"<html>", Fault.ENVIRONMENT, "answered to schema 7"),
+        (429, SAID, Fault.ENVIRONMENT, "answered to schema 7"),
+        (200, b"<html>a login</html>", Fault.ENVIRONMENT, "cannot be asked for schema 7 now"),
+        (404, b'{"error_code": 40403, "message": "Schema not found"}', Fault.RECORD, "does not know schema 7"),
+        (401, b'{"error_code": 401, "message": "Unauthorized"}', Fault.JOB, "basic.auth.user.info"),
+        (422, SAID, Fault.JOB, "no leader"),
+    ],
+)
+def test_whose_fault_an_answer_is(status: int, body: bytes, fault: Fault, said: str) -> None:
+    with answering(status, body) as url:
+        orders = codec(Order, Registry(url, config={"max.retries": 0}))
+        with pytest.raises((Retryable, ConfigError, ValueError), match=said) as raised:
+            orders.decode(b"\0\0\0\0\7rest")
+
+    assert Attribution().of(raised.value) is fault
+
+
+def test_a_registry_that_is_away_is_nobodys_fault() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    orders = codec(Order, Registry(f"http://127.0.0.1:{port}", config={"max.retries": 0}))
+
+    with pytest.raises(Retryable, match="does not answer to schema 7"):
+        orders.decode(b"\0\0\0\0\7rest")
+    with pytest.raises(Retryable, match="does not answer to registering under subject 'orders-value'"):
+        orders.encode(ORDER)
+
+
+def test_no_login_is_shown() -> None:
+    secrets = {"basic.auth.user.info": "ann:hidden1", "proxy": "http://bob:hidden2@proxy:1", "ssl.ca.location": None}
+    in_config = Registry("http://registry:8081", config=secrets)
+    in_url = Registry("http://ann:hidden3@registry:8081,http://ann:hidden4@other:8081")
+    source = KafkaSource("orders", value=avro(Order, registry=in_url))
+
+    shown = f"{in_config!r} {in_url!r} {in_url.url} {source!r} {source.describe()}"
+
+    assert "hidden" not in shown
+    assert in_url.url == "http://registry:8081,http://other:8081"
+
+
+def test_a_setting_that_the_client_does_not_know_is_refused() -> None:
+    with pytest.raises(ConfigError, match="Unrecognized properties: no.such.setting"):
+        Registry("http://registry:8081", config={"no.such.setting": 1})
+
+
+def test_sources_and_sinks_tell_where_their_schemas_come_from(registry: Registry) -> None:
+    orders = avro(Order, registry=registry)
+
+    source = KafkaSource.records("orders", key=avro(Item, registry=registry), value=orders)
+    sink = KafkaSink("orders", value=orders, key=lambda order: order.user)
+
+    assert source.describe()["key"] == f"Avro Item, subject orders-key of {registry.url}"
+    assert sink.describe()["value"] == f"Avro Order, subject orders-value of {registry.url}"
+    assert "value" not in KafkaSink("orders", value=Order).describe()
