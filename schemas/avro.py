@@ -7,7 +7,7 @@ program wrote, by Avro's rules: new fields need a default, dropped fields are sk
 from __future__ import annotations
 
 import datetime
-import enum
+import decimal
 import io
 import json
 from collections.abc import Callable, Sequence
@@ -22,12 +22,13 @@ from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Json
 from kafka_eos.schemas.avro_foreign import opened, parsed
 from kafka_eos.schemas.avro_schema import avro_schema
+from kafka_eos.schemas.avro_values import ready
 from kafka_eos.schemas.types import is_model, reason, type_name
 
 T = TypeVar("T")
 
 _BAD_DATA = (ValueError, TypeError, LookupError, EOFError, OverflowError, MemoryError, SchemaResolutionError)
-_KEPT = (bytes, bytearray, datetime.datetime, datetime.date)
+_KEPT = (bytes, bytearray, datetime.datetime, datetime.date, decimal.Decimal)
 
 
 class AvroCodec(Generic[T]):
@@ -41,7 +42,7 @@ class AvroCodec(Generic[T]):
     def __init__(self, tp: Any, *, writer: Json = None) -> None:
         self.type = tp
         self._schema = avro_schema(tp)
-        self._times = "timestamp-micros" in json.dumps(self._schema)
+        self._ready = ready(self._schema)
         self._reader = fastavro.parse_schema(self._schema)
         self._writer = self._reader
         if writer is not None and writer != self._schema:
@@ -59,11 +60,8 @@ class AvroCodec(Generic[T]):
         if not isinstance(value, self.type):
             raise ValueError(f"expected {type_name(self.type)}, got {type(value).__name__}")
         try:
-            plain = self._dump(value)
-            if self._times:
-                _refuse_naive(plain)
             out = io.BytesIO()
-            fastavro.schemaless_writer(out, self._reader, plain)
+            fastavro.schemaless_writer(out, self._reader, self._ready(self._dump(value)))
         except _BAD_DATA as error:
             raise ValueError(f"not a valid {type_name(self.type)}: {reason(error)}") from error
         return out.getvalue()
@@ -107,12 +105,7 @@ class AvroCodec(Generic[T]):
 
 def _model_functions(model: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     validate = model.__pydantic_validator__.validate_python
-    return _dump_model, lambda plain: validate(plain, by_name=True)
-
-
-def _dump_model(value: Any) -> Any:
-    # Enums by value: Avro writes symbols.
-    return _by_value(value.model_dump())
+    return model.__pydantic_serializer__.to_python, lambda plain: validate(plain, by_name=True)
 
 
 def _record_functions(tp: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
@@ -120,19 +113,3 @@ def _record_functions(tp: Any) -> tuple[Callable[[Any], Any], Callable[[Any], An
         return msgspec.to_builtins(value, builtin_types=_KEPT)
 
     return dump, lambda plain: msgspec.convert(plain, tp)
-
-
-def _by_value(plain: Any) -> Any:
-    if isinstance(plain, dict):
-        return {name: _by_value(value) for name, value in plain.items()}
-    if isinstance(plain, list):
-        return [_by_value(value) for value in plain]
-    return plain.value if isinstance(plain, enum.Enum) else plain
-
-
-def _refuse_naive(plain: Any) -> None:
-    """A datetime without a zone would be taken for local time, and come back as another value."""
-    if isinstance(plain, datetime.datetime) and plain.tzinfo is None:
-        raise ValueError(f"datetime {plain.isoformat()} has no time zone")
-    for value in plain.values() if isinstance(plain, dict) else plain if isinstance(plain, list) else ():
-        _refuse_naive(value)

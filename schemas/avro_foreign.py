@@ -17,6 +17,7 @@ from fastavro._read_py import schemaless_reader as read_in_python
 from fastavro.schema import SchemaParseException, UnknownType
 
 from kafka_eos.interfaces import Json
+from kafka_eos.schemas.avro_decimals import with_own_decimals
 
 Names: TypeAlias = dict[str, Any]
 """Definitions by their full names."""
@@ -31,8 +32,8 @@ def parsed(schema: Any, named: Sequence[Any] = ()) -> tuple[Any, Names]:
     names: Names = {}
     try:
         for each in named:
-            fastavro.parse_schema(each, named_schemas=names)
-        return fastavro.parse_schema(schema, named_schemas=names), names
+            fastavro.parse_schema(with_own_decimals(each), named_schemas=names)
+        return fastavro.parse_schema(with_own_decimals(schema), named_schemas=names), names
     except (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no usable Avro schema: {' '.join(str(error).split())}") from None
 

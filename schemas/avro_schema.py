@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import decimal
 import enum
 import re
 import types
@@ -37,6 +38,9 @@ _PRIMITIVES: Mapping[Any, Schema] = {
     uuid.UUID: {"type": "string", "logicalType": "uuid"},
 }
 
+Digits: TypeAlias = tuple[int, int]
+"""Of a decimal: how many there are, and how many of them stand behind the point."""
+
 
 def avro_schema(tp: Any) -> dict[str, Any]:
     """Avro schema of a record type. PlanError names the field whose type has no counterpart."""
@@ -53,14 +57,18 @@ class _Derivation:
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
 
-    def schema(self, tp: Any, at: str) -> Schema:
+    def schema(self, tp: Any, at: str, digits: Digits | None = None) -> Schema:
+        """``digits``: of decimals right there, as an annotation around them says."""
         origin = typing.get_origin(tp)
         if origin is typing.Annotated:
-            return self.schema(typing.get_args(tp)[0], at)
+            inner, *said = typing.get_args(tp)
+            return self.schema(inner, at, _digits(said) or digits)
+        if tp is decimal.Decimal:
+            return _decimal(digits, at)
         if tp is None or (isinstance(tp, type) and tp in _PRIMITIVES):
             return _PRIMITIVES[type(None) if tp is None else tp]
         if origin in (Union, types.UnionType):
-            return self._union([self.schema(arm, at) for arm in typing.get_args(tp)], at)
+            return self._union([self.schema(arm, at, digits) for arm in typing.get_args(tp)], at)
         if origin is Literal and all(isinstance(arm, str) for arm in typing.get_args(tp)):
             return "string"
         if origin in (list, Sequence):
@@ -73,7 +81,7 @@ class _Derivation:
             return self._record(tp, at)
         raise PlanError(
             f"{at}: {type_name(tp)} has no Avro counterpart here. Supported are None, bool, int, float, str, bytes, "
-            "datetime, date, UUID, enums of str, list, dict with str keys, unions, and nested records"
+            "datetime, date, UUID, Decimal, enums of str, list, dict with str keys, unions, and nested records"
         )
 
     def _union(self, arms: list[Schema], at: str) -> Schema:
@@ -119,6 +127,29 @@ class _Derivation:
         return known
 
 
+def _digits(said: Sequence[Any]) -> Digits | None:
+    """By pydantic's annotation ``Field(max_digits=…, decimal_places=…)``."""
+    found: dict[str, int] = {}
+    for each in said:
+        for part in (each, *getattr(each, "metadata", ())):
+            for name in ("max_digits", "decimal_places"):
+                if getattr(part, name, None) is not None:
+                    found[name] = getattr(part, name)
+    return (found["max_digits"], found["decimal_places"]) if len(found) == 2 else None
+
+
+def _decimal(digits: Digits | None, at: str) -> Schema:
+    if digits is None:
+        raise PlanError(
+            f"{at}: Avro must know how many digits a Decimal has: Annotated[Decimal, Field(max_digits=12, "
+            "decimal_places=2)], with Field of pydantic"
+        )
+    precision, scale = digits
+    if not 0 <= scale <= precision or precision == 0:
+        raise PlanError(f"{at}: max_digits={precision}, decimal_places={scale}: a Decimal in Avro has no such digits")
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
 def _kind(schema: Schema, named: Mapping[str, Any]) -> str:
     """What tells the arms of a union apart when a value is written."""
     if isinstance(schema, str):
@@ -142,14 +173,15 @@ def _fields(tp: Any) -> Iterator[tuple[str, Any, Any]]:
     if is_model(tp):
         for name, field in tp.model_fields.items():
             missing = field.is_required()
-            yield name, field.annotation, _NO_DEFAULT if missing else _made(field.default, field.default_factory)
+            said: Any = typing.Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+            yield name, said, _NO_DEFAULT if missing else _made(field.default, field.default_factory)
     elif issubclass(tp, msgspec.Struct):
         for info in msgspec.structs.fields(tp):
             factory = None if info.default_factory is msgspec.NODEFAULT else info.default_factory
             missing = info.default is msgspec.NODEFAULT and factory is None
             yield info.name, info.type, _NO_DEFAULT if missing else _made(info.default, factory)
     else:
-        hints = typing.get_type_hints(tp)
+        hints = typing.get_type_hints(tp, include_extras=True)
         for plain in dataclasses.fields(tp):
             factory = None if plain.default_factory is dataclasses.MISSING else plain.default_factory
             missing = plain.default is dataclasses.MISSING and factory is None

@@ -24,6 +24,7 @@ from benchmarks import (
     exchange,
     metrics,
     plots,
+    schemas,
     serializers,
     skew,
     spark,
@@ -424,3 +425,9 @@ def test_epochs_are_compared_turn_by_turn() -> None:
         "| on this machine | 16 | 60 | 100 | 30 | 40 |",
         "| on this machine | 1 / 16, pair by pair | 4.0 | – | 3.0 | – |",
     ]
+
+
+def test_the_formats_of_a_registry_are_measured() -> None:
+    found = schemas.measure(values=10, turns=1)
+
+    assert set(found) == {"encode", "decode"}

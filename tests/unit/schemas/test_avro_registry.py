@@ -12,12 +12,13 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from decimal import Decimal
+from typing import Annotated, Any
 from uuid import uuid4
 
 import fastavro
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from kafka_eos.attribution import Attribution, Fault
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
@@ -35,6 +36,12 @@ class Kind(enum.Enum):
 
 class Item(BaseModel):
     quantity: int
+
+
+class Price(BaseModel):
+    amount: Annotated[Decimal, Field(max_digits=12, decimal_places=2)]
+    before: Decimal | None = Field(default=None, max_digits=5, decimal_places=1)
+    parts: list[Annotated[Decimal, Field(max_digits=12, decimal_places=2)]] = []
 
 
 class Order(BaseModel):
@@ -86,6 +93,48 @@ def test_a_value_comes_back(registry: Registry) -> None:
     orders = codec(Order, registry)
 
     assert orders.decode(orders.encode(ORDER)) == ORDER
+
+
+def test_decimals_come_back(registry: Registry) -> None:
+    price = Price(amount=Decimal("-9999999999.99"), before=Decimal("0.5"), parts=[Decimal("1.25"), Decimal("0")])
+    prices = codec(Price, registry)
+
+    assert prices.decode(prices.encode(price)) == price
+
+
+@pytest.mark.parametrize("amount", ["1.234", "12345678901.00", "NaN", "Infinity"])
+def test_a_decimal_that_does_not_fit_is_refused(registry: Registry, amount: str) -> None:
+    prices = codec(Price, registry)
+
+    with pytest.raises(ValueError, match="not a valid Price"):
+        prices.encode(Price.model_construct(amount=Decimal(amount), before=None, parts=[]))
+
+
+@pytest.mark.parametrize("length", [6, 1000, 1_000_000])
+def test_a_decimal_with_more_digits_than_its_schema_is_refused_and_not_rounded(registry: Registry, length: int) -> None:
+    prices = codec(Price, registry)
+    header = prices.encode(Price(amount=Decimal(1)))[:5]
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, "bytes", b"\x11" * length)
+
+    with pytest.raises(ValueError, match="more digits than the 12 of its schema"):
+        prices.decode(header + out.getvalue() + b"\0\0")
+
+
+def test_a_decimal_of_absurd_precision_is_refused(registry: Registry) -> None:
+    amount = {"type": "bytes", "logicalType": "decimal", "precision": 10**9, "scale": 0}
+    schema_id = registered(registry, record("Price", amount=amount))
+
+    with pytest.raises(ValueError, match="a decimal of precision 1000000000"):
+        codec(Price, registry).decode(struct.pack(">bI", 0, schema_id) + b"\2\1")
+
+
+def test_a_decimal_without_digits_has_no_schema(registry: Registry) -> None:
+    class Bare(BaseModel):
+        amount: Decimal
+
+    with pytest.raises(PlanError, match=r"Bare\.amount: Avro must know how many digits"):
+        avro(Bare, registry=registry)
 
 
 def test_what_was_registered_before_is_found_without_registering(registry: Registry) -> None:

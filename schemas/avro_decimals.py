@@ -1,0 +1,54 @@
+"""Decimals that another program wrote: a logical type of our own in the place of fastavro's.
+
+fastavro's takes whatever bytes there are, minutes for a megabyte, and rounds what is longer than the schema says. Rule:
+a decimal has the digits of its schema, or is a ValueError; nothing is rounded.
+"""
+
+from __future__ import annotations
+
+import decimal
+from functools import lru_cache
+from typing import Any, Final
+
+import fastavro.read
+from fastavro import _read_py as in_python
+
+_NAME: Final = "decimal-of-its-schema"
+_MOST_DIGITS: Final = 1000
+"""Some databases have as many; none has more that are worth the time of a power of ten."""
+
+
+def with_own_decimals(schema: Any) -> Any:
+    """The schema, not parsed yet, with the logical type of this module. ValueError for one that cannot be."""
+    if isinstance(schema, list):
+        return [with_own_decimals(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: value if name == "default" else with_own_decimals(value) for name, value in schema.items()}
+    if made.get("logicalType") == "decimal" and made.get("type") in ("bytes", "fixed"):
+        precision, scale = made.get("precision"), made.get("scale", 0)
+        if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision <= _MOST_DIGITS:
+            raise ValueError(f"a decimal of precision {precision!r} and scale {scale!r} cannot be read")
+        made["logicalType"] = _NAME
+    return made
+
+
+def _read(data: bytes, writer: Any, reader: Any = None) -> decimal.Decimal:
+    precision, scale = writer["precision"], writer.get("scale", 0)
+    bound, most_bytes, exactly = _limits(precision)
+    unscaled = int.from_bytes(data, "big", signed=True) if len(data) <= most_bytes else bound
+    if not -bound < unscaled < bound:
+        raise ValueError(f"a decimal has more digits than the {precision} of its schema")
+    return exactly.create_decimal(unscaled).scaleb(-scale, exactly)
+
+
+@lru_cache(_MOST_DIGITS + 1)
+def _limits(precision: int) -> tuple[int, int, decimal.Context]:
+    """The smallest number that is too large, the most bytes that are looked at, and a context that rounds nothing."""
+    bound = 10**precision
+    return bound, max(32, 2 * (bound.bit_length() // 8 + 1)), decimal.Context(prec=max(1, precision))
+
+
+for _readers in (fastavro.read.LOGICAL_READERS, vars(in_python)["LOGICAL_READERS"]):
+    for _kind in ("bytes", "fixed"):
+        _readers[f"{_kind}-{_NAME}"] = _read
