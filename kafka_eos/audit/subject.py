@@ -76,8 +76,11 @@ class AuditableSink(Protocol):
 class AuditableFiles(AuditableSink, Protocol):
     """What the audit needs of a sink that writes files."""
 
-    def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str]:
-        """The directory, and what the names of this sink's files match; the groups are epoch and subtask."""
+    def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str] | None:
+        """The directory, and what the names of this sink's files match; the groups are epoch and subtask.
+
+        None if they are where the audit cannot read them.
+        """
 
     @property
     def audit_lines(self) -> bool:
@@ -181,7 +184,9 @@ def _sink(node: Sink, ctx: JobContext) -> Topic | Directory | None:
     if not hasattr(connector, "audit_rows"):
         return None
     if hasattr(connector, "audit_files"):
-        path, names = connector.audit_files(ctx, node.name)
+        if (found := connector.audit_files(ctx, node.name)) is None:
+            return None
+        path, names = found
         return Directory(node.name, path, names, connector.audit_marked, connector.audit_lines)
     topic, bootstrap, config = connector.audit_log(ctx)
     partitioner = connector.audit_partitioner(ctx) if hasattr(connector, "audit_partitioner") else None
