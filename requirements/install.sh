@@ -23,7 +23,7 @@ find_python() {
 wanted() {
   "$venv/bin/python" -c 'import sys; print(sys.version)'
   pwd # an editable install points here
-  cat requirements/dev.txt pyproject.toml
+  cat requirements/dev.txt pyproject.toml requirements/install.sh
 }
 
 up_to_date() {
@@ -35,8 +35,9 @@ with_pip() {
 }
 
 # uv reads neither pip's configuration nor its cache, and has no wheel for some machines: pip is there for those.
+# Other than pip it leaves compiling to whoever imports; with PYTHONDONTWRITEBYTECODE every process did it again.
 with_uv() {
-  with_pip -r requirements/uv.txt && "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --require-hashes "$@"
+  with_pip -r requirements/uv.txt && "$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes "$@"
 }
 
 if up_to_date; then

@@ -30,6 +30,7 @@ from psycopg import sql
 from kafka_eos.devbroker import Broker, fetch_jars
 from kafka_eos.devbroker.jars import RELEASES
 from tests import registry_server
+from tests.bytecode import Kept, compile_library
 from tests.postgres_server import Postgres, shared
 from tests.registry_server import RegistryServer
 from tests.shared_broker import SharedBroker
@@ -40,6 +41,7 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 _SHARED = pytest.StashKey[SharedBroker]()
+_KEPT = pytest.StashKey[Kept]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,6 +54,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", None)
+    config.stash[_KEPT] = Kept()
+    if worker is None:
+        compile_library()
     config.stash[_SHARED] = SharedBroker.joined(Path(worker["shared_broker"])) if worker else SharedBroker.led()
 
 
@@ -63,6 +68,10 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _SHARED in config.stash:
         config.stash[_SHARED].close()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.config.stash[_KEPT].end()
 
 
 @pytest.hookimpl(tryfirst=True)
