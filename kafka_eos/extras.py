@@ -17,6 +17,7 @@ MODULES: Final = {
     "postgres": ("psycopg",),
     "registry": ("httpx2", "authlib", "attrs", "cachetools"),
     "parquet": ("pyarrow",),
+    "s3": ("boto3", "botocore"),
 }
 
 

@@ -49,8 +49,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "state": "errors ids interfaces records calls failpoints schemas checkpoints",  # schemas: for the offline reader
     "operators": "errors ids interfaces records attribution calls failpoints provenance schemas plan protocol state",
     "exchange": "errors ids interfaces records attribution plan protocol state",
-    "connectors": "errors ids interfaces records extras attribution calls failpoints provenance origins schemas "
-    "secrets protocol",
+    "connectors": "errors ids interfaces records extras addresses attribution calls failpoints provenance origins "
+    "schemas secrets protocol",
     # What runs a plan
     "open_task": "ids interfaces records failpoints settings plan state operators exchange",
     "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state",
@@ -249,6 +249,8 @@ def test_a_module_whose_name_is_computed_is_imported_in_few_places() -> None:
             "psycopg",
             {f"kafka_eos.connectors.postgres.{name}" for name in POSTGRES},
         ),
+        ("boto3", {"kafka_eos.connectors.files.s3.client"}),
+        ("botocore", {"kafka_eos.connectors.files.s3.client"}),
         ("kio", set()),  # a witness for tests; see tests/wire.py
         ("pickle", set()),
         ("cloudpickle", set()),

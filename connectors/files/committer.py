@@ -7,20 +7,20 @@ Rule: only a rename ends a staged file, a commit's or an abort's, so that exactl
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from threading import Lock
 
 from kafka_eos.connectors.files import disk, names
+from kafka_eos.connectors.files.announcing import ToldFile, announcements
+from kafka_eos.connectors.files.errors import mapped
 from kafka_eos.connectors.files.names import Kind, Part, Promise
 from kafka_eos.connectors.files.standings import Content, Listing, judged
-from kafka_eos.errors import Bug, CommittableLost, Fenced, KafkaEosError, Retryable
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.connectors.files.traces import Traces
+from kafka_eos.errors import Bug, CommittableLost, Fenced, Retryable
+from kafka_eos.ids import JobIdentity
 from kafka_eos.interfaces import (
     CommitPermit,
     Committable,
@@ -35,22 +35,13 @@ from kafka_eos.interfaces import (
 from kafka_eos.protocol.lives import taken_over
 
 
-@contextmanager
-def mapped(kind: type[KafkaEosError], what: str) -> Iterator[None]:
-    """The one place that maps the operating system's errors to what the caller must do."""
-    try:
-        yield
-    except OSError as error:
-        raise kind(f"could not {what}: {error}") from error
-
-
 class FileCommitter:
     """The committer of one directory, which holds all that decides. May be used from threads."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._checked: dict[str, tuple[int, ...]] = {}
-        self._traces = _Traces(directory)
+        self._traces = Traces(_DiskShelf(directory))
 
     def probe(self, committable: Committable) -> Probe:
         with mapped(Retryable, f"look into {self._directory}"):
@@ -102,15 +93,16 @@ class FileCommitter:
 
     def announce(self, permit: CommitPermit, committables: Sequence[Committable]) -> None:
         """Write the file that names the epoch's files, for readers who wait until all sinks have the epoch."""
-        promises = [(Promise.read(each.payload), each.records) for each in committables]
-        told = [(promise, rows) for promise, rows in promises if promise.announced]
-        lives = {promise.part.life for promise, _ in told}
-        for life in sorted(lives):
-            of = [each for each in told if each[0].part.life == life]
-            name = names.announcement(life, permit.epoch.epoch)
+        told = []
+        for each in committables:
+            promise = Promise.read(each.payload)
+            if promise.announced:
+                more = {"sha256": promise.sha256}
+                told.append(ToldFile(promise.part, promise.final, each.records, promise.size, more))
+        for name, content in announcements(permit.epoch, told):
             with mapped(Retryable, f"write {self._directory / name}"):
                 disk.create_directory(self._directory / names.EPOCHS)
-                disk.write_whole(self._path(name), announced(permit.epoch, of))
+                disk.write_whole(self._path(name), content)
 
     def staged(self, ctx: JobContext) -> Sequence[Staged]:
         """Open and prepared files."""
@@ -241,43 +233,20 @@ class FileCommitter:
         return final is not None and os.path.samestat(staged, final)
 
 
-class _Traces:
-    """Makes and removes the traces of one directory.
-
-    One is needed until the receipt of the epoch that its commit was permitted for. An epoch is decided only after
-    the receipt of the one before it, and no number is used twice: so a permit for a later epoch proves the receipt,
-    and a permit of a later term proves that everything of the terms before it is settled, whatever became of it.
-    """
+class _DiskShelf:
+    """Where the traces of a directory are."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory, self._lock = directory, Lock()
-        self._noted: dict[str, Epoch] = {}
-        self._swept: Term | None = None
+        self._directory = directory
 
-    def make(self, part: Part, permit: EpochId) -> bool:
-        """Leave the trace of a commit, not synced. False if it was there."""
-        first = disk.create_empty(self._directory / part.hidden(Kind.COMMITTED))
-        self.note(part, Kind.COMMITTED, permit)
-        return first
+    def create(self, name: str) -> bool:
+        return disk.create_empty(self._directory / name)
 
-    def note(self, part: Part, kind: Kind, needed_by: EpochId) -> None:
-        with self._lock:
-            self._noted[part.hidden(kind)] = needed_by.epoch
+    def hidden(self, job: str) -> list[tuple[str, Kind, Part]]:
+        return hidden(self._directory, job)
 
-    def forget(self, of: Part, permit: EpochId) -> None:
-        """Remove those of a life that nobody can ask for any more. One that stays by accident goes in a later term."""
-        with self._lock:
-            settled = [name for name, epoch in self._noted.items() if epoch < permit.epoch]
-            for name in settled:
-                del self._noted[name]
-            sweep = self._swept is None or self._swept < permit.term
-            self._swept = permit.term
-        if sweep:
-            old = [each for each in hidden(self._directory, of.job) if each[2].identity == of.identity]
-            traces = (Kind.COMMITTED, Kind.ABORTED)
-            settled += [name for name, kind, part in old if kind in traces and part.epoch.term < permit.term]
-        for name in settled:
-            (self._directory / name).unlink(missing_ok=True)
+    def remove(self, name: str) -> None:
+        (self._directory / name).unlink(missing_ok=True)
 
 
 def hidden(directory: Path, job: str) -> list[tuple[str, Kind, Part]]:
@@ -293,16 +262,6 @@ def _seen(path: Path) -> os.stat_result | None:
         return os.lstat(path)
     except FileNotFoundError:
         return None
-
-
-def announced(epoch: EpochId, told: Sequence[tuple[Promise, int]]) -> bytes:
-    """What the file of an epoch says. The same for whoever writes it, in whatever order the files were committed."""
-    files = [
-        {"file": of.final, "operator": of.part.operator, "rows": rows, "size": of.size, "sha256": of.sha256}
-        for of, rows in sorted(told, key=lambda each: each[0].final)
-    ]
-    said = {"version": 1, "job": told[0][0].part.job, "epoch": epoch.epoch.n, "files": files}
-    return json.dumps(said, indent=1).encode() + b"\n"
 
 
 def _detail(standing: Standing, facts: Listing, directory: Path, promise: Promise) -> str:

@@ -50,15 +50,15 @@ class Kind(enum.Enum):
     ABORTED = "aborted"
 
 
-_IDENTITY = r"(?:\.([0-9a-f]{12}))?"
-_NUMBER = r"(?:~(\d{4,9}))?"
-_EXTENSION = r"(?:jsonl|csv|avro|parquet)(?:\.gz)?"
+IDENTITY = r"(?:\.([0-9a-f]{12}))?"
+NUMBER = r"(?:~(\d{4,9}))?"
+EXTENSION = r"(?:jsonl|csv|avro|parquet)(?:\.gz)?"
 _HIDDEN = re.compile(
-    rf"\.({'|'.join(kind.value for kind in Kind)})\.([^.]+){_IDENTITY}\.(\d+)\.(\d+)\.(\d+)\.([^.~]+){_NUMBER}",
+    rf"\.({'|'.join(kind.value for kind in Kind)})\.([^.]+){IDENTITY}\.(\d+)\.(\d+)\.(\d+)\.([^.~]+){NUMBER}",
     re.ASCII,
 )
-_FINAL = re.compile(rf"part-\d+-\d+-([^.]+){_IDENTITY}\.[^.~]+{_NUMBER}\.({_EXTENSION})", re.ASCII)
-_PARTITION = re.compile(r"[A-Za-z_]\w*=[^/\0]+", re.ASCII)
+_FINAL = re.compile(rf"part-\d+-\d+-([^.]+){IDENTITY}\.[^.~]+{NUMBER}\.({EXTENSION})", re.ASCII)
+PARTITION = re.compile(r"[A-Za-z_]\w*=[^/\0]+", re.ASCII)
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
 _LONGEST = 255
 _MARK = re.compile(r"\.(life|over)\.([^.]+)\.([0-9a-f]{12})")
@@ -81,17 +81,18 @@ class Part:
         return self.job if self.identity is None else f"{self.job}.{self.identity}"
 
     def hidden(self, kind: Kind) -> str:
-        return f".{kind.value}.{self.life}.{self.epoch.term}.{self.epoch.epoch}.{self.subtask}.{self._numbered}"
+        return f".{kind.value}.{self.life}.{self.epoch.term}.{self.epoch.epoch}.{self.subtask}.{self.numbered}"
 
     @property
     def staged(self) -> str:
         return self.hidden(Kind.STAGED)
 
     def final(self, extension: str = "jsonl") -> str:
-        return f"part-{self.epoch.epoch.n:012d}-{self.subtask:04d}-{self.life}.{self._numbered}.{extension}"
+        return f"part-{self.epoch.epoch.n:012d}-{self.subtask:04d}-{self.life}.{self.numbered}.{extension}"
 
     @property
-    def _numbered(self) -> str:
+    def numbered(self) -> str:
+        """The operator, and which of its files."""
         return f"{self.operator}~{self.number:04d}" if self.number else self.operator
 
     @staticmethod
@@ -108,7 +109,7 @@ class Part:
 def files_of(job: str, operator: str) -> str:
     """A pattern that the final names of one operator match in full, of any life; its groups: epoch and subtask."""
     whose = rf"{re.escape(job)}(?:\.[0-9a-f]{{12}})?\.{re.escape(operator)}(?:~\d+)?"
-    return rf"part-(\d+)-(\d+)-{whose}\.{_EXTENSION}"
+    return rf"part-(\d+)-(\d+)-{whose}\.{EXTENSION}"
 
 
 def partition(values: Mapping[str, object]) -> str:
@@ -117,7 +118,7 @@ def partition(values: Mapping[str, object]) -> str:
         raise ValueError("partition_by gave no partition: it returns a dict such as {'day': …}")
     parts = [f"{name}={_partition_value(value)}" for name, value in values.items()]
     for part in parts:
-        if not _PARTITION.fullmatch(part) or len(part.encode()) > _LONGEST:
+        if not PARTITION.fullmatch(part) or len(part.encode()) > _LONGEST:
             raise ValueError(f"{part!r} cannot be the directory of a partition: a name, and at most {_LONGEST} bytes")
     return "/".join(parts)
 
@@ -210,4 +211,4 @@ def _is_final(promise: Promise) -> bool:
         return False
     if promise.version < 3:
         return promise.final == promise.part.final()
-    return all(map(_PARTITION.fullmatch, partitions))
+    return all(map(PARTITION.fullmatch, partitions))

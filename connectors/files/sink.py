@@ -8,25 +8,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from kafka_eos.connectors.files import disk
-from kafka_eos.connectors.files.committer import FileCommitter, mapped
 from kafka_eos.connectors.files.formats import Format, JsonLines, Layout, format_of
 from kafka_eos.connectors.files.names import files_of
+from kafka_eos.connectors.files.places import Directory, place_of
 from kafka_eos.connectors.files.writer import FileWriter, Roll, Shape
 from kafka_eos.connectors.rejecting import encoded
-from kafka_eos.errors import ConfigError, RestartFromCheckpoint
-from kafka_eos.ids import token
-from kafka_eos.interfaces import Codec, Guarantee, JobContext, Json, RejectRow, TaskContext
+from kafka_eos.errors import ConfigError
+from kafka_eos.interfaces import Codec, Committer, Guarantee, JobContext, Json, RejectRow, TaskContext
 from kafka_eos.records import Batch, Headers, RawRecord
-
-_NETWORK: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "glusterfs", "fuse")
 
 
 class FileSink:
     """Write values into files of ``directory``, one an epoch, subtask and operator, or more.
 
+    ``directory``     a path, or ``s3://bucket/prefix?endpoint=…&region=…``; what follows ``?`` may be left out
     ``value``         the values' type. For JSON lines also a codec whose encoding holds no newline; default any value
                       that JSON can hold, dead letters included
     ``format``        "jsonl", "csv", "avro" or "parquet"; or ``Csv(…)``, ``Avro(…)``, ``Parquet(…)`` with options
@@ -50,7 +47,7 @@ class FileSink:
         roll: Roll | None = None,
         epoch_files: bool = False,
     ) -> None:
-        self.directory = Path(os.path.abspath(os.path.expanduser(directory)))
+        self._place = place_of(directory)
         self.envelope, self.format = envelope, format_of(format)
         self.layout: Layout = self.format.layout(value, envelope)
         self._partition_by, self._roll, self._announced = partition_by, roll or Roll(), epoch_files
@@ -62,7 +59,7 @@ class FileSink:
     def describe(self) -> Mapping[str, Json]:
         lines = isinstance(self.format, JsonLines)
         said: dict[str, Json] = {
-            "directory": str(self.directory),
+            "directory": self._place.text,
             "format": self.layout.codec.name if lines else self.format.extension.split(".")[0],
             "envelope": self.envelope,
             **self.format.describe(),
@@ -72,51 +69,34 @@ class FileSink:
         return said | self._roll.describe() | ({"epoch_files": True} if self._announced else {})
 
     def scope(self, ctx: JobContext) -> str:
-        return f"file:{self.directory}"
+        return f"file:{self._place.text}"
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        """Try what commits need: create, rename, sync, remove. Raises ConfigError if one of them fails."""
-        name = f".check.{token(ctx.job, 'job name')}.{ctx.term}.{os.getpid()}"
-        trial, renamed = self.directory / name, self.directory / f"{name}.renamed"
-        try:
-            disk.create_directory(self.directory)
-            disk.create_empty(trial)
-            try:
-                refuses = disk.rename_new(trial, renamed)
-                disk.sync_directory(self.directory)
-            finally:
-                trial.unlink(missing_ok=True)
-                renamed.unlink(missing_ok=True)
-        except OSError as error:
-            raise ConfigError(
-                f"FileSink cannot commit in {self.directory}: {error}. The directory must be writable."
-            ) from error
-        kind, notices = disk.filesystem(self.directory), []
-        if kind.split(".")[0] in _NETWORK:
-            notices.append(
-                f"{self.directory} is on {kind}: exactly-once depends on its server keeping what fsync promised."
-            )
-        if not refuses:
-            notices.append(
-                f"{self.directory} is on {kind}, which cannot rename without replacing: let no other program write "
-                "files named part-* there."
-            )
-        return notices
+        """Try what commits need. Raises ConfigError if something fails."""
+        return self._place.check(ctx)
 
     def writer(self, ctx: TaskContext) -> FileWriter:
-        with mapped(RestartFromCheckpoint, f"create {self.directory}"):
-            disk.create_directory(self.directory)
         shape = Shape(
             self.layout, self.format.extension, self.envelope, self._partition_by, self._roll, self._announced
         )
-        return FileWriter(self.directory, self.scope(ctx.job), shape, ctx)
+        return FileWriter(self._place.staging(), self.scope(ctx.job), shape, ctx)
 
-    def committer(self, ctx: JobContext) -> FileCommitter:
-        return FileCommitter(self.directory)
+    def committer(self, ctx: JobContext) -> Committer:
+        return self._place.committer()
 
-    def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str]:
-        """For the audit: the directory, and what the names of this sink's files match (groups: epoch and subtask)."""
-        return str(self.directory), files_of(ctx.job, operator)
+    @property
+    def directory(self) -> Path:
+        """Where files are. ConfigError of a sink that writes to a bucket."""
+        if not isinstance(self._place, Directory):
+            raise ConfigError(f"{self._place.text} is no directory")
+        return self._place.path
+
+    def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str] | None:
+        """For the audit: the directory, and what the names of this sink's files match (groups: epoch and subtask).
+
+        None if files are in a bucket, where it does not read.
+        """
+        return (self._place.text, files_of(ctx.job, operator)) if isinstance(self._place, Directory) else None
 
     @property
     def audit_lines(self) -> bool:
@@ -147,4 +127,4 @@ class FileSink:
     def written(self, batch: Batch[Any], operator: str, reject: RejectRow) -> tuple[Batch[Any], list[RawRecord]]:
         """For tests: the rows that the writer writes, and what they say as the values of records."""
         kept, block = encoded(lambda rows: self.layout.block(rows.values, None), batch, operator, reject)
-        return kept, [RawRecord(str(self.directory), -1, -1, -1, None, said, ()) for said in self.layout.told(block)]
+        return kept, [RawRecord(self._place.text, -1, -1, -1, None, said, ()) for said in self.layout.told(block)]

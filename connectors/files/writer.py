@@ -1,25 +1,23 @@
-"""The writer of a FileSink: hidden files of one epoch, which the pre-commit syncs and gives their staged names.
+"""The writer of a FileSink: rows become files of one epoch, in partitions, and those end where the sink says.
 
-Rule: every step that others rely on is fsynced, the directory's entry included. What a name means is in ``names``.
+Rule: it knows nothing of where files are; ``staging`` makes them in a directory, ``s3.staging`` in a bucket.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from kafka_eos import failpoints, provenance
-from kafka_eos.connectors.files import disk, names
-from kafka_eos.connectors.files.committer import mapped
+from kafka_eos.connectors.files import names
+from kafka_eos.connectors.files.errors import mapped
 from kafka_eos.connectors.files.formats.base import Block, Layout
-from kafka_eos.connectors.files.names import Kind, Part, Promise
+from kafka_eos.connectors.files.names import Part
+from kafka_eos.connectors.files.staging import StagedFile, Staging
 from kafka_eos.connectors.rejecting import each_row, encoded
-from kafka_eos.errors import ConfigError, Fenced, RestartFromCheckpoint
+from kafka_eos.errors import ConfigError, RestartFromCheckpoint
 from kafka_eos.ids import EpochId, token
 from kafka_eos.interfaces import Committable, Json, PreCommit, TaskContext
 from kafka_eos.records import Batch
@@ -59,51 +57,16 @@ class Shape:
     announced: bool
 
 
-class _Summed:
-    """A file's bytes on their way to the disk, counted and summed up."""
-
-    def __init__(self, path: Path) -> None:
-        self._file: BinaryIO | None = open(path, "xb")  # noqa: SIM115 - lives until the file is prepared
-        self.digest, self.size = hashlib.sha256(), 0
-
-    def write(self, data: bytes, /) -> int:
-        if self._file is not None:  # a library may write an end to what was let go
-            self._file.write(data)
-            self.digest.update(data)
-            self.size += len(data)
-        return len(data)
-
-    def sync(self, path: Path) -> None:
-        assert self._file is not None
-        with self._file as file:
-            file.flush()
-            os.fsync(file.fileno())
-            if os.fstat(file.fileno()).st_size != self.size:
-                raise RestartFromCheckpoint(f"{path} is not as long as what was written to it")
-        self._file = None
-
-    def let_go(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
-
-
 class _Segment:
     """One open file of an epoch."""
 
-    def __init__(self, directory: Path, part: Part, place: str, layout: Layout) -> None:
-        self.part, self.place, self.records = part, place, 0
-        self.path = directory / part.hidden(Kind.OPEN)
-        self._summed = _Summed(self.path)
-        self._body = layout.body(self._summed)
+    def __init__(self, file: StagedFile, place: str, layout: Layout) -> None:
+        self.file, self.place, self.records = file, place, 0
+        self._body = layout.body(file)
 
     @property
     def size(self) -> int:
-        return self._summed.size + self._body.held
-
-    @property
-    def sha256(self) -> str:
-        return self._summed.digest.hexdigest()
+        return self.file.size + self._body.held
 
     def append(self, block: Block) -> None:
         self._body.write(block)
@@ -111,17 +74,14 @@ class _Segment:
 
     def finish(self) -> None:
         self._body.close()
-        self._summed.sync(self.path)
-
-    def let_go(self) -> None:
-        self._summed.let_go()
+        self.file.finish()
 
 
 class FileWriter:
     """Writes the hidden files of a subtask."""
 
-    def __init__(self, directory: Path, scope: str, shape: Shape, ctx: TaskContext) -> None:
-        self._directory, self._scope, self._shape = directory, scope, shape
+    def __init__(self, staging: Staging[Any], scope: str, shape: Shape, ctx: TaskContext) -> None:
+        self._staging, self._scope, self._shape = staging, scope, shape
         self._operator, self._term = token(ctx.operator, "operator name"), ctx.job.term
         job = token(ctx.job.job, "job name")
         self._part = partial(Part, job, ctx.job.identity, subtask=ctx.owner, operator=ctx.operator)
@@ -135,7 +95,7 @@ class FileWriter:
         _, (block, places) = encoded(self._data, batch, self._operator, self._reject)
         if not len(block):
             return
-        with mapped(RestartFromCheckpoint, f"stage rows in {self._directory}"):
+        with mapped(RestartFromCheckpoint, f"stage rows in {self._staging.where}"):
             if places is None:
                 self._append("", block)
             else:
@@ -155,7 +115,7 @@ class FileWriter:
 
     def discard(self) -> None:
         for segment in self._open.values():
-            segment.let_go()
+            segment.file.let_go()
         self._open, self._finished = {}, []
 
     def _data(self, batch: Batch[Any]) -> tuple[Block, list[str] | None]:
@@ -181,9 +141,9 @@ class FileWriter:
     def _opened(self, place: str) -> _Segment:
         if len(self._open) >= OPEN_AT_ONCE:
             self._end(next(iter(self._open)))
-        part = self._part(EpochId(self._epoch, self._term), number=self._count)
+        part, shape = self._part(EpochId(self._epoch, self._term), number=self._count), self._shape
         self._count += 1
-        return _Segment(self._directory, part, place, self._shape.layout)
+        return _Segment(self._staging.open(part, place, shape.extension, shape.announced), place, shape.layout)
 
     def _end(self, place: str) -> None:
         segment = self._open.pop(place)
@@ -191,27 +151,19 @@ class FileWriter:
         self._finished.append(segment)
 
     def _prepare(self, epoch: EpochId, finished: list[_Segment], open_: list[_Segment]) -> Sequence[Committable]:
-        first = (finished + open_)[0].part
-        with mapped(RestartFromCheckpoint, f"prepare {first.staged}"):
+        with mapped(RestartFromCheckpoint, f"prepare epoch {epoch} in {self._staging.where}"):
             failpoints.hit("sink.flush.before")
             for segment in open_:
                 segment.finish()
             failpoints.hit("sink.flush.after")
             failpoints.hit("sink.prepare.before")
-            for segment in (segments := finished + open_):
-                try:
-                    os.rename(segment.path, self._directory / segment.part.staged)
-                except FileNotFoundError as error:
-                    raise Fenced(f"{segment.path} is gone: a newer term of job {first.job!r} removed it") from error
-            disk.sync_directory(self._directory)
+            segments = finished + open_
+            payloads = self._staging.prepare([segment.file for segment in segments])
             failpoints.hit("sink.prepare.after")
-        return tuple(map(self._committable, segments))
-
-    def _committable(self, segment: _Segment) -> Committable:
-        name = segment.part.final(self._shape.extension)
-        final = f"{segment.place}/{name}" if segment.place else name
-        promise = Promise(segment.part, segment.size, segment.sha256, final, self._shape.announced)
-        return Committable(self._scope, promise.payload(), segment.records, {self._operator: segment.records})
+        return tuple(
+            Committable(self._scope, payload, segment.records, {self._operator: segment.records})
+            for segment, payload in zip(segments, payloads, strict=True)
+        )
 
 
 def _mapping(given: object) -> Mapping[str, object]:

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard, cast
 
+from kafka_eos.audit.answers import Unanswered, unanswered, why
 from kafka_eos.audit.regimes import Regime
 from kafka_eos.interfaces import Codec, Guarantee, JobContext, RejectRow
 from kafka_eos.interfaces import Sink as SinkConnector
@@ -76,8 +77,11 @@ class AuditableSink(Protocol):
 class AuditableFiles(AuditableSink, Protocol):
     """What the audit needs of a sink that writes files."""
 
-    def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str]:
-        """The directory, and what the names of this sink's files match; the groups are epoch and subtask."""
+    def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str] | None:
+        """The directory, and what the names of this sink's files match; the groups are epoch and subtask.
+
+        None if they are where the audit cannot read them.
+        """
 
     @property
     def audit_lines(self) -> bool:
@@ -181,7 +185,9 @@ def _sink(node: Sink, ctx: JobContext) -> Topic | Directory | None:
     if not hasattr(connector, "audit_rows"):
         return None
     if hasattr(connector, "audit_files"):
-        path, names = connector.audit_files(ctx, node.name)
+        if (found := connector.audit_files(ctx, node.name)) is None:
+            return None
+        path, names = found
         return Directory(node.name, path, names, connector.audit_marked, connector.audit_lines)
     topic, bootstrap, config = connector.audit_log(ctx)
     partitioner = connector.audit_partitioner(ctx) if hasattr(connector, "audit_partitioner") else None
@@ -367,6 +373,18 @@ class Cut:
         above = [other.name for other in self.plan.nodes if other.keyed and other.name != node.name]
         return not (key_by.local or node.name in self.copied or node.name in descendants(self.plan, above))
 
+    # ------------------------------------------------------------ answers of services
+
+    @cached_property
+    def asked(self) -> frozenset[str]:
+        """Nodes that ask a service, and all behind them."""
+        names = [node.name for node in self.plan.nodes if isinstance(node, Unanswered)]
+        return frozenset({*names, *descendants(self.plan, names)})
+
+    def why_unknown(self, name: str) -> str:
+        """Why nobody knows what comes to one of ``asked``."""
+        return why(self.plan, name)
+
     # ------------------------------------------------------------ timers
 
     @cached_property
@@ -387,7 +405,7 @@ class Cut:
 
     def refusers(self) -> tuple[str, ...]:
         """Operators whose dead letters nobody can foretell, as branches name them."""
-        return tuple(str(refuser(name)) for name in sorted(self.summed | self.timed))
+        return tuple(str(refuser(name)) for name in sorted(self.summed | self.timed | self.asked))
 
     # ------------------------------------------------------------ what the number of workers decides
 
@@ -419,7 +437,8 @@ def captured(stage: str) -> str:
 
 def cut(plan: Plan, parallelism: int = 1) -> Cut:
     """Cut a plan in front of its stateful operators, if they can be separated by key."""
-    whole, plan = plan, plan.one_by_one
+    whole = unanswered(plan)
+    plan = whole.one_by_one
     stages = tuple(dict.fromkeys(node.inputs[0] for node in plan.nodes if node.keyed))
     below = descendants(plan, stages)
     nested = any(stage in below for stage in stages)

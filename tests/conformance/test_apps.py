@@ -87,6 +87,7 @@ ELSEWHERE = frozenset(
         "avro.py",
         "backlog.py",
         "clocked.py",
+        "lake.py",
         "registry.py",
         "restored.py",
         "tables.py",
@@ -96,7 +97,7 @@ ELSEWHERE = frozenset(
     )
 )
 """They read no Kafka, or two topics, or Avro; or have rows that Spark cannot write; or wait for a service that only
-their test has, or for the clock at the end; or write to a database (spark/test_tables.py)."""
+their test has, or for the clock at the end; or write to a database (spark/test_tables.py, chaos/test_lake.py)."""
 LETTERS = ("payments", "letters")
 GROUPS = ("account", "branch", "key")
 """What values of an output are of; the first that they have."""

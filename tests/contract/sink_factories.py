@@ -38,6 +38,10 @@ def formatted_file_sink(directory: str, kind: str) -> FileSink:
     return FileSink(directory, format=FORMATS[kind], roll=Roll(rows=2))
 
 
+def s3_sink(address: str) -> FileSink:
+    return FileSink(address, value=dict[str, Any])
+
+
 def kafka_sink(topic: str) -> KafkaSink[dict[str, Any]]:
     """With a compression that the independent reader of the test knows without further libraries."""
     return KafkaSink(topic, value=dict[str, Any], config={"compression.type": "gzip"})

@@ -1,0 +1,145 @@
+"""Where a FileSink writes: a directory of a file system, or a prefix of a bucket.
+
+Rule: what would break the promise of a place is refused in ``check``, by trying it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from kafka_eos.connectors.files import disk
+from kafka_eos.connectors.files.committer import FileCommitter
+from kafka_eos.connectors.files.errors import mapped
+from kafka_eos.connectors.files.s3.client import Address, Bucket
+from kafka_eos.connectors.files.s3.committer import UploadCommitter
+from kafka_eos.connectors.files.s3.staging import UploadStaging
+from kafka_eos.connectors.files.staging import DiskStaging, Staging
+from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
+from kafka_eos.ids import token
+from kafka_eos.interfaces import Committer, JobContext
+
+_NETWORK: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "glusterfs", "fuse")
+
+
+class Place(Protocol):
+    """A place for files."""
+
+    @property
+    def text(self) -> str:
+        """For people; stored in manifests as part of the scope."""
+
+    def check(self, ctx: JobContext) -> Sequence[str]:
+        """Try what commits need. Raises ConfigError if something fails; notices."""
+
+    def staging(self) -> Staging[Any]: ...
+
+    def committer(self) -> Committer: ...
+
+
+def place_of(given: str | os.PathLike[str]) -> Place:
+    """A path is a directory; what has a scheme must be S3."""
+    if isinstance(given, str) and "://" in given:
+        return Objects(Address.read(given))
+    return Directory(Path(os.path.abspath(os.path.expanduser(given))))
+
+
+class Directory:
+    """A directory, which is made if it is not there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def text(self) -> str:
+        return str(self.path)
+
+    def check(self, ctx: JobContext) -> Sequence[str]:
+        name = f".check.{token(ctx.job, 'job name')}.{ctx.term}.{os.getpid()}"
+        trial, renamed = self.path / name, self.path / f"{name}.renamed"
+        try:
+            disk.create_directory(self.path)
+            disk.create_empty(trial)
+            try:
+                refuses = disk.rename_new(trial, renamed)
+                disk.sync_directory(self.path)
+            finally:
+                trial.unlink(missing_ok=True)
+                renamed.unlink(missing_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"FileSink cannot commit in {self.path}: {error}. The directory must be writable."
+            ) from error
+        kind, notices = disk.filesystem(self.path), []
+        if kind.split(".")[0] in _NETWORK:
+            notices.append(f"{self.path} is on {kind}: exactly-once depends on its server keeping what fsync promised.")
+        if not refuses:
+            notices.append(
+                f"{self.path} is on {kind}, which cannot rename without replacing: let no other program write "
+                "files named part-* there."
+            )
+        return notices
+
+    def staging(self) -> DiskStaging:
+        with mapped(RestartFromCheckpoint, f"create {self.path}"):
+            disk.create_directory(self.path)
+        return DiskStaging(self.path)
+
+    def committer(self) -> FileCommitter:
+        return FileCommitter(self.path)
+
+
+class Objects:
+    """A prefix of a bucket. Nothing is asked of it before it is used."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+
+    @property
+    def text(self) -> str:
+        return self.address.text
+
+    @cached_property
+    def _bucket(self) -> Bucket:
+        return Bucket(self.address)
+
+    def check(self, ctx: JobContext) -> Sequence[str]:
+        """An upload is completed, and another one must not replace it."""
+        name, bucket = f".check.{token(ctx.job, 'job name')}.{ctx.term}.{os.getpid()}", self._bucket
+        try:
+            with mapped(Retryable, f"reach {self.text}"):
+                bucket.delete(name)
+                self._made(bucket, name)
+                try:
+                    self._made(bucket, name)
+                except FileExistsError:
+                    return []
+                finally:
+                    bucket.delete(name)
+        except Retryable as error:
+            if isinstance(error.__cause__, PermissionError):
+                raise ConfigError(
+                    f"{error}. FileSink needs the rights to put, get, delete and list objects and uploads there."
+                ) from error
+            raise
+        return [
+            f"{self.text} completes an upload over an object that is there: let no other program write objects named "
+            "part-* there."
+        ]
+
+    def _made(self, bucket: Bucket, name: str) -> None:
+        upload = bucket.begin(name, "")
+        try:
+            bucket.complete(name, upload, [bucket.send(name, upload, 1, b"")])
+        except OSError:
+            bucket.abort(name, upload)
+            raise
+
+    def staging(self) -> UploadStaging:
+        return UploadStaging(self._bucket)
+
+    def committer(self) -> UploadCommitter:
+        return UploadCommitter(self._bucket)

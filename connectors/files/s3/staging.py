@@ -1,0 +1,80 @@
+"""Files that are multipart uploads: parts are sent while rows are written, the rest before the epoch is prepared.
+
+Rule: nothing of an upload is on this machine once it is prepared, and letting go of one ends nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from kafka_eos.connectors.files.names import Part
+from kafka_eos.connectors.files.s3.client import Bucket
+from kafka_eos.connectors.files.s3.names import UploadPromise, name_of
+from kafka_eos.errors import ConfigError, Fenced
+from kafka_eos.interfaces import Json
+
+PART: Final = 8 << 20
+"""Bytes of a part. S3 takes none that is smaller than 5 MiB but the last, and 10,000 of them."""
+_MOST: Final = 10_000
+
+
+class UploadFile:
+    """One upload."""
+
+    def __init__(self, bucket: Bucket, part: Part, name: str, announced: bool) -> None:
+        self._bucket, self._part, self.name, self._announced = bucket, part, name, announced
+        self._mark = uuid.uuid4().hex
+        self._upload = bucket.begin(name, self._mark)
+        self._waiting, self._tags = bytearray(), list[str]()
+        self._gone = False
+        self.size = 0
+
+    def write(self, data: bytes, /) -> int:
+        if not self._gone:  # a library may write an end to what was let go
+            self._waiting += data
+            self.size += len(data)
+            while len(self._waiting) >= PART:
+                self._send(PART)
+        return len(data)
+
+    def finish(self) -> None:
+        if self._waiting or not self._tags:
+            self._send(len(self._waiting))
+
+    def let_go(self) -> None:
+        self._gone = True
+        self._waiting.clear()
+
+    def payload(self) -> dict[str, Json]:
+        promise = UploadPromise(self.name, self._upload, self._mark, tuple(self._tags), self.size, self._announced)
+        return promise.payload()
+
+    def _send(self, count: int) -> None:
+        if len(self._tags) == _MOST:
+            raise ConfigError(f"{self.name} has {_MOST} parts, and S3 takes no more: let files end with Roll(size=…)")
+        data = bytes(self._waiting[:count])
+        del self._waiting[:count]
+        self._expect(lambda: self._tags.append(self._bucket.send(self.name, self._upload, len(self._tags) + 1, data)))
+
+    def _expect(self, request: Callable[[], object]) -> None:
+        try:
+            request()
+        except FileNotFoundError as error:
+            raise Fenced(f"{self.name} is gone: a newer term of job {self._part.job!r} aborted its upload") from error
+
+
+class UploadStaging:
+    """Makes the files of one writer."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self.where = bucket.address.text
+
+    def open(self, part: Part, place: str, extension: str, announced: bool) -> UploadFile:
+        name = name_of(part, extension)
+        return UploadFile(self._bucket, part, f"{place}/{name}" if place else name, announced)
+
+    def prepare(self, files: Sequence[UploadFile]) -> list[dict[str, Json]]:
+        return [file.payload() for file in files]

@@ -1,0 +1,164 @@
+"""One job that writes Kafka, a table of a real PostgreSQL and Parquet files, killed between any two commits of them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pyarrow.dataset as ds
+import pytest
+from pyarrow import fs
+
+from kafka_eos.addresses import options
+from tests.chaos import harness
+from tests.chaos.harness import Job, expected
+from tests.chaos.running import has_output, standing
+from tests.chaos.test_tables import A_RECOVERY, AN_EPOCH, doctor
+from tests.contract import s3_server
+from tests.marks import campaign
+
+Rows = list[tuple[str, int, int]]
+COMMITS = tuple(f"commit.between=kill@{n}" for n in (1, 2, 3))
+"""An epoch has four committables: a transaction, a staging table, and a file of each partition."""
+
+
+@pytest.fixture
+def lake(new_job: Callable[..., Job], database: Callable[[], str], tmp_path: Path) -> Callable[..., Job]:
+    def make(records: int = 300, where: str = "", **environment: Any) -> Job:
+        given = {"TEST_DATABASE": database(), "TEST_OUT_DIR": where or str(tmp_path / "lake"), **environment}
+        return new_job(records, app="lake.py", **given)
+
+    return make
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of an empty prefix of a real server."""
+    if s3_server.binary() is None:
+        pytest.skip(s3_server.MISSING)
+    for name, value in s3_server.CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with s3_server.serving(tmp_path / "s3") as port:
+        yield s3_server.address(port, "lake")
+
+
+def place(job: Job) -> tuple[fs.FileSystem, str]:
+    """Where files are, as Arrow reads it."""
+    where = job.environment["TEST_OUT_DIR"]
+    if "://" not in where:
+        return fs.LocalFileSystem(), where
+    endpoint = urlsplit(options(where)["endpoint"]).netloc
+    return fs.S3FileSystem(endpoint_override=endpoint, scheme="http"), where.partition("?")[0].removeprefix("s3://")
+
+
+def in_kafka(job: Job) -> Rows:
+    rows = [json.loads(message.value()) for message in harness.read(job.bootstrap, job.output)]
+    return sorted((row["account"], row["total"], row["id"]) for row in rows)
+
+
+def in_table(job: Job) -> Rows:
+    with psycopg.connect(job.environment["TEST_DATABASE"]) as connection:
+        return sorted(connection.execute("SELECT account, total, id FROM totals").fetchall())  # type: ignore[arg-type]
+
+
+def in_lake(job: Job) -> Rows:
+    """As a reader sees them who knows of nothing but Parquet and Hive's partitions."""
+    filesystem, root = place(job)
+    if filesystem.get_file_info(root).type == fs.FileType.NotFound:
+        return []
+    rows = ds.dataset(root, format="parquet", partitioning="hive", filesystem=filesystem).to_table().to_pylist()
+    return sorted((row["account"], row["total"], row["id"]) for row in rows)
+
+
+def told(job: Job) -> Rows:
+    """The rows of the epochs of which readers are told that every system has them."""
+    filesystem, root = place(job)
+    epochs = filesystem.get_file_info(fs.FileSelector(f"{root}/_epochs", allow_not_found=True))
+    files = [file for epoch in epochs for file in json.loads(filesystem.open_input_file(epoch.path).read())["files"]]
+    tables = [
+        ds.dataset(f"{root}/{file['file']}", format="parquet", filesystem=filesystem).to_table() for file in files
+    ]
+    assert [table.num_rows for table in tables] == [file["rows"] for file in files]
+    rows = [row for table in tables for row in table.to_pylist()]
+    return sorted((row["account"], row["total"], row["id"]) for row in rows)
+
+
+def check(job: Job) -> None:
+    """Each system holds what the input makes, and nothing is left over."""
+    wanted = sorted(expected(harness.read(job.bootstrap, job.input)))
+
+    assert in_kafka(job) == wanted
+    assert in_table(job) == wanted
+    assert in_lake(job) == wanted
+    assert told(job) == wanted
+    assert doctor(job) == (0, "nothing is open\n")
+    assert harness.open_transactions(job) == []
+    with psycopg.connect(job.environment["TEST_DATABASE"]) as connection:
+        assert connection.execute("SELECT * FROM kafka_eos.staged").fetchall() == []
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("script", "workers"),
+    [
+        pytest.param((*COMMITS, "commit.after=kill", "recovery.probed=kill"), 1, id="between-commits-1"),
+        campaign(COMMITS, 3, named="between-commits-3"),
+        campaign([f"{point}=kill" for point in AN_EPOCH], 1, named="an-epoch-1"),
+        campaign([f"{point}=kill" for point in AN_EPOCH], 3, named="an-epoch-3"),
+        campaign([f"{point}=kill" for point in A_RECOVERY], 3, named="a-recovery-3"),
+    ],
+)
+def test_an_epoch_is_in_all_systems_or_in_none_whenever_a_process_dies(
+    lake: Callable[..., Job], script: tuple[str, ...], workers: int
+) -> None:
+    job = lake(KAFKA_EOS_PARALLELISM=workers)
+
+    job.run(";".join(script))
+
+    check(job)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    "script",
+    [
+        COMMITS,
+        *map(
+            campaign,
+            (("sink.flush.before=kill", "sink.prepare.after=kill"), ("commit.before=kill", "recovery.probed=kill")),
+        ),
+    ],
+)
+def test_objects_of_a_store_are_of_the_same_epochs(lake: Callable[..., Job], s3: str, script: tuple[str, ...]) -> None:
+    job = lake(where=s3, KAFKA_EOS_PARALLELISM=1)
+
+    job.run(";".join(script))
+
+    check(job)
+
+
+@pytest.mark.chaos
+def test_before_the_first_commit_no_system_shows_an_epoch_and_readers_are_told_after_the_last(
+    lake: Callable[..., Job],
+) -> None:
+    """What is torn is torn between these two moments, and whoever waits for the epoch's file does not see it."""
+    job = lake(KAFKA_EOS_PARALLELISM=1)
+    with standing(job, "commit.before", lambda: has_output(job)) as run:
+        before = in_table(job)
+        assert in_kafka(job) == in_lake(job) == told(job) == before
+        run.send(signal.SIGKILL)
+    (job.directory / "failpoints.log").unlink()
+    with standing(job, "commit.after", lambda: len(in_table(job)) > len(before)) as run:
+        after = in_table(job)
+        assert in_kafka(job) == in_lake(job) == after
+        assert len(told(job)) < len(after)
+        run.send(signal.SIGKILL)
+
+    job.run()
+
+    check(job)
