@@ -42,6 +42,7 @@ settings.load_profile("patient")
 
 _SHARED = pytest.StashKey[SharedBroker]()
 _KEPT = pytest.StashKey[Kept]()
+_AUDIT = Path(__file__).parent / "audit"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -76,11 +77,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark tests share one worker (under ``--dist loadgroup``): one session, one JVM, on a small machine."""
+    """Spark tests share a worker (under ``--dist loadgroup``), and so a session: those of the audit, and all others.
+
+    They are half of all work: on two processors the last of them would be waited for if they were one group.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group("spark-audit" if _AUDIT in item.path.parents else "spark"))
 
 
 @pytest.fixture(scope="session")
@@ -190,8 +194,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
     }

@@ -210,6 +210,7 @@ class Scan:
         reason = "its outputs depend on where epochs of a fold with merge= ended"
         why = dict.fromkeys((cut.summed - cut.totals) | (cut.summed & unmarked), reason)
         why |= self._scope.windows.why
+        why |= {name: cut.why_unknown(name) for name in cut.asked}
         why |= dict.fromkeys(cut.copied & unmarked, "how often an output is there depends on the number of workers")
         if self._scope.beginning is not None:
             why |= dict.fromkeys(unmarked, "its outputs do not tell which of them were there before the savepoint")

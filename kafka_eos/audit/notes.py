@@ -85,6 +85,9 @@ def uncompared(
         if name in cut.letters and cut.timed:
             why = "they depend on what timers have changed"
             left_out.append(Uncompared(name, "letters from operators with timers, and behind them,", why))
+        if name in cut.letters and cut.asked:
+            why = "they depend on what the service has answered"
+            left_out.append(Uncompared(name, "letters from async_map, and from behind it,", why))
         if name in subject.at_least_once:
             left_out.append(Uncompared(name, "counts by epoch", "no commit records what an at-least-once sink wrote"))
         if not sink.marked:

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard, cast
 
+from kafka_eos.audit.answers import Unanswered, unanswered, why
 from kafka_eos.audit.regimes import Regime
 from kafka_eos.interfaces import Codec, Guarantee, JobContext, RejectRow
 from kafka_eos.interfaces import Sink as SinkConnector
@@ -372,6 +373,18 @@ class Cut:
         above = [other.name for other in self.plan.nodes if other.keyed and other.name != node.name]
         return not (key_by.local or node.name in self.copied or node.name in descendants(self.plan, above))
 
+    # ------------------------------------------------------------ answers of services
+
+    @cached_property
+    def asked(self) -> frozenset[str]:
+        """Nodes that ask a service, and all behind them."""
+        names = [node.name for node in self.plan.nodes if isinstance(node, Unanswered)]
+        return frozenset({*names, *descendants(self.plan, names)})
+
+    def why_unknown(self, name: str) -> str:
+        """Why nobody knows what comes to one of ``asked``."""
+        return why(self.plan, name)
+
     # ------------------------------------------------------------ timers
 
     @cached_property
@@ -392,7 +405,7 @@ class Cut:
 
     def refusers(self) -> tuple[str, ...]:
         """Operators whose dead letters nobody can foretell, as branches name them."""
-        return tuple(str(refuser(name)) for name in sorted(self.summed | self.timed))
+        return tuple(str(refuser(name)) for name in sorted(self.summed | self.timed | self.asked))
 
     # ------------------------------------------------------------ what the number of workers decides
 
@@ -424,7 +437,8 @@ def captured(stage: str) -> str:
 
 def cut(plan: Plan, parallelism: int = 1) -> Cut:
     """Cut a plan in front of its stateful operators, if they can be separated by key."""
-    whole, plan = plan, plan.one_by_one
+    whole = unanswered(plan)
+    plan = whole.one_by_one
     stages = tuple(dict.fromkeys(node.inputs[0] for node in plan.nodes if node.keyed))
     below = descendants(plan, stages)
     nested = any(stage in below for stage in stages)

@@ -8,7 +8,7 @@ Rule: a mistake is reported with the line of the user's file, at the verb if it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from kafka_eos import interfaces, plan
@@ -16,12 +16,15 @@ from kafka_eos.aggregates import Aggregate, count, top
 from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.lines import mistake, quoted, user_line
 from kafka_eos.dsl.upstream import Upstream
+from kafka_eos.errors import Retryable
 from kafka_eos.interfaces import (
+    Breaker,
     Contents,
     Days,
     Early,
     OnClock,
     OnCount,
+    Retries,
     RowCount,
     Session,
     Sliding,
@@ -31,6 +34,7 @@ from kafka_eos.interfaces import (
     WatermarkStrategy,
     Window,
     Windowed,
+    request_rules,
     session,
 )
 from kafka_eos.operators.duplicates import Deduplicate, Distinct
@@ -103,6 +107,71 @@ class Stream(Upstream, Generic[T]):
         it is called again with halves, until the records at fault stand alone.
         """
         return Stream(self._draft, self._grow(plan.MapBatches, name, fn=fn), element(returned(fn)))
+
+    @overload
+    def async_map(
+        self,
+        fn: Callable[[T], Coroutine[Any, Any, U]],
+        *,
+        name: str | None = None,
+        ordered: bool = True,
+        capacity: int = 100,
+        timeout: float = 30.0,
+        retries: Retries | None = None,
+        retry_on: tuple[type[Exception], ...] = (OSError, Retryable),
+        breaker: Breaker | None = None,
+        failed: OutputTag[T] | None = None,
+        values: Any = None,
+    ) -> Stream[U]: ...
+
+    @overload
+    def async_map(
+        self,
+        fn: Callable[[T], U],
+        *,
+        name: str | None = None,
+        ordered: bool = True,
+        capacity: int = 100,
+        timeout: float = 30.0,
+        retries: Retries | None = None,
+        retry_on: tuple[type[Exception], ...] = (OSError, Retryable),
+        breaker: Breaker | None = None,
+        failed: OutputTag[T] | None = None,
+        values: Any = None,
+    ) -> Stream[U]: ...
+
+    def async_map(
+        self,
+        fn: Callable[[T], Any],
+        *,
+        name: str | None = None,
+        ordered: bool = True,
+        capacity: int = 100,
+        timeout: float = 30.0,
+        retries: Retries | None = None,
+        retry_on: tuple[type[Exception], ...] = (OSError, Retryable),
+        breaker: Breaker | None = None,
+        failed: OutputTag[T] | None = None,
+        values: Any = None,
+    ) -> Stream[Any]:
+        """One value in, one value out, from a service: up to ``capacity`` requests at a time, in each worker.
+
+        ``fn`` is a coroutine function, or an ordinary one, which waits in a thread. A try takes ``timeout`` seconds at
+        most. An error of ``retry_on`` is tried again as ``retries`` says, and counted by ``breaker``. A value whose
+        last try has failed goes to the side output ``failed``, or without one where the source's ``on_error`` says.
+        ``ordered=False`` hands answers on as they come. Values that wait are in every checkpoint, written by their
+        type (``values``, as in ``key_by``), and after a failure the service is asked again: each answer enters once.
+        The traps: the service may be asked more than once; and ``fn`` leaves its value as it is.
+        """
+        asked = quoted(lambda: request_rules(capacity, timeout, retry_on))
+        node, derived = self._draft._name(name, plan.AsyncMap.kind)
+        waiting = self._exchange(plan.Requests, f"{node}-requests", values)
+        parts = {**asked, "ordered": ordered, "retries": retries, "breaker": breaker, "fn": fn}
+        tags = () if failed is None else (failed,)
+        parts["failed"] = None if failed is None else failed.name
+        where: dict[str, Any] = {"where": user_line(), "inputs": (waiting._node,), "derived": derived}
+        self._draft._add(plan.AsyncMap(name=node, **where, **parts))
+        return Stream(self._draft, self._draft._part(node, tags), returned(fn))
 
     def key_by(
         self, fn: Callable[[T], K], *, name: str | None = None, values: Any = None, local: bool = False

@@ -1,8 +1,8 @@
 """One session of a worker, open: the tasks of its segments and its network, wired by the plan.
 
 With one worker the plan is one segment and nothing is sent anywhere. With several it is cut at its exchanges: each
-worker runs every segment, for its share of splits and key groups. A single worker cuts it too in a session that
-begins with rows that several had under way: they are input like any other, and part of the next snapshot.
+worker runs every segment, for its share of splits and key groups. A single worker cuts it too where rows wait for
+answers, and in a session that begins with rows under way: they are input like any other, and part of the next snapshot.
 
 Rule: opening is all or nothing for the caller, and ``close`` lets go of everything without undoing anything.
 """
@@ -40,7 +40,7 @@ from kafka_eos.interfaces import (
 from kafka_eos.open_task import Base, OpenTask, Share
 from kafka_eos.operators.chain import Chain
 from kafka_eos.operators.event_time import STEADILY
-from kafka_eos.plan import Forward, PartialFold, Plan, Segment, Sink
+from kafka_eos.plan import Forward, PartialFold, Plan, Requests, Segment, Sink
 from kafka_eos.protocol.alignment import Mode
 from kafka_eos.records import Batch, RawRecord, Tally, Watermark
 from kafka_eos.settings import Settings
@@ -110,7 +110,8 @@ class OpenPlan:
         plan = self._plan
         self._local.mkdir(mode=0o700, parents=True, exist_ok=True)
         loops = {node.name for node in plan.feedbacks}
-        cut = bool(peers) or any(rows.exchange not in loops for rows in self._start.in_flight)
+        asks = any(isinstance(node, Requests) for node in plan.nodes)
+        cut = asks or bool(peers) or any(rows.exchange not in loops for rows in self._start.in_flight)
         self._segments = plan.segments if cut else plan.loops_only
         self.exchanges = Exchanges(
             plan,
@@ -326,6 +327,19 @@ class OpenPlan:
         self._current = segment.index
         self._chain.advance(head, watermark)
 
+    def collect(self, segment: Segment) -> int:
+        self._current = segment.index
+        return self._chain.collect(segment.nodes)
+
+    def full(self, head: str) -> bool:
+        return self._chain.full(head)
+
+    def holding(self, head: str) -> bool:
+        return self._chain.holding(head)
+
+    def held(self, head: str) -> Sequence[Batch[Any]]:
+        return self._chain.held(head)
+
     def flush(self, segment: Segment) -> None:
         self._current = segment.index
         self._chain.flush(segment.nodes)
@@ -337,6 +351,8 @@ class OpenPlan:
         local = self._by_edge[edge].inputs[edge, self._subtask]
         if local.feedback:
             return True  # a loop that waited for itself would never go on
+        if self._chain.full(self.exchanges.nodes[edge].name):
+            return False
         return local.unpaid < _LOCAL_ROOM and self.exchanges.room(edge)
 
     def log(self, segment: Segment, edge: int, epoch: int, name: str) -> in_flight.Log:

@@ -68,6 +68,18 @@ class Surroundings(Protocol):
     def advance_time(self, segment: Segment, head: str, watermark: Watermark) -> None:
         """Event time has come so far behind the head of the segment."""
 
+    def collect(self, segment: Segment) -> int:
+        """Run the rows of the segment that are answered by now on through it; returns how many."""
+
+    def full(self, head: str) -> bool:
+        """Do so many rows that came by ``head`` wait for answers that no more should come?"""
+
+    def holding(self, head: str) -> bool:
+        """Do rows that came by ``head`` wait for answers?"""
+
+    def held(self, head: str) -> Sequence[Batch[Any]]:
+        """The rows that came by ``head`` and wait for answers."""
+
     def flush(self, segment: Segment) -> None:
         """Run what the segment's operators have gathered in this epoch through it."""
 
@@ -219,7 +231,7 @@ class Task:
         if self._postponed is not None and not self._replaying:
             marker, self._postponed = self._postponed, None
             self._report_sources(marker)
-        done, until = 0, time.monotonic() + _LONG
+        done, until = self._around.collect(self.segment) if self._room() else 0, time.monotonic() + _LONG
         while done < most and self._step():
             done += 1
             if time.monotonic() > until:
@@ -254,7 +266,8 @@ class Task:
     @property
     def idle(self) -> bool:
         """Nothing is waiting here."""
-        return not self._replaying and not any(entry.queue for entry in self.inputs.values())
+        waiting = self._replaying or any(entry.queue for entry in self.inputs.values())
+        return not waiting and not any(map(self._around.holding, self._heads.values()))
 
     @property
     def _replaying(self) -> bool:
@@ -266,7 +279,7 @@ class Task:
     def _step(self) -> bool:
         for edge, queue in self.replay.items():
             if queue:
-                if not self._room():
+                if not self._room() or self._around.full(self._heads[edge]):
                     return False
                 self._process(edge, queue.popleft())
                 return True
@@ -280,6 +293,8 @@ class Task:
     def _take(self, entry: Input) -> bool:
         first = entry.queue[0]
         if isinstance(first, Marker):
+            if first.aligned and self._around.holding(self._heads[entry.edge]):
+                return False
             entry.take()
             self._report(entry.channel, replace(first, at=time.monotonic()))
             if self._is_held(entry):
@@ -385,6 +400,8 @@ class Task:
         timers = pending_timers(self.parts.backends)
         captured = Captured(positions, uploads, self._seal(epoch), self._around.tally(self.segment), timers)
         self._open[epoch] = captured, min(since, began)
+        for edge, head in self._heads.items():
+            self._log(epoch, edge, self._around.held(head))
         for edge, queue in self.replay.items():
             self._log(epoch, edge, queue)
         self._log_waiting(epoch)

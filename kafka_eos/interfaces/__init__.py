@@ -41,6 +41,7 @@ from kafka_eos.interfaces.contexts import JobContext, TaskContext
 from kafka_eos.interfaces.event_time import Alignment, Generator, WatermarkStrategy, bounded, generated, monotonic
 from kafka_eos.interfaces.guarantees import Guarantee
 from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
+from kafka_eos.interfaces.requests import Breaker, Retries, breaker, request_rules, retries
 from kafka_eos.interfaces.services import Lasting, RejectRecord, RejectRow, Resources, Services
 from kafka_eos.interfaces.sinks import Attended, DeadLetters, PreCommit, Sink, Writer
 from kafka_eos.interfaces.sources import Answer, AskedTogether, LagOfEach, Reader, Source, total_lag
@@ -66,6 +67,7 @@ __all__ = [
     "Answer",
     "AskedTogether",
     "Attended",
+    "Breaker",
     "CheckpointStorage",
     "Checked",
     "Codec",
@@ -103,6 +105,7 @@ __all__ = [
     "RejectRecord",
     "RejectRow",
     "Resources",
+    "Retries",
     "RowCount",
     "Services",
     "Session",
@@ -131,6 +134,7 @@ __all__ = [
     "Windowed",
     "Writer",
     "bounded",
+    "breaker",
     "days",
     "defined",
     "generated",
@@ -139,6 +143,8 @@ __all__ = [
     "monotonic",
     "on_clock",
     "on_count",
+    "request_rules",
+    "retries",
     "rows",
     "session",
     "sliding",

@@ -15,6 +15,7 @@ from kafka_eos.operators.joins.interval import IntervalJoinOperator
 from kafka_eos.operators.joins.windows import PanedJoin, SessionJoin
 from kafka_eos.operators.merge import MergingFold, PartialFold
 from kafka_eos.operators.process import Process
+from kafka_eos.operators.requests.async_map import AsyncMap
 from kafka_eos.operators.side_outputs import SideOutput
 from kafka_eos.operators.stateless import Filter, FlatMap, KeyBy, Map, MapBatches
 from kafka_eos.operators.timestamps import Timestamps
@@ -55,6 +56,8 @@ def build(node: plan.Node) -> Operator:
             return Filter(node.fn)
         case plan.FlatMap():
             return FlatMap(node.fn)
+        case plan.AsyncMap():
+            return AsyncMap(node)
         case plan.MapBatches():
             return MapBatches(node.fn)
         case plan.Timestamps():

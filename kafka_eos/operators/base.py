@@ -9,7 +9,7 @@ origin of every row; it is used from one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -129,6 +129,34 @@ class Gathering(Operator, Protocol):
 
     def flush(self) -> Iterable[Batch[Any]]:
         """All that it has gathered. Called at the barrier, before anything of the epoch is captured."""
+
+
+@runtime_checkable
+class Awaiting(Operator, Protocol):
+    """An operator whose rows wait for answers from outside: what it makes comes later, when it is asked for.
+
+    The rows that it holds are no state: they belong to the exchange that they have passed last.
+    """
+
+    @property
+    def full(self) -> bool:
+        """Should no more rows come for now?"""
+
+    @property
+    def holding(self) -> bool:
+        """Does it hold rows?"""
+
+    def rows(self) -> Iterator[Batch[Any]]:
+        """Those that it holds, as they came."""
+
+    def hold(self, watermark: Watermark) -> None:
+        """Event time has come so far behind the rows that it holds."""
+
+    def ready(self) -> Iterator[Batch[Any] | Watermark]:
+        """What is to be handed on now. Raises PoisonRecord."""
+
+    def wait(self) -> None:
+        """Return when one of the rows that it holds is answered, if it holds some."""
 
 
 def call_each(

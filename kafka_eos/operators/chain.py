@@ -6,13 +6,14 @@ at the subtask that owns them, by a ``push`` at the same node. Without ``exchang
 Both engines, the audit's recompute and ``kafka_eos.testing`` run plans through it.
 
 Rule: when ``push`` returns, all that follows from the batch has been handed to the outputs, dead letters too; but for
-what an operator gathers until the end of the epoch, which whoever ends one asks for with ``flush``.
+what an operator gathers until the end of the epoch, which whoever ends one asks for with ``flush``, and for rows that
+wait for answers, which come with ``collect``, or all with ``finish``.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +24,7 @@ from kafka_eos.attribution import told
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import StateBackend
 from kafka_eos.operators import build
-from kafka_eos.operators.base import Clocked, Gathering, Generating, Operator, OperatorContext, no_timers
+from kafka_eos.operators.base import Awaiting, Clocked, Gathering, Generating, Operator, OperatorContext, no_timers
 from kafka_eos.operators.event_time import AT_BARRIERS, EventTime, Pace, Signal
 from kafka_eos.plan import (
     Exchange,
@@ -34,6 +35,7 @@ from kafka_eos.plan import (
     PartialFold,
     Partitioning,
     Plan,
+    Requests,
     Sink,
     Union,
     union_lane,
@@ -76,12 +78,13 @@ class Chain:
         self._tally, self._sources = tally, {source.name for source in plan.sources}
         self._plan, self._outputs, self._exchanges = plan, outputs, exchanges or {}
         whole = whole or plan
-        moving = [node for node in whole.exchanges if not isinstance(node, Forward)]
+        moving = [node for node in whole.exchanges if isinstance(node, Requests) or not isinstance(node, Forward)]
         numbered = [node for node in whole.nodes if node in moving or isinstance(node, PartialFold)]
         self._places = {node.name: place for place, node in enumerate(numbered)}
         self._operators: dict[str, Operator] = {}
         self._gathering: dict[str, Gathering] = {}
         self._clocked: dict[str, Clocked] = {}
+        self._awaiting: dict[str, Awaiting] = {}
         self._clock = clock
         self._rejected: dict[str, list[_Letter]] = {
             source.name: [] for source in plan.sources if plan.dead_letters(source.name)
@@ -145,14 +148,80 @@ class Chain:
         ``nodes``: of these operators only.
 
         To be called before anything of the epoch is captured (positions, state, output) and before its barrier goes
-        on. Nothing is left in any operator then but state. Raises PoisonRecord.
+        on. Nothing is left in any operator then but state, and what is ``held``. Raises PoisonRecord.
         """
+        self._end(nodes, self._gathering)
+
+    def finish(self) -> None:
+        """The same, for who can hold no rows beyond the end of an epoch: every answer is waited for."""
+        self._end(None, {**self._gathering, **self._awaiting})
+
+    def _end(self, nodes: Collection[str] | None, operators: Collection[str]) -> None:
         self._event_time.end_epoch(nodes)
         self.tick(nodes)
-        for name, operator in self._gathering.items():
-            if nodes is None or name in nodes:
-                for batch in operator.flush():
-                    self._leave(self._plan.node(name), batch)
+        for node in self._plan.nodes:
+            if node.name in operators and (nodes is None or node.name in nodes):
+                if node.name in self._awaiting:
+                    self._answer_all(node)
+                else:
+                    for batch in self._gathering[node.name].flush():
+                        self._leave(node, batch)
+        self._flush_all_rejected()
+
+    # ------------------------------------------------------------ rows that wait for answers
+
+    def collect(self, nodes: Collection[str] | None = None) -> int:
+        """Hand on what is answered by now; returns how many rows and watermarks. ``nodes``: of these operators only."""
+        awaiting = [name for name in self._awaiting if nodes is None or name in nodes]
+        done = sum(self._answered(self._plan.node(name)) for name in awaiting)
+        if done:
+            self._flush_all_rejected()
+        return done
+
+    def make_room(self) -> None:
+        """Wait until more rows may come."""
+        for name, operator in self._awaiting.items():
+            while operator.full:
+                operator.wait()
+                self._answered(self._plan.node(name))
+        if self._awaiting:
+            self._flush_all_rejected()
+
+    def full(self, head: str) -> bool:
+        """Should no more rows come by the exchange ``head`` for now?"""
+        return any(operator.full for operator in self._behind(head))
+
+    def holding(self, head: str) -> bool:
+        """Do rows wait that have come by the exchange ``head``?"""
+        return any(operator.holding for operator in self._behind(head))
+
+    def held(self, head: str) -> list[Batch[Any]]:
+        """Those rows, as they came."""
+        return [batch for operator in self._behind(head) for batch in operator.rows()]
+
+    def _behind(self, head: str) -> Iterator[Awaiting]:
+        if self._awaiting:
+            names = (node.name for node, _ in self._plan.downstream(head))
+            yield from (self._awaiting[name] for name in names if name in self._awaiting)
+
+    def _answered(self, node: Node) -> int:
+        done = 0
+        for made in self._awaiting[node.name].ready():
+            if isinstance(made, Watermark):
+                self._event_time.hand_on(node.name, made)
+                done += 1
+            else:
+                done += len(made)
+                self._leave(node, made)
+        return done
+
+    def _answer_all(self, node: Node) -> None:
+        self._answered(node)
+        while self._awaiting[node.name].holding:
+            self._awaiting[node.name].wait()
+            self._answered(node)
+
+    def _flush_all_rejected(self) -> None:
         for source in self._rejected:
             self.flush_rejected(source)
 
@@ -208,6 +277,8 @@ class Chain:
             self._gathering[node.name] = operator
         if isinstance(operator, Clocked) and operator.clocked:
             self._clocked[node.name] = operator
+        if isinstance(operator, Awaiting):
+            self._awaiting[node.name] = operator
         self._closing.callback(operator.close)
 
     def _late(self, operator: str, rows: int) -> None:
@@ -230,6 +301,8 @@ class Chain:
                 self._forward(node.name, replace(batch, lane=union_lane(batch.lane, len(node.inputs), index)))
             elif isinstance(node, Loop):
                 self._forward(node.name, batch)
+            elif isinstance(node, Requests):
+                self._exchange(node.name, branched(batch, self._places[node.name]))
             elif isinstance(node, Forward):
                 self._exchange(node.name, batch)
             elif isinstance(node, Feedback):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_eos.operators.base import Generating, Operator, Timed
+from kafka_eos.operators.base import Awaiting, Generating, Operator, Timed
 from kafka_eos.plan import Loop, Node, PartialFold, Plan, Sink, Timestamps, Union
 from kafka_eos.protocol.event_time import Inputs
 from kafka_eos.records import Batch, Watermark
@@ -103,24 +103,28 @@ class EventTime:
         if now is not None:
             self._made[source] = now
         for name, operator in self._making[source]:
-            self._hand_on(name, operator.watermark(now))
+            self.hand_on(name, operator.watermark(now))
 
     def _pass(self, node: Node, watermark: Watermark) -> None:
         operator = self._operators.get(node.name)
+        if isinstance(operator, Awaiting):
+            operator.hold(watermark)
+            return
         if isinstance(operator, Timed):
             for batch in operator.advance(watermark.time):
                 self._leave(node, batch)
         if node.partitioning is not None and node.name in self._signals:
             self._signals[node.name](watermark)
         else:
-            self._hand_on(node.name, watermark)
+            self.hand_on(node.name, watermark)
 
     def _meet(self, node: Node, index: int, watermark: Watermark) -> None:
         if node.name in self._met:
             self._met[node.name] = self._met[node.name].on(index, watermark)
-            self._hand_on(node.name, self._met[node.name].watermark)
+            self.hand_on(node.name, self._met[node.name].watermark)
 
-    def _hand_on(self, name: str, watermark: Watermark) -> None:
+    def hand_on(self, name: str, watermark: Watermark) -> None:
+        """Behind the node of that name event time has come so far."""
         if self._told.get(name) != watermark:
             self._told[name] = watermark
             self.advance(name, watermark)

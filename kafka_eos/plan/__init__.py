@@ -38,9 +38,11 @@ from kafka_eos.plan.nodes import (
     union_lane,
 )
 from kafka_eos.plan.plan import Plan
+from kafka_eos.plan.requests import AsyncMap, Requests
 from kafka_eos.plan.segments import Segment
 
 __all__ = [
+    "AsyncMap",
     "CoProcess",
     "Connect",
     "CountedWindows",
@@ -65,6 +67,7 @@ __all__ = [
     "Plan",
     "Process",
     "Reduce",
+    "Requests",
     "Segment",
     "SideOutput",
     "Sink",

@@ -1,7 +1,7 @@
 """What a verb asks of a function before it becomes part of a plan.
 
-Rule: a coroutine function is refused where it is given. Nothing here awaits, so a ``filter`` would keep every value and
-a ``map`` would pass coroutines on.
+Rule: a coroutine function is refused where nothing awaits it, at the verb that it is given to: a ``filter`` would keep
+every value and a ``map`` would pass coroutines on.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ def expect_no_coroutines(verb: str, **functions: object) -> None:
     for parameter, fn in functions.items():
         if fn is not None and (kind := asynchronous(fn)):
             raise PlanError(
-                f"{parameter} of {verb} is {kind}, and nothing would await it: there are no asynchronous operators. "
-                "Give an ordinary function; to wait for a coroutine in it, call asyncio.run(...), or do the call for "
-                "many values at once in map_batches"
+                f"{parameter} of {verb} is {kind}, and nothing would await it here. Give an ordinary "
+                "function; what has to wait for a service goes into .async_map(...) before it"
             )
 
 

@@ -213,6 +213,7 @@ class OpenLevel:
         codec = self._plan.node(exchange).wire
         assert codec is not None
         self._chain.push(exchange, wire.decode(frame, codec, self._plan.attribution))
+        self._chain.make_room()
 
     def hear(self, exchange: str, origin: int, watermark: Watermark) -> None:
         """How far event time has come behind all that a task has sent through an exchange in this epoch."""
@@ -238,7 +239,7 @@ class OpenLevel:
         for node in self._plan.exchanges:
             if node.name in self._event_time:
                 self._chain.advance(node.name, self._event_time[node.name].watermark)
-        self._chain.flush()
+        self._chain.finish()
         for (exchange, target, _), waiting in self._waiting.items():
             if waiting:
                 self._send(exchange, target, waiting)

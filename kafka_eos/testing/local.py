@@ -129,7 +129,7 @@ def run_local(
                 else:
                     chain.push(name, batch)
             chain.nothing_read(name)
-        chain.flush()
+        chain.finish()
     return results
 
 

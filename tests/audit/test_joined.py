@@ -132,7 +132,7 @@ def test_what_joins_make_is_computed_again(
 def test_a_function_of_two_streams_is_computed_again_as_far_as_its_order_is_known(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:
-    job, given = fed(new_job, topic, ("pairs", "counts"), more='"counts": both.process(Counts, name="counting"),')
+    job, given = fed(new_job, topic, (*STREAMS, "counts"), more='"counts": both.process(Counts, name="counting"),')
     job.feed(given["orders"], orders(0, 200))
     job.feed(given["payments"], payments(0, 200))
     job.run(workers=2, failpoints="commit.before=kill@1")

@@ -251,6 +251,13 @@ CASES: Mapping[str, Case] = {
         {"output": [in_order()], "alone": [same()], "windows": [same()], "balances": [in_order()]},
         {},
     ),
+    "asked": Case(
+        pipelines.asked,
+        _once,
+        # Which answer comes first is chance, but not what it is called; nor what is in a window of event time.
+        {"output": [in_order()], "nobody": [in_order()], "both": [same()], "windows": [in_order()]},
+        {"output": _shares(N) - sum((n % 13 + 1) % 4 == 3 for n in range(N)), "both": N},
+    ),
     "aligned": Case(
         pipelines.aligned,
         # The second topic is ahead by 0.3 s, and may be by 0.05 s.

@@ -5,6 +5,8 @@ Rule: no outputs depend on chance but where ``cases`` says so, and no function h
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -27,6 +29,7 @@ from kafka_eos import (
     monotonic,
     on_clock,
     on_count,
+    retries,
     rows,
     session,
     sliding,
@@ -338,6 +341,49 @@ def joined(pipeline: Pipeline, at: Names) -> None:
 
 TWO = ("input", "second")
 LEFT_ALONE, RIGHT_ALONE = OutputTag("left-alone", Payment), OutputTag("right-alone", Payment)
+
+
+def asked(pipeline: Pipeline, at: Names) -> None:
+    """Rows that wait for answers, in order and as they come, one behind the other; and windows behind them."""
+    read = payments(pipeline, at).with_timestamps(watermarks=bounded(0.05))
+    again = retries(3, first=0.001, most=0.01)
+    spread = read.flat_map(shares, name="shares")
+    in_order = spread.async_map(answered, name="in-order", capacity=30, retries=again, failed=NOBODY)
+    to_kafka(in_order, at)
+    to_kafka(in_order.side_output(NOBODY).map(as_total, name="unanswered"), at, "nobody")
+    at_once = read.async_map(waited_for, name="at-once", ordered=False, capacity=7)
+    to_kafka(at_once.async_map(twice, name="then", ordered=False, capacity=20), at, "both")
+    each = at_once.key_by(lambda total: total.key, name="by-key").window(tumbling(seconds=0.05))
+    to_kafka(each.process(in_window, name="counted"), at, "windows")
+
+
+NOBODY = OutputTag("nobody", Payment)
+_failed = set[int]()
+
+
+async def answered(payment: Payment) -> Total:
+    """Some are asked for twice, and of some nobody knows."""
+    await asyncio.sleep(payment.id % 7 / 1000)
+    if payment.id % 50 == 3 and payment.id not in _failed:
+        _failed.add(payment.id)
+        raise ConnectionError("ask again")
+    if payment.amount == 3:
+        raise LookupError("nobody knows")
+    return as_total(payment)
+
+
+def waited_for(payment: Payment) -> Total:
+    time.sleep(payment.id % 5 / 1000)
+    return as_total(payment)
+
+
+async def twice(total: Total) -> Total:
+    await asyncio.sleep(total.id % 3 / 1000)
+    return Total(total.key, 2 * total.total, 0, total.id)
+
+
+def in_window(key: str, window: Window, totals: list[Total]) -> list[Total]:
+    return [Total(key, sum(each.total for each in totals), len(totals), window.end)]
 
 
 def pair_of(left: Payment, right: Payment) -> Total:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import (
@@ -26,6 +27,7 @@ from benchmarks import (
     plots,
     schemas,
     serializers,
+    sinks,
     skew,
     spark,
     state_sizes,
@@ -250,6 +252,14 @@ POINTS: Mapping[str, tuple[Benchmark, list[Row]]] = {
         ],
     ),
 }
+
+
+def test_a_sink_and_its_loader_write_the_same_rows(tmp_path: Path) -> None:
+    rows = [sinks.Account(n, f"owner {n}", n / 7, n % 3 == 0) for n in range(7000)]
+
+    assert min(sinks.parquet(tmp_path, rows)) > 0
+    (bare,), (part,) = tmp_path.glob("*/bare"), tmp_path.glob("*/part-*")
+    assert pq.read_table(bare).to_pylist() == pq.read_table(part).to_pylist()
 
 
 @pytest.mark.parametrize("name", POINTS)

@@ -15,10 +15,11 @@ def test_the_public_names_are_these() -> None:
     time = {"Timers", "WatermarkStrategy", "bounded", "generated", "monotonic"}
     windows = {"Window", "Windowed", "WindowedStream", "days", "global_", "rows", "session", "sliding", "tumbling"}
     windows |= {"on_clock", "on_count"}
+    requests = {"breaker", "retries"}
 
     others = {"DerivedNameWarning", "__version__"}
 
-    assert set(kafka_eos.__all__) == errors | verbs | joins | states | time | windows | others
+    assert set(kafka_eos.__all__) == errors | verbs | joins | states | time | windows | requests | others
 
 
 def test_every_public_name_exists_and_is_documented() -> None:

@@ -40,6 +40,7 @@ def test_all_verbs_are_looked_at() -> None:
         "filter",
         "flat_map",
         "map_batches",
+        "async_map",
         "key_by",
         "rebalance",
         "broadcast",

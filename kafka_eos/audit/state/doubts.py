@@ -96,6 +96,8 @@ def _unreadable(
 def _unsure(cut: Cut, ledger: Ledger, operator: str, several: bool) -> str | None:
     if operator in cut.expiring or expires(cut.plan.node(operator)):
         return _EXPIRES
+    if operator in cut.asked:
+        return cut.why_unknown(operator)
     if operator in cut.timed:
         return _TIME
     if operator in cut.summed:

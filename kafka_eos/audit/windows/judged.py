@@ -169,6 +169,8 @@ class _Look:
 
     def _reason(self, name: str) -> str:
         """Why what reaches a node is not known."""
+        if name in self._cut.asked:
+            return self._cut.why_unknown(name)
         for node in self._above(name):
             if isinstance(found := self._found.get(node.name, ""), str) and found:
                 return found

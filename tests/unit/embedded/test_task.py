@@ -37,6 +37,8 @@ KEY, STAY = 0, 1
 EDGES = {"key": KEY, "stay": STAY}
 """Every row goes both ways: to the subtask of its key, and as a copy through a forward exchange."""
 COPY = 1000
+CAPACITY = 1000
+"""Rows that may wait for answers in a subtask; a queue of its own is always taken in."""
 Row = tuple[int, int]
 """(sender, number); a copy has ``COPY`` more."""
 
@@ -95,13 +97,22 @@ class Logged(list[bytes]):
 
 
 class Subtasks:
-    """All subtasks, and what is between them. With a ``disk``, blocked channels hold up to ``may_hold`` bytes there."""
+    """All subtasks, and what is between them. With a ``disk``, blocked channels hold up to ``may_hold`` bytes there.
+
+    ``asks``: copies wait for answers, which come by chance.
+    """
 
     def __init__(
-        self, mode: Mode, aligned_timeout: float, seed: int, may_hold: int = 0, disk: Path | None = None
+        self,
+        mode: Mode,
+        aligned_timeout: float,
+        seed: int,
+        may_hold: int = 0,
+        disk: Path | None = None,
+        asks: bool = False,
     ) -> None:
         self.random = random.Random(seed)
-        self.may_hold, self.disk = may_hold, disk
+        self.may_hold, self.disk, self.asks = may_hold, disk, asks
         self.on_the_way: dict[tuple[int, int], int] = defaultdict(int)
         """Bytes that a sender has no credit back for, by sender and receiver."""
         self.unsent: dict[tuple[int, int], deque[Any]] = defaultdict(deque)
@@ -182,6 +193,8 @@ class Subtask:
     """How far event time has come, by head. The number of a row is its time."""
     said: int = BEGINNING
     """The newest watermark that this one's source has sent."""
+    waiting: list[Row] = field(default_factory=list)
+    """For their answers."""
 
     def __post_init__(self) -> None:
         self.reader = Counting(self.number)
@@ -215,8 +228,12 @@ class Subtask:
 
     def push(self, segment: Segment, head: str, batch: Batch[Row] | None) -> None:
         if segment is TARGET:
-            self.processed_rows += batch.values if batch else []
-            self.writer.rows += batch.values if batch else []
+            values = batch.values if batch else []
+            if self.cluster.asks and head == "stay":
+                assert len(self.waiting) < CAPACITY, "nobody has looked whether more may come"
+                self.waiting += values
+            else:
+                self.done_with(values)
             assert all(n % COPY > self.times[head] for _, n in (batch.values if batch else [])), "a row is late"
             return
         parts: dict[int, list[Row]] = defaultdict(list)
@@ -231,6 +248,25 @@ class Subtask:
             self.tasks[1].rows(STAY, self.number, batch_of([(s, n + COPY) for s, n in batch.values]))
         if batch and self.cluster.random.random() < 0.5:
             self.send_watermark(Watermark(self.reader.next - 1))
+
+    def done_with(self, values: list[Row]) -> None:
+        self.processed_rows += values
+        self.writer.rows += values
+
+    def collect(self, segment: Segment) -> int:
+        answered = self.cluster.random.choice((0, 0, 0, 0, 1, 2)) if segment is TARGET else 0
+        answers, self.waiting = self.waiting[:answered], self.waiting[answered:]
+        self.done_with(answers)
+        return len(answers)
+
+    def full(self, head: str) -> bool:
+        return head == "stay" and len(self.waiting) >= CAPACITY
+
+    def holding(self, head: str) -> bool:
+        return head == "stay" and bool(self.waiting)
+
+    def held(self, head: str) -> list[Batch[Row]]:
+        return [batch_of(self.waiting)] if self.holding(head) else []
 
     def send_watermark(self, watermark: Watermark) -> None:
         self.said = watermark.time
@@ -308,10 +344,16 @@ class Subtask:
 
 
 def run(
-    mode: Mode, aligned_timeout: float, seed: int, last_aligned: bool, may_hold: int = 0, disk: Path | None = None
+    mode: Mode,
+    aligned_timeout: float,
+    seed: int,
+    last_aligned: bool,
+    may_hold: int = 0,
+    disk: Path | None = None,
+    asks: bool = False,
 ) -> tuple[Subtasks, list[int]]:
     """Some epochs one after the other, as the supervisor begins them, then the rest of the input."""
-    cluster = Subtasks(mode, aligned_timeout, seed, may_hold, disk)
+    cluster = Subtasks(mode, aligned_timeout, seed, may_hold, disk, asks)
     epochs = list(range(1, 5))
     for epoch in epochs:
         for _ in range(cluster.random.randint(0, 60)):
@@ -378,6 +420,29 @@ def test_every_snapshot_is_a_consistent_cut(mode: Mode, aligned_timeout: float, 
     for subtask in cluster.subtasks:
         assert len(subtask.processed_rows) == len(set(subtask.processed_rows))
     assert sum(len(s.processed_rows) for s in cluster.subtasks) == 2 * SUBTASKS * ROWS
+
+
+@pytest.mark.parametrize(
+    ("mode", "aligned_timeout"),
+    [(Mode.ALIGNED, math.inf), (Mode.UNALIGNED, 0.0), (Mode.UNALIGNED, 1e-6)],
+    ids=["aligned", "unaligned", "switches over"],
+)
+def test_rows_that_wait_for_answers_are_in_every_cut_but_in_one_that_leaves_nothing(
+    mode: Mode, aligned_timeout: float
+) -> None:
+    held = 0
+    for seed in range(40):
+        cluster, epochs = run(mode, aligned_timeout, seed, last_aligned=True, asks=True)
+        for epoch in epochs:
+            wanted, found = below(cluster, epoch), stored(cluster, epoch)
+            for target, *way in product(range(SUBTASKS), range(SUBTASKS), (True, False)):
+                channel = [row for row in wanted[target] if _way(row) == tuple(way)]
+                assert [row for row in found[target] if _way(row) == tuple(way)] == channel, (seed, epoch, way, target)
+            parts = [s.done[1, epoch].received.get(STAY) for s in cluster.subtasks]
+            assert epoch < epochs[-1] or not any(parts), "an aligned epoch left rows that wait"
+            held += sum(bool(part) for part in parts)
+        assert sum(len(set(s.processed_rows)) for s in cluster.subtasks) == 2 * SUBTASKS * ROWS
+    assert held > 20
 
 
 def _way(row: Row) -> tuple[int, bool]:

@@ -1,0 +1,107 @@
+"""How ``async_map`` asks: when a request is tried again, and when a service that fails is left alone for a while.
+
+Pure. Rule: what is decided here depends on the numbers given and the facts told; the clock and chance are facts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kafka_eos.errors import PlanError
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """A request that fails is made ``times`` times more. Pauses are in seconds."""
+
+    times: int
+    first: float
+    most: float
+
+    def pause(self, failures: int, chance: float) -> float:
+        """Seconds until the next try after so many ``failures``; ``chance``, of 0 to 1, spreads those that failed at
+        one time: between half of the pause and all of it.
+        """
+        return min(self.most, self.first * 2.0 ** min(failures - 1, 64)) * (1 + chance) / 2
+
+    def __str__(self) -> str:
+        return f"{self.times} retries, {self.first:g} to {self.most:g} s apart"
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """After ``failures`` in a row nothing is asked for ``pause`` seconds; then one request tries how things are."""
+
+    failures: int
+    pause: float
+
+    def __str__(self) -> str:
+        return f"pausing {self.pause:g} s after {self.failures} failures in a row"
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    """How a service has been lately. Times are seconds of a monotonic clock."""
+
+    breaker: Breaker | None
+    failures: int = 0
+    """In a row."""
+    until: float | None = None
+    """Nobody asks before then: the circuit is open."""
+
+    def ask(self, now: float) -> tuple[Circuit, float]:
+        """0 if a request may be made now, else the seconds after which to come again.
+
+        Whoever comes first when the pause is over tries; the others wait for another pause, or for a success.
+        """
+        if self.breaker is None or self.until is None:
+            return self, 0.0
+        if now < self.until:
+            return self, self.until - now
+        return replace(self, until=now + self.breaker.pause), 0.0
+
+    def succeeded(self) -> Circuit:
+        return replace(self, failures=0, until=None)
+
+    def failed(self, now: float) -> Circuit:
+        if self.breaker is None:
+            return self
+        failures = self.failures + 1
+        opens = failures >= self.breaker.failures
+        return replace(self, failures=failures, until=now + self.breaker.pause if opens else None)
+
+
+def retries(times: int, *, first: float = 0.1, most: float = 10.0) -> Retries:
+    """So many tries more; the pause before them begins with ``first`` seconds and doubles up to ``most``.
+
+    Each is made shorter by chance, by up to a half, so that requests that failed together do not come back together.
+    """
+    if type(times) is not int or times < 1:
+        raise PlanError(f"a request is tried again once or more often, not {times!r} times; leave retries= out")
+    if not 0 < first <= most < float("inf"):
+        raise PlanError(f"pauses between tries grow from first={first!r} to most={most!r} seconds: 0 < first <= most")
+    return Retries(times, first, most)
+
+
+def breaker(failures: int, *, pause: float) -> Breaker:
+    """After so many failures in a row, of whichever requests, none is made for ``pause`` seconds.
+
+    Then one is; if it succeeds all go on. Rows wait meanwhile, and what feeds them does: none is lost or refused.
+    """
+    if type(failures) is not int or failures < 1:
+        raise PlanError(f"a breaker opens after one failure or more in a row, not after {failures!r}")
+    if not 0 < pause < float("inf"):
+        raise PlanError(f"a breaker pauses for some seconds, not for {pause!r}")
+    return Breaker(failures, pause)
+
+
+def request_rules(capacity: int, timeout: float, retry_on: tuple[type[Exception], ...]) -> dict[str, Any]:
+    """What ``async_map`` is told of its requests, if it makes sense; PlanError if not."""
+    if type(capacity) is not int or capacity < 1:
+        raise PlanError(f"capacity= is how many requests are made at a time: 1 or more, not {capacity!r}")
+    if not 0 < timeout < float("inf"):
+        raise PlanError(f"timeout= is how many seconds a request may take: some, not {timeout!r}")
+    if type(retry_on) is not tuple or not all(type(e) is type and issubclass(e, Exception) for e in retry_on):
+        raise PlanError(f"retry_on= is a tuple of classes of exceptions, not {retry_on!r}")
+    return {"capacity": capacity, "timeout": timeout, "retry_on": retry_on}

@@ -1,0 +1,92 @@
+"""The operator of ``async_map``: rows go in, and come out when they are answered.
+
+It keeps no state: what it holds is under way in the exchange before it, and part of the checkpoint there (``rows``).
+Rules: at most ``capacity`` requests are made at a time. A row without an answer is refused, or goes to the side output
+for such rows, at its place among the others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from kafka_eos.failpoints import hit
+from kafka_eos.operators.base import OperatorContext
+from kafka_eos.operators.requests.asking import Asking, Policy
+from kafka_eos.operators.requests.held import Answer, Answered, Held
+from kafka_eos.operators.side_outputs import Tagged
+from kafka_eos.plan import AsyncMap as Node
+from kafka_eos.records import Batch, Watermark
+
+
+class AsyncMap:
+    """See ``Stream.async_map``, and ``base.Awaiting``."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._held = Held(node.ordered)
+        self._unasked: deque[tuple[int, Any]] = deque()
+        self._asked = 0
+
+    def open(self, ctx: OperatorContext) -> None:
+        self._ctx, node = ctx, self._node
+        policy = Policy(node.timeout, node.retries, node.breaker, node.retry_on)
+        self._asking = Asking(node.fn, policy, node.capacity, ctx.operator)
+
+    def process(self, batch: Batch[Any]) -> Batch[Any]:
+        self._unasked.extend(zip(self._held.add(batch), batch.values, strict=True))
+        self._ask()
+        return batch.take(())
+
+    def hold(self, watermark: Watermark) -> None:
+        self._held.mark(watermark)
+
+    @property
+    def full(self) -> bool:
+        return len(self._held) >= self._node.capacity
+
+    @property
+    def holding(self) -> bool:
+        return len(self._held) > 0
+
+    def rows(self) -> Iterator[Batch[Any]]:
+        return self._held.rows()
+
+    def ready(self) -> Iterator[Batch[Any] | Watermark]:
+        for answered in self._asking.answered():
+            self._note(*answered)
+        self._ask()
+        for each in self._held.due():
+            yield each if isinstance(each, Watermark) else self._made(each)
+
+    def wait(self) -> None:
+        if self._asked:
+            self._note(*self._asking.wait())
+
+    def close(self) -> None:
+        self._asking.close()
+
+    def _ask(self) -> None:
+        while self._unasked and self._asked < self._node.capacity:
+            self._asked += 1
+            self._asking.ask(*self._unasked.popleft())
+
+    def _note(self, ticket: int, answer: Answer) -> None:
+        self._asked -= 1
+        self._held.answer(ticket, answer)
+
+    def _made(self, answered: Answered) -> Batch[Any]:
+        hit("async-map.answered")
+        batch, kept, values = answered.batch, [], []
+        for index, answer in zip(answered.indices, answered.answers, strict=True):
+            if answer.error is None:
+                values.append(answer.value)
+            elif self._node.failed is not None:
+                values.append(Tagged(self._node.failed, batch.values[index]))
+            else:
+                self._ctx.reject(batch, index, answer.error)
+                continue
+            kept.append(index)
+        return replace(batch.take(kept), values=values)

@@ -1,0 +1,151 @@
+"""Rows that wait for a service, under fault: each answer enters once, whoever dies, with any number of workers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.chaos.harness import Job, open_transactions, read
+from tests.chaos.running import events, manifests, running
+from tests.chaos.service import answer, serving
+from tests.chaos.storm import Storm
+from tests.chaos.test_savepoints import kafka_eos, second_life, trigger
+from tests.chaos.test_windows import Steps, name_of
+from tests.marks import campaign
+
+NewJob = Callable[..., Job]
+Found = tuple[str, str, int, int]
+"""Kind, account, id (of a window its end), answer (of a window the number of rows)."""
+
+PAYMENTS = 100
+BASE = int(time.time()) * 1000
+FEW: Steps = (
+    (1, ("async-map.answered=kill@20", "commit.before=kill@2")),
+    (2, ("in-flight.stored=kill@2", "async-map.answered=kill@9")),
+)
+STEPS: Steps = (
+    *FEW,
+    (3, ("align.complete=kill@4", "in-flight.replayed=kill", "async-map.answered=kill@5", "snapshot.uploaded=kill@5")),
+    (1, ("worker.ack.after=kill@3", "in-flight.replayed=kill", "manifest.published=kill@2")),
+)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("mode", "steps"),
+    [
+        pytest.param("aligned", FEW, id="few"),
+        campaign("aligned", STEPS, named="aligned"),
+        campaign("unaligned", STEPS, named="unaligned"),
+    ],
+)
+def test_each_answer_enters_once_in_a_storm_with_other_numbers_of_workers(
+    new_job: NewJob, mode: str, steps: Steps
+) -> None:
+    with serving(slowest=0.02) as service:
+        job = new_job(PAYMENTS, "asked.py", KAFKA_EOS_CHECKPOINT_MODE=mode, TEST_BASE=BASE, TEST_SERVICE=service.url)
+        storm = Storm(job, PAYMENTS)
+        for workers, faults in steps:
+            with storm.through(*faults, KAFKA_EOS_PARALLELISM=workers):
+                storm.feed(200)
+        job.run()
+
+    messages = read(job.bootstrap, job.output)
+    payments = [json.loads(message.value()) for message in read(job.bootstrap, job.input)]
+    found, wanted = Counter(map(row, messages)), Counter(due(read(job.bootstrap, job.input)))
+    assert (found - wanted, wanted - found) == (Counter(), Counter())
+    assert {kind for kind, *_ in found} == {"ordered", "unordered", "counted", "failed"}
+    assert max(Counter(map(name_of, messages)).values()) == 1
+    assert {payment["id"] for payment in payments if payment["amount"]} <= set(service.asked)
+    assert max(Counter(service.asked).values()) > 2, "nobody was asked again"
+    in_their_order(messages)
+    assert not open_transactions(job)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(("mode", "workers"), [("aligned", 3), campaign("unaligned", 2), campaign("aligned", 1)])
+def test_checkpoints_go_on_while_nobody_answers_and_so_does_a_savepoint_of_one(
+    new_job: NewJob, mode: str, workers: int
+) -> None:
+    """The job dies then. Positions are behind the rows that wait, so whoever begins there has them from nobody else."""
+    with serving(failing=0, slowest=0) as service:
+        job = new_job(PAYMENTS, "asked.py", KAFKA_EOS_CHECKPOINT_MODE=mode, TEST_BASE=BASE, TEST_SERVICE=service.url)
+        service.held.clear()
+        with running(job) as run:
+            run.until(lambda: len(holding(job)) >= 3, "hold rows that wait in three checkpoints")
+            first = list(service.asked)
+        assert kafka_eos(job, "doctor", str(job.app), "--end")[0] == 0
+        savepoint = trigger(job, job.directory / "savepoint")
+        service.held.set()
+        service.asked.clear()
+        life = second_life(job, savepoint, KAFKA_EOS_PARALLELISM=str(workers))
+        life.run()
+
+    assert first and set(first) <= set(service.asked), "they are asked for again"
+    messages = read(job.bootstrap, job.output)
+    found, wanted = Counter(map(row, messages)), Counter(due(read(job.bootstrap, job.input)))
+    assert (found - wanted, wanted - found) == (Counter(), Counter())
+    assert max(Counter(map(name_of, messages)).values()) == 1
+
+
+@pytest.mark.chaos
+def test_a_job_that_is_told_to_stop_waits_for_its_answers(new_job: NewJob) -> None:
+    with serving(failing=0, slowest=0) as service:
+        job = new_job(20, "asked.py", TEST_BASE=BASE, TEST_SERVICE=service.url)
+        service.held.clear()
+        with running(job) as run:
+            run.until(lambda: holding(job), "hold rows that wait in a checkpoint")
+            run.send(signal.SIGTERM)
+            assert run.alive
+            service.held.set()
+            assert run.ended() == 0, run.log
+
+    assert manifests(job)[-1].in_flight == ()
+    assert Counter(map(row, read(job.bootstrap, job.output))) == Counter(due(read(job.bootstrap, job.input)))
+
+
+def holding(job: Job) -> list[int]:
+    """Epochs that hold rows which wait."""
+    return [event["epoch"] for event in events(job) if event["event"] == "decided" and event["in_flight_bytes"]]
+
+
+def in_their_order(messages: list[Any]) -> None:
+    """Of an account, whose records are in one partition, the rows come as the records did."""
+    by_account: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for message in sorted(messages, key=lambda message: (message.partition(), message.offset())):
+        said = json.loads(message.value())
+        if said["kind"] == "ordered":
+            by_account[said["account"]].append((said["count"], int(name_of(message).split("/")[3])))
+    for places in by_account.values():
+        assert [count for count, _ in places] == [*range(1, len(places) + 1)]
+        assert [offset for _, offset in places] == sorted(offset for _, offset in places)
+
+
+def row(message: Any) -> Found:
+    said = json.loads(message.value())
+    return said["kind"], said["account"], said["id"], said["count"] if said["kind"] == "counted" else said["answer"]
+
+
+def due(messages: list[Any]) -> Iterator[Found]:
+    """What the input makes; of windows those to whose end event time has come."""
+    newest: dict[int, int] = defaultdict(int)
+    inside: Counter[tuple[str, int]] = Counter()
+    for message in messages:
+        payment = json.loads(message.value())
+        number, account = payment["id"], payment["account"]
+        newest[message.partition()] = max(newest[message.partition()], number)
+        if payment["amount"]:
+            yield "ordered", account, number, answer(number)
+            if payment["amount"] == 5:
+                yield "failed", account, number, 0
+            else:
+                yield "unordered", account, number, answer(number)
+                inside[account, (BASE + number) // 100 * 100 + 100 - BASE] += 1
+    watermark = min(newest.values()) - 200 - 1
+    yield from (("counted", account, end, n) for (account, end), n in inside.items() if end - 1 <= watermark)

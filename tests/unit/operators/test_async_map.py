@@ -1,0 +1,296 @@
+"""``async_map`` in a pipeline: order, capacity, rows without an answer, what waits behind it, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_eos import (
+    EnvironmentFailed,
+    OutputTag,
+    Pipeline,
+    PlanError,
+    PoisonRecord,
+    Stream,
+    Window,
+    bounded,
+    monotonic,
+    retries,
+    tumbling,
+)
+from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.ids import Epoch, Term
+from kafka_eos.interfaces import DeadLetters
+from kafka_eos.operators.chain import Chain
+from kafka_eos.operators.requests.held import Held
+from kafka_eos.provenance import column
+from kafka_eos.records import Batch, Watermark
+from kafka_eos.state.backends import open_backend
+from kafka_eos.testing import ListSource, MemorySink, run_local
+from kafka_eos.testing.sources import ListOrigin
+
+FAILED = OutputTag("failed", int)
+Asked = Callable[[Stream[int]], Stream[int]]
+
+
+async def doubled(value: int) -> int:
+    await asyncio.sleep(random.random() / 500)
+    if value % 10 == 7:
+        raise ValueError(f"not {value}")
+    return value * 2
+
+
+def made(asked: Asked, values: list[Any], on_error: Any = "stop", batch_size: int = 7, **source: Any) -> Any:
+    pipeline = Pipeline("asked")
+    read = pipeline.source(ListSource(values), name="in", on_error=on_error, **source)
+    asked(read).sink(MemorySink(), name="out")
+    return run_local(pipeline, {"in": values}, batch_size=batch_size)
+
+
+# ---------------------------------------------------------------- answers
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 40), st.integers(1, 9), st.integers(1, 9), st.booleans())
+def test_every_value_has_its_answer_and_in_order_they_come_as_the_values_did(
+    count: int, capacity: int, batch_size: int, ordered: bool
+) -> None:
+    at_a_time = most = 0
+
+    async def ask(value: int) -> int:
+        nonlocal at_a_time, most
+        at_a_time += 1
+        most = max(most, at_a_time)
+        await asyncio.sleep(random.random() / 1000)
+        at_a_time -= 1
+        return value * 2
+
+    values = list(range(count))
+    found = made(
+        lambda read: read.async_map(ask, name="ask", ordered=ordered, capacity=capacity),
+        values,
+        batch_size=batch_size,
+    )
+
+    assert (found["out"] if ordered else sorted(found["out"])) == [value * 2 for value in values]
+    assert most <= capacity
+
+
+def test_several_are_asked_at_a_time() -> None:
+    """Four that wait for each other: asked one after the other they would wait for ever."""
+    all_here = threading.Barrier(4)
+
+    def ask(value: int) -> int:
+        all_here.wait(20)
+        return value
+
+    assert made(lambda read: read.async_map(ask, name="ask", capacity=4), [1, 2, 3, 4])["out"] == [1, 2, 3, 4]
+
+
+def test_as_answered_nothing_waits_behind_a_row_that_waits() -> None:
+    """The first one is answered when all others have come out."""
+    others = threading.Semaphore(0)
+
+    def ask(value: int) -> int:
+        return value if value or all(others.acquire(timeout=20) for _ in range(9)) else -1
+
+    def seen(value: int) -> int:
+        others.release()
+        return value
+
+    asked = made(lambda read: read.async_map(ask, name="ask", ordered=False).map(seen), list(range(10)))
+
+    assert (sorted(asked["out"]), asked["out"][-1]) == (list(range(10)), 0)
+
+
+# ---------------------------------------------------------------- rows without an answer
+
+
+def test_a_row_without_an_answer_is_refused_by_the_policy_of_its_source() -> None:
+    with pytest.raises(PoisonRecord, match=r"in/0/7.*'ask'.*not 7"):
+        made(lambda read: read.async_map(doubled, name="ask"), list(range(9)))
+
+    found = made(lambda read: read.async_map(doubled, name="ask"), list(range(30)), on_error=DeadLetters(MemorySink()))
+
+    assert found["out"] == [2 * n for n in range(30) if n % 10 != 7]
+    assert [letter.raw.offset for letter in found["in-dead-letters"]] == [7, 17, 27]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_or_it_goes_to_the_side_output_at_its_place(ordered: bool) -> None:
+    def asked(read: Stream[int]) -> Stream[Any]:
+        answers = read.async_map(doubled, name="ask", ordered=ordered, failed=FAILED)
+        return answers.union(answers.side_output(FAILED).map(lambda value: -value), name="both")
+
+    found = made(asked, list(range(30)))["out"]
+
+    assert Counter(found) == Counter(-n if n % 10 == 7 else 2 * n for n in range(30))
+    if ordered:
+        assert [n for n in found if n >= 0] == sorted(n for n in found if n >= 0)
+
+
+def test_what_the_service_did_is_not_the_records_fault() -> None:
+    def ask(value: int) -> int:
+        raise ConnectionError("away")
+
+    with pytest.raises(EnvironmentFailed, match="ConnectionError: away"):
+        made(lambda read: read.async_map(ask, name="ask", retries=retries(2, first=0.001)), [1])
+
+    found = made(
+        lambda read: read.async_map(ask, name="ask"),
+        [1, 2],
+        on_error=DeadLetters(MemorySink()),
+        record_errors=(ConnectionError,),
+    )
+
+    assert [letter.error_type for letter in found["in-dead-letters"]] == ["ConnectionError"] * 2
+
+
+# ---------------------------------------------------------------- what stands behind it
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_windows_behind_it_miss_nothing(ordered: bool) -> None:
+    """Their watermarks stay behind the rows that wait."""
+
+    def counted(key: int, window: Window, values: list[int]) -> list[tuple[int, int]]:
+        return [(window.start, len(values))]
+
+    def asked(read: Stream[int]) -> Stream[Any]:
+        timed = read.with_timestamps(lambda value: value * 100, watermarks=monotonic())
+        answers = timed.async_map(slowly, name="ask", ordered=ordered, capacity=9)
+        return answers.key_by(lambda value: 0).window(tumbling(seconds=1)).process(counted, name="count")
+
+    async def slowly(value: int) -> int:
+        await asyncio.sleep(random.random() / 200)
+        return value
+
+    found = made(asked, list(range(105)), batch_size=3)["out"]
+
+    assert found == [(start, 10) for start in range(0, 10_000, 1000)]
+
+
+def test_two_of_them_and_sums_between_are_all_answered_at_the_end() -> None:
+    async def plus_one(value: int) -> int:
+        return value + 1
+
+    def asked(read: Stream[int]) -> Stream[Any]:
+        totals = (
+            read.async_map(plus_one, name="first")
+            .key_by(lambda value: "all")
+            .fold(name="sum", init=lambda: 0, step=lambda so_far, value: so_far + value, merge=lambda a, b: a + b)
+        )
+        return totals.map(lambda pair: pair[1]).async_map(plus_one, name="second")
+
+    assert made(asked, list(range(10)))["out"] == [56]
+
+
+def test_outputs_of_one_row_keep_their_names_whichever_comes_first() -> None:
+    """They come in batches of their own, where nobody could count them."""
+    pipeline = Pipeline("p")
+    spread = pipeline.source(ListSource([]), name="in").flat_map(lambda value: [value, value + 100, value + 200])
+    spread.async_map(slow_if_small, name="ask", ordered=False).sink(MemorySink(), name="out")
+    out: list[tuple[str, int]] = []
+
+    def write(batch: Batch[int]) -> None:
+        out.extend(zip(column(batch, Term(1), Epoch(1)), batch.values, strict=True))
+
+    with closing(Chain(pipeline.plan(), {}, {"out": write})) as chain:
+        chain.push("in", Batch([1], range(1), ListOrigin("in", "in", 0, 5, [1], [-1])))
+        chain.finish()
+
+    assert sorted(out) == [
+        ("1.1/in/in/0/5/0.0", 1),
+        ("1.1/in/in/0/5/0.0-1-0", 101),
+        ("1.1/in/in/0/5/0.0-2-0", 201),
+    ]
+
+
+async def slow_if_small(value: int) -> int:
+    await asyncio.sleep(0.05 if value < 200 else 0)
+    return value
+
+
+# ---------------------------------------------------------------- as an engine sees it
+
+
+def test_rows_that_wait_are_held_until_they_are_handed_on() -> None:
+    pipeline = Pipeline("p")
+    let_go = threading.Event()
+
+    def ask(value: int) -> int:
+        if value > 1:
+            let_go.wait(20)
+        return value
+
+    read = pipeline.source(ListSource([]), name="in").with_timestamps(lambda value: value, watermarks=bounded(0))
+    read.async_map(ask, name="ask", capacity=3).sink(MemorySink(), name="out")
+    out: list[int] = []
+    with closing(_timed(pipeline, lambda batch: out.extend(batch.values))) as chain:
+        chain.push("in", Batch([1, 2, 3, 4], range(4), ListOrigin("in", "in", 0, 0, [1, 2, 3, 4], [-1] * 4)))
+        assert chain.full("ask-requests")
+        until = time.monotonic() + 20
+        while not out and time.monotonic() < until:
+            chain.collect()
+        chain.flush()
+
+        assert (out, [batch.values for batch in chain.held("ask-requests")]) == ([1], [[2, 3, 4]])
+        assert chain.full("ask-requests") and chain.holding("ask-requests")
+
+        let_go.set()
+        chain.make_room()
+        assert not chain.full("ask-requests")
+        chain.finish()
+        assert (out, chain.held("ask-requests")) == ([1, 2, 3, 4], [])
+        assert not chain.holding("ask-requests")
+
+
+def _timed(pipeline: Pipeline, write: Callable[[Batch[Any]], None]) -> Chain:
+    """With the state of its one operator that has some."""
+    directory = Path("unused")  # what is in memory needs none
+    backend = open_backend("memory", "in-timestamps", directory, range(1), (), MemoryStorage(), by_split=True)
+    return Chain(pipeline.plan(), {"in-timestamps": backend}, {"out": write})
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"capacity": 0}, "capacity= is how many requests"),
+        ({"capacity": 2.5}, "capacity= is how many requests"),
+        ({"timeout": 0}, "timeout= is how many seconds"),
+        ({"timeout": float("inf")}, "timeout= is how many seconds"),
+        ({"retry_on": OSError}, "retry_on= is a tuple of classes"),
+        ({"retry_on": (3,)}, "retry_on= is a tuple of classes"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused_at_the_verb(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(PlanError, match=says) as refused:
+        made(lambda read: read.async_map(doubled, name="ask", **given), [1])
+
+    assert "test_async_map.py" in str(refused.value)
+
+
+def test_a_plain_verb_says_where_a_coroutine_function_belongs() -> None:
+    with pytest.raises(PlanError, match="async_map"):
+        made(lambda read: read.map(doubled), [1])  # type: ignore[arg-type]
+
+
+def test_a_watermark_alone_goes_on() -> None:
+    held = Held(ordered=True)
+    held.mark(Watermark(3))
+
+    assert list(held.due()) == [Watermark(3)]
