@@ -147,12 +147,24 @@ def _spark(figure: Any, rows: Sequence[Row]) -> None:
         _dress(axes, f"{workload}: thousand records a second", "", legend=False, from_zero=False)
 
 
+def _metrics(figure: Any, rows: Sequence[Row]) -> None:
+    groups = list(dict.fromkeys(row["workload"] for row in rows))
+    named = [{**row, "who": "watched" if row["watched"] else "not watched"} for row in rows]
+    for axes, of, by, label in zip(figure.subplots(1, 2), ("rate", "cpu"), (1e-3, 1), _OF_METRICS, strict=True):
+        _grouped(axes, named, groups, "workload", "who", of, by)
+        axes.set_ylabel(label)
+        axes.legend()
+
+
+_OF_METRICS = ("k records/s", "CPU s for a million records")
+
 _DRAWINGS: Mapping[str, tuple[Callable[[Any, Sequence[Row]], None], tuple[float, float]]] = {
     "abs_paper": (_abs_paper, (7.5, 4.2)),
     "alignment": (_alignment, (9.0, 3.0)),
     "backpressure": (_backpressure, (9.0, 3.4)),
     "checkpoint_cost": (_checkpoint_cost, (8.5, 3.6)),
     "exchange": (_exchange, (13.0, 4.0)),
+    "metrics": (_metrics, (9.0, 3.4)),
     "skew": (_skew, (10.5, 4.0)),
     "state_sizes": (_state_sizes, (13.5, 4.0)),
     "serializers": (_serializers, (11.5, 4.4)),

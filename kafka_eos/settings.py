@@ -86,6 +86,17 @@ def dead_letter_limit(value: object) -> str:
     return text.strip()
 
 
+def http_address(value: object) -> str:
+    """Read ``host:port``. ValueError if it is something else."""
+    host, colon, port = str(value).rpartition(":")
+    if not colon or not host.strip("[]") or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{value!r} is no address; write host:port, such as 127.0.0.1:9100 (port 0: a free one)")
+    return f"{host}:{int(port)}"
+
+
+HttpAddress = Annotated[str, BeforeValidator(http_address)]
+
+
 DeadLetterLimit = Annotated[str, BeforeValidator(dead_letter_limit)]
 
 
@@ -245,6 +256,10 @@ class Settings(BaseModel):
     """Bytes, a worker: what Kafka's clients hold of records that are read ahead or not yet sent."""
     alignment_spill: ByteCount = 0
     """Aligned: bytes of blocked input that one worker takes over, on its local disk beyond memory; 0: senders wait."""
+    http: HttpAddress | None = None
+    """``host:port`` at which the job answers questions: docs/metrics.md. Port 0 is a free one."""
+    http_ready_within: Duration = 60.0
+    """A job of which an epoch is under way for longer is not ready."""
 
     _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
 
@@ -325,6 +340,14 @@ class Settings(BaseModel):
         token(job, "the pipeline name")
         given = self.state_dirs or (() if self.state_dir is None else (self.state_dir,))
         return tuple((place / job).absolute() for place in given) or (self.job_dir(job) / "local",)
+
+    @property
+    def http_at(self) -> tuple[str, int] | None:
+        """``http`` as a host and a port."""
+        if self.http is None:
+            return None
+        host, _, port = self.http.rpartition(":")
+        return host.strip("[]"), int(port)
 
     def state_options(self) -> Mapping[str, Any]:
         """Arguments of ``state.options.StateOptions.of``."""

@@ -14,6 +14,8 @@ from typing import Any, Final, Generic, TypeVar
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Json
 from kafka_eos.schemas.avro import AvroCodec
+from kafka_eos.schemas.avro_differences import differences
+from kafka_eos.schemas.avro_foreign import parsed
 from kafka_eos.schemas.registry import RegisteredSchema, Registry
 from kafka_eos.schemas.wire_format import RegistryFormat, Subject, checked_subject
 
@@ -59,8 +61,14 @@ class _Avro(Generic[T]):
         self.written = RegisteredSchema(self.kind, json.dumps(self.schema))
 
     def decoder(self, writer: RegisteredSchema, registry: Registry) -> Callable[[bytes], T]:
-        named = [_parsed(each) for each in _below(writer, registry, _DEEPEST)]
-        return self._codec.foreign(_parsed(writer), named)
+        return self._codec.foreign(_parsed(writer), _named(writer, registry))
+
+    def differences(self, other: RegisteredSchema, registry: Registry) -> list[str]:
+        return differences(*parsed(_parsed(other), _named(other, registry)), *parsed(self.schema))
+
+
+def _named(schema: RegisteredSchema, registry: Registry) -> list[Json]:
+    return [_parsed(each) for each in _below(schema, registry, _DEEPEST)]
 
 
 def _parsed(schema: RegisteredSchema) -> Json:

@@ -73,6 +73,19 @@ class Registry:
         with self._answering(f"version {reference.version} of subject {reference.subject!r}"):
             return _found(lambda: self._client.get_version(reference.subject, reference.version).schema)
 
+    def newest(self, subject: str) -> tuple[int, RegisteredSchema] | None:
+        """The newest version of the subject, and its number; None if there is no such subject."""
+        version: list[int] = []
+
+        def ask() -> Any:
+            answer = self._client.get_latest_version(subject)
+            version.append(int(answer.version or 0))
+            return answer.schema
+
+        with self._answering(f"the newest version of subject {subject!r}"):
+            schema = _found(ask)
+        return None if schema is None else (version[0], schema)
+
     def id_of(self, subject: str, schema: RegisteredSchema) -> int | None:
         """The id under which ``subject`` has exactly this schema; None if it does not."""
         with self._answering(f"subject {subject!r}"):

@@ -47,6 +47,9 @@ class Language(Protocol[T]):
     def decoder(self, writer: RegisteredSchema, registry: Registry) -> Callable[[bytes], T]:
         """What decodes values of ``writer``. ValueError if it is no schema, or none that fits the type."""
 
+    def differences(self, other: RegisteredSchema, registry: Registry) -> list[str]:
+        """In what it differs from what is written, for people. ValueError if it is no schema."""
+
 
 @dataclass(frozen=True, slots=True)
 class RegistryFormat(Generic[T]):
@@ -121,11 +124,26 @@ class RegistryCodec(Generic[T]):
         if schema_id is None:
             raise ConfigError(
                 f"subject {self.subject!r} of the schema registry {self._registry.url} does not have the schema of "
-                f"{type_name(self.type)}. Register it: auto_register=True does it at the start, or send it yourself: "
-                f"{self._language.written.text}"
+                f"{type_name(self.type)}. {self._compared()}. Register it: auto_register=True does it at the start, or "
+                f"send it yourself: {self._language.written.text}"
             )
         self._header = _MAGIC + schema_id.to_bytes(4, "big")
         return self._header
+
+    def _compared(self) -> str:
+        """The schema beside the newest one of its subject."""
+        found = self._registry.newest(self.subject)
+        if found is None:
+            return "There is no such subject yet"
+        version, newest = found
+        if newest.kind != self._language.kind:
+            return f"Its newest version, {version}, is one of kind {newest.kind}"
+        try:
+            differences = self._language.differences(newest, self._registry)
+        except ValueError as error:
+            return f"Its newest version, {version}, cannot be compared: {error}"
+        what = "; ".join(differences) or "in documentation or properties alone"
+        return f"In its newest version, {version}, it differs: {what}"
 
     def _opened(self, data: bytes) -> Callable[[bytes], T]:
         """The decoder of a value's schema, fetched."""

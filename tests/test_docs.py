@@ -41,6 +41,7 @@ from kafka_eos.devbroker import Broker
 from kafka_eos.embedded.run import run
 from kafka_eos.failpoints import POINTS
 from kafka_eos.ids import AppRef
+from kafka_eos.metrics.catalogue import METRICS
 from kafka_eos.protocol.drift import NOBODY, Standing, ahead
 from kafka_eos.records import BEGINNING
 from kafka_eos.settings import Settings
@@ -173,6 +174,15 @@ def _default(name: str) -> str:
         return "cores"
     default = Settings.model_fields[name].get_default(call_default_factory=True)
     return "–" if default is None else str(default)
+
+
+def test_the_table_of_metrics_is_that_of_the_code() -> None:
+    shown = rows((ROOT / "docs/metrics.md").read_text(encoding="utf-8"), "metric")
+    known = [
+        [f"`{m.full_name}`", m.kind, ", ".join(f"`{label}`" for label in m.labels) or "–", m.help]
+        for m in METRICS.values()
+    ]
+    assert shown == known
 
 
 def test_every_error_has_its_advice() -> None:

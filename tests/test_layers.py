@@ -63,8 +63,9 @@ MAY_IMPORT: Mapping[str, str] = {
     "exchange open_task coordinator app collector",  # __init__: tasks must have the driver's version
     "structured_streaming": "errors ids interfaces failpoints protocol checkpoints connectors coordinator spark",
     # What people call
+    "metrics": "errors records",
     "explain": "interfaces attribution settings plan",
-    "terminal": "errors ids interfaces settings plan protocol coordinator app embedded",
+    "terminal": "__init__ errors ids interfaces settings plan protocol coordinator app embedded metrics",
     "dsl": "errors ids interfaces records attribution aggregates schemas settings plan operators coordinator app "
     "embedded explain terminal",
     "devbroker": "errors",

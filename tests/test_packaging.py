@@ -147,7 +147,7 @@ def test_what_is_imported_is_declared(wheel: Path) -> None:
         if name.endswith(".py")
         for module in imported(data.decode())
         if module not in sys.stdlib_module_names | {"kafka_eos"}
-        if not declared & {each.lower() for each in distributions.get(module, ())}
+        if not declared & {each.lower().replace("_", "-") for each in distributions.get(module, ())}
         and module not in OF_PYSPARK + OF_THE_HOST
     }
 

@@ -164,8 +164,14 @@ class KafkaReader(Generic[T]):
         return [split_id(self._topic, partition) for partition in self._at_end]
 
     def lag(self) -> int | None:
+        return total_lag(self.lags().values())
+
+    def lags(self) -> Mapping[SplitId, int | None]:
         # Only a fetch tells an end, and of what is paused nothing is fetched.
-        return None if self._paused else total_lag(self._behind(p, offset) for p, offset in self._next.items())
+        return {
+            split_id(self._topic, partition): None if partition in self._paused else self._behind(partition, offset)
+            for partition, offset in self._next.items()
+        }
 
     def _behind(self, partition: int, offset: int) -> int | None:
         """Records from ``offset`` to the end that the last fetch told; it is negative before the first."""

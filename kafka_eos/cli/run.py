@@ -41,6 +41,9 @@ def run(
         bool | None,
         typer.Option("--take-over", help="Begin anew in place of another life of this job, and end that one for good."),
     ] = None,
+    http: Annotated[
+        str | None, typer.Option(help="Serve metrics and status at this `host:port`; port 0 picks a free one.")
+    ] = None,
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="Stop when the input present at the start is processed.")
     ] = False,
@@ -71,6 +74,7 @@ def run(
         start_from=start_from,
         allow_dropped_state=allow_dropped_state,
         take_over=take_over,
+        http=http,
     )
     run_shown(program, settings, _engine(engine, master), until_caught_up)
 

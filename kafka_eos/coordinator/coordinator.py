@@ -230,9 +230,9 @@ class Coordinator:
         """See ``Epochs``."""
         return self._epochs.decide(epoch, acked)
 
-    def finish(self, manifest: Manifest) -> None:
+    def finish(self, manifest: Manifest) -> float:
         """See ``Epochs``."""
-        self._epochs.finish(manifest)
+        return self._epochs.finish(manifest)
 
     def drop_old(self) -> None:
         """Drop epochs, and their files, that are not retained; what is kept of them for ever is packed.

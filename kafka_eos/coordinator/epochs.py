@@ -6,6 +6,7 @@ first commit.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 from kafka_eos.checkpoints import manifest as records
@@ -76,17 +77,19 @@ class Epochs:
         """What became of each of the epoch's committables."""
         return self._finisher.probe(manifest.committables)
 
-    def finish(self, manifest: Manifest) -> None:
-        """Commit a decided epoch, and write its receipt.
+    def finish(self, manifest: Manifest) -> float:
+        """Commit a decided epoch, and write its receipt. Returns for how many seconds more it could have waited.
 
         Raises Fenced if another life of the job's name took over; RestartFromCheckpoint if the epoch cannot be
         committed as it is: recovery then decides what becomes of it.
         """
         if manifest.committables:
             self._lives.hold(self._ownership.context)
-        match authorize(manifest.id, self.probe(manifest), COMMIT_MARGIN):
+        probes = self.probe(manifest)
+        match authorize(manifest.id, probes, COMMIT_MARGIN):
             case Commit() as decision:
                 self.commit(manifest, decision)
+                return min((probe.expires_in for probe in probes), default=math.inf)
             case Revoke(reason=reason) | Stop(reason=reason):
                 raise RestartFromCheckpoint(f"epoch {manifest.id} cannot be committed: {reason}")
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
 from kafka_eos.records import Tally
@@ -49,10 +51,27 @@ class Acked:
         shown: dict[str, object] = {
             "state_bytes": sizes.total(),
             "state_bytes_by_operator": dict(sorted(sizes.items())),
+            "committables": len(self.committables),
+            "records_by_sink": by_sink(self.committables),
         }
         if self.timers:
             shown["pending_timers"] = dict(sorted(self.timers.items()))
         return {**shown, "watermarks": self.watermarks} if self.watermarks else shown
+
+
+def figures_of(manifest: Manifest, expires_in: float) -> dict[str, object]:
+    """What is shown of an epoch that is committed. ``expires_in``: as ``Epochs.finish`` returns."""
+    return {
+        "epoch": manifest.epoch,
+        "records": sum(committable.records for committable in manifest.committables),
+        "records_by_sink": by_sink(manifest.committables),
+        "expires_in": expires_in if math.isfinite(expires_in) else None,
+    }
+
+
+def by_sink(committables: Iterable[Committable]) -> dict[str, int]:
+    """How many records they make visible, by sink."""
+    return dict(sorted(summed(committable.by_sink for committable in committables).items()))
 
 
 def summed(told: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 STATUS = "status.json"
 _EVERY = 0.2
-_OFTEN = ("progress", "decided", "restoring")
+_OFTEN = ("progress", "triggered", "decided", "restoring")
 
 
 class Observer(Protocol):

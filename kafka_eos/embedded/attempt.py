@@ -9,6 +9,7 @@ Rule: actions are carried out in the order in which they come, and one that fail
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.coordinator import Coordinator, Interrupted, Resumed
 from kafka_eos.coordinator.desk import Desk
+from kafka_eos.coordinator.handover import figures_of
 from kafka_eos.coordinator.job_master import Refused
 from kafka_eos.embedded import control
 from kafka_eos.embedded.answers import Answers
@@ -43,12 +45,13 @@ from kafka_eos.embedded.events import (
     StopRequested,
     WorkerEnded,
 )
+from kafka_eos.embedded.figures import NOTHING, Figures, together
 from kafka_eos.embedded.preparing import Preparation
 from kafka_eos.embedded.process import WorkerProcess
 from kafka_eos.errors import Bug, EnvironmentFailed, Fatal, InputLost, RestartFromCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Positions, total_lag
+from kafka_eos.interfaces import Positions
 from kafka_eos.protocol import actions as do
 from kafka_eos.protocol import bootstrap, facts
 from kafka_eos.protocol.actions import Action, Ending
@@ -102,7 +105,9 @@ class AttemptRunner:
         self._answers = Answers()
         self._decided: Manifest | None = None
         """The epoch that is committed now."""
-        self._progress: dict[int, Progress] = {}
+        self._expires_in = math.inf
+        """For how many seconds more the one before could have waited."""
+        self._told: dict[int, Figures] = {}
         self._drift = Rounds(Slowest.of(self._crew.subtasks))
         self._known = {name: dict(positions) for name, positions in resumed.positions.items()}
         self._committing_thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
@@ -223,8 +228,8 @@ class AttemptRunner:
                     self._learn(facts.Acked(message.epoch, subtask))
             case Decline(epoch=epoch, reason=reason):
                 self._learn(facts.Declined(epoch, subtask, reason))
-            case Progress():
-                self._progress[subtask] = message
+            case Progress(figures=figures):
+                self._told[subtask] = figures
                 self._tell_progress()
             case SlowestHere(slowest=slowest):
                 self._drift = self._drift.on(subtask, slowest, time.monotonic())
@@ -240,13 +245,7 @@ class AttemptRunner:
                 worker.tell(control.SlowestElsewhere(session=self._session, slowest=dict(words[worker.subtask])))
 
     def _tell_progress(self) -> None:
-        told = [self._progress.get(worker.subtask) for worker in self._crew.workers]
-        self._observe(
-            "progress",
-            records_in=sum(p.records_in for p in told if p),
-            records_out=sum(p.records_out for p in told if p),
-            lag=total_lag(p.lag if p else None for p in told),
-        )
+        self._observe("progress", **together([self._told.get(w.subtask, NOTHING) for w in self._crew.workers]))
 
     # ------------------------------------------------------------ actions
 
@@ -291,6 +290,7 @@ class AttemptRunner:
 
     def _trigger(self, epoch: EpochId, kind: Kind) -> None:
         self._answers.triggered(epoch)
+        self._observe("triggered", epoch=epoch.epoch.n)
         if kind.serves:
             self._desk.begun(epoch)
         last, aligned = kind is Kind.LAST, kind.drains
@@ -326,8 +326,7 @@ class AttemptRunner:
 
     def _notify(self, epoch: EpochId, seconds: float) -> None:
         manifest = self._manifest
-        records = sum(committable.records for committable in manifest.committables)
-        self._observe("committed", epoch=manifest.epoch, seconds=seconds, records=records)
+        self._observe("committed", seconds=seconds, **figures_of(manifest, self._expires_in))
         self._crew.tell(control.Notify(session=self._session, epoch=epoch))
         # After what may end the attempt: the next one would not know of a stop that is answered.
         self._desk.committed(manifest)
@@ -359,7 +358,7 @@ class AttemptRunner:
 
     def _commit(self) -> Event:
         manifest = self._manifest
-        self._coordinator.finish(manifest)
+        self._expires_in = self._coordinator.finish(manifest)
         for failed in self._coordinator.tell_sources(manifest):
             self._observe("notice", text=failed)
         return Learned(self._session, facts.Committed(manifest.id))

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from kafka_eos.embedded.figures import Figures
 from kafka_eos.ids import Epoch, EpochId
 from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
 from kafka_eos.records import Tally
@@ -172,11 +173,9 @@ class Decline(Message, frozen=True):
 
 
 class Progress(Message, frozen=True):
-    """Counters since the session began."""
+    """How far the worker is since the session began."""
 
-    records_in: int
-    records_out: int
-    lag: int | None
+    figures: Figures
 
 
 class SlowestHere(Message, frozen=True):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafka_eos.embedded.figures import Held
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Alignment, Positions, Reader
 from kafka_eos.operators.base import Generating
@@ -24,6 +25,7 @@ from kafka_eos.records import BEGINNING
 class _Aligned:
     """One source of a group. ``ends``: where it may stop in a bounded run."""
 
+    source: str
     reader: Reader[Any]
     making: Generating
     alignment: Alignment
@@ -33,9 +35,13 @@ class _Aligned:
     paused: frozenset[str] = frozenset()
 
     def slowest(self, standings: Mapping[str, Standing]) -> int:
+        return slowest(standings, self.done)
+
+    @property
+    def done(self) -> set[str]:
+        """Splits that have nothing more to be read."""
         done: set[str] = set() if self.waits_for_idle else set(self.reader.at_end())
-        done |= {split for split, end in self.ends.items() if self.reader.reached({split: end})}
-        return slowest(standings, done)
+        return done | {split for split, end in self.ends.items() if self.reader.reached({split: end})}
 
     def pause(self, splits: frozenset[str]) -> None:
         if splits != self.paused:
@@ -65,6 +71,7 @@ class Drift:
         """``making`` gives an operator that makes watermarks by its name; ``alone``: no other worker reads anything."""
         found = [
             _Aligned(
+                node.source,
                 readers[node.source],
                 making(node.name),
                 alignment,
@@ -93,6 +100,26 @@ class Drift:
         for aligned, each in zip(self._aligned, standings, strict=True):
             group = aligned.alignment.group
             aligned.pause(ahead(each, min(here[group], self._elsewhere[group]), aligned.alignment.max_drift))
+
+    def held(self) -> dict[str, Held]:
+        """Who waits, and for whom it would be if nobody elsewhere was slower, by group."""
+        slowest: dict[str, list[tuple[int, str, str]]] = {}
+        waiting: dict[str, dict[str, list[str]]] = {}
+        for aligned in self._aligned:
+            group, done = aligned.alignment.group, aligned.done
+            slowest.setdefault(group, []).extend(
+                (each.time, aligned.source, split)
+                for split, each in aligned.making.standings().items()
+                if not each.idle and split not in done
+            )
+            waiting.setdefault(group, {})
+            if aligned.paused:
+                waiting[group][aligned.source] = sorted(aligned.paused)
+        found = {group: min(each, default=(NOBODY, "", "")) for group, each in slowest.items()}
+        return {
+            group: Held((source, split) if source else None, time, waiting[group])
+            for group, (time, source, split) in found.items()
+        }
 
     def news(self) -> Mapping[str, int] | None:
         """``here``, if the others have not been told."""

@@ -19,6 +19,7 @@ from typing import Any
 from kafka_eos.embedded.control import Start
 from kafka_eos.embedded.drift import Drift
 from kafka_eos.embedded.exchanges import Exchanges
+from kafka_eos.embedded.figures import Figures, Read, Split
 from kafka_eos.embedded.network import BarrierArrived, WatermarkArrived
 from kafka_eos.embedded.task import Captured, Parts, Task
 from kafka_eos.exchange import in_flight
@@ -28,6 +29,7 @@ from kafka_eos.interfaces import (
     Attended,
     CheckpointStorage,
     InFlight,
+    LagOfEach,
     Positions,
     PreCommit,
     Reader,
@@ -77,7 +79,7 @@ class OpenPlan:
         self.waiting = start.waiting
         """Sources that are not read yet: their rows are joined with tables that are not whole."""
         self.tasks: list[Task] = []
-        self.records_in = self.records_out = 0
+        self._written = dict.fromkeys((sink.name for sink in plan.sinks), 0)
         self._plan, self._settings, self._start, self._storage, self._local = plan, settings, start, storage, local[0]
         # Operators that keep something on the local disk.
         on_disk = [node.name for node in plan.nodes if node.stateful or isinstance(node, PartialFold)]
@@ -176,7 +178,7 @@ class OpenPlan:
 
     def _output(self, sink: Sink) -> Callable[[Batch[Any]], None]:
         def write(batch: Batch[Any]) -> None:
-            self.records_out += len(batch)
+            self._written[sink.name] += len(batch)
             self._writers[self._current, sink.name].write(batch)
 
         return write
@@ -233,6 +235,7 @@ class OpenPlan:
                 if task.may_tick:
                     self._current = task.segment.index
                     self._chain.tick(task.segment.nodes)
+                    task.spent.busy += time.monotonic() - now
 
     def work(self, idle: float) -> None:
         """Process what has arrived, and read nothing: the last barrier is on its way."""
@@ -242,9 +245,7 @@ class OpenPlan:
 
     def _read(self, batch_size: int, wait: float) -> int:
         self.drift.look()
-        records = sum(task.read(batch_size, wait) for task in self.tasks)
-        self.records_in += records
-        return records
+        return sum(task.read(batch_size, wait) for task in self.tasks)
 
     def _receive(self, timeout: float) -> None:
         for arrival in self.exchanges.pump(time.monotonic(), timeout):
@@ -288,8 +289,19 @@ class OpenPlan:
     def reached(self, ends: Mapping[str, Positions]) -> bool:
         return all(reader.reached(ends.get(name, {})) for name, reader in self.readers.items())
 
-    def lag(self) -> int | None:
-        return total_lag(reader.lag() for reader in self.readers.values())
+    def figures(self) -> Figures:
+        """How far this worker is."""
+        lags = {name: reader.lags() if isinstance(reader, LagOfEach) else {} for name, reader in self.readers.items()}
+        lag = total_lag(total_lag(each.values()) if each else self.readers[name].lag() for name, each in lags.items())
+        read = {
+            name: Read(
+                sum(task.records.get(name, 0) for task in self.tasks),
+                {split: Split(at, lags[name].get(split)) for split, at in reader.positions().items()},
+            )
+            for name, reader in self.readers.items()
+        }
+        segments = {task.segment.heads[0]: task.spent.seconds() for task in self.tasks}
+        return Figures(read, dict(self._written), lag, self.drift.held(), segments)
 
     def watermarks(self) -> dict[str, dict[str, int]]:
         """How far each split that is read here has come in event time, by operator."""

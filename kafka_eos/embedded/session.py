@@ -258,16 +258,8 @@ class Session:
                 self._mouth.say(SlowestHere(session=self._start.session, slowest=dict(news)))
         if now - self._progress_at >= _PROGRESS_EVERY:
             self._progress_at = now
-            opened = self._opened
-            opened.attend()
-            self._mouth.say(
-                Progress(
-                    session=self._start.session,
-                    records_in=opened.records_in,
-                    records_out=opened.records_out,
-                    lag=opened.lag(),
-                )
-            )
+            self._opened.attend()
+            self._mouth.say(Progress(session=self._start.session, figures=self._opened.figures()))
 
 
 def _next(inbox: Inbox, wait: bool) -> ToWorker | None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from kafka_eos.embedded.figures import Spent
 from kafka_eos.embedded.inputs import Input, Marker, Queue, Rows
 from kafka_eos.exchange.in_flight import Log
 from kafka_eos.failpoints import hit
@@ -162,6 +163,9 @@ class Task:
         """The newest epoch that the writers have sealed. They seal each, whatever becomes of it, in turn."""
         self._carried: list[PreCommit] = []
         """Output of epochs that were given up: it belongs to the next one."""
+        self.spent = Spent()
+        self.records = dict.fromkeys(parts.readers, 0)
+        """How many have been read, by source."""
         self._open: dict[int, tuple[Captured, float]] = {}
         """Epochs that are captured and not complete, and when their first barrier came."""
 
@@ -246,9 +250,15 @@ class Task:
         for name, reader in self.parts.readers.items():
             if ("source", name) in self._gate.blocked or self._around.waits(name):
                 continue
+            asked = time.perf_counter()
             batch = reader.poll(batch_size, wait)
-            records += 0 if batch is None else len(batch)
+            read = time.perf_counter()
+            if batch is not None:
+                records += len(batch)
+                self.records[name] += len(batch)
+                self.spent.reading += read - asked
             self._around.push(self.segment, name, batch)
+            self.spent.busy += time.perf_counter() - read
         return records
 
     @property
@@ -267,7 +277,7 @@ class Task:
         return any(self.replay.values())
 
     def _room(self) -> bool:
-        return all(map(self._around.room, self._tails))
+        return self.spent.room(all(map(self._around.room, self._tails)))
 
     def _step(self) -> bool:
         for edge, queue in self.replay.items():
@@ -313,13 +323,17 @@ class Task:
         self._wires.credit(entry.edge, entry.sender, entry.hold())
 
     def _process(self, edge: int, rows: Rows) -> None:
+        began = time.perf_counter()
         self._around.push(self.segment, self._heads[edge], self._wires.decode(edge, rows))
+        self.spent.busy += time.perf_counter() - began
 
     def _advance(self, entry: Input, watermark: Watermark) -> None:
         before = self._event_time[entry.edge]
         after = self._event_time[entry.edge] = before.on(entry.sender, watermark)
         if after.watermark != before.watermark:
+            began = time.perf_counter()
             self._around.advance_time(self.segment, self._heads[entry.edge], after.watermark)
+            self.spent.busy += time.perf_counter() - began
 
     # ------------------------------------------------------------ barriers
 
@@ -398,6 +412,7 @@ class Task:
             for frame in self._wires.forward(edge, epoch, snapshot.unaligned, snapshot.aligned):
                 self._log_of(epoch, edge, captured.overtaken, "overtaken").add(frame)
         captured.blocked = time.monotonic() - began
+        self.spent.busy += captured.blocked
         # Last, and when all is captured: here the next segment's snapshot may follow at once.
         for edge in self._tails:
             self._around.forward_here(edge, epoch, snapshot.aligned)

@@ -44,7 +44,7 @@ from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
 from kafka_eos.interfaces.requests import Breaker, Retries, breaker, request_rules, retries
 from kafka_eos.interfaces.services import Lasting, RejectRecord, RejectRow, Resources, Services
 from kafka_eos.interfaces.sinks import Attended, DeadLetters, PreCommit, Sink, Writer
-from kafka_eos.interfaces.sources import Answer, AskedTogether, Reader, Source, total_lag
+from kafka_eos.interfaces.sources import Answer, AskedTogether, LagOfEach, Reader, Source, total_lag
 from kafka_eos.interfaces.state import (
     InFlight,
     StateBackend,
@@ -149,6 +149,7 @@ __all__ = [
     "session",
     "sliding",
     "total_lag",
+    "LagOfEach",
     "tumbling",
     "unheard",
 ]

@@ -100,6 +100,14 @@ class Reader(Protocol[T]):
     def close(self) -> None: ...
 
 
+@runtime_checkable
+class LagOfEach(Protocol):
+    """A reader that knows its lag split by split."""
+
+    def lags(self) -> Mapping[SplitId, int | None]:
+        """As ``Reader.lag``, of each split that is assigned."""
+
+
 def total_lag(lags: Iterable[int | None]) -> int | None:
     """The sum, or None if one is unknown: what is not known must not look like nothing."""
     known = list(lags)

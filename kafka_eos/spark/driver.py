@@ -10,6 +10,7 @@ threads of their own, so that a stop, and a time limit, are noticed.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -94,6 +95,8 @@ class Driver:
             now,
             under_way=bool(resumed.in_flight),
         )
+        self._expires_in = math.inf
+        """For how many seconds more the epoch that was committed last could have waited."""
         self._learned: deque[Fact] = deque()
         self._ended = False
         self._inputs = Inputs(coordinator, resumed.positions, cadence, goal, aligned, meets, watch.observe)
@@ -188,6 +191,7 @@ class Driver:
 
     def _begin(self, epoch: EpochId) -> None:
         self._desk.begun(epoch)
+        self._watch.observe("triggered", epoch=epoch.epoch.n)
         spec = msgspec.structs.replace(
             self._template,
             epoch=epoch.epoch.n,
@@ -214,14 +218,14 @@ class Driver:
 
     def _commit(self, manifest: Manifest) -> None:
         """On the thread of the commits."""
-        self._coordinator.finish(manifest)
+        self._expires_in = self._coordinator.finish(manifest)
         for failed in self._coordinator.tell_sources(manifest):
             self._watch.observe("notice", text=failed)
 
     def _committed(self, seconds: float) -> None:
         manifest = self._overlap.manifest
         self._finished = manifest.epoch
-        self._figures.committed(manifest, seconds)
+        self._figures.committed(manifest, seconds, self._expires_in)
         self._desk.committed(manifest)
 
     def _end(self, how: Ending) -> None:

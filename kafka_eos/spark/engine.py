@@ -102,7 +102,7 @@ class _Run:
             self._goal = coordinator.ends()
         job_master.observe(
             "running", term=resumed.term.n, base=resumed.base.epoch.n, master=self._session.sparkContext.master,
-            parallelism=self._template.parallelism,
+            parallelism=self._template.parallelism, batches=True,
         )  # fmt: skip
         cadence = Cadence(settings.checkpoint_interval, 0.0, settings.checkpoint_timeout)
         watch = Watch(job_master.stopping.is_set, job_master.expired.is_set, job_master.observe)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.coordinator.handover import figures_of
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Positions
 
@@ -35,6 +36,14 @@ class Figures:
             records_in=self._in.total(),
             records_out=self._out.total(),
             lag=lag,
+            read={
+                name: {
+                    "records": self._in.get(name, 0),
+                    "splits": {split: {"position": at, "lag": None} for split, at in splits.items()},
+                }
+                for name, splits in result.acked.positions.items()
+            },
+            written=dict(self._out),
             **self._progress(epoch, result, seconds),
         )
         self._positions = result.acked.positions
@@ -66,6 +75,5 @@ class Figures:
             "sink": {"numOutputRows": sum(result.records_out.values())},
         }
 
-    def committed(self, manifest: Manifest, seconds: float) -> None:
-        records = sum(committable.records for committable in manifest.committables)
-        self._observe("committed", epoch=manifest.epoch, seconds=seconds, records=records)
+    def committed(self, manifest: Manifest, seconds: float, expires_in: float) -> None:
+        self._observe("committed", seconds=seconds, **figures_of(manifest, expires_in))

@@ -46,13 +46,16 @@ class LiveView:
     """
 
     _LOG_EVERY = 10.0
+    _RATE_OVER = 0.5
+    """Seconds that a rate is of, at least: workers may report one right after the other, after an outage even all."""
     _RESTORE_EVERY = 5.0
     """Seconds between two lines about a restore, and before the first: a short one says nothing."""
 
     def __init__(self, job: str) -> None:
         self._job = job
         self._facts: dict[str, Any] = {"records_in": 0, "records_out": 0, "lag": None}
-        self._rate, self._since = 0.0, time.monotonic()
+        self._rate, self._counted, self._since = 0.0, 0, time.monotonic()
+        """Records a second, and since when and from how many records the next rate is of."""
         self._restarts = 0
         self._restore_told: float | None = None
         """When a line about the restore was printed last, or it began; None while nothing is restored."""
@@ -107,13 +110,12 @@ class LiveView:
             say(text)
 
     def _measure(self, facts: Mapping[str, object]) -> None:
-        now = time.monotonic()
-        done = int(str(facts["records_in"]))
-        before = self._facts["records_in"]
-        more = done - before if done >= before else done  # a restart counts from 0
-        if now > self._since:
-            self._rate = more / (now - self._since)
-        self._since = now
+        now, done = time.monotonic(), int(str(facts["records_in"]))
+        if done < self._counted:  # a restart counts from 0
+            self._rate, self._counted, self._since = 0.0, done, now
+        elif now - self._since >= self._RATE_OVER:
+            self._rate = (done - self._counted) / (now - self._since)
+            self._counted, self._since = done, now
         self._facts.update(facts)
 
     def _draw(self) -> None:

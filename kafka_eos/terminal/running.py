@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Protocol
 
+from kafka_eos import __version__
 from kafka_eos.app import Program
-from kafka_eos.coordinator.status import Observer
+from kafka_eos.coordinator.status import Observer, read_status
 from kafka_eos.embedded.run import run as run_embedded
 from kafka_eos.ids import AppRef, Term
 from kafka_eos.interfaces import JobContext
+from kafka_eos.metrics.observed import Observed
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.dead_letters import described
 from kafka_eos.settings import Settings
@@ -48,10 +51,25 @@ def run_shown(program: Program, settings: Settings, runs: Runs | None, until_cau
     say("running ", (plan.name, "bold"), f"{workers}, checkpoints in {settings.checkpoints_of(plan.name)}")
     if brokers := _brokers(plan, settings):
         say(f"asking Kafka at {', '.join(brokers)} …")
-    with LiveView(plan.name) as view:
-        (runs or run_embedded)(plan, program.app, settings, observers=(view,), until_caught_up=until_caught_up)
+    with ExitStack() as around:
+        observed = _served(plan, settings, around)
+        view = around.enter_context(LiveView(plan.name))
+        observers = (view, *observed)
+        (runs or run_embedded)(plan, program.app, settings, observers=observers, until_caught_up=until_caught_up)
     aside = f", {described(view.dead_letters)}" if view.dead_letters else ""
     say("drained and committed", (aside, "yellow"), (late(view.late), "yellow"), left(view.state, view.timers))
+
+
+def _served(plan: Plan, settings: Settings, around: ExitStack) -> tuple[Observer, ...]:
+    """What hears the job for its address, if it is to have one, which is served until the end."""
+    if settings.http_at is None:
+        return ()
+    from kafka_eos.metrics.server import Answers, serving  # whoever asks for none waits for none
+
+    observed, directory = Observed(plan.name, __version__), settings.job_dir(plan.name)
+    answers = Answers(observed, settings.http_ready_within, lambda: read_status(directory))
+    say(f"metrics at {around.enter_context(serving(settings.http_at, answers))}/metrics")
+    return (observed,)
 
 
 def late(rows: Mapping[str, int]) -> str:

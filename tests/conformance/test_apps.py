@@ -84,6 +84,7 @@ CASES: Mapping[str, App] = {
 ELSEWHERE = frozenset(
     (
         "aside.py",
+        "asked.py",
         "avro.py",
         "backlog.py",
         "clocked.py",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from kafka_eos.metrics.observed import Observed
 from kafka_eos.records import Batch
 from kafka_eos.spark.messages import Quota
 from kafka_eos.spark.quota import Meter, share
@@ -85,6 +86,14 @@ def test_an_epoch_reads_about_so_many_bytes(new_job: NewJob, spark: Any) -> None
     assert [facts["sources"][0]["startOffset"] for facts in told[1:]] == ends[:-1]
     assert all(facts["durationMs"] and facts["processedRowsPerSecond"] > 0 for facts in told)
     assert all(50 <= rows_ <= 70 for rows_ in read[:-1]), read
+    observed = Observed(job.name, "")
+    for event, facts in job.events:
+        observed(event, facts)
+    with observed.samples() as samples:
+        counted = {metric.name: sum(found.values()) for metric, found in samples.values()}
+    assert [counted[f"{what}_records"] for what in ("read", "written", "committed", "lag")] == [400, 400, 400, 0]
+    assert counted["checkpoints"] == len(told)
+    assert 0 < counted["transaction_margin_seconds"] <= 3600
     values = [message.value() for message in job.read("output")]
     assert sorted(int.from_bytes(value[:4], "big") for value in values) == list(range(400))
     assert job.left_open() == []

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import (
@@ -22,9 +23,11 @@ from benchmarks import (
     checkpoint_cost,
     completing,
     exchange,
+    metrics,
     plots,
     schemas,
     serializers,
+    sinks,
     skew,
     spark,
     state_sizes,
@@ -230,6 +233,15 @@ POINTS: Mapping[str, tuple[Benchmark, list[Row]]] = {
             ),
         ],
     ),
+    "metrics": (
+        metrics.BENCHMARK,
+        [
+            {"workload": workload, "pair": pair, "watched": watched, "rate": 1e5, "cpu": 2.0, "load": 0.1}
+            for workload in metrics.WORKLOADS
+            for pair in (1, 2)
+            for watched in (False, True)
+        ],
+    ),
     "spark": (
         spark.BENCHMARK,
         [
@@ -240,6 +252,14 @@ POINTS: Mapping[str, tuple[Benchmark, list[Row]]] = {
         ],
     ),
 }
+
+
+def test_a_sink_and_its_loader_write_the_same_rows(tmp_path: Path) -> None:
+    rows = [sinks.Account(n, f"owner {n}", n / 7, n % 3 == 0) for n in range(7000)]
+
+    assert min(sinks.parquet(tmp_path, rows)) > 0
+    (bare,), (part,) = tmp_path.glob("*/bare"), tmp_path.glob("*/part-*")
+    assert pq.read_table(bare).to_pylist() == pq.read_table(part).to_pylist()
 
 
 @pytest.mark.parametrize("name", POINTS)
@@ -266,6 +286,13 @@ def test_the_cost_of_checkpoints_is_a_mean_of_pairs() -> None:
     losses = [checkpoint_cost.loss({"rate_with": rate, "rate_without": 100.0}) for rate in (99.0, 97.0, 95.0)]
 
     assert checkpoint_cost.mean(losses) == pytest.approx((3.0, 2 * 2.0 / 3**0.5))
+
+
+def test_the_cost_of_metrics_is_the_middle_of_pairs() -> None:
+    rates = {(1, False): 100.0, (1, True): 99.0, (2, False): 50.0, (2, True): 48.0, (3, False): 80.0, (3, True): 80.8}
+    rows = [{"pair": pair, "watched": watched, "rate": rate} for (pair, watched), rate in rates.items()]
+
+    assert metrics.more(rows, "rate", -1) == "+1.0 % (-1.0 … +4.0)"
 
 
 @pytest.mark.slow

@@ -23,6 +23,20 @@ def test_the_rate_begins_anew_with_a_restart(monkeypatch: pytest.MonkeyPatch) ->
     assert rates == ["1,000", "2,000", "0", "500"]
 
 
+def test_reports_that_come_at_once_after_an_outage_are_one_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(output.time, "monotonic", lambda: clock[0])
+    view = LiveView("job")
+
+    rates = []
+    for after, records in ((1, 1000), (20, 5000), (0.001, 9000), (0.001, 11000), (1, 12000)):
+        clock[0] += after
+        view("progress", {"records_in": records, "records_out": 0, "lag": None})
+        rates.append(dict(view._cells())["records/s"])
+
+    assert rates == ["1,000", "200", "200", "200", "6,986"]
+
+
 def test_a_long_restore_is_shown_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     said: list[str] = []

@@ -7,7 +7,7 @@ from typing import Any
 from kafka_eos.coordinator.handover import Acked, by_operator, summed
 from kafka_eos.coordinator.refusals import Refusals
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import FileRef, StateHandle
+from kafka_eos.interfaces import Committable, FileRef, StateHandle
 from kafka_eos.records import Tally
 
 
@@ -22,7 +22,17 @@ def test_the_state_of_each_operator_is_that_of_all_its_subtasks() -> None:
     assert acked.figures == {
         "state_bytes": 13,
         "state_bytes_by_operator": {"none": 0, "other": 5, "total": 8},
+        "committables": 0,
+        "records_by_sink": {},
     }
+
+
+def test_records_of_a_sink_are_those_of_all_its_committables() -> None:
+    parts = tuple(Committable("kafka", {}, 5, {"b": 2, "a": 3}) for _ in range(2))
+
+    figures = Acked({}, (), parts).figures
+
+    assert (figures["committables"], figures["records_by_sink"]) == (2, {"a": 6, "b": 4})
 
 
 def test_each_subtask_tells_of_its_own_splits() -> None:

@@ -147,9 +147,47 @@ def test_nothing_is_registered_unless_asked_for(registry: Registry) -> None:
     strict = codec(Order, registry, auto_register=False)
 
     with pytest.raises(
-        ConfigError, match=r"subject 'orders-value' .* does not have the schema of Order.*auto_register"
+        ConfigError, match=r"subject 'orders-value' .* does not have the schema of Order. There is no such.*auto_reg"
     ):
         strict.encode(ORDER)
+
+
+def test_the_newest_version_is_compared_with_what_would_be_written(registry: Registry) -> None:
+    """One line for each difference, with its path."""
+    line = record("com.theirs.Line", quantity="int", colour="string")
+    theirs = record(
+        "Order",
+        user=["null", "string"],
+        at={"type": "long", "logicalType": "timestamp-millis"},
+        items={"type": "array", "items": line},
+        kind=({"type": "enum", "name": "Kind", "symbols": ["A"]}, "A"),
+        shop="string",
+    )
+    registered(registry, record("Older"), subject="orders-value")
+    registered(registry, theirs, subject="orders-value")
+
+    with pytest.raises(ConfigError) as refused:
+        codec(Order, registry, auto_register=False).encode(ORDER)
+
+    _, _, said = str(refused.value).partition("In its newest version, 2, it differs: ")
+    assert said.partition(". Register it")[0].split("; ") == [
+        "user is null | string there, string here",
+        "at is timestamp-millis there, timestamp-micros here",
+        "items[] is called com.theirs.Line there, Item here",
+        "items[].quantity is int there, long here",
+        "items[].colour (string) is only there",
+        "items has no default there, the default [] here",
+        "kind is enum Kind of A there, enum Kind of A, B here",
+        "shop (string) is only there",
+        "note (null | record Item) is only here",
+    ]
+
+
+def test_what_differs_in_its_documentation_alone_is_told(registry: Registry) -> None:
+    registered(registry, {**record("Item", quantity="long"), "doc": "theirs"}, subject="orders-value")
+
+    with pytest.raises(ConfigError, match="it differs: in documentation or properties alone"):
+        codec(Item, registry, auto_register=False).encode(Item(quantity=1))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -252,20 +252,24 @@ class NeverFlushes(FileSink):
     """The file has its staged name before its bytes have left the process."""
 
     def writer(self, ctx: TaskContext) -> FileWriter:
-        return _Unflushed(self, self._codec.encode, ctx)
+        writer = super().writer(ctx)
+        writer.seal = _unflushed(writer.seal, self.directory)  # type: ignore[method-assign]
+        return writer
 
 
-class _Unflushed(FileWriter):
-    def seal(self, epoch: EpochId) -> PreCommit:
-        prepare = super().seal(epoch)
+def _unflushed(seal: Callable[[EpochId], PreCommit], directory: Path) -> Callable[[EpochId], PreCommit]:
+    def sealed(epoch: EpochId) -> PreCommit:
+        prepare = seal(epoch)
 
         def unflushed() -> Sequence[Committable]:
             committables = prepare()
             for each in committables:
-                os.truncate(Path(self._directory, str(each.payload["staged"])), 0)  # what a lost buffer leaves
+                os.truncate(directory / str(each.payload["staged"]), 0)  # what a lost buffer leaves
             return committables
 
         return unflushed
+
+    return sealed
 
 
 class PrefixOrphans(FileSink):

@@ -1,0 +1,211 @@
+"""What a job is known by from its events: an observer that sums them up for whoever asks.
+
+Rule: the clock is an argument of its maker, events may come from any thread, and a question changes nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafka_eos.metrics.samples import Labels, Samples
+from kafka_eos.records import BEGINNING
+
+_REASONS: Final = {
+    "worker ended": "worker",
+    "the environment failed": "environment",
+    "attempt failed": "checkpoint",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """``why``: in words, also if it is ready."""
+
+    ready: bool
+    why: str
+
+
+class Observed:
+    """``clock`` is monotonic, ``wall`` that of the calendar; both in seconds."""
+
+    def __init__(
+        self,
+        pipeline: str,
+        version: str,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock, self._wall, self._lock = clock, wall, threading.Lock()
+        self._samples = Samples()
+        self._before: dict[tuple[str, Labels], float] = {}
+        """What the session at work has told of its counters: they begin at 0 with each."""
+        self._begun: dict[int, float] = {}
+        """Epochs that are not committed, given up or not, and when they began first, in whichever session."""
+        self._barriers: dict[int, float] = {}
+        """The same epochs, and when they began last."""
+        self._open_since: float | None = None
+        """When the newest committed epoch began, or the session: what is open is not older."""
+        self._batches = False
+        """Is nothing open between epochs?"""
+        self._decided: dict[int, Mapping[str, int]] = {}
+        """Records by sink of epochs that are decided and, as far as is known, not committed."""
+        self._decide_seconds = 0.0
+        self._ended: str | None = None
+        self._samples.set("info", 1, pipeline, version)
+        self._samples.set("running", 0)
+        for outcome in ("committed", "given-up"):
+            self._samples.add("checkpoints", 0, outcome)
+        for reason in _REASONS.values():
+            self._samples.add("restarts", 0, reason)
+
+    def __call__(self, event: str, facts: Mapping[str, Any]) -> None:
+        hear = getattr(self, f"_on_{event.replace('-', '_')}", None)
+        if hear is not None:
+            with self._lock:
+                hear(facts)
+
+    @contextmanager
+    def samples(self) -> Iterator[Samples]:
+        """All samples as of now; nothing changes meanwhile."""
+        with self._lock:
+            now = self._clock()
+            waits = max((now - at for at in self._begun.values()), default=0.0)
+            self._samples.set("checkpoint_waiting_seconds", waits)
+            if self._batches:
+                self._samples.set("uncommitted_seconds", waits)
+            elif self._open_since is not None:
+                self._samples.set("uncommitted_seconds", now - self._open_since)
+            yield self._samples
+
+    def readiness(self, within: float) -> Readiness:
+        """Does the job process rows, and is no epoch under way for longer than ``within`` seconds?"""
+        with self._lock:
+            if self._ended is not None:
+                return Readiness(False, self._ended)
+            if not self._samples.value("running"):
+                return Readiness(False, "starts, or recovers")
+            waits = max((self._clock() - at for at in self._begun.values()), default=0.0)
+        if waits > within:
+            return Readiness(False, f"no checkpoint is committed for {waits:.0f} s (http_ready_within={within:g})")
+        return Readiness(True, "processes rows")
+
+    # ------------------------------------------------------------ events
+
+    def _on_running(self, facts: Mapping[str, Any]) -> None:
+        self._samples.set("running", 1)
+        self._samples.set("term", facts["term"])
+        self._samples.set("subtasks", facts["parallelism"])
+        self._before.clear()
+        self._batches, self._open_since = facts.get("batches", False), self._clock()
+        # An attempt may end between the two; then its successor commits, and says no more than where it goes on.
+        for epoch, records in self._decided.items():
+            if epoch <= facts["base"]:
+                self._commit(records)
+        self._decided.clear()
+        self._forget(facts["base"])
+
+    def _on_restarting(self, facts: Mapping[str, Any]) -> None:
+        self._samples.add("restarts", 1, _REASONS[facts["what"]])
+        self._samples.set("running", 0)
+        self._samples.set("prepared_outputs", 0)
+
+    def _on_failed(self, facts: Mapping[str, Any]) -> None:
+        self._end(f"ended: {facts['error']}: {facts['reason']}")
+
+    def _on_stopped(self, facts: Mapping[str, Any]) -> None:
+        self._end("ended: drained and committed")
+
+    def _end(self, how: str) -> None:
+        self._ended = how
+        self._samples.set("running", 0)
+
+    def _on_progress(self, facts: Mapping[str, Any]) -> None:
+        read: Mapping[str, Any] = facts["read"]
+        for source, told in read.items():
+            self._count("read_records", told["records"], source)
+        for sink, records in facts["written"].items():
+            self._count("written_records", records, sink)
+        for segment, states in facts.get("segments", {}).items():
+            for state, seconds in states.items():
+                self._count("segment_seconds", seconds, segment, state)
+        splits: dict[Labels, Any] = {
+            (source, split): at for source, told in read.items() for split, at in told["splits"].items()
+        }
+        offsets = {labels: at["position"].get("offset") for labels, at in splits.items()}
+        self._samples.replace("read_position", {at: n for at, n in offsets.items() if isinstance(n, int)})
+        lags = {labels: at["lag"] for labels, at in splits.items() if at["lag"] is not None}
+        self._samples.replace("split_lag_records", lags)
+        self._samples.replace("lag_records", {} if facts["lag"] is None else {(): facts["lag"]})
+        self._hold(facts.get("waiting", {}), splits)
+
+    def _hold(self, groups: Mapping[str, Any], splits: Mapping[Labels, Any]) -> None:
+        """Zeros too, of jobs that have such groups: a graph with gaps cannot be read."""
+        held = {(s, split) for g in groups.values() for s, each in g["waiting"].items() for split in each}
+        self._samples.replace("split_waiting", {labels: float(labels in held) for labels in splits} if groups else {})
+
+    def _on_triggered(self, facts: Mapping[str, Any]) -> None:
+        self._barriers[facts["epoch"]] = now = self._clock()
+        self._begun.setdefault(facts["epoch"], now)
+
+    def _on_given_up(self, facts: Mapping[str, Any]) -> None:
+        self._samples.add("checkpoints", 1, "given-up")
+
+    def _on_decided(self, facts: Mapping[str, Any]) -> None:
+        self._decide_seconds = facts["seconds"]
+        self._decided[facts["epoch"]] = facts["records_by_sink"]
+        self._samples.observe("checkpoint_seconds", facts["seconds"], "decide")
+        for phase, name in (("align", "aligning_ms"), ("snapshot", "blocked_ms")):
+            if name in facts:
+                self._samples.observe("checkpoint_seconds", facts[name] / 1000, phase)
+        self._samples.replace("state_bytes", {(name,): size for name, size in facts["state_bytes_by_operator"].items()})
+        self._samples.set("in_flight_bytes", facts.get("in_flight_bytes", 0))
+        timers: Mapping[str, int] = facts.get("pending_timers", {})
+        self._samples.replace("pending_timers", {(name,): count for name, count in timers.items()})
+        self._samples.set("prepared_outputs", facts["committables"])
+        for operator, splits in facts.get("watermarks", {}).items():
+            for split, time_ms in splits.items():
+                if time_ms > BEGINNING:
+                    self._samples.set("watermark_timestamp_seconds", time_ms / 1000, operator, split)
+
+    def _on_committed(self, facts: Mapping[str, Any]) -> None:
+        epoch = facts["epoch"]
+        self._decided.pop(epoch, None)
+        self._commit(facts["records_by_sink"])
+        self._samples.observe("checkpoint_seconds", facts["seconds"], "total")
+        self._samples.observe("checkpoint_seconds", max(0.0, facts["seconds"] - self._decide_seconds), "commit")
+        self._samples.set("last_checkpoint_epoch", epoch)
+        self._samples.set("last_checkpoint_timestamp_seconds", self._wall())
+        self._samples.set("prepared_outputs", 0)
+        if facts["expires_in"] is not None:
+            self._samples.set("transaction_margin_seconds", facts["expires_in"])
+        self._open_since = self._barriers.get(epoch, self._open_since)
+        self._forget(epoch)
+
+    def _commit(self, records: Mapping[str, int]) -> None:
+        self._samples.add("checkpoints", 1, "committed")
+        for sink, count in records.items():
+            self._samples.add("committed_records", count, sink)
+
+    def _on_dead_letters(self, facts: Mapping[str, Any]) -> None:
+        for source, by in facts["total"].items():
+            for operator, count in by.items():
+                self._samples.set("dead_letters", count, source, operator)
+
+    def _on_late_rows(self, facts: Mapping[str, Any]) -> None:
+        for operator, count in facts["total"].items():
+            self._samples.set("late_records", count, operator)
+
+    def _forget(self, epoch: int) -> None:
+        """Epochs up to this one are committed."""
+        self._begun = {other: at for other, at in self._begun.items() if other > epoch}
+        self._barriers = {other: at for other, at in self._barriers.items() if other > epoch}
+
+    def _count(self, name: str, told: float, *labels: str) -> None:
+        """Add what is new of a counter of the session."""
+        self._samples.add(name, told - self._before.get((name, labels), 0.0), *labels)
+        self._before[name, labels] = told

@@ -1,0 +1,109 @@
+"""The address of a running job: ``/metrics``, ``/healthz``, ``/readyz`` and ``/api/status``.
+
+Rule: it only answers questions. Its threads are daemons, a client that says nothing is dropped, and a question that
+cannot be answered is answered with 500 and a notice to whoever asked; the job does not hear of it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+from kafka_eos.errors import ConfigError
+from kafka_eos.metrics.exposition import expose
+from kafka_eos.metrics.observed import Observed
+
+_SILENCE = 10.0
+"""Seconds that a client may say nothing."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, address: tuple[str, int], answers: Answers) -> None:
+        self.answers = answers
+        super().__init__(address, _Handler)
+
+
+class Answers:
+    """What is said to whom. ``status``: what the job shows of itself, None if nothing yet."""
+
+    def __init__(
+        self, observed: Observed, ready_within: float, status: Callable[[], Mapping[str, object] | None]
+    ) -> None:
+        self._observed, self._ready_within, self._status = observed, ready_within, status
+
+    def metrics(self, accept: str) -> tuple[HTTPStatus, str, bytes]:
+        with self._observed.samples() as samples:
+            text, content_type = expose(samples, accept)
+        return HTTPStatus.OK, content_type, text
+
+    def healthz(self, accept: str) -> tuple[HTTPStatus, str, bytes]:
+        return HTTPStatus.OK, _TEXT, b"alive\n"
+
+    def readyz(self, accept: str) -> tuple[HTTPStatus, str, bytes]:
+        found = self._observed.readiness(self._ready_within)
+        return HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{found.why}\n".encode()
+
+    def status(self, accept: str) -> tuple[HTTPStatus, str, bytes]:
+        found = self._observed.readiness(self._ready_within)
+        told = {**(self._status() or {}), "ready": found.ready, "why": found.why}
+        return HTTPStatus.OK, "application/json", json.dumps(told).encode()
+
+
+_TEXT = "text/plain; charset=utf-8"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = _SILENCE
+    server: _Server
+    server_version = "kafka-eos"
+    sys_version = ""
+    _PATHS: ClassVar = {
+        "/metrics": Answers.metrics,
+        "/healthz": Answers.healthz,
+        "/readyz": Answers.readyz,
+        "/api/status": Answers.status,
+    }
+
+    def do_GET(self) -> None:
+        answer = self._PATHS.get(urlsplit(self.path).path)
+        if answer is None:
+            self.send_error(HTTPStatus.NOT_FOUND, explain=f"there are {', '.join(self._PATHS)}")
+            return
+        status, content_type, body = answer(self.server.answers, self.headers.get("Accept", ""))
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
+        """A line for each scrape would bury what the job says."""
+
+
+@contextmanager
+def serving(address: tuple[str, int], answers: Answers) -> Iterator[str]:
+    """Serve within the block; yields the URL. ConfigError if the address cannot be had."""
+    host, port = address
+    try:
+        server = _Server(address, answers)
+    except OSError as error:
+        raise ConfigError(
+            f"http={host}:{port} cannot be served: {error.strerror or error}. Give each job of a host a port of its "
+            "own, or port 0 for one that is free"
+        ) from error
+    with server:
+        threading.Thread(target=server.serve_forever, daemon=True, name="http").start()
+        try:
+            yield f"http://{host}:{server.server_port}"
+        finally:
+            server.shutdown()

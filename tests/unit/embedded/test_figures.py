@@ -1,0 +1,70 @@
+"""Figures of workers: put together, and where time goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_eos.embedded import figures
+from kafka_eos.embedded.figures import NOTHING, Figures, Held, Read, Spent, Split, together
+from kafka_eos.records import BEGINNING
+
+
+def worker(split: str, records: int, lag: int | None, held: Held | None = None) -> Figures:
+    read = {"in": Read(records, {split: Split({"offset": records}, lag)})}
+    return Figures(
+        read, {"out": records}, lag, {"default": held} if held else {}, {"in": {"busy": 1.5, "blocked": 0.5}}
+    )
+
+
+def test_workers_are_told_as_one() -> None:
+    assert together([worker("a-0", 3, 10), worker("a-1", 4, 5)]) == {
+        "records_in": 7,
+        "records_out": 7,
+        "lag": 15,
+        "read": {
+            "in": {
+                "records": 7,
+                "splits": {
+                    "a-0": {"position": {"offset": 3}, "lag": 10},
+                    "a-1": {"position": {"offset": 4}, "lag": 5},
+                },
+            }
+        },
+        "written": {"out": 7},
+        "segments": {"in": {"busy": 3.0, "blocked": 1.0}},
+    }
+
+
+def test_one_worker_that_has_told_nothing_makes_the_lag_unknown() -> None:
+    assert together([worker("a-0", 3, 10), NOTHING])["lag"] is None
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_the_slowest_of_all_workers_is_who_is_waited_for(turn: int) -> None:
+    here = Held(("in", "a-0"), 500, {"in": ["a-2"]})
+    there = Held(("in", "a-1"), 100, {"in": ["a-3"]})
+    nobody = Held(None, 2**63 - 1, {})
+
+    told = together([worker(f"a-{n}", 1, 0, held) for n, held in enumerate((here, there, nobody)[::turn])])
+
+    waiting = told["waiting"]
+    assert isinstance(waiting, dict)
+    assert waiting["default"]["slowest"] == {"source": "in", "split": "a-1", "time": 100}
+    assert sorted(waiting["default"]["waiting"]["in"]) == ["a-2", "a-3"]
+
+
+def test_one_that_has_told_no_time_is_the_slowest_of_all() -> None:
+    told = together([worker("a-0", 1, 0, Held(("in", "a-0"), BEGINNING, {}))])
+    assert told["waiting"] == {"default": {"slowest": {"source": "in", "split": "a-0", "time": None}, "waiting": {}}}
+
+
+def test_blocked_is_from_the_first_look_without_room_to_the_next_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(figures.time, "perf_counter", lambda: clock[0])
+    spent = Spent()
+    for room in (True, False, False, True, True, False):
+        assert spent.room(room) is room
+        clock[0] += 1
+    clock[0] += 1
+
+    assert spent.seconds() == {"busy": 0.0, "reading": 0.0, "blocked": 2.0 + 2.0}

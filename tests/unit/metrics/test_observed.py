@@ -1,0 +1,190 @@
+"""What a job's events come to: counters that never fall, gauges that forget, and whether it is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kafka_eos.metrics.catalogue import METRICS
+from kafka_eos.metrics.observed import Observed
+
+
+class Job:
+    """A job whose clock is in the test's hands."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.observed = Observed("orders", "1.0", lambda: self.now, lambda: self.now)
+
+    def tells(self, event: str, **facts: object) -> None:
+        self.observed(event, facts)
+
+    def runs(self, term: int = 1, base: int = 0, **more: object) -> None:
+        self.tells("running", term=term, base=base, parallelism=2, **more)
+
+    def reads(self, records: int, lags: Mapping[str, int | None] | None = None, **more: object) -> None:
+        splits = {split: {"position": {"offset": records}, "lag": lag} for split, lag in (lags or {}).items()}
+        read = {"in": {"records": records, "splits": splits}}
+        self.tells("progress", **{"records_in": records, "lag": 7, "read": read, "written": {"out": records}, **more})
+
+    def decides(self, epoch: int, records: int = 0) -> None:
+        facts: dict[str, Any] = {"epoch": epoch, "seconds": 0.2, "state_bytes_by_operator": {}, "committables": 3}
+        self.tells("decided", **facts, records_by_sink={"out": records})
+
+    def commits(self, epoch: int, records: int = 0, expires_in: float | None = None) -> None:
+        by_sink = {"out": records}
+        self.tells("committed", epoch=epoch, seconds=0.3, records_by_sink=by_sink, expires_in=expires_in)
+
+    def value(self, name: str, *labels: str) -> float | None:
+        with self.observed.samples() as samples:
+            return samples.value(name, *labels)
+
+
+@pytest.fixture
+def job() -> Job:
+    return Job()
+
+
+def test_counters_of_sessions_are_summed_up(job: Job) -> None:
+    job.runs()
+    job.reads(10)
+    job.reads(25)
+    job.runs(term=2)
+    job.reads(5)
+
+    assert job.value("read_records", "in") == 30
+    assert job.value("written_records", "out") == 30
+
+
+def test_a_partition_that_is_not_read_any_more_is_gone(job: Job) -> None:
+    job.reads(1, {"a-0": 5, "a-1": None})
+    job.reads(2, {"a-1": 3})
+
+    assert job.value("split_lag_records", "in", "a-0") is None
+    assert job.value("split_lag_records", "in", "a-1") == 3
+    assert job.value("read_position", "in", "a-1") == 2
+
+
+def test_a_lag_that_nobody_knows_is_not_shown_as_none(job: Job) -> None:
+    job.reads(1)
+    assert job.value("lag_records") == 7
+    job.reads(1, lag=None)
+    assert job.value("lag_records") is None
+
+
+def test_who_waits_is_one_and_who_does_not_is_zero(job: Job) -> None:
+    job.reads(1, {"a-0": 5, "a-1": None})
+    assert job.value("split_waiting", "in", "a-0") is None
+
+    job.reads(1, {"a-0": 5, "a-1": None}, waiting={"default": {"slowest": None, "waiting": {"in": ["a-1"]}}})
+
+    assert [job.value("split_waiting", "in", split) for split in ("a-0", "a-1")] == [0, 1]
+
+
+def test_commits_are_counted_each_once(job: Job) -> None:
+    job.runs()
+    for epoch in (1, 2):
+        job.tells("triggered", epoch=epoch)
+        job.decides(epoch)
+        assert job.value("prepared_outputs") == 3
+        job.commits(epoch, records=100, expires_in=50.0)
+
+    assert job.value("committed_records", "out") == 200
+    assert job.value("checkpoints", "committed") == 2
+    assert job.value("last_checkpoint_epoch") == 2
+    assert job.value("transaction_margin_seconds") == 50
+    assert job.value("prepared_outputs") == 0
+    with job.observed.samples() as samples:
+        phases = {labels: found for _, by in samples.distributions() for labels, found in by.items()}
+    assert {labels: sum(found.counts) for labels, found in phases.items()} == dict.fromkeys(
+        [("decide",), ("total",), ("commit",)], 2
+    )
+    assert phases["commit",].sum == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(("base", "committed"), [(5, 100), (4, None)])
+def test_what_recovery_commits_is_counted_and_what_it_revokes_is_not(
+    job: Job, base: int, committed: float | None
+) -> None:
+    job.runs()
+    job.decides(5, records=100)
+    job.tells("restarting", what="worker ended", reason="killed", in_a_row=1)
+    job.runs(term=2, base=base)
+    job.runs(term=3, base=base)
+
+    assert job.value("committed_records", "out") == committed
+
+
+def test_what_is_open_is_as_old_as_the_barrier_before_it(job: Job) -> None:
+    job.runs()
+    job.now += 10
+    assert job.value("uncommitted_seconds") == 10
+    job.tells("triggered", epoch=1)
+    job.now += 1
+    job.commits(1)
+    assert job.value("uncommitted_seconds") == 1
+
+
+def test_between_the_batches_of_spark_nothing_is_open(job: Job) -> None:
+    job.runs(batches=True)
+    job.now += 10
+    assert job.value("uncommitted_seconds") == 0
+    job.tells("triggered", epoch=1)
+    job.now += 2
+    assert job.value("uncommitted_seconds") == 2
+
+
+def test_a_restart_does_not_make_a_late_checkpoint_young(job: Job) -> None:
+    """A job that dies in each epoch anew is not ready, however short each attempt is."""
+    job.runs()
+    for term in (2, 3, 4):
+        job.tells("triggered", epoch=1)
+        job.now += 20
+        job.tells("restarting", what="worker ended", reason="killed", in_a_row=term)
+        assert not job.observed.readiness(60).ready
+        job.runs(term=term)
+
+    assert job.value("restarts", "worker") == 3
+    assert job.observed.readiness(60).ready
+    job.now += 1
+    assert not job.observed.readiness(60).ready
+    job.commits(1)
+    assert job.observed.readiness(60).ready
+
+
+def test_an_epoch_that_recovery_has_finished_is_waited_for_no_longer(job: Job) -> None:
+    job.runs()
+    job.tells("triggered", epoch=1)
+    job.runs(term=2, base=1)
+    job.now += 100
+    assert job.observed.readiness(60).ready
+
+
+def test_a_job_is_ready_from_its_first_row_to_its_end(job: Job) -> None:
+    assert job.observed.readiness(60).why == "starts, or recovers"
+    job.runs()
+    assert job.observed.readiness(60).ready
+    job.tells("failed", error="PoisonRecord", reason="it cannot be read")
+    assert job.observed.readiness(60).why == "ended: PoisonRecord: it cannot be read"
+
+
+def test_dead_letters_and_late_rows_are_those_of_the_run(job: Job) -> None:
+    job.tells("dead-letters", total={"in": {"parse": 5}})
+    job.tells("dead-letters", total={"in": {"parse": 3}})
+    job.tells("late-rows", total={"windows": 4})
+
+    assert job.value("dead_letters", "in", "parse") == 5
+    assert job.value("late_records", "windows") == 4
+
+
+def test_an_event_that_nobody_counts_is_no_matter(job: Job) -> None:
+    job.tells("notice", text="hello")
+
+
+def test_names_are_those_of_prometheus() -> None:
+    for metric in METRICS.values():
+        assert metric.full_name.endswith("_total") == (metric.kind == "counter")
+        assert not set(metric.labels) & {"job", "instance", "le"}
+        assert metric.help.endswith(".")

@@ -1,0 +1,87 @@
+"""The address of a job, over a real socket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from kafka_eos.errors import ConfigError
+from kafka_eos.metrics.observed import Observed
+from kafka_eos.metrics.server import Answers, serving
+
+
+@pytest.fixture
+def observed() -> Observed:
+    return Observed("orders", "1.0")
+
+
+@pytest.fixture
+def url(observed: Observed) -> Iterator[str]:
+    with serving(("127.0.0.1", 0), Answers(observed, 60, lambda: {"last": {"running": {"term": 1}}})) as url:
+        yield url
+
+
+def ask(url: str, path: str, **headers: str) -> tuple[int, str, str]:
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=10)
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_prometheus_reads_its_own_format_and_openmetrics(observed: Observed, url: str) -> None:
+    facts = {
+        "epoch": 1,
+        "seconds": 0.2,
+        "state_bytes_by_operator": {'a "b"\n': 9},
+        "committables": 0,
+        "records_by_sink": {},
+    }
+    observed("decided", facts)
+    _, plain_type, plain = ask(url, "/metrics")
+    _, open_type, opened = ask(url, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
+
+    assert plain_type.startswith("text/plain")
+    assert open_type.startswith("application/openmetrics-text")
+    assert opened.endswith("# EOF\n")
+    for families in (parse_text(plain), parse_openmetrics(opened)):
+        samples = {(s.name, *sorted(s.labels.values())): s.value for family in families for s in family.samples}
+        assert samples["kafka_eos_info", "1.0", "orders"] == 1
+        assert samples["kafka_eos_state_bytes", 'a "b"\n'] == 9
+        assert samples["kafka_eos_checkpoints_total", "committed"] == 0
+        buckets = [samples["kafka_eos_checkpoint_seconds_bucket", at, "decide"] for at in ("0.1", "0.25", "+Inf")]
+        assert buckets == [0, 1, 1]
+
+
+def test_a_probe_gets_a_code_and_a_person_the_reason(observed: Observed, url: str) -> None:
+    assert ask(url, "/healthz")[0] == 200
+    assert ask(url, "/readyz") == (503, "text/plain; charset=utf-8", "starts, or recovers\n")
+    observed("running", {"term": 1, "base": 0, "parallelism": 1})
+    assert ask(url, "/readyz")[0] == 200
+
+
+def test_status_is_what_the_job_shows_and_whether_it_is_ready(url: str) -> None:
+    code, kind, text = ask(url, "/api/status")
+    assert (code, kind) == (200, "application/json")
+    assert json.loads(text) == {"last": {"running": {"term": 1}}, "ready": False, "why": "starts, or recovers"}
+
+
+def test_what_is_not_there_is_said_with_what_is(url: str) -> None:
+    code, _, text = ask(url, "/dashboard?x=1")
+    assert code == 404
+    assert "/metrics" in text
+
+
+def test_two_jobs_cannot_have_one_port(observed: Observed, url: str) -> None:
+    taken = urlsplit(url).port or 0
+    answers = Answers(observed, 60, lambda: None)
+    with pytest.raises(ConfigError, match="port of its own"), serving(("127.0.0.1", taken), answers):
+        pass
