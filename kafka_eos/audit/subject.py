@@ -152,10 +152,15 @@ class Subject:
         """Sinks that are files."""
         return tuple(sink for sink in self.sinks if isinstance(sink, Directory))
 
-    def needed_whole(self, topics: Sequence[str]) -> list[str]:
-        """Those of ``topics`` of which each record counts: of a table the newest one of a key does."""
+    def needed_whole(self, topics: Sequence[str], ahead: Mapping[str, Mapping[int, tuple[int, int]]]) -> list[str]:
+        """Those of ``topics`` of which each record counts: of a table that the job has read to its end the newest one
+        of a key does. One that it has not read yet may have removed the one that it met.
+
+        ``ahead``: by source, what the job has not read.
+        """
         tables = {node.name for node in self.plan.sources if isinstance(node, Table)}
-        needed = (*(source for source in self.sources if source.node not in tables), *self.topics)
+        read = {name for name in tables if all(end <= at for at, end in ahead.get(name, {}).values())}
+        needed = (*(source for source in self.sources if source.node not in read), *self.topics)
         return [topic for topic in topics if topic in {each.topic for each in needed}]
 
     @property

@@ -127,6 +127,7 @@ class Coordinator:
         # First: a start that is refused must not have decided where new sources begin.
         states, in_flight = self._claimed(manifest)
         origin.ensure_tables_come_first(self._plan, manifest.sources, in_flight)
+        origin.ensure_joins_know_their_tables(self._plan, manifest.sources, states)
         manifest = self._with_new_sources(manifest)
         identity = self._ownership.identity.id
         positions = self._inputs.look_up(

@@ -63,6 +63,7 @@ class FirstStart:
             self.lives.admitted(self.ownership.context, start.heir_of | self.heir_of, self.take_over)
         states, in_flight = start.bring(self.storage, self.plan)
         origin.ensure_tables_come_first(self.plan, savepoint.sources, in_flight)
+        origin.ensure_joins_know_their_tables(self.plan, savepoint.sources, states)
         # The sinks may know the savepoint's job: what they have of it must look older than what they get now.
         self.ownership.next = max(self.ownership.next, Epoch(savepoint.epoch).next())
         if self.ownership.term <= Term(savepoint.term):

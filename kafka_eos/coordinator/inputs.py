@@ -13,7 +13,7 @@ from kafka_eos.coordinator.patience import Patience
 from kafka_eos.coordinator.sources import Sources, until_all_answer
 from kafka_eos.errors import Retryable
 from kafka_eos.interfaces import JobContext, Positions
-from kafka_eos.plan import Plan, Table
+from kafka_eos.plan import Plan
 from kafka_eos.protocol import bootstrap
 
 
@@ -23,7 +23,7 @@ class Inputs:
     def __init__(self, plan: Plan, patience: Patience) -> None:
         self._names, self._patience = [source.name for source in plan.sources], patience
         self._sources = Sources({node.name: node.source for node in plan.sources})
-        self._tables = frozenset(node.name for node in plan.sources if isinstance(node, Table))
+        self._joins = plan.joins_of_tables
         self._untold: frozenset[str] = frozenset()
         """Sources whose progress could not be told after the last epoch."""
 
@@ -39,10 +39,14 @@ class Inputs:
             list(asked),
             lambda names: self._sources.discover(ctx, {name: asked[name] for name in names}),
         )
-        new = [name for name, at in known.items() if at is None and name in self._tables]
-        ends = self._ends(ctx, new)
-        kept = {name: bootstrap.restored(found[name], at) for name, at in known.items() if at is not None}
-        return found | kept | {name: bootstrap.begun(found[name], ends[name]) for name in new}
+        tables = {name: joins for name, joins in self._joins.items() if name in known}
+        ends = self._ends(ctx, [name for name in tables if known[name] is None])
+        return found | {
+            name: bootstrap.begun(found[name], ends[name], joins)
+            if (at := known[name]) is None
+            else bootstrap.resumed(found[name], at, joins)
+            for name, joins in tables.items()
+        }
 
     def new_splits(self, ctx: JobContext, known: Mapping[str, Positions]) -> dict[str, Positions]:
         """Splits that are not in ``known`` yet, by source, with where to start them.
@@ -56,7 +60,7 @@ class Inputs:
             if isinstance(answer, Retryable):
                 self._patience.notice(f"could not look for new splits of {name}: {answer}")
             elif new := {split: at for split, at in answer.items() if split not in known[name]}:
-                found[name] = new
+                found[name] = bootstrap.begun(new, {}, self._joins[name]) if name in self._joins else new
         return found
 
     def ends(self, ctx: JobContext) -> dict[str, Positions]:

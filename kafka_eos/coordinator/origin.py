@@ -6,7 +6,7 @@ crash or a stop, goes on where the job is; with another savepoint, or none, it i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,9 @@ from kafka_eos.coordinator.term import now_ms
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import JobIdentity
-from kafka_eos.interfaces import InFlight, StateHandle
+from kafka_eos.interfaces import InFlight, Positions, StateHandle
 from kafka_eos.plan import Plan, Table
+from kafka_eos.protocol import bootstrap
 from kafka_eos.state.evolution import DEFINITION, ensure_same_definition
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 
@@ -124,7 +125,7 @@ def unclaimed(
 
 
 def ensure_same_definitions(plan: Plan, states: Iterable[StateHandle]) -> None:
-    """ConfigError if a state is held for other windows, or another join, than the plan has under its name."""
+    """ConfigError if a state is held for other windows, another join or table, than the plan has under its name."""
     declared = {node.name: node.definition for node in plan.nodes if node.definition is not None}
     for handle in states:
         for state in handle.states if handle.operator in declared else ():
@@ -142,6 +143,25 @@ def ensure_tables_come_first(plan: Plan, known: Collection[str], in_flight: Coll
             "holds rows on their way, which would be joined before it is read. Start the old pipeline once more and "
             "stop it cleanly (kafka-eos stop, or SIGTERM), which leaves none; then start the new one"
         )
+
+
+def ensure_joins_know_their_tables(
+    plan: Plan, known: Mapping[str, Positions], states: Collection[StateHandle]
+) -> None:
+    """ConfigError if a join would look into a table that the job has read in part, or all of it, before there was it.
+
+    What was read is not read again, so rows would not find it.
+    """
+    held = {handle.operator for handle in states}
+    for table, joins in plan.joins_of_tables.items():
+        late = [join for join in sorted(joins - held) if not bootstrap.has_got_all(join, known.get(table, {}))]
+        if late:
+            raise ConfigError(
+                f"join {', '.join(map(repr, late))} is new, and the job has read of source {table!r} already, which it "
+                "looks into: it would not find what was read before. Declare another table for it, of the same source "
+                "under a new name (and if nothing reads the old one any more, start once with --allow-dropped-state): "
+                "that is read from its beginning before the stream goes on"
+            )
 
 
 def _stateful(plan: Plan) -> set[str]:

@@ -109,7 +109,7 @@ class Pipeline(Draft):
         self._read(plan.Table, source, name, on_error, environment_errors, record_errors)
         tp = getattr(source, "value_type", None) if values is None else values
         stream: Stream[Record[K, V]] = Stream(self, name, tp)
-        return Table(self, stream.key_by(lambda record: record.key, name=f"{name}-by-key")._node, tp)
+        return Table(self, stream.key_by(lambda record: record.key, name=f"{name}-by-key")._node, tp, name)
 
     def _read(
         self,

@@ -527,7 +527,7 @@ class KeyedStream(Upstream, Generic[K, T]):
         self._expect_functions("join", fn=fn)
         parts: dict[str, Any] = {"name": given, "derived": derived, "where": user_line(), "inputs": (both,)}
         codecs: dict[str, Any] = {"key_codec": _KEY, "value": self._stored(table._values)}
-        self._draft._add(plan.TableJoin(fn=fn, unmatched=unmatched, **codecs, **parts))
+        self._draft._add(plan.TableJoin(table=table._name, fn=fn, unmatched=unmatched, **codecs, **parts))
         return Stream(self._draft, given, returned(fn))
 
     def sessionize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar, get_args
 
+from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.upstream import Upstream
 
 K = TypeVar("K")
@@ -15,6 +16,10 @@ V = TypeVar("V")
 
 class Table(Upstream, Generic[K, V]):
     """What each key has now. ``keyed.join(table, fn)`` and ``left_join`` look it up."""
+
+    def __init__(self, draft: Draft, node: str, tp: Any, name: str) -> None:
+        super().__init__(draft, node, tp)
+        self._name = name
 
     @property
     def _values(self) -> Any:

@@ -124,16 +124,17 @@ class Graph:
     @cached_property
     def meets(self) -> dict[str, frozenset[str]]:
         """By source, the tables that its rows may be joined with; sources that meet none, and tables, are left out."""
-        joins = {node.name: self._table_of(node) for node in self.nodes if isinstance(node, TableJoin)}
+        joins = {join: table for table, joins in self.joins_of_tables.items() for join in joins}
         streams = (source.name for source in self.sources if not isinstance(source, Table))
         met = {name: frozenset(joins[join] for join in joins.keys() & self.below(name)) for name in streams}
         return {name: tables for name, tables in met.items() if tables}
 
-    def _table_of(self, join: TableJoin) -> str:
-        name = self.node(join.inputs[0]).inputs[-1]
-        while inputs := self.node(name).inputs:
-            (name,) = inputs
-        return name
+    @cached_property
+    def joins_of_tables(self) -> dict[str, frozenset[str]]:
+        """By table, the joins that look into it."""
+        joins = [node for node in self.nodes if isinstance(node, TableJoin)]
+        tables = (source.name for source in self.sources if isinstance(source, Table))
+        return {table: frozenset(join.name for join in joins if join.table == table) for table in tables}
 
     @property
     def aligned(self) -> tuple[tuple[Timestamps, Alignment], ...]:

@@ -430,18 +430,23 @@ class WindowJoin(Join):
 class TableJoin(Node):
     """Each row of a stream with what a table has for its key. Its input is a ``Lookup``; it waits for no time.
 
-    ``value``: the codec of what is stored for a key. ``unmatched``: rows of keys that the table does not have are given
-    to ``fn`` too, with None.
+    ``table``: its name. ``value``: the codec of what is stored for a key. ``unmatched``: rows of keys that the table
+    does not have are given to ``fn`` too, with None.
     """
 
     kind: ClassVar[str] = "table-join"
     stateful: ClassVar[bool] = True
     keyed: ClassVar[bool] = True
 
+    table: str
     fn: Callable[[Any, Any], Any]
     key_codec: Codec[Any]
     value: Codec[Any]
     unmatched: bool
+
+    @property
+    def definition(self) -> Json:
+        return {"table": self.table}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

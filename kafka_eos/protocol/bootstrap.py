@@ -2,7 +2,10 @@
 
 Pure. A table is whole when its splits are read up to where they ended at the job's first start. That end stands in the
 position of each of its splits, beside what the connector knows, and so does whether it was reached: so it is in every
-checkpoint, and goes with its split to whoever reads it next. A split that is found later has no end to wait for.
+checkpoint, and goes with its split to whoever reads it next. A split that is found later ends where it begins.
+
+Beside them stands where the split was read first, and which joins have got its rows since. A join that is not among
+them would look into a table without what was read before it came: see ``coordinator.origin``.
 
 Rules: what counts are the positions of an epoch that is decided, and an epoch that is decided while anybody waits has
 left nothing under way. So rows of a table up to its end are in the state of its joins before a row of the stream is
@@ -13,25 +16,40 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from kafka_eos.interfaces import Position, Positions
+from kafka_eos.interfaces import Json, Position, Positions
 
 FIELD = "table"
 """Of a position; no connector may call a part of its own so."""
-_UNTIL, _WHOLE = "until", "whole"
+_FROM, _UNTIL, _WHOLE, _JOINS = "from", "until", "whole", "joins"
 
 
-def begun(positions: Positions, ends: Positions) -> Positions:
-    """Where the splits of a table are read first, and up to where each is to be read before it is whole."""
-    return {split: _with_end(at, ends[split]) if split in ends else at for split, at in positions.items()}
+def begun(positions: Positions, ends: Positions, joins: Collection[str]) -> Positions:
+    """Where the splits of a table are read first, up to where each is to be read before it is whole, and for whom."""
+    return {split: _begun(at, ends.get(split, at), joins) for split, at in positions.items()}
 
 
-def _with_end(at: Position, end: Position) -> Position:
-    return {**at, FIELD: {_UNTIL: end, _WHOLE: at == end}}
+def _begun(at: Position, end: Position, joins: Collection[str]) -> Position:
+    return {**at, FIELD: {_FROM: at, _UNTIL: end, _WHOLE: at == end, _JOINS: list[Json](sorted(joins))}}
+
+
+def resumed(positions: Positions, known: Positions, joins: Collection[str]) -> Positions:
+    """Positions of a table as its connector knows them, to go on from ``known`` with the joins that there are now."""
+    new = {split: at for split, at in positions.items() if split not in known}
+    return {split: _fed(at, joins) for split, at in restored(positions, known).items()} | begun(new, {}, joins)
+
+
+def _fed(at: Position, joins: Collection[str]) -> Position:
+    said = at.get(FIELD)
+    return {**at, FIELD: {**said, _JOINS: list[Json](sorted(joins))}} if isinstance(said, dict) else at
 
 
 def plain(positions: Positions) -> Positions:
     """The positions as their connector knows them."""
-    return {split: {part: of for part, of in at.items() if part != FIELD} for split, at in positions.items()}
+    return {split: _plain(at) for split, at in positions.items()}
+
+
+def _plain(at: Position) -> Position:
+    return {part: of for part, of in at.items() if part != FIELD}
 
 
 def restored(positions: Positions, known: Positions) -> Positions:
@@ -40,6 +58,22 @@ def restored(positions: Positions, known: Positions) -> Positions:
         split: {**at, FIELD: known[split][FIELD]} if FIELD in known.get(split, {}) else at
         for split, at in positions.items()
     }
+
+
+def has_got_all(join: str, positions: Positions) -> bool:
+    """Has the join got all that was read of a table with these positions? Also if nothing was."""
+    return all(_unread(at) or join in _joins(at) for at in positions.values())
+
+
+def _unread(at: Position) -> bool:
+    said = at.get(FIELD)
+    return isinstance(said, dict) and said.get(_FROM) == _plain(at)
+
+
+def _joins(at: Position) -> Collection[Json]:
+    said = at.get(FIELD)
+    joins = said.get(_JOINS) if isinstance(said, dict) else None
+    return joins if isinstance(joins, list) else ()
 
 
 def first_end(at: Position) -> Position | None:

@@ -4,56 +4,95 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Position, Positions
-from kafka_eos.protocol.bootstrap import FIELD, begun, end_of, plain, reached, restored, waiting
+from kafka_eos.protocol.bootstrap import FIELD, begun, end_of, has_got_all, plain, reached, restored, resumed, waiting
 
 ONE, OTHER = SplitId("table/0"), SplitId("table/1")
 POSITIONS: Positions = {ONE: {"offset": 3}, OTHER: {"offset": 7}}
 ENDS: Positions = {ONE: {"offset": 9}, OTHER: {"offset": 8}}
+JOINS = {"first", "second"}
 
 
 def test_a_table_begins_with_the_ends_that_it_has_then() -> None:
-    first = begun(POSITIONS, ENDS)
+    first = begun(POSITIONS, ENDS, JOINS)
 
     assert {split: end_of(at) for split, at in first.items()} == ENDS
     assert plain(first) == POSITIONS
 
 
 def test_a_split_that_has_nothing_is_whole() -> None:
-    first = begun(POSITIONS, {**ENDS, ONE: POSITIONS[ONE]})
+    first = begun(POSITIONS, {**ENDS, ONE: POSITIONS[ONE]}, JOINS)
 
     assert (end_of(first[ONE]), end_of(first[OTHER])) == (None, ENDS[OTHER])
 
 
 def test_a_split_that_is_found_when_the_ends_are_known_has_none_to_wait_for() -> None:
-    first = begun(POSITIONS, {ONE: ENDS[ONE]})
+    first = begun(POSITIONS, {ONE: ENDS[ONE]}, JOINS)
 
-    assert first[OTHER] == POSITIONS[OTHER] and end_of(first[OTHER]) is None
+    assert plain(first)[OTHER] == POSITIONS[OTHER] and end_of(first[OTHER]) is None
 
 
 def test_where_a_split_was_to_be_read_to_is_known_when_it_has_been() -> None:
-    at = begun(POSITIONS, ENDS)[ONE]
+    at = begun(POSITIONS, ENDS, JOINS)[ONE]
 
     assert end_of(reached(at)) is None
-    assert reached(at)[FIELD] == {"until": ENDS[ONE], "whole": True}
+    assert reached(at)[FIELD] == {
+        "from": POSITIONS[ONE], "until": ENDS[ONE], "whole": True, "joins": ["first", "second"]
+    }  # fmt: skip
     assert plain({ONE: reached(at)}) == {ONE: POSITIONS[ONE]}
 
 
 def test_what_is_known_of_ends_goes_to_newer_positions() -> None:
     moved: Positions = {ONE: {"offset": 5}, SplitId("table/2"): {"offset": 0}}
 
-    found = restored(moved, begun(POSITIONS, ENDS))
+    found = restored(moved, begun(POSITIONS, ENDS, JOINS))
 
     assert plain(found) == moved
     assert {split: end_of(at) for split, at in found.items()} == {ONE: ENDS[ONE], SplitId("table/2"): None}
 
 
+def test_a_table_of_which_nothing_was_read_is_whole_for_every_join() -> None:
+    first = begun(POSITIONS, ENDS, {"first"})
+
+    assert has_got_all("second", first) and has_got_all("second", {})
+    assert has_got_all("second", resumed(POSITIONS, first, JOINS))
+
+
+@pytest.mark.parametrize("ends", [ENDS, POSITIONS], ids=["ends", "empty"])
+def test_a_join_that_comes_when_something_was_read_has_not_got_all(ends: Positions) -> None:
+    first = begun(POSITIONS, ends, {"first"})
+    read = restored({**POSITIONS, ONE: {"offset": 4}}, first)
+
+    assert has_got_all("first", read) and not has_got_all("second", read)
+
+
+def test_nor_has_one_that_was_left_out_meanwhile() -> None:
+    with_both = begun(POSITIONS, ENDS, JOINS)
+    with_one = restored({**POSITIONS, ONE: {"offset": 4}}, resumed(POSITIONS, with_both, {"first"}))
+
+    assert has_got_all("first", with_one) and not has_got_all("second", with_one)
+
+
+def test_nobody_has_got_what_was_read_as_a_stream() -> None:
+    assert not has_got_all("first", resumed(POSITIONS, POSITIONS, JOINS))
+
+
+def test_what_is_found_later_goes_to_all_joins() -> None:
+    known = begun({ONE: POSITIONS[ONE]}, ENDS, JOINS)
+
+    found = resumed(POSITIONS, known, JOINS)
+
+    assert plain(found) == POSITIONS and end_of(found[OTHER]) is None
+    assert has_got_all("second", restored({ONE: {"offset": 4}, OTHER: {"offset": 8}}, found))
+
+
 def whole(table: bool) -> Positions:
-    first = begun(POSITIONS, ENDS)
+    first = begun(POSITIONS, ENDS, JOINS)
     return {ONE: reached(first[ONE]), OTHER: reached(first[OTHER]) if table else first[OTHER]}
 
 

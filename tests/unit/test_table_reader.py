@@ -15,7 +15,7 @@ START: Positions = {FIRST: {"index": 0}, SECOND: {"index": 0}}
 
 
 def reader(ends: Positions) -> TableReader:
-    positions = begun(START, ends)
+    positions = begun(START, ends, {"join"})
     return TableReader(ListReader(SOURCE, "table", plain(positions)), positions)
 
 

@@ -28,7 +28,7 @@ class TableJoinOperator:
 
     def __init__(self, node: TableJoin) -> None:
         self._node = node
-        self._descriptor = StateDescriptor(STATE, node.key_codec, node.value)
+        self._descriptor = StateDescriptor(STATE, node.key_codec, node.value, definition=node.definition)
         self._tried = False
 
     def open(self, ctx: OperatorContext) -> None:

@@ -25,6 +25,7 @@ from kafka_eos import (
     sliding,
     tumbling,
 )
+from kafka_eos.connectors.kafka import Record
 from kafka_eos.coordinator.origin import ensure_same_definitions
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import StateHandle, defined, interval
@@ -199,6 +200,26 @@ def test_a_start_is_refused_for_it_before_anything_is_decided(tmp_path: Path, cl
     ensure_same_definitions(counting(tumbling(seconds=20)), of_before(handles))
     with pytest.raises(ConfigError, match="state 'windows' of operator 'windows' was stored for"):
         ensure_same_definitions(counting(tumbling(seconds=20)), handles)
+
+
+def test_a_join_goes_on_with_its_own_table_only(tmp_path: Path, closing: ExitStack) -> None:
+    def looking(table: str) -> Plan:
+        pipeline = Pipeline("tables")
+        orders: Stream[Row] = pipeline.source(ListSource([]), name="orders")
+        rates: Any = pipeline.table(ListSource([]), name=table, values=Record[str, int])
+        by_key: Any = orders.key_by(lambda row: row[0], name="by-key", values=Row)
+        by_key.join(rates, lambda *both: both, name="join").sink(MemorySink(), name="sink")
+        return pipeline.plan()
+
+    first = Bench(looking("rates"), tmp_path, closing)
+    first.open()
+    handles = first.checkpoint()
+
+    ensure_same_definitions(looking("rates"), handles)
+    with pytest.raises(ConfigError, match="state 'table' of operator 'join' .*table: stored rates, declared others"):
+        ensure_same_definitions(looking("others"), handles)
+    with pytest.raises(ConfigError, match="table: stored rates, declared others"):
+        Bench(looking("others"), tmp_path / "other", closing, storage=first.storage).open(handles)
 
 
 def test_after_how_many_rows_a_global_window_has_a_result_may_change(tmp_path: Path, closing: ExitStack) -> None:

@@ -1,0 +1,111 @@
+"""Joins that come to a job later than a table's rows: a start that would not find those is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pytest
+
+from kafka_eos import Pipeline
+from kafka_eos.connectors.kafka import Record
+from kafka_eos.coordinator.coordinator import Coordinator
+from kafka_eos.coordinator.handover import Acked, Resumed
+from kafka_eos.errors import ConfigError
+from kafka_eos.interfaces import Position, Positions, StateHandle
+from kafka_eos.protocol.bootstrap import end_of, reached, waiting
+from kafka_eos.testing import ListSource, MemorySink
+
+RATES = ListSource([Record(f"a{n}", n) for n in range(10)], name="rates")
+Make = Callable[..., Coordinator]
+
+
+def looking(joins: Collection[str], table: str = "rates") -> Pipeline:
+    """Without joins ``rates`` is a stream."""
+    pipeline = Pipeline("tables")
+    orders = pipeline.source(ListSource([("a1", 1)]), name="orders")
+    orders.sink(MemorySink(), name="all")
+    if not joins:
+        pipeline.source(RATES, name="rates").sink(MemorySink(), name="rows")
+        return pipeline
+    keyed: Any = orders.key_by(lambda row: row[0], name="by-key", values=tuple[str, int])
+    rates: Any = pipeline.table(RATES, name=table, values=Record[str, int])
+    for join in joins:
+        keyed.join(rates, lambda *both: both, name=join).sink(MemorySink(), name=f"{join}-out")
+    return pipeline
+
+
+def started(make: Make, *joins: str, **options: Any) -> tuple[Coordinator, Resumed]:
+    coordinator = make(looking(joins), **options)
+    return coordinator, coordinator.recover()
+
+
+def read(coordinator: Coordinator, resumed: Resumed, index: int, states: tuple[StateHandle, ...] = ()) -> None:
+    """An epoch in which the table was read so far."""
+
+    def moved(at: Position) -> Position:
+        there = {**at, "index": index}
+        return reached(there) if end_of(at) == {"index": index} else there
+
+    positions: dict[str, Positions] = dict(resumed.positions)
+    positions["rates"] = {split: moved(at) for split, at in positions["rates"].items()}
+    coordinator.finish(coordinator.decide(coordinator.next_epoch(), Acked(positions, states, ())))
+
+
+def held(*operators: str) -> tuple[StateHandle, ...]:
+    return tuple(StateHandle(name, "memory", (0, 127), (), ()) for name in operators)
+
+
+def refused(make: Make, *joins: str, **options: Any) -> None:
+    with pytest.raises(ConfigError, match=r"join 'late' is new, .*source 'rates'.*under a new name.*--allow-dropped"):
+        started(make, *joins, **options)
+
+
+@pytest.mark.parametrize("index", [4, 10], ids=["half", "whole"])
+@pytest.mark.parametrize("states", [("early",), ()], ids=["state", "none"])
+def test_a_join_that_comes_later_is_refused(
+    coordinator: Make, index: int, states: tuple[str, ...]
+) -> None:
+    read(*started(coordinator, "early"), index, held(*states))
+
+    refused(coordinator, "early", "late")
+    started(coordinator, "early")
+
+
+def test_it_may_have_a_table_of_its_own_which_is_read_first(coordinator: Make) -> None:
+    read(*started(coordinator, "early"), 10, held("early"))
+    pipeline = looking(["early"])
+    again: Any = pipeline.table(RATES, name="again", values=Record[str, int])
+    more: Any = pipeline.source(ListSource([]), name="more").key_by(str)
+    more.join(again, lambda *both: both, name="late").sink(MemorySink(), name="late-out")
+
+    resumed = coordinator(pipeline).recover()
+
+    assert waiting(pipeline.plan().meets, resumed.positions) == {"more"}
+
+
+def test_a_join_may_come_as_long_as_nothing_of_the_table_was_read(coordinator: Make) -> None:
+    started(coordinator, "early")
+    read(*started(coordinator, "early", "late"), 10)
+
+    started(coordinator, "early", "late")
+
+
+def test_one_that_was_left_out_meanwhile_is_refused(coordinator: Make) -> None:
+    read(*started(coordinator, "early", "late"), 4, held("early", "late"))
+    read(*started(coordinator, "early", allow_dropped_state=True), 10, held("early"))
+
+    refused(coordinator, "early", "late")
+
+
+def test_a_stream_that_has_become_a_table_is_refused(coordinator: Make) -> None:
+    read(*started(coordinator), 4)
+
+    refused(coordinator, "late")
+
+
+def test_a_join_with_state_goes_on_whatever_the_positions_say(coordinator: Make) -> None:
+    """As they were stored before they said for which joins they are, or come with a savepoint that somebody made."""
+    read(*started(coordinator), 4, held("early"))
+
+    started(coordinator, "early", allow_dropped_state=True)

@@ -1,0 +1,32 @@
+"""Of which compacted topics the audit needs each record: of a table's only if the job has not read it to its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_eos import Pipeline
+from kafka_eos.audit.subject import subject
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+from kafka_eos.ids import Term
+from kafka_eos.interfaces import JobContext
+
+TOPICS = ("orders", "rates", "rated")
+
+
+@pytest.mark.parametrize(
+    ("ahead", "needed"),
+    [((), ["orders", "rated"]), ((1,), ["orders", "rates", "rated"])],
+    ids=["read", "not read to its end"],
+)
+def test_what_compaction_may_take_of_a_table(ahead: tuple[int, ...], needed: list[str]) -> None:
+    pipeline = Pipeline("tables")
+    orders = pipeline.source(KafkaSource("orders", value=str), name="orders").key_by(str)
+    rates: Any = pipeline.table(KafkaSource.records("rates", key=str, value=int), name="rates")
+    orders.join(rates, lambda order, rate: order, name="join").sink(KafkaSink("rated", value=str), name="out")
+    found = subject(pipeline.plan(), JobContext("tables", Term(0), {"bootstrap_servers": "localhost:1"}))
+
+    # A value that stands behind what the job has read takes away the one that the job met.
+    not_read = {"orders": {0: (5, 5)}, "rates": {part: (3, 3 + (part in ahead)) for part in range(2)}}
+    assert found.needed_whole(TOPICS, not_read) == needed
