@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kafka_eos.dsl import ConnectedStreams, KeyedStream, Pipeline, Stream, WindowedStream, connect
+    from kafka_eos.dsl import ConnectedStreams, KeyedStream, Pipeline, Stream, Table, WindowedStream, connect
     from kafka_eos.errors import (
         Bug,
         CommittableLost,
@@ -92,6 +92,7 @@ __all__ = [
     "RestartFromCheckpoint",
     "Retryable",
     "Stream",
+    "Table",
     "Timers",
     "TooManyDeadLetters",
     "Ttl",
@@ -118,7 +119,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "dsl": ("ConnectedStreams", "KeyedStream", "Pipeline", "Stream", "WindowedStream", "connect"),
+    "dsl": ("ConnectedStreams", "KeyedStream", "Pipeline", "Stream", "Table", "WindowedStream", "connect"),
     "errors": (
         "Bug", "CommittableLost", "ConfigError", "CorruptCheckpoint", "EnvironmentFailed", "Fatal", "Fenced",
         "InputLost", "JobLocked",

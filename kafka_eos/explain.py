@@ -23,6 +23,7 @@ from kafka_eos.plan import (
     SideOutput,
     Sink,
     Source,
+    TableJoin,
     Timestamps,
     WindowJoin,
     Windows,
@@ -79,6 +80,8 @@ def _detail(node: Node) -> str:
             return f"{below}  keeps state; {node.interval}"
         case WindowJoin():
             return f"{below}  keeps state; {node.assigner}"
+        case TableJoin():
+            return f"{below}  keeps state; {'all rows' if node.unmatched else 'rows that the table has something for'}"
         case SideOutput():
             return f"{below}  {'what has no tag' if node.tag is None else f'side output {node.tag!r}'}"
         case PartialFold():

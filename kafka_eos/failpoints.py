@@ -45,6 +45,8 @@ POINTS: tuple[str, ...] = (
     "in-flight.replayed",
     # timers of a process function: some have fired, others are due
     "timers.fired",
+    # a stream that waited for tables is told to go on
+    "bootstrap.done",
     # rows that wait for a service: some are answered and not handed on
     "async-map.answered",
     # what an operator sets aside within an epoch

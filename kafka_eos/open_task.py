@@ -32,7 +32,8 @@ from kafka_eos.interfaces import (
 )
 from kafka_eos.operators.chain import Chain, Output
 from kafka_eos.operators.event_time import Pace, Signal
-from kafka_eos.plan import Node, Plan, Sink, Source, Timestamps, kafka_share
+from kafka_eos.plan import Node, Plan, Sink, Source, Table, Timestamps, kafka_share
+from kafka_eos.protocol import bootstrap
 from kafka_eos.records import Batch, Tally
 from kafka_eos.settings import Settings
 from kafka_eos.state.backends import open_backend, open_scratch
@@ -41,6 +42,7 @@ from kafka_eos.state.merging import grouping_of
 from kafka_eos.state.options import StateOptions
 from kafka_eos.state.restoring import Restoration, Told, nobody
 from kafka_eos.state.scratch import Scratch
+from kafka_eos.table_reader import TableReader
 
 _UNDER_WAY = "rows under way"
 """In the place of an operator, where it is told what is restored."""
@@ -162,9 +164,9 @@ class OpenTask:
         return writer
 
     def reader(self, source: Source, context: TaskContext, positions: Positions) -> Reader[Any]:
-        reader = source.source.reader(context, positions)
+        reader = source.source.reader(context, bootstrap.plain(positions))
         self.closing.callback(reader.close)
-        return reader
+        return TableReader(reader, positions) if isinstance(source, Table) else reader
 
     def under_way(
         self, exchanges: Iterable[Node], scratch: Path, mine: Callable[[int], bool] = lambda number: True

@@ -12,9 +12,28 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import chain, compress, repeat
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from msgspec import Struct
+
 T = TypeVar("T")
 
 Headers = Sequence[tuple[str, bytes | None]]
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Record(Struct, Generic[K, V], frozen=True):
+    """Key, value, headers and timestamp of one record, decoded: for streams that need more than the value, and tables.
+
+    ``value`` None is a tombstone. ``timestamp`` is in milliseconds since the Unix epoch; None lets the sink
+    choose (the sink's ``timestamp`` rule), and a source gives None for a record without one.
+    """
+
+    key: K | None
+    value: V | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "connectors": "errors ids interfaces records extras addresses attribution calls failpoints provenance origins "
     "schemas secrets protocol",
     # What runs a plan
-    "open_task": "ids interfaces records failpoints settings plan state operators exchange",
+    "table_reader": "ids interfaces records protocol",
+    "open_task": "ids interfaces records failpoints settings plan protocol state operators exchange table_reader",
     "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state",
     "testing": "errors ids interfaces records plan protocol checkpoints state operators",
     "app": "errors ids plan",
@@ -65,8 +66,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "metrics": "errors records",
     "explain": "interfaces attribution settings plan",
     "terminal": "__init__ errors ids interfaces settings plan protocol coordinator app embedded metrics",
-    "dsl": "errors ids interfaces attribution aggregates schemas settings plan operators coordinator app embedded "
-    "explain terminal",
+    "dsl": "errors ids interfaces records attribution aggregates schemas settings plan operators coordinator app "
+    "embedded explain terminal",
     "devbroker": "errors",
     # connectors: the Java client shows no batches; devbroker: fetches the jars of Spark too
     "audit": "errors ids interfaces records extras origins provenance schemas settings plan protocol checkpoints state "

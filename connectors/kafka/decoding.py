@@ -11,9 +11,8 @@ from typing import Any, TypeAlias
 
 from kafka_eos.calls import each
 from kafka_eos.connectors.kafka.client import Message
-from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.interfaces import Codec
-from kafka_eos.records import Batch, Headers, RawRecord
+from kafka_eos.records import Batch, Headers, RawRecord, Record
 
 Reject: TypeAlias = Callable[[RawRecord, Exception], None]
 Columns: TypeAlias = Callable[[Sequence[Message]], tuple[Sequence[Any], Callable[[Any], Any]]]

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Literal, Protocol, TypeAlias
 
-from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.connectors.rejecting import each_row
 from kafka_eos.interfaces import Codec
-from kafka_eos.records import Batch, Headers, Rejected
+from kafka_eos.records import Batch, Headers, Record, Rejected
 
 Key: TypeAlias = "str | bytes | None"
 Timestamp: TypeAlias = "Literal['source'] | Callable[[Any], int] | None"

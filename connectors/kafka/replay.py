@@ -10,9 +10,8 @@ from typing import Any
 
 from kafka_eos.connectors.kafka.client import Message
 from kafka_eos.connectors.kafka.decoding import Columns, Reject, decoded
-from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.interfaces import Codec
-from kafka_eos.records import Batch, RawRecord
+from kafka_eos.records import Batch, RawRecord, Record
 
 
 def replay(source: str, raws: Sequence[RawRecord], columns: Columns, reject: Reject) -> Batch[Any]:

@@ -29,7 +29,6 @@ from kafka_eos.connectors.kafka.memory import SHARE, expect_room, queue, share_o
 from kafka_eos.connectors.kafka.names import TransactionalId
 from kafka_eos.connectors.kafka.places import Places
 from kafka_eos.connectors.kafka.pool import Slots, WarmPool
-from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
 from kafka_eos.connectors.kafka.sizes import Target
@@ -49,7 +48,7 @@ from kafka_eos.interfaces import (
     TopicFormat,
     Writer,
 )
-from kafka_eos.records import Batch, Headers, RawRecord, Rejected
+from kafka_eos.records import Batch, Headers, RawRecord, Record, Rejected
 from kafka_eos.schemas import topic_codec
 from kafka_eos.secrets import masked
 

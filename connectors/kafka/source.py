@@ -19,7 +19,6 @@ from kafka_eos.connectors.kafka.formats import described
 from kafka_eos.connectors.kafka.memory import read_ahead, share_of
 from kafka_eos.connectors.kafka.positions import check_splits, continued, offset_of, partition_of, positions
 from kafka_eos.connectors.kafka.reader import KafkaReader
-from kafka_eos.connectors.kafka.records import Record
 from kafka_eos.connectors.kafka.replay import replay, unread
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
@@ -39,7 +38,7 @@ from kafka_eos.interfaces import (
     TaskContext,
     TopicFormat,
 )
-from kafka_eos.records import Batch, RawRecord
+from kafka_eos.records import Batch, RawRecord, Record
 from kafka_eos.schemas import topic_codec
 from kafka_eos.secrets import masked
 

@@ -199,7 +199,7 @@ class _Audit:
     def _examine(self, scan: Scan, base: Observations) -> Observations:
         from kafka_eos.audit.jobs import Expected
 
-        compacted = self._ground.pinned.compacted
+        compacted = self._subject.needed_whole(self._ground.pinned.compacted)
         barred = impossible(self._subject, self._ledger, self._counts, compacted, strict=self._strict)
         self._progress("reading input and output")
         inputs, ahead = scan.inputs()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kafka_eos.checkpoints.ledger import Entry
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Json, Positions
+from kafka_eos.protocol.bootstrap import first_end
 
 Offsets = dict[str, dict[int, int]]
 """Next offset by source operator and partition."""
@@ -53,6 +54,16 @@ def intervals(entries: Iterable[Entry], heir: bool) -> Iterator[Interval]:
                     begin = under_way[source, partition] = open_.get((source, partition), start)
                     yield Interval(entry.id, source, partition, begin, end)
         before, open_ = entry, under_way if entry.in_flight else {}
+
+
+def first_ends(sources: Mapping[str, Positions]) -> Offsets:
+    """Up to where each partition of a table was to be read before all streams that are joined with it."""
+    found: Offsets = {}
+    for source, splits in sources.items():
+        for split, at in splits.items():
+            if (end := first_end(at)) is not None:
+                found.setdefault(source, {}).update(offsets({source: {split: end}})[source])
+    return found
 
 
 def spans(entries: Iterable[Entry]) -> Spans:

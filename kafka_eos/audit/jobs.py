@@ -65,6 +65,16 @@ class Scope:
     windows: Judged = field(default_factory=Judged)
 
     @property
+    def changed(self) -> bool:
+        """Was a table read beyond the end before which no stream was?"""
+        first = self.ledger.first_ends
+        return any(
+            end > first.get(source, {}).get(partition, 0)
+            for source in self.cut.tables
+            for partition, (_, end) in self.inputs.get(source, {}).items()
+        )
+
+    @property
     def rounded(self) -> frozenset[str]:
         """Sinks of values that were put together of parts, in whatever order."""
         return self.cut.totals | self.windows.sinks
@@ -210,6 +220,10 @@ class Scan:
         reason = "its outputs depend on where epochs of a fold with merge= ended"
         why = dict.fromkeys((cut.summed - cut.totals) | (cut.summed & unmarked), reason)
         why |= self._scope.windows.why
+        if self._scope.changed:
+            why |= dict.fromkeys(
+                cut.looking, "a table has changed since the job began, and which rows met that nothing tells"
+            )
         why |= {name: cut.why_unknown(name) for name in cut.asked}
         why |= dict.fromkeys(cut.copied & unmarked, "how often an output is there depends on the number of workers")
         if self._scope.beginning is not None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos.audit.deaths import deaths
-from kafka_eos.audit.intervals import Interval, Offsets, intervals, offsets, starts
+from kafka_eos.audit.intervals import Interval, Offsets, first_ends, intervals, offsets, starts
 from kafka_eos.audit.regimes import Regime, regimes
 from kafka_eos.checkpoints import ledger as epochs
 from kafka_eos.checkpoints import manifest as records
@@ -117,6 +117,12 @@ class Ledger:
         told = {} if newest is None else newest.sources
         ids = {source: {at.get("topic_id") for at in splits.values()} for source, splits in told.items()}
         return {source: str(*found) for source, found in ids.items() if len(found) == 1 and None not in found}
+
+    @property
+    def first_ends(self) -> Offsets:
+        """Up to where tables were read before streams; see ``intervals``."""
+        newest = None if self.newest is None else self.entries.get(self.newest)
+        return {} if newest is None else first_ends(newest.sources)
 
     def count(self, *words: str) -> int:
         """How many events have one of ``words`` in their name."""

@@ -80,7 +80,9 @@ class Recompute:
     def serial(self, records: DataFrame) -> tuple[DataFrame, bool]:
         """``records`` in one task and order; and whether the job may have read them in another one."""
         several = self.streams > 1 or (self.cut.parallelism > 1 and bool(self.cut.parted))
-        return records.repartition(1).sortWithinPartitions("source", "partition", "offset"), several
+        # A table that has not changed since is whole before a stream begins.
+        place = (~F.col("source").isin([*self.cut.tables]), "source", "partition", "offset")
+        return records.repartition(1).sortWithinPartitions(*place), several
 
     def keyed(self, records: DataFrame, visible: DataFrame | None) -> tuple[DataFrame, bool]:
         """What reaches the stages, all of a key together and in its order, with ``loose``; and whether there are keys
@@ -96,6 +98,20 @@ class Recompute:
         """Adds ``turn``, the order among the rows of a key where offsets do not give one, and ``loose``. Also: are
         there such keys?
         """
+        if not self.cut.lookups:
+            return self._by_streams(rows, visible)
+        looking = F.col("stage").isin([*self.cut.lookups])
+        looked = self._by_tables(rows.where(looking))
+        others, free = self._by_streams(rows.where(~looking), visible)
+        return looked.unionByName(others, allowMissingColumns=True), free
+
+    def _by_tables(self, rows: DataFrame) -> DataFrame:
+        """Where rows look into a table: all that it has, then the rows of streams, in no order among themselves."""
+        turn = F.when(F.col("source").isin([*self.cut.tables]), 0).otherwise(1).cast("long")
+        return rows.withColumns({"turn": turn, "loose": F.lit(False)})
+
+    def _by_streams(self, rows: DataFrame, visible: DataFrame | None) -> tuple[DataFrame, bool]:
+        """As the offsets of a stream, and update numbers, tell."""
         shuffled = bool(self.cut.shuffled.intersection(self.cut.stages))
         streams = rows.select("grp", "stage") if shuffled else rows.select("grp", "stage", *_STREAM).distinct()
         if streams.groupBy("grp", "stage").count().where("count > 1").isEmpty():

@@ -27,6 +27,7 @@ from kafka_eos.plan import (
     Fold,
     Forward,
     KeyBy,
+    Lookup,
     Map,
     Node,
     Partitioning,
@@ -35,6 +36,8 @@ from kafka_eos.plan import (
     Reduce,
     Sink,
     Source,
+    Table,
+    TableJoin,
     Union,
     Windows,
 )
@@ -149,6 +152,12 @@ class Subject:
         """Sinks that are files."""
         return tuple(sink for sink in self.sinks if isinstance(sink, Directory))
 
+    def needed_whole(self, topics: Sequence[str]) -> list[str]:
+        """Those of ``topics`` of which each record counts: of a table the newest one of a key does."""
+        tables = {node.name for node in self.plan.sources if isinstance(node, Table)}
+        needed = (*(source for source in self.sources if source.node not in tables), *self.topics)
+        return [topic for topic in topics if topic in {each.topic for each in needed}]
+
     @property
     def at_least_once(self) -> tuple[str, ...]:
         """Sinks whose outputs are visible before they are committed."""
@@ -248,7 +257,7 @@ class Cut:
         stateful = [node for node in self.plan.nodes if node.keyed]
         below = [self.plan.node(name) for name in self.below]
         manifold = self.copied or any(
-            isinstance(node, FlatMap | Process | Union | Windows | CountedWindows) for node in below
+            isinstance(node, FlatMap | Process | TableJoin | Union | Windows | CountedWindows) for node in below
         )
         return not self.serial and len(self.stages) == 1 and len(stateful) == 1 and not manifold
 
@@ -261,9 +270,25 @@ class Cut:
     def steady(self) -> bool:
         """Which outputs exist does not depend on the order of records, only what they say."""
         return not any(
-            isinstance(self.plan.node(name), Filter | FlatMap | Process | Windows | CountedWindows)
+            isinstance(self.plan.node(name), Filter | FlatMap | Process | TableJoin | Windows | CountedWindows)
             for name in self.below
         )
+
+    @cached_property
+    def lookups(self) -> tuple[str, ...]:
+        """Stages where rows of a stream look into a table: they are in no order among themselves."""
+        return tuple(stage for stage in self.stages if isinstance(self.plan.node(stage), Lookup))
+
+    @cached_property
+    def looking(self) -> frozenset[str]:
+        """Nodes behind a join with a table, dead letters included."""
+        names = [node.name for node in self.plan.nodes if isinstance(node, TableJoin)]
+        return frozenset({*descendants(self.plan, names), *(self.letters if names else ())})
+
+    @cached_property
+    def tables(self) -> frozenset[str]:
+        """Sources that are tables."""
+        return frozenset(source.name for source in self.plan.sources if isinstance(source, Table))
 
     @property
     def fans_out(self) -> bool:

@@ -126,6 +126,7 @@ class Coordinator:
         self._stored.ensure_complete(manifest)
         # First: a start that is refused must not have decided where new sources begin.
         states, in_flight = self._claimed(manifest)
+        origin.ensure_tables_come_first(self._plan, manifest.sources, in_flight)
         manifest = self._with_new_sources(manifest)
         identity = self._ownership.identity.id
         positions = self._inputs.look_up(

@@ -62,6 +62,7 @@ class FirstStart:
         with self._withdrawn_if_refused():
             self.lives.admitted(self.ownership.context, start.heir_of | self.heir_of, self.take_over)
         states, in_flight = start.bring(self.storage, self.plan)
+        origin.ensure_tables_come_first(self.plan, savepoint.sources, in_flight)
         # The sinks may know the savepoint's job: what they have of it must look older than what they get now.
         self.ownership.next = max(self.ownership.next, Epoch(savepoint.epoch).next())
         if self.ownership.term <= Term(savepoint.term):

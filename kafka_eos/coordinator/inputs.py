@@ -5,7 +5,7 @@ Rule: what they are asked is waited for, but for a search while the job runs; no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from kafka_eos.checkpoints.manifest import Manifest
@@ -13,7 +13,8 @@ from kafka_eos.coordinator.patience import Patience
 from kafka_eos.coordinator.sources import Sources, until_all_answer
 from kafka_eos.errors import Retryable
 from kafka_eos.interfaces import JobContext, Positions
-from kafka_eos.plan import Plan
+from kafka_eos.plan import Plan, Table
+from kafka_eos.protocol import bootstrap
 
 
 class Inputs:
@@ -22,17 +23,26 @@ class Inputs:
     def __init__(self, plan: Plan, patience: Patience) -> None:
         self._names, self._patience = [source.name for source in plan.sources], patience
         self._sources = Sources({node.name: node.source for node in plan.sources})
+        self._tables = frozenset(node.name for node in plan.sources if isinstance(node, Table))
         self._untold: frozenset[str] = frozenset()
         """Sources whose progress could not be told after the last epoch."""
 
     def look_up(self, ctx: JobContext, known: Mapping[str, Positions | None]) -> dict[str, Positions]:
-        """Of these sources, whose positions are verified, or looked up where they have none."""
-        return until_all_answer(
+        """Of these sources, whose positions are verified, or looked up where they have none.
+
+        Those of a table that has none get the ends that it has now: see ``protocol.bootstrap``.
+        """
+        asked = {name: None if at is None else bootstrap.plain(at) for name, at in known.items()}
+        found = until_all_answer(
             self._patience,
             "look up the splits of the sources",
-            list(known),
-            lambda names: self._sources.discover(ctx, {name: known[name] for name in names}),
+            list(asked),
+            lambda names: self._sources.discover(ctx, {name: asked[name] for name in names}),
         )
+        new = [name for name, at in known.items() if at is None and name in self._tables]
+        ends = self._ends(ctx, new)
+        kept = {name: bootstrap.restored(found[name], at) for name, at in known.items() if at is not None}
+        return found | kept | {name: bootstrap.begun(found[name], ends[name]) for name in new}
 
     def new_splits(self, ctx: JobContext, known: Mapping[str, Positions]) -> dict[str, Positions]:
         """Splits that are not in ``known`` yet, by source, with where to start them.
@@ -41,7 +51,8 @@ class Inputs:
         read on.
         """
         found: dict[str, Positions] = {}
-        for name, answer in self._sources.discover(ctx, known).items():
+        asked = {name: bootstrap.plain(splits) for name, splits in known.items()}
+        for name, answer in self._sources.discover(ctx, asked).items():
             if isinstance(answer, Retryable):
                 self._patience.notice(f"could not look for new splits of {name}: {answer}")
             elif new := {split: at for split, at in answer.items() if split not in known[name]}:
@@ -50,15 +61,17 @@ class Inputs:
 
     def ends(self, ctx: JobContext) -> dict[str, Positions]:
         """Where each source ends now."""
-        ask = partial(self._sources.ends, ctx)
-        return until_all_answer(self._patience, "ask where the sources end", self._names, ask)
+        return self._ends(ctx, self._names)
+
+    def _ends(self, ctx: JobContext, names: Sequence[str]) -> dict[str, Positions]:
+        return until_all_answer(self._patience, "ask where the sources end", names, partial(self._sources.ends, ctx))
 
     def tell(self, ctx: JobContext, manifest: Manifest) -> list[str]:
         """Pass committed positions on to lag tools. The next epoch tells again what failed.
 
         Returns, in words, what could not be told; what failed after the last epoch too is not repeated.
         """
-        positions = {name: manifest.sources[name] for name in self._names}
+        positions = {name: bootstrap.plain(manifest.sources[name]) for name in self._names}
         failed = self._sources.tell(ctx, manifest.id, positions, self._patience)
         news = [
             f"offsets of {name!r} in epoch {manifest.epoch} are not shown: {error}"

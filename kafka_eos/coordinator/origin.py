@@ -6,7 +6,7 @@ crash or a stop, goes on where the job is; with another savepoint, or none, it i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import JobIdentity
 from kafka_eos.interfaces import InFlight, StateHandle
-from kafka_eos.plan import Plan
+from kafka_eos.plan import Plan, Table
 from kafka_eos.state.evolution import DEFINITION, ensure_same_definition
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 
@@ -131,6 +131,17 @@ def ensure_same_definitions(plan: Plan, states: Iterable[StateHandle]) -> None:
             if DEFINITION in state:
                 where = f"state {state['name']!r} of operator {handle.operator!r}"
                 ensure_same_definition(where, state, {DEFINITION: declared[handle.operator]})
+
+
+def ensure_tables_come_first(plan: Plan, known: Collection[str], in_flight: Collection[InFlight]) -> None:
+    """ConfigError if the plan has a table that the job did not have, and rows under way that might come before it."""
+    new = [source.name for source in plan.sources if isinstance(source, Table) and source.name not in known]
+    if new and in_flight:
+        raise ConfigError(
+            f"the pipeline has a new table {', '.join(map(repr, new))}, and the checkpoint that the job goes on with "
+            "holds rows on their way, which would be joined before it is read. Start the old pipeline once more and "
+            "stop it cleanly (kafka-eos stop, or SIGTERM), which leaves none; then start the new one"
+        )
 
 
 def _stateful(plan: Plan) -> set[str]:

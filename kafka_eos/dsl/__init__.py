@@ -3,5 +3,6 @@
 from kafka_eos.dsl.connected import ConnectedStreams, connect
 from kafka_eos.dsl.pipeline import Engine, Pipeline
 from kafka_eos.dsl.streams import KeyedStream, Stream, WindowedStream
+from kafka_eos.dsl.tables import Table
 
-__all__ = ["ConnectedStreams", "Engine", "KeyedStream", "Pipeline", "Stream", "WindowedStream", "connect"]
+__all__ = ["ConnectedStreams", "Engine", "KeyedStream", "Pipeline", "Stream", "Table", "WindowedStream", "connect"]

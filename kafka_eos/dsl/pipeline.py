@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kafka_eos import interfaces, plan
 from kafka_eos.app import register
@@ -15,15 +15,19 @@ from kafka_eos.attribution import Attribution
 from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.lines import line_of, mistake, user_frame, user_line
 from kafka_eos.dsl.streams import Stream
+from kafka_eos.dsl.tables import Table
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import DeadLetters
 from kafka_eos.plan import OnError, Plan
+from kafka_eos.records import Record
 
 if TYPE_CHECKING:
     from kafka_eos.coordinator.status import Observer
     from kafka_eos.settings import Settings
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Engine(Protocol):
@@ -80,17 +84,53 @@ class Pipeline(Draft):
         MemoryError, a Retryable or one of ``environment_errors``: then the job goes back to its last checkpoint and
         tries again. ``record_errors`` are the record's all the same, for example a FileNotFoundError.
         """
+        self._read(plan.Source, source, name, on_error, environment_errors, record_errors)
+        return Stream(self, name, getattr(source, "value_type", None))
+
+    def table(
+        self,
+        source: interfaces.Source[Record[K, V]],
+        *,
+        name: str,
+        values: Any = None,
+        on_error: OnError = "stop",
+        environment_errors: type[Exception] | tuple[type[Exception], ...] = (),
+        record_errors: type[Exception] | tuple[type[Exception], ...] = (),
+    ) -> Table[K, V]:
+        """What each key has now, by the newest record of ``source`` with it; for ``keyed.join`` and ``left_join``.
+
+        A record with value None takes away what its key has. So a compacted topic is
+        ``KafkaSource.records(topic, key=…, value=…)``. ``values`` is the type of the records,
+        ``Record[str, Customer]``, if the source does not know it.
+
+        The table is read up to where it ends at the job's first start, before any row of a stream that is joined with
+        it. The trap: from then on it is read beside the streams, so which of two values of a key a row meets is chance.
+        """
+        self._read(plan.Table, source, name, on_error, environment_errors, record_errors)
+        tp = getattr(source, "value_type", None) if values is None else values
+        stream: Stream[Record[K, V]] = Stream(self, name, tp)
+        return Table(self, stream.key_by(lambda record: record.key, name=f"{name}-by-key")._node, tp)
+
+    def _read(
+        self,
+        kind: type[plan.Source],
+        source: Any,
+        name: str,
+        on_error: OnError,
+        environment_errors: object,
+        record_errors: object,
+    ) -> None:
+        """Add a node that reads, and one for its dead letters."""
         where = user_line()
         said = Attribution(_errors(environment_errors, name), _errors(record_errors, name))
         if both := set(said.environment) & set(said.record):
             raise mistake(f"source {name!r}: {both.pop().__name__} is both in environment_errors and in record_errors.")
-        self._add(plan.Source(name=name, where=where, source=source, on_error=on_error, attribution=said))
+        self._add(kind(name=name, where=where, source=source, on_error=on_error, attribution=said))
         if isinstance(on_error, DeadLetters):
             letters = f"{name}-dead-letters"
             self._add(plan.Sink(name=letters, where=where, inputs=(name,), sink=on_error.sink, dead_letters=True))
         elif on_error != "stop":
             raise mistake(f'on_error of source {name!r} must be "stop" or dead_letter(...), not {on_error!r}.')
-        return Stream(self, name, getattr(source, "value_type", None))
 
     def run(self, engine: Engine | None = None, *, until_caught_up: bool = False, **settings: object) -> None:
         """Run until stopped (SIGTERM, SIGINT). Raises UserError, Fatal or JobLocked.

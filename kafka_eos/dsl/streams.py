@@ -15,6 +15,7 @@ from kafka_eos import interfaces, plan
 from kafka_eos.aggregates import Aggregate, count, top
 from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.lines import mistake, quoted, user_line
+from kafka_eos.dsl.tables import Table
 from kafka_eos.dsl.upstream import Upstream
 from kafka_eos.errors import Retryable
 from kafka_eos.interfaces import (
@@ -48,10 +49,15 @@ T = TypeVar("T")
 U = TypeVar("U")
 K = TypeVar("K")
 A = TypeVar("A")
+V = TypeVar("V")
 
 _Assigner: TypeAlias = Tumbling | Early | Sliding | Days | Session | RowCount
 
 _KEY = KeyCodec()
+_KEYED = frozenset(
+    ("fold", "reduce", "aggregate", "process", "window", "deduplicate", "distinct", "sessionize", "join", "left_join")
+)
+"""Verbs of streams with keys, for who calls one on another stream."""
 
 
 class Stream(Upstream, Generic[T]):
@@ -243,7 +249,7 @@ class Stream(Upstream, Generic[T]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, verb: str) -> Any:
-            if verb in ("fold", "reduce", "aggregate", "process", "window", "deduplicate", "distinct", "sessionize"):
+            if verb in _KEYED:
                 raise mistake(
                     f".{verb}(...) keeps state for a key, and this stream has none; put .key_by(...) before it."
                 )
@@ -495,6 +501,34 @@ class KeyedStream(Upstream, Generic[K, T]):
                 "with lateness= a window keeps its rows behind its end, and each late one makes its result again, so "
                 "no row would be in one result only: leave out .purging() or lateness=; late=tag catches late rows."
             )
+
+    def join(self, table: Table[K, V], fn: Callable[[T, V], U], *, name: str | None = None) -> Stream[U]:
+        """``fn(value, row)`` for each value whose key the table has a row for; others are dropped.
+
+        The table is as it was when the job began, or newer: see ``Pipeline.table``. Event time is that of this stream.
+        """
+        return self._looked_up(table, fn, name, unmatched=False)
+
+    def left_join(self, table: Table[K, V], fn: Callable[[T, V | None], U], *, name: str | None = None) -> Stream[U]:
+        """As ``join``, with all values: ``fn(value, None)`` for those whose key the table has nothing for."""
+        return self._looked_up(table, fn, name, unmatched=True)
+
+    def _looked_up(self, table: Table[K, V], fn: Callable[..., U], name: str | None, *, unmatched: bool) -> Stream[U]:
+        if not isinstance(table, Table):
+            raise mistake(
+                f"join is with a table, pipeline.table(...), not {table!r}; two streams are joined behind "
+                "connect(left, right)."
+            )
+        if table._draft is not self._draft:
+            names = f"{self._draft.name!r} and {table._draft.name!r}"
+            raise mistake(f"join of a stream and a table of two pipelines, {names}; make both in one.")
+        given, derived = self._draft._name(name, plan.TableJoin.kind)
+        both = self._grow(plan.Lookup, f"{given}-lookup", inputs=(self._node, table._node))
+        self._expect_functions("join", fn=fn)
+        parts: dict[str, Any] = {"name": given, "derived": derived, "where": user_line(), "inputs": (both,)}
+        codecs: dict[str, Any] = {"key_codec": _KEY, "value": self._stored(table._values)}
+        self._draft._add(plan.TableJoin(fn=fn, unmatched=unmatched, **codecs, **parts))
+        return Stream(self._draft, given, returned(fn))
 
     def sessionize(
         self, *, name: str | None = None, gap: float, late: OutputTag[T] | None = None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import queue
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from kafka_eos.checkpoints.manifest import Manifest
@@ -53,7 +53,7 @@ from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Positions
 from kafka_eos.protocol import actions as do
-from kafka_eos.protocol import facts
+from kafka_eos.protocol import bootstrap, facts
 from kafka_eos.protocol.actions import Action, Ending
 from kafka_eos.protocol.assignment import share
 from kafka_eos.protocol.attempt import Attempt, Phase, Policy
@@ -81,13 +81,16 @@ class AttemptRunner:
         observe: Callable[..., None],
         ends: Mapping[str, Positions] | None,
         policy: Policy,
+        meets: Mapping[str, Collection[str]],
         desk: Desk,
         worker_timeout: float,
     ) -> None:
+        """``meets``: see ``plan.Graph``."""
         now = time.monotonic()
         self._coordinator, self._resumed, self._crew = coordinator, resumed, Crew(workers)
         self._events, self._observe, self._ends, self._desk = events, observe, ends, desk
         self._worker_timeout, self._session = worker_timeout, resumed.term.n
+        waiting = bootstrap.waiting(meets, resumed.positions)
         self._attempt = Attempt.of(
             policy,
             EpochId(resumed.first_epoch, resumed.term),
@@ -95,7 +98,9 @@ class AttemptRunner:
             Housekeeping(1 if policy.limit == 1 else _SWEEP_EVERY, now),
             now,
             under_way=bool(resumed.in_flight),
+            filling=bool(waiting),
         )
+        self._meets, self._waiting = meets, waiting
         self._preparation = Preparation(workers, worker_timeout, now)
         self._answers = Answers()
         self._decided: Manifest | None = None
@@ -143,6 +148,7 @@ class AttemptRunner:
             states=resumed.states,
             in_flight=resumed.in_flight,
             ends=None if self._ends is None else share(self._ends, subtask, parallelism),
+            waiting=self._waiting,
         )
 
     # ------------------------------------------------------------ facts
@@ -305,6 +311,18 @@ class AttemptRunner:
             self._known[source].update(positions)
         self._decided = self._coordinator.decide(decision.epoch, acked)
         self._observe("decided", epoch=self._decided.epoch, **shown)
+        self._let_go_on()
+
+    def _let_go_on(self) -> None:
+        """Sources whose tables are whole in the epoch that was decided are read from now on."""
+        waiting = bootstrap.waiting(self._meets, self._known)
+        if waiting == self._waiting:
+            return
+        hit("bootstrap.done")
+        self._waiting = waiting
+        self._crew.tell(control.Waiting(session=self._session, sources=waiting))
+        if not waiting:
+            self._events.put(Learned(self._session, facts.Filled()))
 
     def _notify(self, epoch: EpochId, seconds: float) -> None:
         manifest = self._manifest

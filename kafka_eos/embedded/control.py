@@ -47,6 +47,8 @@ class Start(Message, frozen=True):
     in_flight: tuple[InFlight, ...]
     ends: dict[str, Positions] | None
     """For a bounded run: where each source may stop."""
+    waiting: frozenset[str]
+    """Sources that are not read yet; see ``protocol.bootstrap``."""
 
 
 class Begin(Message, frozen=True):
@@ -93,6 +95,12 @@ class Halt(Message, frozen=True):
 
 class GoOn(Message, frozen=True):
     """Read again."""
+
+
+class Waiting(Message, frozen=True):
+    """These sources still wait for tables, and no others."""
+
+    sources: frozenset[str]
 
 
 class SlowestElsewhere(Message, frozen=True):
@@ -195,7 +203,9 @@ class Dropped(Message, frozen=True):
     """The session is over and nothing of it runs any more."""
 
 
-ToWorker: TypeAlias = Start | Begin | Trigger | Notify | Abort | Assign | SlowestElsewhere | Halt | GoOn | Count | Drop
+ToWorker: TypeAlias = (
+    Start | Begin | Trigger | Notify | Abort | Assign | Waiting | SlowestElsewhere | Halt | GoOn | Count | Drop
+)
 ToSupervisor: TypeAlias = (
     Restoring | Ready | Ack | Decline | Progress | SlowestHere | Reached | Counted | Failed | Dropped
 )

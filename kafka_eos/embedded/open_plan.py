@@ -76,6 +76,8 @@ class OpenPlan:
     ) -> None:
         """``done`` hears of each epoch to which all segments have come; ``told`` how far the restore is."""
         self.readers: dict[str, Reader[Any]] = {}
+        self.waiting = start.waiting
+        """Sources that are not read yet: their rows are joined with tables that are not whole."""
         self.tasks: list[Task] = []
         self._written = dict.fromkeys((sink.name for sink in plan.sinks), 0)
         self._plan, self._settings, self._start, self._storage, self._local = plan, settings, start, storage, local[0]
@@ -346,6 +348,9 @@ class OpenPlan:
 
     def tally(self, segment: Segment) -> Tally:
         return self._tallies[segment.index].plus(Tally())
+
+    def waits(self, source: str) -> bool:
+        return source in self.waiting
 
     def room(self, edge: int) -> bool:
         local = self._by_edge[edge].inputs[edge, self._subtask]

@@ -48,6 +48,7 @@ from kafka_eos.embedded.control import (
     Start,
     ToWorker,
     Trigger,
+    Waiting,
     send,
 )
 from kafka_eos.embedded.open_plan import OpenPlan
@@ -151,6 +152,8 @@ class Session:
                         reading = True
                     case Count(round=number):
                         self._count(number)
+                    case Waiting(sources=sources):
+                        self._opened.waiting = sources
                     case SlowestElsewhere(slowest=slowest):
                         self._opened.drift.hear(slowest)
                     case Assign(source=source, positions=positions):

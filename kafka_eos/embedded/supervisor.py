@@ -85,6 +85,7 @@ class Supervisor:
             self._job_master.observe,
             self._ends,
             policy,
+            self._plan.meets,
             self._job_master.desk,
             settings.worker_timeout,
         )

@@ -86,6 +86,9 @@ class Surroundings(Protocol):
     def tally(self, segment: Segment) -> Tally:
         """What the segment has counted since the session began."""
 
+    def waits(self, source: str) -> bool:
+        """Is the source not to be read yet?"""
+
     def room(self, edge: int) -> bool:
         """May more rows be made for this exchange?"""
 
@@ -245,7 +248,7 @@ class Task:
             return 0
         records = 0
         for name, reader in self.parts.readers.items():
-            if ("source", name) in self._gate.blocked:
+            if ("source", name) in self._gate.blocked or self._around.waits(name):
                 continue
             asked = time.perf_counter()
             batch = reader.poll(batch_size, wait)

@@ -12,6 +12,7 @@ from kafka_eos.operators.base import Operator, OperatorContext
 from kafka_eos.operators.fold import Fold, Reduce
 from kafka_eos.operators.joins.base import JoinOperator
 from kafka_eos.operators.joins.interval import IntervalJoinOperator
+from kafka_eos.operators.joins.table import TableJoinOperator
 from kafka_eos.operators.joins.windows import PanedJoin, SessionJoin
 from kafka_eos.operators.merge import MergingFold, PartialFold
 from kafka_eos.operators.process import Process
@@ -80,6 +81,8 @@ def build(node: plan.Node) -> Operator:
             return windows(node)
         case plan.Join():
             return join(node)
+        case plan.TableJoin():
+            return TableJoinOperator(node)
         case plan.SideOutput():
             return SideOutput(node.tag)
     raise Bug(f"node {node.name!r} of kind {node.kind!r} has no operator")

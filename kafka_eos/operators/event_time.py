@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_eos.operators.base import Awaiting, Generating, Operator, Timed
-from kafka_eos.plan import Loop, Node, PartialFold, Plan, Sink, Timestamps, Union
+from kafka_eos.plan import Lookup, Loop, Node, PartialFold, Plan, Sink, Timestamps, Union
 from kafka_eos.protocol.event_time import Inputs
 from kafka_eos.records import Batch, Watermark
 
@@ -56,7 +56,7 @@ class EventTime:
             if isinstance(node, Timestamps) and isinstance(operator, Generating):
                 self._making.setdefault(node.source, []).append((node.name, operator))
         self._met = {
-            node.name: Inputs.of(range(len(node.inputs)))
+            node.name: Inputs.of(range(1 if isinstance(node, Lookup) else len(node.inputs)))
             for node in plan.nodes
             if isinstance(node, Union) and node.name in plan.timed
         }

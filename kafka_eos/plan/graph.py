@@ -16,11 +16,14 @@ from kafka_eos.plan.nodes import (
     Feedback,
     Forward,
     KeyBy,
+    Lookup,
     Loop,
     Node,
     PartialFold,
     Sink,
     Source,
+    Table,
+    TableJoin,
     Timestamps,
     Where,
 )
@@ -112,10 +115,25 @@ class Graph:
         """
         found: set[str] = set()
         for node in self.nodes:
-            behind = bool(node.inputs) and found.issuperset(node.inputs) and not isinstance(node, PartialFold)
+            above = node.inputs[:1] if isinstance(node, Lookup) else node.inputs
+            behind = bool(above) and found.issuperset(above) and not isinstance(node, PartialFold)
             if isinstance(node, Timestamps) or (behind and not isinstance(node, Loop)):
                 found.add(node.name)
         return frozenset(found)
+
+    @cached_property
+    def meets(self) -> dict[str, frozenset[str]]:
+        """By source, the tables that its rows may be joined with; sources that meet none, and tables, are left out."""
+        joins = {node.name: self._table_of(node) for node in self.nodes if isinstance(node, TableJoin)}
+        streams = (source.name for source in self.sources if not isinstance(source, Table))
+        met = {name: frozenset(joins[join] for join in joins.keys() & self.below(name)) for name in streams}
+        return {name: tables for name, tables in met.items() if tables}
+
+    def _table_of(self, join: TableJoin) -> str:
+        name = self.node(join.inputs[0]).inputs[-1]
+        while inputs := self.node(name).inputs:
+            (name,) = inputs
+        return name
 
     @property
     def aligned(self) -> tuple[tuple[Timestamps, Alignment], ...]:

@@ -116,6 +116,16 @@ class Source(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Source):
+    """A source whose rows are what keys have now: ``key`` and ``value`` of each, None for nothing any more.
+
+    It is read to its end before the streams that are joined with it; see ``protocol.bootstrap``.
+    """
+
+    kind: ClassVar[str] = "table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Map(Node):
     kind: ClassVar[str] = "map"
 
@@ -417,6 +427,24 @@ class WindowJoin(Join):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableJoin(Node):
+    """Each row of a stream with what a table has for its key. Its input is a ``Lookup``; it waits for no time.
+
+    ``value``: the codec of what is stored for a key. ``unmatched``: rows of keys that the table does not have are given
+    to ``fn`` too, with None.
+    """
+
+    kind: ClassVar[str] = "table-join"
+    stateful: ClassVar[bool] = True
+    keyed: ClassVar[bool] = True
+
+    fn: Callable[[Any, Any], Any]
+    key_codec: Codec[Any]
+    value: Codec[Any]
+    unmatched: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SideOutput(Node):
     """Takes one output of an operator that has several: that of ``tag``, or the main one if that is None."""
 
@@ -440,6 +468,13 @@ class Connect(Union):
     """
 
     kind: ClassVar[str] = "connect"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup(Connect):
+    """A stream, and then a table, on their way into a ``TableJoin``. Event time is that of the stream alone."""
+
+    kind: ClassVar[str] = "lookup"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

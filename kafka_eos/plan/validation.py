@@ -19,6 +19,7 @@ from kafka_eos.plan.nodes import (
     Fold,
     Join,
     KeyBy,
+    Lookup,
     Loop,
     Map,
     MapBatches,
@@ -120,6 +121,11 @@ def _check_connected(plan: Graph) -> None:
                 raise Bug(f"{node.kind} {node.name!r} has an input without a key: {', '.join(node.inputs)}")
             if len({key_by.local for key_by in key_bys}) > 1:
                 local = next(key_by for key_by in key_bys if key_by.local)
+                if isinstance(node, Lookup):
+                    raise PlanError(
+                        f"{local.kind} {local.name!r} is local=True, and a table comes by key: rows would look for it "
+                        f"in another subtask. Leave local=True out.\n  {local.where}"
+                    )
                 raise PlanError(
                     f"{node.kind} {node.name!r}: {local.kind} {local.name!r} is local=True and the other stream's is "
                     f"not, so rows of one key would be in two subtasks. Say it of both, or of none.\n  {local.where}"

@@ -82,6 +82,8 @@ class Attempt:
     triggered_at: float
     committed_at: float
     searched_at: float
+    filling: bool
+    """Do streams wait for tables? See ``bootstrap``."""
     under_way: bool
     """Did the last decided epoch leave rows under way? A batch must take them up before a stop is granted."""
     phase: Phase = Phase.PREPARING
@@ -107,7 +109,14 @@ class Attempt:
 
     @classmethod
     def of(
-        cls, policy: Policy, first: EpochId, base: EpochId, housekeeping: Housekeeping, now: float, under_way: bool
+        cls,
+        policy: Policy,
+        first: EpochId,
+        base: EpochId,
+        housekeeping: Housekeeping,
+        now: float,
+        under_way: bool,
+        filling: bool = False,
     ) -> Attempt:
         """An attempt that goes on from ``base``; ``first`` is the id of its first epoch."""
         return cls(
@@ -121,6 +130,7 @@ class Attempt:
             committed_at=now,
             searched_at=now,
             preparing=policy.subtasks,
+            filling=filling,
             under_way=under_way,
         )
 
@@ -176,6 +186,8 @@ class Attempt:
                 return replace(self, reached=self.reached | {subtask}), ()
             case facts.Asked():
                 return replace(self, asked=fact, settled=self.settled if fact == self.asked else None), ()
+            case facts.Filled():
+                return replace(self, filling=False), ()
             case facts.Stop():
                 return replace(self, stopping=True), ()
 
@@ -328,7 +340,7 @@ class Attempt:
             phase=Phase.ENDING if kind is Kind.LAST else self.phase,
             asked=facts.Asked() if kind.serves else self.asked,
             stopping=self.stopping or self.asked.stop,
-            in_vain=self.in_vain and kind is not Kind.CLOCK,
+            in_vain=self.in_vain and kind not in (Kind.CLOCK, Kind.FILLING),
             found=None,
             standstill=replace(self.standstill, served=self.standstill.quiet),
         )
@@ -369,7 +381,8 @@ class Attempt:
         if self.policy.batches:
             return Kind.BATCH if self.found and not self._ends else None
         due = now >= self._cadence.next_trigger(self.triggered_at, self.committed_at)
-        return kind_of_next(ends=self._ends, asked=self.asked.wants, due=due, in_vain=self.in_vain)
+        asked, in_vain, filling = self.asked.wants, self.in_vain, self.filling
+        return kind_of_next(ends=self._ends, asked=asked, due=due, in_vain=in_vain, filling=filling)
 
     def _over(self, action: Action) -> Step:
         return replace(self, phase=Phase.OVER), (action,)

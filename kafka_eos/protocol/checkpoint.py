@@ -24,6 +24,8 @@ class Kind(enum.Enum):
     """What an epoch is triggered for."""
 
     CLOCK = "clock"
+    FILLING = "filling"
+    """By the clock, while streams wait for tables: it leaves nothing under way. See ``bootstrap``."""
     ASKED = "asked"
     """Somebody waits for a checkpoint: at once, and otherwise like any other."""
     SAVEPOINT = "savepoint"
@@ -36,12 +38,12 @@ class Kind(enum.Enum):
     @property
     def drains(self) -> bool:
         """It leaves no rows under way, whatever the job's mode; so no other may begin before it is decided."""
-        return self in (Kind.SAVEPOINT, Kind.LAST, Kind.BATCH)
+        return self in (Kind.FILLING, Kind.SAVEPOINT, Kind.LAST, Kind.BATCH)
 
     @property
     def serves(self) -> bool:
         """Does it serve whoever has asked for a checkpoint by then?"""
-        return self is not Kind.CLOCK
+        return self not in (Kind.CLOCK, Kind.FILLING)
 
     def counts(self, *, late: bool) -> bool:
         """Is it a failure of the job if one is given up, because it was ``late`` or was declined?
@@ -49,20 +51,21 @@ class Kind(enum.Enum):
         Not of one that somebody asked for: they are told, and the job's own ones go on. Nor of a last one that is late:
         what is under way becomes less while nothing is read, so the next one is quicker.
         """
-        return self in (Kind.CLOCK, Kind.BATCH) or (self is Kind.LAST and not late)
+        return self in (Kind.CLOCK, Kind.FILLING, Kind.BATCH) or (self is Kind.LAST and not late)
 
 
-def kind_of_next(*, ends: bool, asked: Kind | None, due: bool, in_vain: bool) -> Kind | None:
+def kind_of_next(*, ends: bool, asked: Kind | None, due: bool, in_vain: bool, filling: bool) -> Kind | None:
     """What to trigger now, if anything.
 
     ``due``: by the clock. ``in_vain``: the last one that was asked for was given up. Then one that is due goes before
     another that is asked for, so that nobody who asks again and again keeps the job from its own.
+    ``filling``: streams wait for tables, so whatever it is for, it is to leave nothing under way.
     """
     if ends:
         return Kind.LAST
     if due and (asked is None or in_vain):
-        return Kind.CLOCK
-    return asked
+        return Kind.FILLING if filling else Kind.CLOCK
+    return Kind.SAVEPOINT if filling and asked is Kind.ASKED else asked
 
 
 @dataclass(frozen=True, slots=True)

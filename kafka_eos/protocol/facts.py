@@ -108,6 +108,11 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Filled:
+    """No stream waits for a table any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """A clean end was asked for, and cannot be withdrawn: a signal."""
 
@@ -126,5 +131,6 @@ Fact: TypeAlias = (
     | Counted
     | Reached
     | Asked
+    | Filled
     | Stop
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,8 +61,8 @@ class Driver:
     """Runs one term. ``run`` returns when the job has ended cleanly, and raises what ended the attempt.
 
     ``template`` is a spec whose positions, states, ends and numbers are filled in for each epoch. ``goal``: where each
-    source may stop in a bounded run. ``aligned``: see ``plan.Graph``. ``newest``: the newest committed epoch, from the
-    storage.
+    source may stop in a bounded run. ``aligned``, ``meets``: see ``plan.Graph``. ``newest``: the newest committed
+    epoch, from the storage.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Driver:
         watch: Watch,
         goal: Mapping[str, Positions] | None,
         aligned: Sequence[tuple[Timestamps, Alignment]],
+        meets: Mapping[str, Collection[str]],
         desk: Desk,
         newest: Callable[[], Manifest],
     ) -> None:
@@ -98,7 +99,7 @@ class Driver:
         """For how many seconds more the epoch that was committed last could have waited."""
         self._learned: deque[Fact] = deque()
         self._ended = False
-        self._inputs = Inputs(coordinator, resumed.positions, cadence, goal, aligned, watch.observe)
+        self._inputs = Inputs(coordinator, resumed.positions, cadence, goal, aligned, meets, watch.observe)
         self._overlap = Overlap(runner.run, runner.cancel, self._commit)
         self._upkeep = Upkeep(coordinator, watch.observe)
         self._figures = Figures(watch.observe, resumed.positions)

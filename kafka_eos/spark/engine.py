@@ -112,8 +112,10 @@ class _Run:
             self._template, identity=resumed.identity.text, term=resumed.term.n, claim=claim
         )
         newest = partial(savepoints.newest_committed, storage, self._plan.name)
-        aligned, desk = self._plan.aligned, job_master.desk
-        driver = Driver(coordinator, resumed, self._runner, template, cadence, watch, self._goal, aligned, desk, newest)
+        aligned, meets, desk = self._plan.aligned, self._plan.meets, job_master.desk
+        driver = Driver(
+            coordinator, resumed, self._runner, template, cadence, watch, self._goal, aligned, meets, desk, newest
+        )
         driver.run()
 
     def _spec(self, app: AppRef) -> Spec:

@@ -10,12 +10,14 @@ Rule: positions move when an epoch is decided, not before and not later: the nex
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafka_eos.coordinator import DISCOVERY_INTERVAL, Coordinator
+from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Alignment, Positions
 from kafka_eos.plan import Timestamps
+from kafka_eos.protocol import bootstrap
 from kafka_eos.protocol.checkpoint import Cadence
 from kafka_eos.spark.drift import Drift
 from kafka_eos.state.clocks import wall_clock
@@ -34,11 +36,13 @@ class Inputs:
         cadence: Cadence,
         goal: Mapping[str, Positions] | None,
         aligned: Sequence[tuple[Timestamps, Alignment]],
+        meets: Mapping[str, Collection[str]],
         observe: Callable[..., None],
     ) -> None:
+        """``aligned``, ``meets``: see ``plan.Graph``."""
         self._coordinator, self._cadence, self._goal, self._observe = coordinator, cadence, goal, observe
         self.positions: dict[str, Positions] = {name: dict(splits) for name, splits in positions.items()}
-        self._drift = Drift(aligned)
+        self._drift, self._meets = Drift(aligned), meets
         self._read_up_to: Mapping[str, Positions] | None = None
         self._more = False
         """Is the epoch at hand to be followed by one at once, because splits wait in it?"""
@@ -72,13 +76,18 @@ class Inputs:
         return None if ends == self._read_up_to and not due else self._together(ends)
 
     def _together(self, ends: Mapping[str, Positions]) -> Mapping[str, Positions]:
-        """Without splits that wait for slower ones: the epoch reads them up to where they are."""
+        """Without splits that wait for slower ones, and sources that wait for tables: they stay where they are."""
         waiting = self._drift.waiting(self.positions, ends)
-        self._more = self.holding and (self._goal is not None or not self._drift.knows)
+        filling = bootstrap.waiting(self._meets, self.positions)
+        self._more = bool(filling) or (self.holding and (self._goal is not None or not self._drift.knows))
         return {
-            source: {**splits, **{split: self.positions[source][split] for split in waiting.get(source, ())}}
+            source: self._stopped(source, splits, splits.keys() if source in filling else waiting.get(source, ()))
             for source, splits in ends.items()
         }
+
+    def _stopped(self, source: str, ends: Positions, waiting: Collection[SplitId]) -> Positions:
+        at = self.positions[source]
+        return {**ends, **{split: at[split] for split in waiting if split in at}}
 
     def _known(self, ends: Mapping[str, Positions]) -> Mapping[str, Positions]:
         """Without splits that were not discovered yet: nothing is read of them, so nothing is read up to their ends."""

@@ -21,7 +21,7 @@ from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import RejectRow, StateBackend
 from kafka_eos.operators.chain import Chain
 from kafka_eos.operators.event_time import WITH_EACH_BATCH, Pace
-from kafka_eos.plan import Plan, Sink, Source, Timestamps
+from kafka_eos.plan import Plan, Sink, Source, Table, Timestamps
 from kafka_eos.protocol.event_time import STEP
 from kafka_eos.records import Batch, RawRecord
 from kafka_eos.state.backends import open_backend
@@ -93,7 +93,8 @@ def run_local(
         ``Timed``         the same, with a timestamp
         ``RawRecord``     a record as it arrives: bytes, which the codec may refuse; for sources with a codec only
         ``Wait``          no record: the clock goes on; timers in processing time fire, and partitions are silent
-    Sources are read one after the other, in the order of the pipeline; a source that is not named has no input. All of
+    Tables are read first, then sources, one after the other in the order of the pipeline; one that is not named has
+    no input. All of
     it is one epoch, which matters for a fold with ``merge=`` only. The clock that timers look at shows ``now`` at the
     beginning, in milliseconds since the Unix epoch (the time of the call without it), and goes on by each ``Wait``.
     Dead letters appear under their sink's name. Raises PoisonRecord as an engine would, PlanError if ``inputs``
@@ -114,7 +115,8 @@ def run_local(
         for output in outputs.values():
             output.refuse = chain.refuse_row
         read = {
-            source.name: _batches(source, inputs.get(source.name, ()), batch_size, chain) for source in plan.sources
+            source.name: _batches(source, inputs.get(source.name, ()), batch_size, chain)
+            for source in sorted(plan.sources, key=lambda source: not isinstance(source, Table))
         }
         for name, batches in read.items():
             origins = [batch.origin for batch in batches if isinstance(batch, Batch)]

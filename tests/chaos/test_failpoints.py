@@ -37,6 +37,7 @@ ELSEWHERE = {
     "savepoint": "test_savepoints.py",
     "micro-batch": "tests/structured_streaming",
     "timers": "test_timers.py",
+    "bootstrap": "test_table_joins.py",
     "async-map": "test_asked.py",
     "scratch": "test_local_aggregation.py",
     "in-flight": "test_parallel.py and test_loops.py",

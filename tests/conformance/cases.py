@@ -94,7 +94,7 @@ def over(until: int) -> Claim:
 # ---------------------------------------------------------------- input
 
 Fed = tuple[str, Any, int]
-"""Record key, JSON value or raw bytes, timestamp in milliseconds."""
+"""Record key, JSON value or raw bytes, timestamp in milliseconds. None is a tombstone."""
 
 
 def payments(first: int, count: int, accounts: int = 20, at_ms: int = START_MS) -> list[Fed]:
@@ -109,6 +109,16 @@ def with_bad(rows: list[Fed]) -> list[Fed]:
     for n, row in enumerate(rows):
         out += [(row[0], bad[n // 100 % 3], row[2])] * (n % 100 == 50) + [row]
     return out
+
+
+def rates(accounts: range, versions: int, kept: int) -> list[Fed]:
+    """A table of so many versions of each account; those from ``kept`` on are taken away again."""
+    rows: list[Fed] = [
+        (f"a{n}", {"id": version, "account": f"a{n}", "amount": version + n}, START_MS)
+        for version in range(versions)
+        for n in accounts
+    ]
+    return [*rows, *((f"a{n}", None, START_MS) for n in accounts if n >= kept)]
 
 
 # ---------------------------------------------------------------- cases
@@ -250,6 +260,18 @@ CASES: Mapping[str, Case] = {
         # Which source is ahead is chance; what a join makes is not, nor what it is called.
         {"output": [in_order()], "alone": [same()], "windows": [same()], "balances": [in_order()]},
         {},
+    ),
+    "looked-up": Case(
+        pipelines.looked_up,
+        # A table changes when nothing else is there to be read: else which version a row meets is chance.
+        [
+            {"input": payments(0, N // 2), "second": rates(range(15), 40, 12)},
+            {"second": rates(range(5, 10), 45, 8)},
+            {"input": payments(N // 2, N // 2)},
+        ],
+        {"output": [in_order()], "all": [in_order()], "sums": [same()]},
+        # Of the accounts from 0 to 11, a table that changed has lost 8 and 9.
+        {"output": sum(n % 20 < 12 and (n < N // 2 or n % 20 not in (8, 9)) for n in range(N)), "all": N},
     ),
     "asked": Case(
         pipelines.asked,

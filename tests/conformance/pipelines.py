@@ -339,6 +339,30 @@ def joined(pipeline: Pipeline, at: Names) -> None:
     to_kafka(both.process(Balances, name="balance"), at, "balances")
 
 
+def looked_up(pipeline: Pipeline, at: Names) -> None:
+    """Payments with what a table has for their accounts, and totals of all that have come with something."""
+    rates = pipeline.table(KafkaSource.records(at["second"], key=str, value=Payment), name="second")
+    read = payments(pipeline, at).with_timestamps(watermarks=bounded(0.05))
+    by_account = read.key_by(account, name="by-account")
+    rated = by_account.join(rates, with_rate, name="rated")
+    to_kafka(rated, at)
+    to_kafka(by_account.left_join(rates, with_rate_or_not, name="rated-or-not"), at, "all")
+    windows = rated.key_by(lambda total: total.key, name="by-key").window(tumbling(seconds=0.1))
+    to_kafka(windows.fold(name="rate-sums", init=nothing, step=by_rate, state=Total).map(end_of), at, "sums")
+
+
+def with_rate(payment: Payment, rate: Payment) -> Total:
+    return Total(payment.account, payment.amount * rate.amount, rate.id, payment.id)
+
+
+def with_rate_or_not(payment: Payment, rate: Payment | None) -> Total:
+    return Total(payment.account, payment.amount, -1 if rate is None else rate.id, payment.id)
+
+
+def by_rate(so_far: Total, rated: Total) -> Total:
+    return Total(rated.key, so_far.total + rated.total, so_far.count + 1, 0)
+
+
 TWO = ("input", "second")
 LEFT_ALONE, RIGHT_ALONE = OutputTag("left-alone", Payment), OutputTag("right-alone", Payment)
 

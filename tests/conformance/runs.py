@@ -276,7 +276,7 @@ class Runs:
 def feed(bootstrap: str, topic: str, rows: Iterable[Fed]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
     for key, value, timestamp in rows:
-        data = value if isinstance(value, bytes) else json.dumps(value).encode()
+        data = value if isinstance(value, bytes | None) else json.dumps(value).encode()
         producer.produce(topic, data, key=key, timestamp=timestamp)
     assert producer.flush(PATIENCE) == 0
 

@@ -89,6 +89,7 @@ ELSEWHERE = frozenset(
         "backlog.py",
         "clocked.py",
         "lake.py",
+        "lookups.py",
         "registry.py",
         "restored.py",
         "tables.py",

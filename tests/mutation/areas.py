@@ -18,6 +18,7 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/protocol/assignment.py": ("tests/unit/exchange/test_routing.py",),
         "kafka_eos/protocol/attempt.py": (f"{PROTOCOL}/test_attempt.py",),
         "kafka_eos/protocol/batches.py": (f"{PROTOCOL}/test_batches.py",),
+        "kafka_eos/protocol/bootstrap.py": (f"{PROTOCOL}/test_bootstrap.py",),
         "kafka_eos/protocol/checkpoint.py": (f"{PROTOCOL}/test_checkpoint.py", f"{PROTOCOL}/test_flights.py"),
         "kafka_eos/protocol/commit.py": (f"{PROTOCOL}/test_commit.py", f"{PROTOCOL}/test_recovery.py"),
         "kafka_eos/protocol/dead_letters.py": (f"{PROTOCOL}/test_dead_letters.py",),

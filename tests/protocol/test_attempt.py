@@ -30,11 +30,19 @@ def epoch(n: int) -> EpochId:
 class Run:
     """An attempt with a clock. Begins at 0 s with epoch 5, on epoch 4 of term 2."""
 
-    def __init__(self, policy: Policy, *, under_way: bool = False, every: int = 1, look_every: float = 1e9) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        under_way: bool = False,
+        filling: bool = False,
+        every: int = 1,
+        look_every: float = 1e9,
+    ) -> None:
         base = EpochId(Epoch(4), Term(2))
         keeping = Housekeeping(every, 0.0, look_every)
         self.now = 0.0
-        self.attempt = Attempt.of(policy, epoch(5), base, keeping, 0.0, under_way)
+        self.attempt = Attempt.of(policy, epoch(5), base, keeping, 0.0, under_way, filling)
 
     def on(self, *learned: Fact, at: float | None = None) -> list[Action]:
         self.now = self.now if at is None else at
@@ -94,6 +102,26 @@ def test_nothing_is_dropped_before_all_are_ready() -> None:
 
 
 # ---------------------------------------------------------------- one epoch after another
+
+
+def test_while_streams_wait_for_tables_epochs_leave_nothing_under_way() -> None:
+    run = Run(STREAM, filling=True)
+    run.on(facts.Ready(0), facts.Ready(1))
+
+    assert run.on(facts.Tick(), at=10.0) == [do.Trigger(epoch(5), Kind.FILLING)]
+    committed(run, 5)
+    assert run.on(ASKED) == [do.Trigger(epoch(6), Kind.SAVEPOINT)]
+    committed(run, 6)
+    assert run.on(facts.Filled(), facts.Tick(), at=40.0) == [do.Trigger(epoch(7), Kind.CLOCK)]
+
+
+def test_one_that_is_due_while_streams_wait_goes_before_what_was_asked_for_in_vain() -> None:
+    run = Run(replace(STREAM, tolerated=5), filling=True)
+    run.on(facts.Ready(0), facts.Ready(1), ASKED)
+    run.on(facts.Declined(epoch(5), 0, "full"))
+
+    assert run.on(ASKED, at=10.0) == [do.Trigger(epoch(6), Kind.FILLING)]
+    assert committed(run, 6)[-1] == do.Trigger(epoch(7), Kind.SAVEPOINT)
 
 
 def test_an_epoch_is_triggered_decided_committed_and_swept_before_the_next() -> None:

@@ -30,6 +30,7 @@ def test_who_has_not_answered_is_known() -> None:
     ("kind", "drains", "serves", "late", "declined"),
     [
         (Kind.CLOCK, False, False, True, True),
+        (Kind.FILLING, True, False, True, True),
         (Kind.ASKED, False, True, False, False),
         (Kind.SAVEPOINT, True, True, False, False),
         (Kind.LAST, True, True, False, True),
@@ -82,9 +83,9 @@ ASKED = (None, Kind.ASKED, Kind.SAVEPOINT)
 @pytest.mark.parametrize("due", [False, True])
 @pytest.mark.parametrize("in_vain", [False, True])
 def test_what_is_triggered_next(asked: Kind | None, due: bool, in_vain: bool) -> None:
-    assert kind_of_next(ends=True, asked=asked, due=due, in_vain=in_vain) is Kind.LAST
+    assert kind_of_next(ends=True, asked=asked, due=due, in_vain=in_vain, filling=False) is Kind.LAST
 
-    chosen = kind_of_next(ends=False, asked=asked, due=due, in_vain=in_vain)
+    chosen = kind_of_next(ends=False, asked=asked, due=due, in_vain=in_vain, filling=False)
 
     if asked is None:
         assert chosen is (Kind.CLOCK if due else None)
@@ -92,12 +93,27 @@ def test_what_is_triggered_next(asked: Kind | None, due: bool, in_vain: bool) ->
         assert chosen is (Kind.CLOCK if due and in_vain else asked)
 
 
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("due", [False, True])
+@pytest.mark.parametrize("in_vain", [False, True])
+@pytest.mark.parametrize("ends", [False, True])
+def test_while_streams_wait_for_tables_every_epoch_leaves_nothing_under_way(
+    asked: Kind | None, due: bool, in_vain: bool, ends: bool
+) -> None:
+    wanted = kind_of_next(ends=ends, asked=asked, due=due, in_vain=in_vain, filling=False)
+
+    chosen = kind_of_next(ends=ends, asked=asked, due=due, in_vain=in_vain, filling=True)
+
+    assert (chosen is None) == (wanted is None)
+    assert chosen is None or wanted is None or (chosen.drains and chosen.serves == wanted.serves)
+
+
 @given(st.lists(st.sampled_from(ASKED), min_size=1))
 def test_whoever_asks_the_job_takes_its_own_checkpoints(asked: list[Kind | None]) -> None:
     """Each epoch takes longer than the interval, and each that is asked for is given up."""
     in_vain, chosen = False, []
     for wish in asked:
-        chosen.append(kind_of_next(ends=False, asked=wish, due=True, in_vain=in_vain))
+        chosen.append(kind_of_next(ends=False, asked=wish, due=True, in_vain=in_vain, filling=False))
         in_vain = chosen[-1] is not Kind.CLOCK
 
     assert all(Kind.CLOCK in pair for pair in pairwise(chosen))

@@ -10,7 +10,7 @@ def test_the_public_names_are_these() -> None:
         "TooManyDeadLetters", "UserError",
     }  # fmt: skip
     verbs = {"KeyState", "KeyedStream", "OutputTag", "Pipeline", "ProcessContext", "ProcessFunction", "Stream"}
-    joins = {"CoProcessFunction", "ConnectedStreams", "connect"}
+    joins = {"CoProcessFunction", "ConnectedStreams", "Table", "connect"}
     states = {"AggregatingState", "ListState", "MapState", "ReducingState", "Ttl"}
     time = {"Timers", "WatermarkStrategy", "bounded", "generated", "monotonic"}
     windows = {"Window", "Windowed", "WindowedStream", "days", "global_", "rows", "session", "sliding", "tumbling"}

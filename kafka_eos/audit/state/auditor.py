@@ -130,7 +130,8 @@ def _obstacles(of_plan: Subject, manifest: Manifest, settings: Settings, app: Pa
 
 
 def _compacted(of_plan: Subject, ground: Ground) -> list[str]:
-    names = sorted({source.topic for source in of_plan.sources}.intersection(ground.pinned.compacted))
+    read = {source.topic for source in of_plan.sources}
+    names = sorted(read.intersection(of_plan.needed_whole(ground.pinned.compacted)))
     return [f"compaction may have removed records of input {', '.join(names)}"] if names else []
 
 

@@ -58,6 +58,7 @@ def _start() -> Start:
         states=(),
         in_flight=(),
         ends=None,
+        waiting=frozenset(),
     )
 
 

@@ -300,6 +300,9 @@ class Subtask:
             self.cluster.on_the_way[sender, self.number] -= size
             assert self.cluster.on_the_way[sender, self.number] >= 0, "credit was given twice"
 
+    def waits(self, source: str) -> bool:
+        return False
+
     def room(self, edge: int) -> bool:
         return self.cluster.random.random() < 0.8
 

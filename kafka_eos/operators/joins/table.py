@@ -1,0 +1,86 @@
+"""The join of a stream with a table: each row with what the table has for its key when the row comes.
+
+The state ``table`` has the newest value of each key of the table. The table's rows come before those of the stream, as
+far as they were there when the job began (``protocol.bootstrap``); which of later ones a row finds is chance.
+
+Rule: a row of the table changes the state and makes nothing, a row of the stream makes one output at most and changes
+nothing. So outputs are named by the rows of the stream alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from kafka_eos.errors import PlanError
+from kafka_eos.interfaces import StateDescriptor
+from kafka_eos.operators.base import OperatorContext
+from kafka_eos.plan import TableJoin, input_of
+from kafka_eos.records import Batch
+
+STATE: Final = "table"
+_SIDES: Final = 2
+
+
+class TableJoinOperator:
+    """See ``KeyedStream.join`` and ``left_join``."""
+
+    def __init__(self, node: TableJoin) -> None:
+        self._node = node
+        self._descriptor = StateDescriptor(STATE, node.key_codec, node.value)
+        self._tried = False
+
+    def open(self, ctx: OperatorContext) -> None:
+        self._ctx, self._state = ctx, ctx.value_state(self._descriptor)
+
+    def process(self, batch: Batch[Any]) -> Batch[Any]:
+        keys = batch.keys or ()
+        return self._updated(batch, keys) if input_of(batch.lane, _SIDES) else self._joined(batch, keys)
+
+    def close(self) -> None:
+        return None
+
+    def _updated(self, batch: Batch[Any], keys: Sequence[Any]) -> Batch[Any]:
+        """Take rows of the table in. Nothing comes out."""
+        found = {key: row.value for key, row in zip(keys, batch.values, strict=True)}
+        gone = [key for key, value in found.items() if value is None]
+        kept = {key: value for key, value in found.items() if value is not None}
+        for key in gone:
+            self._state.delete(key)
+        if kept:
+            self._try(next(iter(kept.values())))
+            cells: MutableMapping[Any, Any] = self._state.view(kept)
+            for key, value in kept.items():
+                cells[key] = value
+        return batch.take(())
+
+    def _joined(self, batch: Batch[Any], keys: Sequence[Any]) -> Batch[Any]:
+        get, fn, unmatched = self._state.get, self._node.fn, self._node.unmatched
+        found = {key: get(key) for key in set(keys)}
+        made: list[Any] = []
+        left_out: list[int] = []
+        for index, (key, value) in enumerate(zip(keys, batch.values, strict=True)):
+            row = found[key]
+            if row is None and not unmatched:
+                left_out.append(index)
+                continue
+            try:
+                made.append(fn(value, row))
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                self._ctx.reject(batch, index, error)
+                left_out.append(index)
+        return replace(batch.without(left_out), values=made, updates=None)
+
+    def _try(self, value: Any) -> None:
+        """Encode the first one at once: a type that cannot be stored shows now, not at the first checkpoint."""
+        if self._tried:
+            return
+        self._tried = True
+        try:
+            self._node.value.encode(value)
+        except ValueError as error:
+            raise PlanError(
+                f"operator {self._ctx.operator!r}: values of its table cannot be stored: {error}. Say with "
+                ".table(..., values=...) of what type they are."
+            ) from error

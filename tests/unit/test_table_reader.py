@@ -1,0 +1,63 @@
+"""What the reader of a table tells of its splits, whatever connector it reads with."""
+
+from __future__ import annotations
+
+from kafka_eos.ids import SplitId
+from kafka_eos.interfaces import Positions
+from kafka_eos.protocol.bootstrap import begun, end_of, plain
+from kafka_eos.table_reader import TableReader
+from kafka_eos.testing import ListSource
+from kafka_eos.testing.sources import ListReader
+
+FIRST, SECOND = SplitId("list/0"), SplitId("list/1")
+SOURCE = ListSource(range(20), splits=2)
+START: Positions = {FIRST: {"index": 0}, SECOND: {"index": 0}}
+
+
+def reader(ends: Positions) -> TableReader:
+    positions = begun(START, ends)
+    return TableReader(ListReader(SOURCE, "table", plain(positions)), positions)
+
+
+def ends_of(table: TableReader) -> list[object]:
+    positions = table.positions()
+    return [end_of(positions[split]) for split in (FIRST, SECOND)]
+
+
+def test_a_split_is_whole_when_it_is_read_to_its_end_and_stays_so() -> None:
+    table = reader({FIRST: {"index": 5}, SECOND: {"index": 10}})
+    assert ends_of(table) == [{"index": 5}, {"index": 10}]
+
+    table.poll(4, 0)
+    assert ends_of(table) == [{"index": 5}, {"index": 10}]
+    table.poll(4, 0)
+    assert ends_of(table) == [None, {"index": 10}]
+    table.poll(4, 0)
+    table.poll(10, 0)
+    assert ends_of(table) == [None, None]
+    assert plain(table.positions()) == {FIRST: {"index": 10}, SECOND: {"index": 10}}
+
+
+def test_who_reads_on_from_its_positions_waits_for_the_same_ends() -> None:
+    first = reader({FIRST: {"index": 5}, SECOND: {"index": 10}})
+    first.poll(6, 0)
+    positions = first.positions()
+
+    second = TableReader(ListReader(SOURCE, "table", {}), {})
+    second.assign(positions)
+
+    assert second.positions() == positions
+    second.poll(10, 0)
+    second.poll(10, 0)
+    assert ends_of(second) == [None, None]
+
+
+def test_a_split_that_is_assigned_later_has_what_it_came_with() -> None:
+    table = reader({})
+    table.assign({SplitId("list/1"): {"index": 3}})
+
+    assert ends_of(table) == [None, None] and table.positions()[SECOND] == {"index": 3}
+    table.pause([FIRST, SECOND])
+    assert table.poll(5, 0) is None
+    assert (table.lag(), table.reached({FIRST: {"index": 1}}), list(table.at_end())) == (17, False, [])
+    table.close()
