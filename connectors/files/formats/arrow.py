@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafka_eos.connectors.files.formats.base import PROVENANCE, Out
-from kafka_eos.connectors.files.formats.columns import column
+from kafka_eos.connectors.files.formats.columns import column_of
 from kafka_eos.connectors.files.formats.fields import expect_columns, fields_of, picker
 from kafka_eos.connectors.rejecting import BadRows, each_row
 from kafka_eos.errors import ConfigError
@@ -98,7 +98,7 @@ class ArrowLayout:
         if tp is not None and (missing := set(fields_of(tp, "schema")) ^ set(self._schema.names)):
             raise ConfigError(f"the schema and {type_name(tp)} differ in the columns {', '.join(sorted(missing))}")
         self._pick = picker(tp, self._schema.names)
-        self._columns = [column(field) for field in self._schema]
+        self._columns = [column_of(field) for field in self._schema]
         self._written = self._schema.append(pa.field(PROVENANCE, pa.string(), False)) if envelope else self._schema
         self._compression, self._row_group = compression or "none", row_group
         self._read_back = _read_back(self._written)

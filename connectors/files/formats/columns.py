@@ -48,7 +48,7 @@ class Column:
         return [cell if type(cell) in exact else make(cell) for cell in cells]
 
 
-def column(field: pa.Field) -> Column:
+def column_of(field: pa.Field) -> Column:
     """Of a field of a schema, and of all that is in it."""
     exact, make = _of(field.type)
     if field.nullable:
@@ -87,18 +87,17 @@ def _of(tp: pa.DataType) -> tuple[frozenset[type], Make]:
     if kinds.is_dictionary(tp):
         return _of(tp.value_type)
     if kinds.is_list(tp) or kinds.is_large_list(tp) or kinds.is_fixed_size_list(tp):
-        return frozenset(), _list(column(tp.value_field))
+        return frozenset(), _list(column_of(tp.value_field))
     if kinds.is_map(tp):
-        return frozenset(), _map(column(tp.key_field), column(tp.item_field))
+        return frozenset(), _map(column_of(tp.key_field), column_of(tp.item_field))
     if kinds.is_struct(tp):
-        return frozenset(), _struct([column(tp.field(index)) for index in range(tp.num_fields)])
+        return frozenset(), _struct([column_of(tp.field(index)) for index in range(tp.num_fields)])
     return frozenset(), _given_back(tp)
 
 
 def _is_binary(tp: pa.DataType) -> bool:
-    return (
-        kinds.is_binary(tp) or kinds.is_large_binary(tp) or kinds.is_binary_view(tp) or kinds.is_fixed_size_binary(tp)
-    )
+    tests = (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view, kinds.is_fixed_size_binary)
+    return any(test(tp) for test in tests)
 
 
 _PLAIN: Final[Sequence[tuple[Callable[[pa.DataType], bool], type]]] = (
@@ -114,7 +113,7 @@ def _one_of(taken: type) -> Make:
 
     def of(cell: Any) -> Any:
         found = _opened(cell)
-        if not isinstance(found, taken) or isinstance(found, bool | datetime.datetime) and type(found) is not taken:
+        if not isinstance(found, taken) or (isinstance(found, bool | datetime.datetime) and type(found) is not taken):
             raise _unfit(cell)
         return found
 

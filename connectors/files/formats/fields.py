@@ -36,7 +36,7 @@ def _names(tp: Any) -> Sequence[str]:
     if is_model(tp):
         return list(tp.model_fields)
     if issubclass(tp, msgspec.Struct):
-        return tp.__struct_fields__
+        return list(tp.__struct_fields__)
     return [field.name for field in dataclasses.fields(tp)]
 
 
