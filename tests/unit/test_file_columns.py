@@ -16,9 +16,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, computed_field
 
-from kafka_eos.connectors.files import Avro, FileSink, Parquet
+from kafka_eos.connectors.files import Avro, Csv, FileSink, JsonLines, Parquet
+from kafka_eos.connectors.files.formats import Format
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import CommitPermit, JobContext, Services, TaskContext
@@ -237,3 +238,44 @@ def test_avro_takes_what_it_gives_back(tmp_path: Path) -> None:
     assert refused == []
     with part.open("rb") as file:
         assert repr([*fastavro.reader(file)]) == repr([{"a": each.a, "b": each.b} for each in values])
+
+
+class Computed(BaseModel):
+    x: int
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def twice(self) -> int:
+        return 2 * self.x
+
+
+def test_what_pydantic_computes_is_no_field(tmp_path: Path) -> None:
+    (part,), _ = written(FileSink(tmp_path, value=Computed, format="avro"), Computed(x=1))
+    with part.open("rb") as file:
+        assert [*fastavro.reader(file)] == [{"x": 1}]
+
+
+# ---------------------------------------------------------------- what the audit reads
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (JsonLines(), JsonLines("gzip")), (JsonLines("gzip"), JsonLines()), (Csv(("x",)), Csv(("x",), "gzip")),
+        (Csv(("x",), "gzip"), Csv(("x",))),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_files_from_before_a_change_of_compression_are_read(before: Format, after: Format, tmp_path: Path) -> None:
+    (part,), _ = written(FileSink(tmp_path, format=before), {"x": 1})
+
+    sink = FileSink(tmp_path, format=after)
+    assert [said for said, _ in sink.audit_read(part)] == sink.layout.told(sink.layout.block([{"x": 1}], None))
+
+
+def test_without_an_envelope_a_value_that_looks_like_one_is_the_value(tmp_path: Path) -> None:
+    value = {"provenance": "a", "value": 1}
+    sink = FileSink(tmp_path, format=JsonLines("gzip"))
+    (part,), _ = written(sink, value)
+
+    assert [*sink.audit_read(part)] == [(b'{"provenance":"a","value":1}', None)]
