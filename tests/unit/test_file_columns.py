@@ -11,13 +11,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, computed_field
 
-from kafka_eos.connectors.files import FileSink, Parquet
+from kafka_eos.connectors.files import Avro, Csv, FileSink, JsonLines, Parquet
+from kafka_eos.connectors.files.formats import Format
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import CommitPermit, JobContext, Services, TaskContext
@@ -48,10 +50,6 @@ class Base(BaseModel):
 
 class Below(Base):
     more: int
-
-
-class Nested(msgspec.Struct):
-    open: Open
 
 
 def written(sink: FileSink, *values: Any) -> tuple[list[Path], list[str]]:
@@ -129,7 +127,7 @@ GIVEN_BACK: Mapping[Any, list[Any]] = {
     pa.float32(): [0.5, 1, math.inf],
     pa.string(): ["✓", None],
     pa.large_string(): ["x"],
-    pa.binary(): [b"\xff"],
+    pa.binary(): [b"\xff", bytearray(b"x")],
     pa.binary(2): [b"ab"],
     pa.timestamp("s"): [NAIVE.replace(microsecond=0)],
     pa.timestamp("ms", "UTC"): [NOON.replace(microsecond=123000)],
@@ -186,3 +184,98 @@ def test_a_field_that_is_no_column_is_refused_and_not_left_out(tp: Any, value: A
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_a_value_with_its_declared_fields_alone_is_written(kind: str, tmp_path: Path) -> None:
     assert written(FileSink(tmp_path, value=Open, format=kind), Open(x=1))[1] == []
+
+
+# ---------------------------------------------------------------- Avro
+
+
+@pytest.mark.parametrize(
+    ("tp", "value", "why"),
+    [
+        (int, 1.5, "a float is no long"), (int, True, "a bool is no long"), (bool, "no", "a str is no boolean"),
+        (float, "1.5", "no double"), (str, 5, "no string"), (bytes, "x", "no bytes"),
+        (datetime.date, NOON, "no date"), (datetime.datetime, 5, "no timestamp-micros"), (uuid.UUID, "x", "no uuid"),
+        (list[int], [1, 2.5], "no long"), (dict[str, int], {"a": 1.5}, "no long"), (int | None, 1.5, "no long"),
+        (int | str, 1.5, "no union of long, string"), (str, datetime.timedelta(1), "no string"), (Kind, 5, "no enum"),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_what_avro_would_change_is_refused_with_its_field(tp: Any, value: Any, why: str, tmp_path: Path) -> None:
+    record = of(tp)
+    parts, refused = written(FileSink(tmp_path, value=record, format="avro"), record(value))
+    assert parts == []
+    assert "x: " in refused[0] and why in refused[0]
+
+
+@pytest.mark.parametrize(
+    ("tp", "value"),
+    [
+        ("int", 2**40), ("float", 1e300), ("boolean", "no"), ("string", b"x"), ("long", 1.5),
+        ({"type": "long", "logicalType": "timestamp-micros"}, NAIVE),
+        ({"type": "long", "logicalType": "timestamp-millis"}, NOON),
+        ({"type": "long", "logicalType": "local-timestamp-micros"}, NOON),
+        ({"type": "int", "logicalType": "time-millis"}, NOON.time()), ({"type": "int", "logicalType": "date"}, NOON),
+        ({"type": "record", "name": "In", "fields": [{"name": "a", "type": "int"}]}, {"a": 1, "b": 2}),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_what_an_avro_schema_would_change_is_refused(tp: Any, value: Any, tmp_path: Path) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": tp}]}
+    expect_refused(FileSink(tmp_path, format=Avro(schema)), {"x": value}, "x: ")
+
+
+@pytest.mark.parametrize(("tp", "value"), [(Open, Open(x=1, more=2)), (Base, Below(x=1, more=2))])  # type: ignore[call-arg]
+def test_avro_refuses_a_field_that_the_model_does_not_declare(tp: Any, value: Any, tmp_path: Path) -> None:
+    expect_refused(FileSink(tmp_path, value=tp, format="avro"), value, "no field for more")
+
+
+def test_avro_takes_what_it_gives_back(tmp_path: Path) -> None:
+    """Values of unions in the arm that has their type; what is no field is computed, or a tag."""
+    tagged = msgspec.defstruct("Tagged", [("a", int | float | str | None), ("b", list[int | str])], tag=True)
+    values = [tagged(1, [1, "x"]), tagged(1.0, []), tagged("x", []), tagged(None, [])]
+    (part,), refused = written(FileSink(tmp_path, value=tagged, format="avro"), *values)
+
+    assert refused == []
+    with part.open("rb") as file:
+        assert repr([*fastavro.reader(file)]) == repr([{"a": each.a, "b": each.b} for each in values])
+
+
+class Computed(BaseModel):
+    x: int
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def twice(self) -> int:
+        return 2 * self.x
+
+
+def test_what_pydantic_computes_is_no_field(tmp_path: Path) -> None:
+    (part,), _ = written(FileSink(tmp_path, value=Computed, format="avro"), Computed(x=1))
+    with part.open("rb") as file:
+        assert [*fastavro.reader(file)] == [{"x": 1}]
+
+
+# ---------------------------------------------------------------- what the audit reads
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (JsonLines(), JsonLines("gzip")), (JsonLines("gzip"), JsonLines()), (Csv(("x",)), Csv(("x",), "gzip")),
+        (Csv(("x",), "gzip"), Csv(("x",))),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_files_from_before_a_change_of_compression_are_read(before: Format, after: Format, tmp_path: Path) -> None:
+    (part,), _ = written(FileSink(tmp_path, format=before), {"x": 1})
+
+    sink = FileSink(tmp_path, format=after)
+    assert [said for said, _ in sink.audit_read(part)] == sink.layout.told(sink.layout.block([{"x": 1}], None))
+
+
+def test_without_an_envelope_a_value_that_looks_like_one_is_the_value(tmp_path: Path) -> None:
+    value = {"provenance": "a", "value": 1}
+    sink = FileSink(tmp_path, format=JsonLines("gzip"))
+    (part,), _ = written(sink, value)
+
+    assert [*sink.audit_read(part)] == [(b'{"provenance":"a","value":1}', None)]

@@ -113,6 +113,8 @@ def _one_of(taken: type) -> Make:
 
     def of(cell: Any) -> Any:
         found = _opened(cell)
+        if isinstance(found, bytearray) and taken is bytes:
+            found = bytes(found)
         if not isinstance(found, taken) or (isinstance(found, bool | datetime.datetime) and type(found) is not taken):
             raise _unfit(cell)
         return found
