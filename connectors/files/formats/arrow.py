@@ -30,6 +30,10 @@ from kafka_eos.schemas.types import is_model, is_record, type_name
 
 _MOST_HELD: Final = 32 << 20
 """Bytes after which a group of rows is written, however few they are."""
+_JOINED: Final = 256
+"""Tables that wait apart. Many small ones take far more than their bytes, so they are joined."""
+_EACH_TABLE: Final = 6 << 10
+"""Bytes that a table of some columns takes besides its rows."""
 _TYPES: Final[Mapping[Any, pa.DataType]] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -132,6 +136,9 @@ class ArrowLayout:
                 return ValueError(f"{where}: {' '.join(str(error).split())}")
         return None
 
+    def joined(self, blocks: Sequence[pa.Table]) -> pa.Table:
+        return pa.concat_tables(blocks).combine_chunks()
+
     def body(self, out: Out) -> _Parquet:
         return _Parquet(out, self._written, self._compression, self._row_group)
 
@@ -154,27 +161,36 @@ class _Parquet:
 
     def __init__(self, out: Out, schema: pa.Schema, compression: str, row_group: int) -> None:
         self._row_group, self._waiting, self._rows, self._bytes = row_group, list[pa.Table](), 0, 0
+        self._apart = 0
         self._writer = pq.ParquetWriter(pa.PythonFile(_Written(out), mode="w"), schema, compression=compression)
 
     def write(self, block: pa.Table) -> None:
         self._waiting.append(block)
         self._rows += block.num_rows
         self._bytes += block.nbytes
+        self._apart += 1
+        if self._apart >= _JOINED:
+            self._waiting[-self._apart :] = [pa.concat_tables(self._waiting[-self._apart :]).combine_chunks()]
+            self._apart = 0
         if self._rows >= self._row_group or self._bytes >= _MOST_HELD:
-            self._flush()
+            self.flush()
 
     @property
     def held(self) -> int:
         return self._bytes
 
+    @property
+    def memory(self) -> int:
+        return self._bytes + len(self._waiting) * _EACH_TABLE
+
     def close(self) -> None:
-        self._flush()
+        self.flush()
         self._writer.close()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         if self._rows:
             self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=self._row_group)
-        self._waiting, self._rows, self._bytes = [], 0, 0
+        self._waiting, self._rows, self._bytes, self._apart = [], 0, 0, 0
 
 
 class _Written:

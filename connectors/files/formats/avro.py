@@ -99,6 +99,9 @@ class AvroLayout:
             return Chunks(records)
         return Chunks(record + _bytes(text.encode()) for record, text in zip(records, provenance, strict=True))
 
+    def joined(self, blocks: Sequence[Chunks]) -> Chunks:
+        return Chunks.joined(blocks)
+
     def body(self, out: Out) -> _Container:
         return _Container(out, self._schema, self._compression)
 
@@ -131,16 +134,20 @@ class _Container:
             self._records.append(record)
             self._size += len(record)
             if self._size >= _BLOCK:
-                self._flush()
+                self.flush()
 
     @property
     def held(self) -> int:
         return self._size
 
-    def close(self) -> None:
-        self._flush()
+    @property
+    def memory(self) -> int:
+        return self._size
 
-    def _flush(self) -> None:
+    def close(self) -> None:
+        self.flush()
+
+    def flush(self) -> None:
         if not self._records:
             return
         data = b"".join(self._records)

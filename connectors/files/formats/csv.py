@@ -73,6 +73,9 @@ class CsvLayout:
             return Chunks(rows)
         return Chunks(row + b"," + text.encode() for row, text in zip(rows, provenance, strict=True))
 
+    def joined(self, blocks: Sequence[Chunks]) -> Chunks:
+        return Chunks.joined(blocks)
+
     def body(self, out: Out) -> Text:
         return Text(out, self._compressed, self._header + b"\n")
 

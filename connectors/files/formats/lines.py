@@ -60,6 +60,9 @@ class LinesLayout:
         pairs = zip(provenance, lines, strict=True)
         return Chunks(b'{"provenance":"%b","value":%b}' % (text.encode(), line) for text, line in pairs)
 
+    def joined(self, blocks: Sequence[Chunks]) -> Chunks:
+        return Chunks.joined(blocks)
+
     def body(self, out: Out) -> Text:
         return Text(out, self._compressed)
 
