@@ -10,6 +10,7 @@ import datetime
 import decimal
 import io
 import json
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -21,14 +22,16 @@ from fastavro.schema import SchemaParseException
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Json
 from kafka_eos.schemas.avro_foreign import opened, parsed
-from kafka_eos.schemas.avro_schema import avro_schema
+from kafka_eos.schemas.avro_schema import avro_schema, tag_fields
 from kafka_eos.schemas.avro_values import ready
 from kafka_eos.schemas.types import is_model, reason, type_name
 
 T = TypeVar("T")
 
 _BAD_DATA = (ValueError, TypeError, LookupError, EOFError, OverflowError, MemoryError, SchemaResolutionError)
-_KEPT = (bytes, bytearray, datetime.datetime, datetime.date, decimal.Decimal)
+_KEPT = (
+    bytes, bytearray, datetime.datetime, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal, uuid.UUID
+)  # fmt: skip
 
 
 class AvroCodec(Generic[T]):
@@ -42,7 +45,7 @@ class AvroCodec(Generic[T]):
     def __init__(self, tp: Any, *, writer: Json = None) -> None:
         self.type = tp
         self._schema = avro_schema(tp)
-        self._ready = ready(self._schema)
+        self._ready = ready(self._schema, tag_fields(tp))
         self._reader = fastavro.parse_schema(self._schema)
         self._writer = self._reader
         if writer is not None and writer != self._schema:
@@ -105,7 +108,14 @@ class AvroCodec(Generic[T]):
 
 def _model_functions(model: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     validate = model.__pydantic_validator__.validate_python
-    return model.__pydantic_serializer__.to_python, lambda plain: validate(plain, by_name=True)
+    to_python = model.__pydantic_serializer__.to_python
+
+    def dump(value: Any) -> Any:
+        if type(value) is not model and (more := type(value).model_fields.keys() - model.model_fields.keys()):
+            raise ValueError(f"no field for {', '.join(sorted(more))}")
+        return to_python(value, exclude_computed_fields=True, warnings=False)
+
+    return dump, lambda plain: validate(plain, by_name=True)
 
 
 def _record_functions(tp: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:

@@ -51,11 +51,19 @@ def avro_schema(tp: Any) -> dict[str, Any]:
     return schema
 
 
+def tag_fields(tp: Any) -> frozenset[str]:
+    """What msgspec writes besides the fields of Structs with a tag, in ``tp`` or below it."""
+    derivation = _Derivation()
+    derivation.schema(tp, type_name(tp))
+    tags = (each.__struct_config__.tag_field for each in derivation.named.values() if issubclass(each, msgspec.Struct))
+    return frozenset(tag for tag in tags if tag is not None)
+
+
 class _Derivation:
     """One derivation: named types are written out once, then referred to by name."""
 
     def __init__(self) -> None:
-        self._named: dict[str, Any] = {}
+        self.named: dict[str, Any] = {}
 
     def schema(self, tp: Any, at: str, digits: Digits | None = None) -> Schema:
         """``digits``: of decimals right there, as an annotation around them says."""
@@ -85,7 +93,7 @@ class _Derivation:
         )
 
     def _union(self, arms: list[Schema], at: str) -> Schema:
-        kinds = [_kind(arm, self._named) for arm in arms]
+        kinds = [_kind(arm, self.named) for arm in arms]
         if len(set(kinds)) < len(kinds):
             raise PlanError(f"{at}: two arms of the union look the same in Avro ({', '.join(kinds)})")
         return arms
@@ -121,8 +129,8 @@ class _Derivation:
     def _known(self, tp: Any, at: str, name: str | None = None) -> bool:
         """Was the type written out before? Else it is about to be."""
         name = name or tp.__name__
-        known = name in self._named
-        if self._named.setdefault(name, tp) is not tp:
+        known = name in self.named
+        if self.named.setdefault(name, tp) is not tp:
             raise PlanError(f"{at}: two different types are named {name}; rename one")
         return known
 

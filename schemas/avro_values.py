@@ -1,98 +1,209 @@
-"""Plain values made ready for Avro: enums by their symbols, and no time without a zone.
+"""Plain values made ready for Avro: enums by their symbols, values of unions with the arm that takes them.
 
-Rule: what there is to do is found out once, from the schema; fields without such values are not looked at.
+Rule: a value is taken if the schema gives it back equal, else it is a ValueError; fastavro makes an int of 1.5, and
+local time of what has no zone. What there is to do is found out once, from the schema. The one exception is said by the
+schema itself: a float, which has 32 bits, is the nearest one.
 """
 
 from __future__ import annotations
 
 import datetime
+import decimal
 import enum
-from collections.abc import Callable
-from functools import partial
-from typing import Any, TypeAlias
+import struct
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 Ready: TypeAlias = Callable[[Any], Any]
+Taken: TypeAlias = tuple[frozenset[type], Ready]
+"""Types of values that need no look, and what looks at the others."""
 
 
-def ready(schema: Any) -> Ready:
-    """What makes values of ``schema``, which may be changed, ready to be written."""
-    return _Found().within(schema) or _as_it_is
+def ready(schema: Any, beside: frozenset[str] = frozenset()) -> Ready:
+    """What makes values of ``schema`` ready to be written; keys of ``beside`` are no fields and left out."""
+    return _Found(beside).within(schema)[1]
 
 
 class _Found:
-    """What there is to do in the records of one schema, by name."""
+    """What records of one schema take, by name."""
 
-    def __init__(self) -> None:
-        self._records: dict[str, Ready] = {}
+    def __init__(self, beside: frozenset[str]) -> None:
+        self._named: dict[str, Ready] = {}
+        self._beside = beside
 
-    def within(self, schema: Any) -> Ready | None:
-        """None if there is nothing to do."""
-        match schema:
-            case str():
-                return self._records.get(schema)
-            case list():
-                return self._union([each for each in schema if each != "null"])
-            case {"logicalType": "timestamp-micros"}:
-                return _aware
-            case {"type": "enum"}:
-                self._records[schema["name"]] = _symbol
-                return _symbol
-            case {"type": "array", "items": inner}:
-                return _each(self.within(inner), lambda make, values: [make(value) for value in values])
-            case {"type": "map", "values": inner}:
-                return _each(
-                    self.within(inner), lambda make, values: {key: make(value) for key, value in values.items()}
-                )
-            case {"type": "record"}:
-                return self._record(schema)
-        return None
+    def within(self, schema: Any) -> Taken:
+        if isinstance(schema, list):
+            return self._union(schema)
+        if isinstance(schema, str):
+            return (frozenset(), self._named[schema]) if schema in self._named else _of_kind(schema)
+        match schema["type"]:
+            case "record" | "error":
+                return frozenset(), self._record(schema)
+            case "enum":
+                self._named[schema["name"]] = _symbol(schema["symbols"])
+                return frozenset(), self._named[schema["name"]]
+            case "array":
+                return frozenset(), _each(*self.within(schema["items"]))
+            case "map":
+                return frozenset(), _map(*self.within(schema["values"]))
+            case dict() | list() as inner:
+                return self.within(inner)
+        found = _of_kind(schema.get("logicalType", ""), schema["type"])
+        if schema["type"] == "fixed":
+            self._named[schema["name"]] = found[1]
+        return found
 
     def _record(self, schema: Any) -> Ready:
-        todo: list[tuple[str, Ready]] = []
+        name, fields = schema["name"], list[tuple[str, frozenset[type], Ready]]()
+        known = {field["name"] for field in schema["fields"]} | self._beside
 
-        def fields(plain: Any) -> Any:
-            for name, make in todo:
-                if name in plain:
-                    plain[name] = make(plain[name])
-            return plain
+        def of(plain: Any) -> Any:
+            if not isinstance(plain, Mapping):
+                raise _unfit(plain, name)
+            if not known.issuperset(plain):
+                raise ValueError(f"no field for {', '.join(sorted(map(str, plain.keys() - known)))}")
+            made = dict(plain)
+            for field, exact, make in fields:
+                if field in made and type(made[field]) not in exact:
+                    try:
+                        made[field] = make(made[field])
+                    except (ValueError, OverflowError) as error:
+                        raise ValueError(f"{field}: {error}") from None
+            return made
 
-        self._records[schema["name"]] = fields  # before its fields: it may hold itself
-        found = [(field["name"], self.within(field["type"])) for field in schema["fields"]]
-        todo.extend((name, make) for name, make in found if make is not None)
-        return fields
+        self._named[name] = of  # before its fields: it may hold itself
+        fields.extend((field["name"], *self.within(field["type"])) for field in schema["fields"])
+        return of
 
-    def _union(self, arms: list[Any]) -> Ready | None:
-        found = [self.within(arm) for arm in arms]
-        if not any(found):
+    def _union(self, arms: Sequence[Any]) -> Taken:
+        found = [(_name(arm), *self.within(arm)) for arm in arms]
+        rest = [each for each in found if each[0] != "null"]
+        exact = frozenset[type]({type(None)}) if len(rest) < len(found) else frozenset[type]()
+        if len(rest) == 1:
+            ((_, taken, make),) = rest
+            return exact | taken, lambda value: None if value is None and exact else make(value)
+        return exact, _first(rest, bool(exact))
+
+
+def _first(arms: Sequence[tuple[str, frozenset[type], Ready]], nullable: bool) -> Ready:
+    """The value with the first arm that takes it, as fastavro is told of one."""
+
+    def of(value: Any) -> Any:
+        if value is None and nullable:
             return None
-        if len(found) > 1 or found[0] is None:
-            return _whatever  # which arm a value is of, only the writer finds out
-        only = found[0]
-        return lambda value: None if value is None else only(value)
+        for name, exact, make in arms:
+            try:
+                return name, value if type(value) in exact else make(value)
+            except (ValueError, OverflowError):
+                continue
+        raise _unfit(value, f"union of {', '.join(name for name, _, _ in arms)}")
+
+    return of
 
 
-def _each(make: Ready | None, all_of: Callable[[Ready, Any], Any]) -> Ready | None:
-    return None if make is None else partial(all_of, make)
+def _name(arm: Any) -> str:
+    """As fastavro calls the arm of a union."""
+    if isinstance(arm, str):
+        return arm
+    return str(arm["name"] if "name" in arm else arm["type"])
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
+def _each(exact: frozenset[type], make: Ready) -> Ready:
+    def of(value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise _unfit(value, "array")
+        return [each if type(each) in exact else make(each) for each in value]
+
+    return of
 
 
-def _symbol(value: Any) -> Any:
-    return value.value if isinstance(value, enum.Enum) else value
+def _map(exact: frozenset[type], make: Ready) -> Ready:
+    def of(value: Any) -> Any:
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise _unfit(value, "map")
+        return {key: each if type(each) in exact else make(each) for key, each in value.items()}
+
+    return of
 
 
-def _aware(value: Any) -> Any:
-    """A datetime without a zone would be taken for local time, and come back as another value."""
-    if isinstance(value, datetime.datetime) and value.tzinfo is None:
-        raise ValueError(f"datetime {value.isoformat()} has no time zone")
-    return value
+def _symbol(symbols: Sequence[str]) -> Ready:
+    known = frozenset(symbols)
+
+    def of(value: Any) -> Any:
+        found = value.value if isinstance(value, enum.Enum) else value
+        if not isinstance(found, str) or found not in known:
+            raise _unfit(value, f"enum of {', '.join(symbols)}")
+        return found
+
+    return of
 
 
-def _whatever(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _whatever(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_whatever(each) for each in value]
-    return _aware(_symbol(value))
+def _of_kind(kind: str, otherwise: str = "") -> Taken:
+    """Of a logical type, or where nobody knows it of the type below it."""
+    kind = kind if kind in _KINDS else otherwise
+    taken, why = _KINDS[kind]
+    exact = frozenset({taken}) if why is None else frozenset[type]()
+
+    def make(value: Any) -> Any:
+        if isinstance(value, enum.Enum) and taken is str:
+            value = value.value
+        if type(value) is int and taken is float and float(value) == value:
+            value = float(value)
+        if isinstance(value, bytearray) and taken is bytes:
+            value = bytes(value)
+        if not isinstance(value, taken) or (type(value) is not taken and isinstance(value, bool | datetime.datetime)):
+            raise _unfit(value, kind)
+        if why is not None and (reason := why(value)):
+            raise ValueError(f"{value} {reason}")
+        return value
+
+    return exact, make
+
+
+def _zoned(value: datetime.datetime) -> str:
+    return "has no time zone" if value.tzinfo is None else ""
+
+
+def _unzoned(value: datetime.datetime | datetime.time) -> str:
+    return "has a time zone" if value.tzinfo is not None else ""
+
+
+def _coarse(value: datetime.datetime | datetime.time) -> str:
+    return "is finer than milliseconds" if value.microsecond % 1000 else ""
+
+
+def _narrow(value: int) -> str:
+    return "" if -(1 << 31) <= value < 1 << 31 else "is too large for an int"
+
+
+def _near(value: float) -> str:
+    struct.pack("<f", value)  # an OverflowError if it is too large
+    return ""
+
+
+_KINDS: Final[Mapping[str, tuple[type, Callable[[Any], str] | None]]] = {
+    "null": (type(None), None),
+    "boolean": (bool, None),
+    "int": (int, _narrow),
+    "long": (int, None),
+    "float": (float, _near),
+    "double": (float, None),
+    "string": (str, None),
+    "bytes": (bytes, None),
+    "fixed": (bytes, None),
+    "date": (datetime.date, None),
+    "uuid": (uuid.UUID, None),
+    "decimal": (decimal.Decimal, None),
+    "timestamp-micros": (datetime.datetime, _zoned),
+    "timestamp-millis": (datetime.datetime, lambda value: _zoned(value) or _coarse(value)),
+    "local-timestamp-micros": (datetime.datetime, _unzoned),
+    "local-timestamp-millis": (datetime.datetime, lambda value: _unzoned(value) or _coarse(value)),
+    "time-micros": (datetime.time, _unzoned),
+    "time-millis": (datetime.time, lambda value: _unzoned(value) or _coarse(value)),
+}
+"""The type that each takes, and what may be wrong with a value of it."""
+
+
+def _unfit(value: Any, kind: str) -> ValueError:
+    return ValueError(f"a {type(value).__name__} is no {kind}: {value!r:.100}")

@@ -1,7 +1,8 @@
 """A schema registry with Confluent's API: which schema has which id.
 
 Rule: the client's errors are mapped here, once. A registry that is away or in trouble (5xx) is ``Retryable``, so nobody
-blames a record; what it does not know is None; a request that it refuses is a ``ConfigError``.
+blames a record; what it says that it does not know is None; a request that it refuses is a ``ConfigError``, and so is a
+404 that says nothing of a schema: whatever answers at that address, it is no registry.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from kafka_eos.secrets import masked, without_login
 _DEFAULTS: Final[Mapping[str, Any]] = {"timeout": 5, "max.retries": 2, "retries.wait.ms": 200}
 """Short: whoever asks waits, and the engine tries again with a backoff of its own."""
 _LATER: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+_NOT_THERE: Final = (40401, 40402, 40403, 40400)
+"""A registry's own codes: no such subject, version, schema; the last one is that of the client's own, ``mock://``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ class Registry:
             try:
                 known: Any = self._client.lookup_schema(subject, _sent(schema), normalize_schemas=True)
             except _errors().SchemaRegistryError as error:
-                if error.http_status_code == HTTPStatus.NOT_FOUND:
+                if error.error_code in _NOT_THERE:
                     return None
                 raise
         return int(known.schema_id)
@@ -132,7 +135,7 @@ def _found(ask: Any) -> RegisteredSchema | None:
     try:
         answer = ask()
     except _errors().SchemaRegistryError as error:
-        if error.http_status_code == HTTPStatus.NOT_FOUND:
+        if error.error_code in _NOT_THERE:
             return None
         raise
     references = tuple(Reference(each.name, each.subject, each.version) for each in answer.references or ())
@@ -149,4 +152,6 @@ def _sent(schema: RegisteredSchema) -> Any:
 def _advised(said: str, status: int) -> str:
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return f'{said}. Check the login: Registry(url, config={{"basic.auth.user.info": "user:password"}})'
+    if status == HTTPStatus.NOT_FOUND:
+        return f"{said}. Check the path of the address: Apicurio's, for one, ends in /apis/ccompat/v7"
     return said

@@ -4,11 +4,13 @@
     RegistryCodec    what that is for one topic: reads whatever the registry knows, writes with one schema of it
 
 Rule: what is read is resolved from the schema that it was written with, found by its id. An id that the registry does
-not know is the record's fault; a registry that is away is nobody's, and is asked again.
+not know is the record's fault; a registry that is away is nobody's, and is asked again. Only the check at the start of
+a job registers: whoever encodes besides, as the audit does, changes nothing.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -27,6 +29,8 @@ _MAGIC: Final = b"\0"
 _HEADER: Final = 5
 _MOST_SCHEMAS: Final = 1000
 """Of writers, kept ready: a topic has a few. The registry is asked again for the oldest."""
+_UNKNOWN_FOR: Final = 5.0
+"""Seconds in which the registry is not asked again for an id that it does not know."""
 
 
 class Language(Protocol[T]):
@@ -89,6 +93,8 @@ class RegistryCodec(Generic[T]):
         self._language, self._registry, self._auto_register = language, registry, auto_register
         self._header: bytes | None = None
         self._decoders: dict[bytes, Callable[[bytes], T]] = {}
+        self._unknown: dict[int, float] = {}
+        """Ids, and when to ask for them again."""
 
     @property
     def name(self) -> str:
@@ -104,7 +110,9 @@ class RegistryCodec(Generic[T]):
         return f"{kind} {type_name(self.type)}, subject {self.subject} of {self._registry.url}"
 
     def check(self) -> Sequence[str]:
-        """See ``interfaces.Checked``: is there a schema to write with?"""
+        """See ``interfaces.Checked``: is there a schema to write with? With ``auto_register`` there is one then."""
+        if self._auto_register:
+            self._registry.register(self.subject, self._language.written)
         self._ready()
         return []
 
@@ -119,8 +127,7 @@ class RegistryCodec(Generic[T]):
         return decode(data[_HEADER:])
 
     def _ready(self) -> bytes:
-        ask = self._registry.register if self._auto_register else self._registry.id_of
-        schema_id = ask(self.subject, self._language.written)
+        schema_id = self._registry.id_of(self.subject, self._language.written)
         if schema_id is None:
             raise ConfigError(
                 f"subject {self.subject!r} of the schema registry {self._registry.url} does not have the schema of "
@@ -153,9 +160,7 @@ class RegistryCodec(Generic[T]):
                 "not with a zero byte and the id of a schema"
             )
         schema_id = int.from_bytes(data[1:_HEADER], "big")
-        writer = self._registry.schema(schema_id)
-        if writer is None:
-            raise ValueError(f"the schema registry {self._registry.url} does not know schema {schema_id}")
+        writer = self._asked(schema_id)
         if writer.kind != self._language.kind:
             raise ValueError(f"schema {schema_id} is one of kind {writer.kind}, not {self._language.kind}")
         try:
@@ -166,3 +171,13 @@ class RegistryCodec(Generic[T]):
             del self._decoders[next(iter(self._decoders))]
         self._decoders[data[1:_HEADER]] = decode
         return decode
+
+    def _asked(self, schema_id: int) -> RegisteredSchema:
+        now = time.monotonic()
+        if self._unknown.get(schema_id, now) <= now:
+            if (found := self._registry.schema(schema_id)) is not None:
+                return found
+            self._unknown = {each: until for each, until in self._unknown.items() if until > now}
+            if len(self._unknown) < _MOST_SCHEMAS:
+                self._unknown[schema_id] = now + _UNKNOWN_FOR
+        raise ValueError(f"the schema registry {self._registry.url} does not know schema {schema_id}")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from kafka_eos.connectors.files.committer import FileCommitter
 from kafka_eos.connectors.files.formats import Avro, Csv, JsonLines, Parquet
+from kafka_eos.connectors.files.open_files import Roll
 from kafka_eos.connectors.files.sink import FileSink
-from kafka_eos.connectors.files.writer import FileWriter, Roll
+from kafka_eos.connectors.files.writer import FileWriter
 
 __all__ = ["FileSink", "Roll", "JsonLines", "Csv", "Avro", "Parquet", "FileCommitter", "FileWriter"]

@@ -85,10 +85,13 @@ class FileCommitter:
             raise Retryable(f"{promise.final} was committed by another process at this moment") from error
 
     def _sync(self, final: str) -> None:
-        """Make a rename durable, where the name went first: two names of a file are understood, none is not."""
-        target = self._path(final).parent
-        if target != self._directory and target.is_dir():  # readers may have taken all of a partition
-            disk.sync_directory(target)
+        """Make a rename durable, where the name went first: two names of a file are understood, none is not.
+
+        All directories up to the sink's own: a process that died may have made one and not synced its name.
+        """
+        for partition in Path(final).parents[:-1]:
+            if (target := self._directory / partition).is_dir():  # readers may have taken all of a partition
+                disk.sync_directory(target)
         disk.sync_directory(self._directory)
 
     def announce(self, permit: CommitPermit, committables: Sequence[Committable]) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 
 from kafka_eos.connectors.files.formats import Format, JsonLines, Layout, format_of
 from kafka_eos.connectors.files.names import files_of
+from kafka_eos.connectors.files.open_files import Roll, Shape
 from kafka_eos.connectors.files.places import Directory, place_of
-from kafka_eos.connectors.files.writer import FileWriter, Roll, Shape
+from kafka_eos.connectors.files.writer import FileWriter
 from kafka_eos.connectors.rejecting import encoded
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Codec, Committer, Guarantee, JobContext, Json, RejectRow, TaskContext

@@ -35,6 +35,8 @@ class Traces:
     def __init__(self, shelf: Shelf) -> None:
         self._shelf, self._lock = shelf, Lock()
         self._noted: dict[str, Epoch] = {}
+        self._settled: Epoch | None = None
+        """What an epoch's first commit found settled is not looked for at each of its files."""
         self._swept: Term | None = None
 
     def make(self, part: Part, permit: EpochId) -> bool:
@@ -50,7 +52,10 @@ class Traces:
     def forget(self, of: Part, permit: EpochId) -> None:
         """Remove those of a life that nobody can ask for any more. One that stays by accident goes in a later term."""
         with self._lock:
-            settled = [name for name, epoch in self._noted.items() if epoch < permit.epoch]
+            settled = []
+            if self._settled != permit.epoch:
+                settled = [name for name, epoch in self._noted.items() if epoch < permit.epoch]
+                self._settled = permit.epoch
             for name in settled:
                 del self._noted[name]
             sweep = self._swept is None or self._swept < permit.term

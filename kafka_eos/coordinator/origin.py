@@ -145,9 +145,7 @@ def ensure_tables_come_first(plan: Plan, known: Collection[str], in_flight: Coll
         )
 
 
-def ensure_joins_know_their_tables(
-    plan: Plan, known: Mapping[str, Positions], states: Collection[StateHandle]
-) -> None:
+def ensure_joins_know_their_tables(plan: Plan, known: Mapping[str, Positions], states: Collection[StateHandle]) -> None:
     """ConfigError if a join would look into a table that the job has read in part, or all of it, before there was it.
 
     What was read is not read again, so rows would not find it.

@@ -44,9 +44,10 @@ class Draft:
         nodes = (node for node in self._nodes if node.name in read or node.name not in self._replaced)
         built = plan.with_forwards(Plan(self.name, tuple(nodes), self._where).validate(), self._codec).validate()
         for node in built.nodes:
-            if node.stateful and node.derived:
+            held = _held(node)
+            if held is not None and node.derived:
                 warnings.warn(
-                    f"state of {node.kind} {node.name!r} is stored under a name that depends on its position; "
+                    f"{held} {node.kind} {node.name!r} is stored under a name that depends on its position; "
                     f"give it a name of its own ({node.where})",
                     DerivedNameWarning,
                     stacklevel=2,
@@ -111,6 +112,13 @@ class Draft:
             return wire_codec(self._types[node])
         except PlanError:
             return wire_codec(Any)  # refuses the first value that is written and would come back as another one
+
+
+def _held(node: Node) -> str | None:
+    """What a checkpoint has of an operator under its name, for people; None if it has nothing."""
+    if isinstance(node, plan.AsyncMap):
+        return "what waits in"
+    return "state of" if node.stateful else None
 
 
 def _beside(node: str, tags: Sequence[OutputTag[Any]]) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from kafka_eos.errors import PlanError
-from kafka_eos.ids import SplitId
+from kafka_eos.ids import KeyGroup, SplitId
 from kafka_eos.interfaces import Codec, Positions
 from kafka_eos.plan import Feedback, Forward, KeyBy, Node, Partitioning, Plan, Source, Union, union_lane
 from kafka_eos.protocol.assignment import is_numbered, subtask_of_split
@@ -73,6 +73,8 @@ def _to_those_who_had_them(
             case Source(name=name):
                 _check_numbered(forward, positions.get(name, {}))
                 return _by_split(batch, parallelism)
+            case Node(sets_timers=True):
+                return _by_group(batch, parallelism, grouping)
             case _:  # spread, copied, or come back in a loop: no order holds between them
                 return iter([(number % parallelism, batch)])
 
@@ -80,8 +82,11 @@ def _to_those_who_had_them(
 
 
 def _ways(plan: Plan, node: Node) -> Iterator[tuple[str, int, Node]]:
-    """Source and lane of every way to the output of ``node``, and who dealt out the rows on it to subtasks last."""
-    if isinstance(node, Source):
+    """Source and lane of every way to the output of ``node``, and who dealt out the rows on it to subtasks last.
+
+    What an operator's timers make begins there: in the subtask that owns the key.
+    """
+    if isinstance(node, Source) or node.sets_timers:
         yield node.name, 0, node
     for index, above in enumerate(node.inputs):
         for source, lane, by in _ways(plan, plan.node(above)):
@@ -102,6 +107,15 @@ def _check_numbered(forward: Node, splits: Positions) -> None:
 def _by_split(batch: Batch[Any], parallelism: int) -> Parts:
     topic, partitions = batch.origin.topic, batch.origin.partitions
     return _parts(batch, [subtask_of_split(SplitId(f"{topic}/{partitions[row]}"), parallelism) for row in batch.rows])
+
+
+def _by_group(batch: Batch[Any], parallelism: int, grouping: Grouping) -> Parts:
+    """Of firings, whose key group stands where a partition would.
+
+    Behind ``key_by(local=True)`` nothing tells who had the key; rows of a key stay together, and in order.
+    """
+    groups = batch.origin.partitions
+    return _parts(batch, [subtask_of(KeyGroup(groups[row]), parallelism, grouping.groups) for row in batch.rows])
 
 
 class _Owners(dict[Any, int]):

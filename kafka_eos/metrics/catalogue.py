@@ -51,7 +51,12 @@ _ALL: Final = (
     Metric("watermark_timestamp_seconds", "gauge", ("operator", "split"), "Event time of the newest checkpoint."),
     Metric("checkpoints", "counter", ("outcome",), "Epochs: committed, given-up."),
     Metric("checkpoint_seconds", "histogram", ("phase",), "Epochs: align, snapshot, decide, commit, total."),
-    Metric("checkpoint_waiting_seconds", "gauge", (), "How long the oldest epoch is under way; 0 if none is."),
+    Metric(
+        "checkpoint_waiting_seconds",
+        "gauge",
+        (),
+        "How long the oldest epoch is under way, over restarts; 0 if none is.",
+    ),
     Metric("last_checkpoint_epoch", "gauge", (), "The newest epoch that is committed in this run."),
     Metric("last_checkpoint_timestamp_seconds", "gauge", (), "When it was."),
     Metric("state_bytes", "gauge", ("operator",), "State in the newest checkpoint."),

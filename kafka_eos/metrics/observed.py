@@ -48,6 +48,8 @@ class Observed:
         """Epochs that are not committed, given up or not, and when they began first, in whichever session."""
         self._barriers: dict[int, float] = {}
         """The same epochs, and when they began last."""
+        self._quiet_since: float | None = None
+        """When the attempt at work began to process rows, until it begins an epoch: none is under way meanwhile."""
         self._open_since: float | None = None
         """When the newest committed epoch began, or the session: what is open is not older."""
         self._batches = False
@@ -74,7 +76,7 @@ class Observed:
         """All samples as of now; nothing changes meanwhile."""
         with self._lock:
             now = self._clock()
-            waits = max((now - at for at in self._begun.values()), default=0.0)
+            waits = self._waits()
             self._samples.set("checkpoint_waiting_seconds", waits)
             if self._batches:
                 self._samples.set("uncommitted_seconds", waits)
@@ -89,10 +91,18 @@ class Observed:
                 return Readiness(False, self._ended)
             if not self._samples.value("running"):
                 return Readiness(False, "starts, or recovers")
-            waits = max((self._clock() - at for at in self._begun.values()), default=0.0)
+            waits = self._waits()
         if waits > within:
             return Readiness(False, f"no checkpoint is committed for {waits:.0f} s (http_ready_within={within:g})")
         return Readiness(True, "processes rows")
+
+    def _waits(self) -> float:
+        """Seconds for which the oldest epoch that is not committed has been under way, over restarts.
+
+        Not between a restart and the next epoch: that is as long as the interval, and nobody is late.
+        """
+        until = self._clock() if self._quiet_since is None else self._quiet_since
+        return max((until - at for at in self._begun.values()), default=0.0)
 
     # ------------------------------------------------------------ events
 
@@ -102,6 +112,7 @@ class Observed:
         self._samples.set("subtasks", facts["parallelism"])
         self._before.clear()
         self._batches, self._open_since = facts.get("batches", False), self._clock()
+        self._quiet_since = self._open_since
         # An attempt may end between the two; then its successor commits, and says no more than where it goes on.
         for epoch, records in self._decided.items():
             if epoch <= facts["base"]:
@@ -111,6 +122,7 @@ class Observed:
 
     def _on_restarting(self, facts: Mapping[str, Any]) -> None:
         self._samples.add("restarts", 1, _REASONS[facts["what"]])
+        self._quiet_since = None  # an attempt that dies before its first epoch is no rest
         self._samples.set("running", 0)
         self._samples.set("prepared_outputs", 0)
 
@@ -150,6 +162,10 @@ class Observed:
 
     def _on_triggered(self, facts: Mapping[str, Any]) -> None:
         self._barriers[facts["epoch"]] = now = self._clock()
+        if self._quiet_since is not None:
+            rest = now - self._quiet_since
+            self._begun = {epoch: at + rest for epoch, at in self._begun.items()}
+            self._quiet_since = None
         self._begun.setdefault(facts["epoch"], now)
 
     def _on_given_up(self, facts: Mapping[str, Any]) -> None:

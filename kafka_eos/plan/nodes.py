@@ -30,7 +30,8 @@ OnError: TypeAlias = Literal["stop"] | DeadLetters
 
 
 class DerivedNameWarning(UserWarning):
-    """A stateful operator has a name that depends on its position: editing the pipeline can orphan its state."""
+    """What a checkpoint holds of an operator is under a name that depends on its position: with another place in the
+    pipeline it is orphaned, or another operator takes it for its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import CommitPermit, Committable, JobContext, LifeState, Outcome, Standing, TaskContext
 from kafka_eos.records import Batch
 from kafka_eos.testing.sources import ListOrigin
-from tests.power_cuts import recorded
+from tests.power_cuts import after, recorded
 
 FIRST = EpochId(Epoch(1), Term(1))
 PERMIT = CommitPermit(FIRST)
@@ -151,6 +151,16 @@ def test_another_file_under_the_final_name_is_not_replaced(sink: FileSink, monke
     with pytest.raises(CommittableLost, match="is not what .* promised"):
         ours.commit(PERMIT, committable)
     assert final(sink, committable).read_text() == "theirs"
+
+
+def test_directories_of_partitions_that_a_dead_process_made_are_durable_when_their_file_is(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path / "out", partition_by=lambda value: {"a": 1, "b": 2, "c": 3})
+    committable = prepared(sink)
+    with recorded(tmp_path) as recording:
+        final(sink, committable).parent.mkdir(parents=True)
+        sink.committer(job()).commit(PERMIT, committable)
+
+    assert all(f"out/{committable.payload['final']}" in tree.listing() for tree in after(recording))
 
 
 # ---------------------------------------------------------------- what is staged

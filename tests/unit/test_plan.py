@@ -104,6 +104,15 @@ def test_a_stateful_operator_without_a_name_warns() -> None:
         pipeline.plan()
 
 
+def test_rows_that_wait_for_answers_without_a_name_warn() -> None:
+    """With another ``async_map`` before it, that one would be given them."""
+    pipeline = Pipeline("p")
+    pipeline.source(numbers(), name="numbers").async_map(float, values=int).sink(MemorySink(), name="out")
+
+    with pytest.warns(DerivedNameWarning, match="what waits in async-map 'async-map-1' is stored"):
+        pipeline.plan()
+
+
 def test_named_operators_do_not_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,13 +1,13 @@
 """Columns of values as Arrow has them, and Parquet files of these.
 
-Rule: a value is never changed to make it fit: Arrow refuses what would lose something, and a time without a zone is
-refused here, where Arrow would take it for UTC.
+Rule: a value is never changed to make it fit (``columns``); a schema that cannot be written is refused with the sink.
 """
 
 from __future__ import annotations
 
 import datetime
 import enum
+import io
 import json
 import types
 import typing
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafka_eos.connectors.files.formats.base import PROVENANCE, Out
+from kafka_eos.connectors.files.formats.columns import column_of
 from kafka_eos.connectors.files.formats.fields import expect_columns, fields_of, picker
 from kafka_eos.connectors.rejecting import BadRows, each_row
 from kafka_eos.errors import ConfigError
@@ -29,6 +30,10 @@ from kafka_eos.schemas.types import is_model, is_record, type_name
 
 _MOST_HELD: Final = 32 << 20
 """Bytes after which a group of rows is written, however few they are."""
+_JOINED: Final = 256
+"""Tables that wait apart. Many small ones take far more than their bytes, so they are joined."""
+_EACH_TABLE: Final = 6 << 10
+"""Bytes that a table of some columns takes besides its rows."""
 _TYPES: Final[Mapping[Any, pa.DataType]] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -41,10 +46,6 @@ _TYPES: Final[Mapping[Any, pa.DataType]] = {
     datetime.timedelta: pa.duration("us"),
     uuid.UUID: pa.string(),
 }
-_AS_THEY_ARE: Final = frozenset(
-    {type(None), bool, int, float, str, bytes, datetime.date, datetime.time, datetime.timedelta}
-)
-"""Types of values that Arrow takes without a look inside."""
 _BAD_DATA: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
@@ -101,8 +102,10 @@ class ArrowLayout:
         if tp is not None and (missing := set(fields_of(tp, "schema")) ^ set(self._schema.names)):
             raise ConfigError(f"the schema and {type_name(tp)} differ in the columns {', '.join(sorted(missing))}")
         self._pick = picker(tp, self._schema.names)
+        self._columns = [column_of(field) for field in self._schema]
         self._written = self._schema.append(pa.field(PROVENANCE, pa.string(), False)) if envelope else self._schema
         self._compression, self._row_group = compression or "none", row_group
+        self._read_back = _read_back(self._written)
         self.codec: Codec[Any] = JsonCodec(Any)
 
     def block(self, values: Sequence[Any], provenance: Sequence[str] | None) -> pa.Table:
@@ -121,16 +124,20 @@ class ArrowLayout:
     def _table(self, rows: Sequence[Sequence[Any]]) -> pa.Table:
         columns = zip(*rows, strict=True) if rows else [()] * len(self._schema)
         return pa.Table.from_arrays(
-            [_array(field, cells) for field, cells in zip(self._schema, columns, strict=True)], schema=self._schema
+            [column.array(cells) for column, cells in zip(self._columns, columns, strict=True)], schema=self._schema
         )
 
     def _wrong(self, row: Sequence[Any]) -> Exception | None:
-        for field, cell in zip(self._schema, row, strict=True):
+        for column, cell in zip(self._columns, row, strict=True):
             try:
-                _array(field, [cell])
+                column.array([cell])
             except _BAD_DATA as error:
-                return ValueError(f"column {field.name!r}, {field.type}: {' '.join(str(error).split())}")
+                where = f"column {column.field.name!r}, {column.field.type}"
+                return ValueError(f"{where}: {' '.join(str(error).split())}")
         return None
+
+    def joined(self, blocks: Sequence[pa.Table]) -> pa.Table:
+        return pa.concat_tables(blocks).combine_chunks()
 
     def body(self, out: Out) -> _Parquet:
         return _Parquet(out, self._written, self._compression, self._row_group)
@@ -141,7 +148,7 @@ class ArrowLayout:
 
     def read(self, path: Path) -> Iterator[tuple[bytes, str | None]]:
         with pq.ParquetFile(path) as file:
-            if not file.schema_arrow.equals(self._written):
+            if not file.schema_arrow.equals(self._read_back):
                 raise ValueError(f"{path.name}: its columns are {file.schema_arrow.names} and not those of the sink")
             for batch in file.iter_batches(batch_size=8192):
                 for row in batch.to_pylist():
@@ -154,27 +161,36 @@ class _Parquet:
 
     def __init__(self, out: Out, schema: pa.Schema, compression: str, row_group: int) -> None:
         self._row_group, self._waiting, self._rows, self._bytes = row_group, list[pa.Table](), 0, 0
+        self._apart = 0
         self._writer = pq.ParquetWriter(pa.PythonFile(_Written(out), mode="w"), schema, compression=compression)
 
     def write(self, block: pa.Table) -> None:
         self._waiting.append(block)
         self._rows += block.num_rows
         self._bytes += block.nbytes
+        self._apart += 1
+        if self._apart >= _JOINED:
+            self._waiting[-self._apart :] = [pa.concat_tables(self._waiting[-self._apart :]).combine_chunks()]
+            self._apart = 0
         if self._rows >= self._row_group or self._bytes >= _MOST_HELD:
-            self._flush()
+            self.flush()
 
     @property
     def held(self) -> int:
         return self._bytes
 
+    @property
+    def memory(self) -> int:
+        return self._bytes + len(self._waiting) * _EACH_TABLE
+
     def close(self) -> None:
-        self._flush()
+        self.flush()
         self._writer.close()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         if self._rows:
             self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=self._row_group)
-        self._waiting, self._rows, self._bytes = [], 0, 0
+        self._waiting, self._rows, self._bytes, self._apart = [], 0, 0, 0
 
 
 class _Written:
@@ -200,34 +216,14 @@ class _Written:
         """The sink's own file stays open until it is synced."""
 
 
-def _array(field: pa.Field, cells: Sequence[Any]) -> pa.Array:
-    as_they_are = _AS_THEY_ARE.issuperset(map(type, cells))
-    found = pa.array(cells if as_they_are else [_plain(cell) for cell in cells], field.type)
-    if not field.nullable and found.null_count:
-        raise ValueError("it may not be null")
-    return found
-
-
-def _plain(cell: Any) -> Any:
-    """What Arrow takes: dicts of records, pairs of dicts, texts of what has none of its own."""
-    if type(cell) in _AS_THEY_ARE:
-        return cell
-    if isinstance(cell, datetime.datetime):
-        if cell.tzinfo is None:
-            raise ValueError(f"datetime {cell.isoformat()} has no time zone")
-        return cell
-    if isinstance(cell, enum.Enum):
-        return cell.value
-    if isinstance(cell, uuid.UUID):
-        return str(cell)
-    if is_model(type(cell)) or is_record(type(cell)):
-        names = list(fields_of(type(cell), ""))
-        return {name: _plain(getattr(cell, name)) for name in names}
-    if isinstance(cell, Mapping):
-        return {name: _plain(value) for name, value in cell.items()}
-    if isinstance(cell, list | tuple):
-        return [_plain(each) for each in cell]
-    return cell
+def _read_back(schema: pa.Schema) -> pa.Schema:
+    """The schema as a file gives it back: Parquet has no seconds. ConfigError for one that it does not hold."""
+    file = io.BytesIO()
+    try:
+        pq.write_table(schema.empty_table(), file)
+    except (pa.ArrowException, ValueError) as error:
+        raise ConfigError(f"the schema cannot be written as Parquet: {' '.join(str(error).split())}") from error
+    return pq.read_schema(file)
 
 
 def _said(row: Mapping[str, Any]) -> bytes:

@@ -23,6 +23,7 @@ from kafka_eos.connectors.rejecting import each_row
 from kafka_eos.errors import ConfigError, PlanError
 from kafka_eos.interfaces import Codec, Json
 from kafka_eos.schemas import AvroCodec, JsonCodec
+from kafka_eos.schemas.avro_values import ready
 
 _BLOCK: Final = 64 << 10
 """Bytes of records after which a block is written."""
@@ -71,10 +72,12 @@ def _encoder(schema: Mapping[str, Any]) -> Callable[[Any], bytes]:
     if not isinstance(parsed, dict) or parsed["type"] != "record":
         raise ConfigError("Avro(schema=…) must be that of a record")
 
+    make = ready(parsed)
+
     def encode(value: Any) -> bytes:
         out = io.BytesIO()
         try:
-            fastavro.schemaless_writer(out, parsed, value, strict_allow_default=True)
+            fastavro.schemaless_writer(out, parsed, make(value), strict_allow_default=True)
         except _BAD_DATA as error:
             raise ValueError(f"not of the schema: {error}") from error
         return out.getvalue()
@@ -95,6 +98,9 @@ class AvroLayout:
         if provenance is None:
             return Chunks(records)
         return Chunks(record + _bytes(text.encode()) for record, text in zip(records, provenance, strict=True))
+
+    def joined(self, blocks: Sequence[Chunks]) -> Chunks:
+        return Chunks.joined(blocks)
 
     def body(self, out: Out) -> _Container:
         return _Container(out, self._schema, self._compression)
@@ -128,16 +134,20 @@ class _Container:
             self._records.append(record)
             self._size += len(record)
             if self._size >= _BLOCK:
-                self._flush()
+                self.flush()
 
     @property
     def held(self) -> int:
         return self._size
 
-    def close(self) -> None:
-        self._flush()
+    @property
+    def memory(self) -> int:
+        return self._size
 
-    def _flush(self) -> None:
+    def close(self) -> None:
+        self.flush()
+
+    def flush(self) -> None:
         if not self._records:
             return
         data = b"".join(self._records)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -28,6 +29,9 @@ class Block(Protocol):
 
     def __len__(self) -> int: ...
 
+    @property
+    def nbytes(self) -> int: ...
+
     def slice(self, offset: int, length: int, /) -> Block: ...
 
     def take(self, indices: Sequence[int], /) -> Block: ...
@@ -42,6 +46,13 @@ class Body(Protocol):
     def held(self) -> int:
         """Bytes that are not written yet."""
 
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that these take."""
+
+    def flush(self) -> None:
+        """Write what is held, though the file would be better with more of it at once."""
+
     def close(self) -> None:
         """Write what is left, and the file's end."""
 
@@ -55,6 +66,9 @@ class Layout(Protocol):
 
     def block(self, values: Sequence[Any], provenance: Sequence[str] | None) -> Block:
         """Rows of values. Raises BadRows for all that cannot be written."""
+
+    def joined(self, blocks: Sequence[Any]) -> Block:
+        """One block of several: many small ones take more memory than their rows."""
 
     def body(self, out: Out) -> Body:
         """Begin a file."""
@@ -82,6 +96,14 @@ class Format(Protocol):
 class Chunks(list[bytes]):
     """A block of rows that are bytes."""
 
+    @property
+    def nbytes(self) -> int:
+        return sum(map(len, self))
+
+    @staticmethod
+    def joined(blocks: Sequence[Chunks]) -> Chunks:
+        return Chunks(chain.from_iterable(blocks))
+
     def slice(self, offset: int, length: int, /) -> Chunks:
         return Chunks(self[offset : offset + length])
 
@@ -103,6 +125,13 @@ class Text:
     @property
     def held(self) -> int:
         return 0
+
+    @property
+    def memory(self) -> int:
+        return 0
+
+    def flush(self) -> None:
+        """Nothing is held."""
 
     def close(self) -> None:
         if self._zlib is not None:

@@ -73,6 +73,9 @@ class CsvLayout:
             return Chunks(rows)
         return Chunks(row + b"," + text.encode() for row, text in zip(rows, provenance, strict=True))
 
+    def joined(self, blocks: Sequence[Chunks]) -> Chunks:
+        return Chunks.joined(blocks)
+
     def body(self, out: Out) -> Text:
         return Text(out, self._compressed, self._header + b"\n")
 
@@ -80,7 +83,7 @@ class CsvLayout:
         return [_said(row) for row in _parsed(io.StringIO("\n".join(row.decode() for row in block), newline=""))]
 
     def read(self, path: Path) -> Iterator[tuple[bytes, str | None]]:
-        opened: Any = gzip.open if self._compressed else open
+        opened: Any = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rt", encoding="utf-8", newline="") as file:
             rows = _parsed(file)
             header = next(rows, None)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, Final
 
 import msgspec
 
 from kafka_eos.connectors.files.formats.base import PROVENANCE
 from kafka_eos.errors import ConfigError
 from kafka_eos.schemas.types import is_model, is_record, type_name
+
+_EXTRA: Final = "__pydantic_extra__"
 
 
 def fields_of(tp: Any, what: str) -> dict[str, Any]:
@@ -25,14 +27,33 @@ def fields_of(tp: Any, what: str) -> dict[str, Any]:
             f"streams of dicts leave value out and say {what}"
         )
     hints = typing.get_type_hints(tp, include_extras=True)
-    if is_model(tp):
-        names: Sequence[str] = list(tp.model_fields)
-    elif issubclass(tp, msgspec.Struct):
-        names = tp.__struct_fields__
-    else:
-        names = [field.name for field in dataclasses.fields(tp)]
+    names = _names(tp)
     expect_columns(names)
     return {name: hints[name] for name in names}
+
+
+def _names(tp: Any) -> Sequence[str]:
+    if is_model(tp):
+        return list(tp.model_fields)
+    if issubclass(tp, msgspec.Struct):
+        return list(tp.__struct_fields__)
+    return [field.name for field in dataclasses.fields(tp)]
+
+
+def taken_apart(value: Any) -> Mapping[str, Any] | None:
+    """The fields of a dict or of a record, those that its class does not declare too; None for any other value."""
+    if isinstance(value, Mapping):
+        return value
+    if not is_model(type(value)) and not is_record(type(value)):
+        return None
+    return {name: getattr(value, name) for name in _names(type(value))} | (getattr(value, _EXTRA, None) or {})
+
+
+def expect_declared(value: Any, known: Set[str]) -> None:
+    """ValueError if the record has a field that is none of these."""
+    found = taken_apart(value) or {}
+    if not known >= found.keys():
+        raise ValueError(f"no column for {', '.join(sorted(found.keys() - known))}")
 
 
 def expect_columns(names: Sequence[str]) -> None:
@@ -46,6 +67,7 @@ def expect_columns(names: Sequence[str]) -> None:
 def picker(tp: Any, names: Sequence[str]) -> Callable[[Any], list[Any]]:
     """What takes a value apart into its columns. ValueError for a value that is not of the sink's type."""
     known = frozenset(names)
+    extra = tp.model_config.get("extra") if is_model(tp) else None
 
     def of_dict(value: Any) -> list[Any]:
         if not isinstance(value, Mapping):
@@ -57,6 +79,8 @@ def picker(tp: Any, names: Sequence[str]) -> Callable[[Any], list[Any]]:
     def of_record(value: Any) -> list[Any]:
         if not isinstance(value, tp):
             raise ValueError(f"expected {type_name(tp)}, got {type(value).__name__}")
+        if type(value) is not tp or extra is not None:
+            expect_declared(value, known)
         return [getattr(value, name) for name in names]
 
     return of_dict if tp is None else of_record

@@ -41,7 +41,7 @@ class JsonLines:
         if codec.name in _BINARY or (envelope and codec.name != "json"):
             what = "its envelope holds JSON" if envelope else "it writes lines of text"
             raise ConfigError(f"FileSink cannot hold values in the format {codec.name!r}: {what}.")
-        return LinesLayout(codec, self.compression is not None)
+        return LinesLayout(codec, envelope, self.compression is not None)
 
     def describe(self) -> Mapping[str, Json]:
         return {"compression": self.compression} if self.compression else {}
@@ -50,8 +50,8 @@ class JsonLines:
 class LinesLayout:
     """Lines of one codec; in an envelope if they have a provenance."""
 
-    def __init__(self, codec: Codec[Any], compressed: bool) -> None:
-        self.codec, self._compressed = codec, compressed
+    def __init__(self, codec: Codec[Any], envelope: bool, compressed: bool) -> None:
+        self.codec, self._envelope, self._compressed = codec, envelope, compressed
 
     def block(self, values: Sequence[Any], provenance: Sequence[str] | None) -> Chunks:
         lines = _lines(self.codec.encode, values)
@@ -60,6 +60,9 @@ class LinesLayout:
         pairs = zip(provenance, lines, strict=True)
         return Chunks(b'{"provenance":"%b","value":%b}' % (text.encode(), line) for text, line in pairs)
 
+    def joined(self, blocks: Sequence[Chunks]) -> Chunks:
+        return Chunks.joined(blocks)
+
     def body(self, out: Out) -> Text:
         return Text(out, self._compressed)
 
@@ -67,11 +70,11 @@ class LinesLayout:
         return block
 
     def read(self, path: Path) -> Iterator[tuple[bytes, str | None]]:
-        opened = gzip.open if self._compressed else open
+        opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rb") as file:
             for line in file:
                 said = line.removesuffix(b"\n")
-                match = _ENVELOPE.fullmatch(said)
+                match = _ENVELOPE.fullmatch(said) if self._envelope else None
                 yield (said, None) if match is None else (match[2], match[1].decode("ascii", "replace"))
 
 

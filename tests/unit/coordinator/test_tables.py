@@ -63,9 +63,7 @@ def refused(make: Make, *joins: str, **options: Any) -> None:
 
 @pytest.mark.parametrize("index", [4, 10], ids=["half", "whole"])
 @pytest.mark.parametrize("states", [("early",), ()], ids=["state", "none"])
-def test_a_join_that_comes_later_is_refused(
-    coordinator: Make, index: int, states: tuple[str, ...]
-) -> None:
+def test_a_join_that_comes_later_is_refused(coordinator: Make, index: int, states: tuple[str, ...]) -> None:
     read(*started(coordinator, "early"), index, held(*states))
 
     refused(coordinator, "early", "late")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos import Pipeline, Stream
+from kafka_eos import Pipeline, ProcessFunction, Stream, monotonic, tumbling
 from kafka_eos.errors import PlanError
 from kafka_eos.exchange import wire
 from kafka_eos.exchange.routing import restorer
@@ -19,6 +19,7 @@ from kafka_eos.explain import explain
 from kafka_eos.ids import Epoch, SplitId, Term
 from kafka_eos.interfaces import Positions
 from kafka_eos.operators.chain import Chain
+from kafka_eos.operators.firing import FiringOrigin, branch_of
 from kafka_eos.plan import Feedback, Forward, Node, Plan
 from kafka_eos.plan.cycles import back_edges
 from kafka_eos.provenance import column
@@ -282,6 +283,72 @@ def test_splits_that_tell_no_number_are_refused() -> None:
     assert restored(meeting(totals), "in", unnumbered) == BY_KEY
     with pytest.raises(PlanError, match=r"'both-forward-1'.*'events.log' does not end .* parallelism=1"):
         restored(meeting(lambda stream: stream.map(str)), "in", unnumbered)
+
+
+def ticks(keys: Sequence[str]) -> Batch[Any]:
+    """What timers make: a row for each key, as it comes out of a checkpoint."""
+    encoded = [KeyCodec().encode(key) for key in keys]
+    origin = FiringOrigin("ticks", "event-time", [GROUPING.group(key) for key in encoded], range(len(keys)))
+    return Batch(list(keys), range(len(keys)), origin, branch=list(map(branch_of, encoded)), times=origin.timestamps())
+
+
+def fired(pipeline: Pipeline) -> Stream[Any]:
+    """Results of windows before their end, so many of a key may wait."""
+    timed = source(pipeline).with_timestamps(int, watermarks=monotonic()).key_by(str, name="by")
+    return timed.window(tumbling(seconds=10, early=1)).fold(init=str, step=last, merge=last, name="ticks")
+
+
+def last(_: str, value: object) -> str:
+    return str(value)
+
+
+def waits(value: str) -> str:
+    return value
+
+
+@pytest.mark.parametrize(
+    ("verb", "lane", "wanted"),
+    [
+        (lambda stream: stream.map(str), 0, BY_KEY),
+        (lambda stream: stream.union(stream.map(str)), 1, BY_KEY),
+        (lambda stream: stream.forward(values=str), 0, BY_KEY),
+        (lambda stream: stream.rebalance(values=str), 0, None),
+    ],
+    ids=["made", "in a union", "behind a forward", "spread"],
+)
+def test_what_timers_made_goes_where_later_firings_of_its_key_will_be(
+    verb: Callable[[Stream[Any]], Stream[Any]], lane: int, wanted: dict[str, int] | None
+) -> None:
+    """It comes in as many frames as checkpoints have found it in; none may go before an older one of its key."""
+    pipeline = Pipeline("p")
+    verb(fired(pipeline)).async_map(waits, name="ask", values=str).sink(MemorySink(), name="out")
+    plan = pipeline.plan()
+    node = plan.node("ask-requests")
+    assert node.wire is not None
+    split = restorer(plan, node, PARALLELISM, {"in": {}})
+
+    for number in range(4):
+        frame = wire.decode(wire.encode_at(plan, node, [replace(ticks(VALUES), lane=lane)]), node.wire)
+        found = {value: target for target, part in split(number, frame) for value in part.values}
+        assert found == (wanted or dict.fromkeys(VALUES, number % PARALLELISM))
+
+
+def test_what_timers_made_goes_by_its_new_key_if_it_has_one() -> None:
+    pipeline = Pipeline("p")
+    again = fired(pipeline).key_by(lambda value: "one", name="again").process(Passing, name="passes")
+    again.async_map(waits, name="ask", values=str).sink(MemorySink(), name="out")
+    plan = pipeline.plan()
+    batch = replace(ticks(VALUES), keys=["one"] * PARTITIONS)
+    owner = subtask_of(GROUPING.group(KeyCodec().encode("one")), PARALLELISM, 128)
+
+    for number in range(PARALLELISM):
+        ((target, part),) = restorer(plan, plan.node("ask-requests"), PARALLELISM, {"in": {}})(number, batch)
+        assert (target, part.values) == (owner, VALUES)
+
+
+class Passing(ProcessFunction[str, str, str]):
+    def process(self, key: str, value: str) -> Iterator[str]:
+        yield value
 
 
 # ---------------------------------------------------------------- types that are not known

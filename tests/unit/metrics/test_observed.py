@@ -148,10 +148,41 @@ def test_a_restart_does_not_make_a_late_checkpoint_young(job: Job) -> None:
 
     assert job.value("restarts", "worker") == 3
     assert job.observed.readiness(60).ready
+    job.tells("triggered", epoch=1)
     job.now += 1
     assert not job.observed.readiness(60).ready
     job.commits(1)
     assert job.observed.readiness(60).ready
+
+
+def test_a_restarted_job_is_ready_until_its_next_checkpoint_is_due(job: Job) -> None:
+    """However long the interval is: the epoch that died with its attempt is nobody's fault meanwhile."""
+    job.runs()
+    job.tells("triggered", epoch=7)
+    job.now += 1
+    job.tells("restarting", what="worker ended", reason="killed", in_a_row=1)
+    job.now += 9
+    job.runs(term=2)
+
+    job.now += 600
+    assert job.observed.readiness(60).ready
+    assert job.value("checkpoint_waiting_seconds") == 10
+    job.tells("triggered", epoch=7)
+    job.now += 50
+    assert job.observed.readiness(60).ready
+    job.now += 1
+    assert not job.observed.readiness(60).ready
+
+
+def test_attempts_that_die_before_their_first_epoch_are_no_rest(job: Job) -> None:
+    job.runs()
+    job.tells("triggered", epoch=1)
+    for term in (2, 3, 4):
+        job.tells("restarting", what="worker ended", reason="killed", in_a_row=term)
+        job.runs(term=term)
+        job.now += 31
+
+    assert job.observed.readiness(60).why.startswith("no checkpoint is committed for 62 s")
 
 
 def test_an_epoch_that_recovery_has_finished_is_waited_for_no_longer(job: Job) -> None:

@@ -10,10 +10,11 @@ import json
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from uuid import uuid4
 
 import fastavro
@@ -72,7 +73,11 @@ def registry() -> Registry:
 
 
 def codec(tp: type[Any], registry: Registry, topic: str = "orders", **options: Any) -> Codec[Any]:
-    return avro(tp, registry=registry, **{"auto_register": True, **options}).for_topic(topic, "value")
+    """Of a job that has started, unless nothing is to be registered."""
+    made: Any = avro(tp, registry=registry, **{"auto_register": True, **options}).for_topic(topic, "value")
+    if options.get("auto_register", True) and registry.url.startswith("mock:"):
+        made.check()
+    return cast("Codec[Any]", made)
 
 
 def registered(registry: Registry, schema: Any, *references: Reference, subject: str = "theirs") -> int:
@@ -150,6 +155,19 @@ def test_nothing_is_registered_unless_asked_for(registry: Registry) -> None:
         ConfigError, match=r"subject 'orders-value' .* does not have the schema of Order. There is no such.*auto_reg"
     ):
         strict.encode(ORDER)
+
+
+def test_only_the_check_at_the_start_registers(registry: Registry) -> None:
+    """The audit encodes too, maybe with a pipeline that nobody has started yet."""
+    edited: Any = avro(Order, registry=registry, auto_register=True).for_topic("orders", "value")
+
+    with pytest.raises(ConfigError, match="does not have the schema of Order"):
+        edited.encode(ORDER)
+    assert registry.newest("orders-value") is None
+
+    assert edited.check() == []
+    assert registry.newest("orders-value") is not None
+    assert edited.decode(edited.encode(ORDER)) == ORDER
 
 
 def test_the_newest_version_is_compared_with_what_would_be_written(registry: Registry) -> None:
@@ -377,6 +395,9 @@ SAID = b'{"error_code": 50003, "message": "no leader"}'
         (429, SAID, Fault.ENVIRONMENT, "answered to schema 7"),
         (200, b"<html>a login</html>", Fault.ENVIRONMENT, "cannot be asked for schema 7 now"),
         (404, b'{"error_code": 40403, "message": "Schema not found"}', Fault.RECORD, "does not know schema 7"),
+        (404, b'{"error_code": 40401, "message": "Subject not found"}', Fault.RECORD, "does not know schema 7"),
+        (404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}', Fault.JOB, "Check the path of the address"),
+        (404, b"<html>no such page</html>", Fault.JOB, "Check the path of the address"),
         (401, b'{"error_code": 401, "message": "Unauthorized"}', Fault.JOB, "basic.auth.user.info"),
         (422, SAID, Fault.JOB, "no leader"),
     ],
@@ -397,8 +418,33 @@ def test_a_registry_that_is_away_is_nobodys_fault() -> None:
 
     with pytest.raises(Retryable, match="does not answer to schema 7"):
         orders.decode(b"\0\0\0\0\7rest")
-    with pytest.raises(Retryable, match="does not answer to registering under subject 'orders-value'"):
+    with pytest.raises(Retryable, match="does not answer to subject 'orders-value'"):
         orders.encode(ORDER)
+    with pytest.raises(Retryable, match="does not answer to registering under subject 'orders-value'"):
+        orders.check()
+
+
+def test_an_id_that_is_not_known_is_asked_for_again_after_a_while(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, asked, ask = [0.0], list[int](), registry.schema
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(registry, "schema", lambda schema_id: (asked.append(schema_id), ask(schema_id))[1])
+    items, schema = codec(Item, registry), record("Line", quantity="int")
+
+    def refused(schema_id: int) -> None:
+        with pytest.raises(ValueError, match=f"does not know schema {schema_id}"):
+            items.decode(struct.pack(">bIb", 0, schema_id, 2))
+
+    for schema_id in (2, 3, 2, 3, 2):
+        refused(schema_id)
+    assert asked == [2, 3]
+
+    assert registered(registry, schema) == 2
+    clock[0] = 6.0
+    refused(3)
+    assert items.decode(by_others(2, schema, {"quantity": 1})) == Item(quantity=1)
+    assert asked == [2, 3, 3, 2]
 
 
 def test_no_login_is_shown() -> None:

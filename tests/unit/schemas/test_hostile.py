@@ -63,7 +63,9 @@ def twig(depth: int) -> Twig:
 
 def in_avro() -> tuple[Codec[Any], Any]:
     registry = Registry(f"mock://{uuid.uuid4()}")
-    return avro(Tree, registry=registry, auto_register=True).for_topic("trees", "value"), tree(3)
+    codec = avro(Tree, registry=registry, auto_register=True).for_topic("trees", "value")
+    codec.check()
+    return codec, tree(3)
 
 
 CODECS: dict[str, Callable[[], tuple[Codec[Any], Any]]] = {

@@ -1,0 +1,112 @@
+"""How many files a writer makes of many partitions, and what it holds in memory meanwhile."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kafka_eos.connectors.files import FileSink, Parquet, Roll, open_files
+from kafka_eos.errors import ConfigError
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import Committable, JobContext, TaskContext
+from kafka_eos.records import Batch
+from kafka_eos.testing.sources import ListOrigin
+
+FIRST = EpochId(Epoch(1), Term(1))
+
+
+class Row(msgspec.Struct):
+    id: int
+    text: str = ""
+
+
+def staged(sink: FileSink, batches: Sequence[Sequence[Row]]) -> list[Committable]:
+    writer = sink.writer(TaskContext(JobContext("orders", Term(1), {}), 0, 1, "out"))
+    for values in batches:
+        writer.write(Batch(list(values), range(len(values)), ListOrigin("in", "list", 0, 0, list(values))))
+    return list(writer.seal(FIRST)())
+
+
+def ids(directory: Path, committables: Sequence[Committable]) -> list[int]:
+    paths = [directory / str(each.payload["staged"]) for each in committables]
+    return sorted(n for path in paths for n in pq.ParquetFile(path).read().column("id").to_pylist())
+
+
+def batches(partitions: int, count: int = 5) -> list[list[Row]]:
+    return [[Row(n) for n in range(begin * partitions, (begin + 1) * partitions)] for begin in range(count)]
+
+
+@pytest.mark.parametrize("partitions", [64, 65, 300])
+def test_each_partition_has_one_file_however_many_there_are(tmp_path: Path, partitions: int) -> None:
+    sink = FileSink(tmp_path, value=Row, format="parquet", partition_by=lambda row: {"p": row.id % partitions})
+    committables = staged(sink, batches(partitions))
+
+    assert len({each.payload["staged"] for each in committables}) == len(committables) == partitions
+    assert [each.records for each in committables] == [5] * partitions
+    assert ids(tmp_path, committables) == list(range(5 * partitions))
+
+
+@pytest.mark.parametrize("form", ["jsonl", "avro", "parquet"])
+def test_what_is_too_much_for_memory_is_written_the_largest_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(open_files, "OPEN_AT_ONCE", 2)
+    monkeypatch.setattr(open_files, "MOST_HELD", 300_000)
+    rows = [Row(n, "x" * 20_000 if n % 20 == 19 else "") for n in range(600)]
+    sink = FileSink(tmp_path, value=Row, format=form, partition_by=lambda row: {"p": row.id % 20})
+    committables = staged(sink, [rows[begin : begin + 20] for begin in range(0, 600, 20)])
+
+    assert sum(each.records for each in committables) == 600
+    assert 22 <= len(committables) < 60, "the large one again and again, the small ones seldom"
+
+
+def test_rows_of_open_files_are_written_when_all_together_are_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_files, "MOST_HELD", 200_000)
+    sink = FileSink(tmp_path, value=Row, format="parquet", partition_by=lambda row: {"p": row.id % 3})
+    committables = staged(sink, [[Row(n, str(n) * 3000)] for n in range(90)])
+    groups = [pq.ParquetFile(tmp_path / str(each.payload["staged"])).num_row_groups for each in committables]
+
+    assert len(committables) == 3 and min(groups) > 1
+    assert ids(tmp_path, committables) == list(range(90))
+
+
+def test_many_small_blocks_of_parquet_take_little_more_than_their_rows() -> None:
+    layout = Parquet().layout(Row, False)
+    body = layout.body(io.BytesIO())
+    before = pa.total_allocated_bytes()
+    for n in range(5000):
+        body.write(layout.block([Row(n, "text")], None))
+
+    assert body.held < body.memory < 4_000_000
+    assert pa.total_allocated_bytes() - before < 4_000_000, "a table of one row takes some hundred bytes a column"
+
+
+def test_files_that_wait_end_where_the_sink_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_files, "OPEN_AT_ONCE", 1)
+    sink = FileSink(tmp_path, value=Row, roll=Roll(rows=2), partition_by=lambda row: {"p": row.id % 2})
+    committables = staged(sink, [[Row(n) for n in range(7)]] * 1)
+    found = [
+        [json.loads(line)["id"] for line in (tmp_path / str(each.payload["staged"])).open()] for each in committables
+    ]
+
+    assert sorted(found) == [[0, 2], [1, 3], [4, 6], [5]]
+
+
+def test_too_many_files_of_an_epoch_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_files, "MOST_FILES", 10)
+    sink = FileSink(tmp_path, value=Row, partition_by=lambda row: {"p": row.id})
+
+    assert len(staged(sink, [[Row(n) for n in range(10)]])) == 10
+    with pytest.raises(ConfigError, match="more than 10 files of one writer.*fewer partitions"):
+        staged(
+            FileSink(tmp_path / "b", value=Row, partition_by=lambda row: {"p": row.id}), [[Row(n) for n in range(11)]]
+        )
