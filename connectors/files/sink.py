@@ -48,6 +48,12 @@ class FileSink:
         roll: Roll | None = None,
         epoch_files: bool = False,
     ) -> None:
+        if not callable(partition_by or dict):
+            raise ConfigError(
+                f"partition_by= is a function such as lambda row: {{'day': row.day}}, not {partition_by!r}"
+            )
+        if not isinstance(roll, Roll | None):
+            raise ConfigError(f"roll= is Roll(rows=…, size=…), not {roll!r}")
         self._place = place_of(directory)
         self.envelope, self.format = envelope, format_of(format)
         self.layout: Layout = self.format.layout(value, envelope)

@@ -169,10 +169,10 @@ class Stream(Upstream, Generic[T]):
         type (``values``, as in ``key_by``), and after a failure the service is asked again: each answer enters once.
         The traps: the service may be asked more than once; and ``fn`` leaves its value as it is.
         """
-        asked = quoted(lambda: request_rules(capacity, timeout, retry_on))
+        asked = quoted(lambda: request_rules(capacity, timeout, retry_on, retries, breaker))
         node, derived = self._draft._name(name, plan.AsyncMap.kind)
         waiting = self._exchange(plan.Requests, f"{node}-requests", values)
-        parts = {**asked, "ordered": ordered, "retries": retries, "breaker": breaker, "fn": fn}
+        parts = {**asked, "ordered": ordered, "fn": fn}
         tags = () if failed is None else (failed,)
         parts["failed"] = None if failed is None else failed.name
         where: dict[str, Any] = {"where": user_line(), "inputs": (waiting._node,), "derived": derived}

@@ -96,12 +96,28 @@ def breaker(failures: int, *, pause: float) -> Breaker:
     return Breaker(failures, pause)
 
 
-def request_rules(capacity: int, timeout: float, retry_on: tuple[type[Exception], ...]) -> dict[str, Any]:
+def request_rules(
+    capacity: int,
+    timeout: float,
+    retry_on: tuple[type[Exception], ...],
+    retries: Retries | None,
+    breaker: Breaker | None,
+) -> dict[str, Any]:
     """What ``async_map`` is told of its requests, if it makes sense; PlanError if not."""
     if type(capacity) is not int or capacity < 1:
         raise PlanError(f"capacity= is how many requests are made at a time: 1 or more, not {capacity!r}")
-    if not 0 < timeout < float("inf"):
+    if type(timeout) not in (int, float) or not 0 < timeout < float("inf"):
         raise PlanError(f"timeout= is how many seconds a request may take: some, not {timeout!r}")
     if type(retry_on) is not tuple or not all(type(e) is type and issubclass(e, Exception) for e in retry_on):
         raise PlanError(f"retry_on= is a tuple of classes of exceptions, not {retry_on!r}")
-    return {"capacity": capacity, "timeout": timeout, "retry_on": retry_on}
+    if not isinstance(retries, Retries | None):
+        raise PlanError(f"retries= is retries(times, first=…, most=…), not {retries!r}")
+    if not isinstance(breaker, Breaker | None):
+        raise PlanError(f"breaker= is breaker(failures, pause=…), not {breaker!r}")
+    return {
+        "capacity": capacity,
+        "timeout": timeout,
+        "retry_on": retry_on,
+        "retries": retries,
+        "breaker": breaker,
+    }

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafka_eos.connectors.files import FileSink, Parquet, Roll, open_files
+from kafka_eos.connectors.files.names import partition
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Committable, JobContext, TaskContext
@@ -110,3 +112,21 @@ def test_too_many_files_of_an_epoch_are_refused(tmp_path: Path, monkeypatch: pyt
         staged(
             FileSink(tmp_path / "b", value=Row, partition_by=lambda row: {"p": row.id}), [[Row(n) for n in range(11)]]
         )
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [({"partition_by": "user"}, "partition_by= is a function .*not 'user'"), ({"roll": 7}, r"roll= is Roll\(.*not 7")],
+)
+def test_what_is_no_function_and_no_roll_is_refused_with_the_sink(
+    tmp_path: Path, given: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        FileSink(tmp_path, **given)
+
+
+@pytest.mark.parametrize("name", ["_day", ".day", "a=b", "a/b", "", "1st"])
+def test_partitions_have_names_that_readers_see(name: str) -> None:
+    assert partition({"day": 1, "Hour_2": None}) == "day=1/Hour_2=__HIVE_DEFAULT_PARTITION__"
+    with pytest.raises(ValueError, match="cannot name a partition"):
+        partition({name: 1})

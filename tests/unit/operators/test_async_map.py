@@ -271,6 +271,9 @@ def _timed(pipeline: Pipeline, write: Callable[[Batch[Any]], None]) -> Chain:
     [
         ({"capacity": 0}, "capacity= is how many requests"),
         ({"capacity": 2.5}, "capacity= is how many requests"),
+        ({"timeout": "5s"}, "timeout= is how many seconds"),
+        ({"retries": 3}, r"retries= is retries\(times, first=…, most=…\), not 3"),
+        ({"breaker": 5}, r"breaker= is breaker\(failures, pause=…\), not 5"),
         ({"timeout": 0}, "timeout= is how many seconds"),
         ({"timeout": float("inf")}, "timeout= is how many seconds"),
         ({"retry_on": OSError}, "retry_on= is a tuple of classes"),
