@@ -60,7 +60,7 @@ def ensure_same_definition(where: str, stored: Mapping[str, Json], declared: Map
     if redefined(stored, declared):
         raise ConfigError(
             f"{where} was stored for something else than the job declares: "
-            f"{_changes(stored[DEFINITION], declared.get(DEFINITION))} (times in ms). "
+            f"{_changes(stored[DEFINITION], declared.get(DEFINITION))}. "
             "Results of what it holds would be wrong. Declare the old one; or give the operator a new name to start it "
             "empty, and let go of what is stored under the old name (--allow-dropped-state)."
         )
