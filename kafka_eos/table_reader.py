@@ -5,11 +5,11 @@ Rule: the connector's reader knows nothing of it, so every source can be a table
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Positions, Reader
+from kafka_eos.interfaces import LagOfEach, Positions, Reader
 from kafka_eos.protocol import bootstrap
 from kafka_eos.records import Batch
 
@@ -42,6 +42,10 @@ class TableReader:
 
     def lag(self) -> int | None:
         return self._inner.lag()
+
+    def lags(self) -> Mapping[SplitId, int | None]:
+        """Of each split, if the connector knows; else of none."""
+        return self._inner.lags() if isinstance(self._inner, LagOfEach) else {}
 
     def reached(self, ends: Positions) -> bool:
         return self._inner.reached(ends)

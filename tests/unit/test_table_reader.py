@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Positions
+from kafka_eos.interfaces import LagOfEach, Positions
 from kafka_eos.protocol.bootstrap import begun, end_of, plain
 from kafka_eos.table_reader import TableReader
 from kafka_eos.testing import ListSource
@@ -50,6 +52,20 @@ def test_who_reads_on_from_its_positions_waits_for_the_same_ends() -> None:
     second.poll(10, 0)
     second.poll(10, 0)
     assert ends_of(second) == [None, None]
+
+
+class Telling(ListReader):
+    """Knows its lag split by split, as Kafka's reader does."""
+
+    def lags(self) -> Mapping[SplitId, int | None]:
+        return {FIRST: 3, SECOND: None}
+
+
+def test_it_tells_the_lag_of_each_split_if_its_connector_does() -> None:
+    table = TableReader(Telling(SOURCE, "table", START), START)
+
+    assert isinstance(table, LagOfEach) and table.lags() == {FIRST: 3, SECOND: None}
+    assert reader({}).lags() == {}
 
 
 def test_a_split_that_is_assigned_later_has_what_it_came_with() -> None:
