@@ -75,11 +75,16 @@ class RegistryServer:
                 command, cwd=self.home, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         (self.home / "pid").write_text(str(process.pid))
-        eventually(self.answers, "the schema registry answers")
+
+        def answers() -> bool:
+            # Not by its command line, which is empty for a moment after the start.
+            assert process.poll() is None, (self.home / "log").read_text()[-2000:]
+            return self.answers()
+
+        eventually(answers, "the schema registry answers")
         return self
 
     def answers(self) -> bool:
-        assert self.pid is not None, (self.home / "log").read_text()[-2000:]
         try:
             with urllib.request.urlopen(f"{self.url}/subjects", timeout=5) as answer:
                 return bool(answer.status == 200)
