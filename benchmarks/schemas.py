@@ -52,6 +52,7 @@ ORDER = Order(
 def contenders() -> Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     """By what is done: with the registry's codec, and bare."""
     codec = avro(Order, registry=Registry("mock://benchmark"), auto_register=True).for_topic("orders", "value")
+    codec.check()
     schema = fastavro.parse_schema(AvroCodec(Order).schema)  # type: ignore[arg-type]
     data = codec.encode(ORDER)
     body = data[5:]

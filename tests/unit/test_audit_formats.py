@@ -41,7 +41,8 @@ def written(directory: Path, form: Format) -> tuple[FileSink, Path]:
     writer = sink.writer(TaskContext(JobContext("orders", Term(1), {}), 0, 1, "out"))
     writer.write(Batch(list(values), range(len(values)), ListOrigin("in", "list", 0, 0, list(values))))
     (committable,) = writer.seal(FIRST)()
-    return sink, directory / str(committable.payload["staged"])
+    staged = directory / str(committable.payload["staged"])
+    return sink, staged.rename(directory / str(committable.payload["final"]))
 
 
 def damaged(whole: bytes, luck: random.Random) -> bytes:
