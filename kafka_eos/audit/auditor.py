@@ -235,7 +235,9 @@ class _Audit:
             keys=made.keys,
             not_audited={**base.not_audited, **{s: why for s, why in unsure.items() if s in self._subject.unmarked}},
             not_recomputed={s: why for s, why in unsure.items() if s not in self._subject.unmarked},
-            uncompared=uncompared(self._subject, self._cut, made.loose, made.untimed, made.midway, unsure),
+            uncompared=uncompared(
+                self._subject, self._cut, made, {} if Check.LOST in barred else scan.untold(), unsure
+            ),
             notes=notes(self._subject, self._cut, self._ledger, sum(made.loose.values()), unsure, before),
         )
         self._progress(f"comparing {facts.outputs} outputs with {made.outputs} expected")

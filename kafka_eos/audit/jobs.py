@@ -30,6 +30,7 @@ from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.recompute import Recompute
 from kafka_eos.audit.subject import Cut, Directory, Subject, Topic
 from kafka_eos.audit.verdict import SHOWN, Check, Evidence, Offender
+from kafka_eos.audit.windows import early
 from kafka_eos.audit.windows.judged import Judged
 from kafka_eos.audit.windows.recompute import Windowed, Windowing
 from kafka_eos.ids import Epoch, EpochId, Term
@@ -290,6 +291,24 @@ class Scan:
         seen = self._firsts if self._marked else self._plain
         return Windowing(scope.app, scope.cut, scope.windows, self.hold).made(self._input(scope.inputs), seen)
 
+    @cached_property
+    def _untold(self) -> DataFrame | None:
+        """Results before the end of windows of which nothing tells whether they should be there."""
+        found = early.untold(self._firsts, self._scope.windows, self._windowed.free) if self._marked else None
+        return None if found is None else self.hold(found)
+
+    @property
+    def _told_firsts(self) -> DataFrame:
+        """``_firsts`` without them."""
+        untold = self._untold
+        return self._firsts if untold is None else self._firsts.join(untold, ["sink", "id"], "left_anti")
+
+    def untold(self) -> dict[str, int]:
+        """How many of them there are, by sink."""
+        untold = self._untold
+        counted = [] if untold is None else untold.groupBy("sink").count().orderBy("sink").collect()
+        return {row["sink"]: row["count"] for row in counted}
+
     @property
     def chancy(self) -> frozenset[str]:
         """Sinks behind windows of which other ones may be right, too."""
@@ -310,7 +329,7 @@ class Scan:
 
         The rows of one ``series`` (a key, or without keys the outputs of one input partition) are kept together.
         """
-        first = self._comparable(self._firsts).withColumn("there", F.lit(True))
+        first = self._comparable(self._told_firsts).withColumn("there", F.lit(True))
         should = self._made.where(F.col("sink").isin([s.node for s in self._marked]))
         should = should.withColumn("should", F.lit(True)).withColumn("s_offset", F.col("e_offset"))
         # Spark sorts both by these, and numbers fast: the offset leads, though the id tells it too.

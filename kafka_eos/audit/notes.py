@@ -6,10 +6,14 @@ Rule: whatever a check leaves out for a sink is said here, with the reason.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.subject import Cut, Subject
 from kafka_eos.audit.verdict import Uncompared
+
+if TYPE_CHECKING:
+    from kafka_eos.audit.jobs import Expected
 
 
 def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mapping[str, str], before: int) -> list[str]:
@@ -52,19 +56,18 @@ def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mappin
 def uncompared(
     subject: Subject,
     cut: Cut,
-    loose: Mapping[str, int],
-    untimed: Mapping[str, int],
-    midway: Mapping[str, int],
+    made: Expected,
+    untold: Mapping[str, int],
     unsure: Mapping[str, str],
 ) -> list[Uncompared]:
-    """For the headline: what nothing tells of the outputs of sinks that were compared otherwise. By sink: ``loose``
-    outputs whose values are not known, ``untimed`` ones whose timestamps are not, ``midway`` sums of which it is not
-    known where they ended.
+    """For the headline: what nothing tells of the outputs of sinks that were compared otherwise.
+
+    ``untold``: by sink, results before the end of windows of which nobody knows whether they should be there.
     """
     left_out: list[Uncompared] = []
     for sink in (sink for sink in subject.sinks if sink.node not in unsure):
         name = sink.node
-        if n := loose.get(name):
+        if n := made.loose.get(name):
             why = "nothing tells in which order the input of their keys was read"
             if name in cut.timed:
                 why = "nothing tells which windows were over when rows came behind a watermark"
@@ -72,11 +75,14 @@ def uncompared(
                 why = "they depend on when state with a time to live had expired"
             what = "values and order" if cut.nested else "values"
             left_out.append(Uncompared(name, what, why, n))
-        if n := untimed.get(name):
+        if n := untold.get(name):
+            why = "they are results before the end of windows, and nothing tells which rows had come by then"
+            left_out.append(Uncompared(name, "existence and values", why, n))
+        if n := made.untimed.get(name):
             broker = "the broker writes those of its topic (message.timestamp.type=LogAppendTime)"
             either = "the broker writes those of its topic, or some are the time of sending"
             left_out.append(Uncompared(name, "timestamps", broker if sink.marked else either, n))
-        if n := midway.get(name):
+        if n := made.midway.get(name):
             why = "nothing tells which records these sums are of"
             left_out.append(Uncompared(name, "values", why, n))
         if name in cut.letters and cut.summed:

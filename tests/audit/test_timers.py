@@ -78,6 +78,26 @@ def test_a_run_passes_without_what_timers_made_and_a_firing_that_is_there_twice_
     }
 
 
+def test_a_firing_that_is_missing_shows_in_the_count_of_its_epoch(
+    new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
+) -> None:
+    source, fired, copies = topic(), topic(), topic()
+    job = new_job(FIRED, input=source, output=fired, copies=copies)
+    job.feed(source, [(0, None, b"%c%d" % (97 + n % 3, n)) for n in range(40)])
+    job.run(workers=1)
+    outs = [
+        Out(None, each.value(), dict(each.headers())[HEADER].decode(), 0, (), each.timestamp()[1])
+        for each in read(job.bootstrap, fired)
+    ]
+    less = topic()
+    job.app.write_text(job.app.read_text().replace(fired, less))
+    job.write_all({less: outs[:5] + outs[6:]})
+
+    verdict = job.audit(spark)
+
+    assert {f.check: dict(f.by_sink) for f in verdict.findings} == {Check.WRONG_COUNT: {"fired": 1}}, verdict.headline
+
+
 SIDES = """
 from kafka_eos import OutputTag, Pipeline, ProcessFunction
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource

@@ -71,10 +71,11 @@ class Corruption:
     found: Found
 
 
-def at(outs: Outs, end: int, key: str = "ann", value: int | None = None) -> int:
-    """Which output is the result of the window that ends there."""
+def at(outs: Outs, end: int, key: str = "ann", value: int | None = None, of: str = "") -> int:
+    """Which output is the result of the window that ends there. ``of``: the topic that it names as its origin."""
     told = enumerate(map(said, outs))
-    return next(n for n, (k, window, v) in told if (k, window[1]) == (key, end) and value in (None, v))
+    results = [n for n, (k, window, v) in told if (k, window[1]) == (key, end) and value in (None, v)]
+    return next(n for n in results if not of or f"/{of}/" in (outs[n].text or ""))
 
 
 def said(out: Out) -> tuple[str, tuple[int, int], int]:
@@ -105,11 +106,11 @@ def without(outs: Outs, index: int) -> Outs:
     return [*outs[:index], *outs[index + 1 :]]
 
 
-def other(of: int, **changes: Any) -> Spoil:
-    """The result of the window that ends there is another one."""
+def other(until: int, which: Mapping[str, Any] | None = None, **changes: Any) -> Spoil:
+    """The result of the window that ends there is another one. ``which``: see ``at``."""
 
     def spoil(outs: Outs) -> Outs:
-        index = at(outs, of)
+        index = at(outs, until, **which or {})
         return [*outs[:index], changed(outs[index], **changes), *outs[index + 1 :]]
 
     return spoil

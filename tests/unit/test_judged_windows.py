@@ -17,6 +17,7 @@ from kafka_eos import (
     bounded,
     connect,
     monotonic,
+    on_clock,
     on_count,
     session,
     tumbling,
@@ -82,8 +83,26 @@ def behind_a_fold(pipeline: Pipeline) -> None:
     counted(highest.key_by(str, name="again")).sink(MemorySink(), name="out")
 
 
-def triggered(pipeline: Pipeline) -> None:
-    counted(words(pipeline), trigger=on_count(2)).sink(MemorySink(), name="out")
+def purging(pipeline: Pipeline) -> None:
+    counted(words(pipeline), trigger=on_count(2).purging()).sink(MemorySink(), name="out")
+
+
+def by_count_with_lateness(pipeline: Pipeline) -> None:
+    counted(words(pipeline), trigger=on_count(2), lateness=1).sink(MemorySink(), name="out")
+
+
+def by_count_and_fewer(pipeline: Pipeline) -> None:
+    counted(words(pipeline), trigger=on_count(2)).filter(lambda found: found.value > 2).sink(MemorySink(), name="out")
+
+
+def by_count_with_late_rows(pipeline: Pipeline) -> None:
+    results = counted(words(pipeline), trigger=on_count(2), late=LATE)
+    results.map(str, name="text").union(results.side_output(LATE), name="both").sink(MemorySink(), name="out")
+
+
+def behind_a_trigger(pipeline: Pipeline) -> None:
+    again = counted(words(pipeline), trigger=on_clock(every=1)).key_by(lambda found: found.key, name="by-key")
+    again.window(session(gap=1)).reduce(lambda a, b: a, name="sessions").sink(MemorySink(), name="out")
 
 
 def listed_with_lateness(pipeline: Pipeline) -> None:
@@ -140,8 +159,20 @@ def test_how_late_rows_may_be_is_not_known_if_another_plan_has_said_so_before() 
     [
         (behind_a_fold, "the state of 'highest' and windows are before it"),
         (
-            triggered,
-            "'counts' has windows with a result each 2 rows, and nothing tells which rows had come by then",
+            purging,
+            "'counts' has windows with a result each 2 rows, of which no row is in another, and nothing tells which "
+            "rows had come by then",
+        ),
+        (
+            by_count_with_lateness,
+            "'counts' has windows with a result each 2 rows, and nothing tells these from results that late rows made "
+            "again",
+        ),
+        (by_count_and_fewer, "nothing tells which of its outputs 'counts' made before the end of a window"),
+        (by_count_with_late_rows, "nothing tells which of its outputs 'counts' made before the end of a window"),
+        (
+            behind_a_trigger,
+            "'counts' has windows with a result each 1 s of the clock, and 'sessions' gets all of their results",
         ),
         (listed_with_lateness, "no output tells which rows came to windows of 'all' that were over"),
     ],
@@ -151,6 +182,46 @@ def test_what_cannot_be_judged_is_named(make: Callable[[Pipeline], None], reason
     make(pipeline)
 
     assert look(pipeline).why["out"] == reason
+
+
+def test_results_before_the_end_are_told_by_their_names() -> None:
+    """Those by the clock also where rows are left out behind them: a firing of the clock is of no window's end."""
+    pipeline = Pipeline("counts")
+    by_word = words(pipeline)
+    counted(by_word, trigger=on_count(2)).sink(MemorySink(), name="by-count")
+    clocked = by_word.window(tumbling(seconds=1), trigger=on_clock(every=1)).reduce(max, name="clocked")
+    clocked.filter(lambda found: found.value > "a").sink(MemorySink(), name="by-clock")
+
+    found = look(pipeline)
+
+    assert {each.name: each.early for each in found.operators} == {"counts": {"by-count"}, "clocked": {"by-clock"}}
+    assert found.sinks == {"by-count", "by-clock"}
+
+
+def test_which_results_there_are_by_count_is_known_where_rows_come_in_one_order() -> None:
+    def ordered(make: Callable[[Keyed], Keyed], *plans: str) -> bool:
+        pipeline = Pipeline("counts")
+        make(words(pipeline)).sink(MemorySink(), name="out")
+        mine = pipeline.plan().fingerprint
+        (*_, operator) = look(pipeline, plans=[plan or mine for plan in plans]).operators
+        return operator.ordered
+
+    def by_count(keyed: Keyed) -> Keyed:
+        return counted(keyed, trigger=on_count(2))
+
+    def in_sessions(keyed: Keyed) -> Keyed:
+        return keyed.window(session(gap=1), trigger=on_count(2)).reduce(max, name="counts")
+
+    def behind_windows(keyed: Keyed) -> Keyed:
+        longest = keyed.window(tumbling(seconds=1)).reduce(max, name="longest")
+        return by_count(longest.key_by(lambda found: found.key, name="by-key"))
+
+    assert ordered(by_count)
+    assert ordered(by_count, "", "")
+    assert not ordered(by_count, "", "another")
+    assert not ordered(counted)
+    assert not ordered(in_sessions)
+    assert not ordered(behind_windows)
 
 
 def joined(pipeline: Pipeline, *, late: bool = False) -> Stream[str]:

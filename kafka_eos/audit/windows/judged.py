@@ -14,7 +14,7 @@ from kafka_eos.audit.intervals import partition_of
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.subject import Cut, Subject
 from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.interfaces import Paned, Session, StateHandle
+from kafka_eos.interfaces import OnClock, OnCount, Paned, Session, StateHandle
 from kafka_eos.operators.firing import EVENT_STATE
 from kafka_eos.plan import (
     Exchange,
@@ -74,6 +74,25 @@ class Operator:
     """Sinks where each late row is that it has sent aside."""
     again: frozenset[str] = frozenset()
     """Sinks where each result is that a row has made again."""
+    early: frozenset[str] = frozenset()
+    """Sinks where results before the end of a window can be told from those at it."""
+    ordered: bool = False
+    """Does the input tell which results by count a key has, if all of its rows come from one stream?"""
+
+    @property
+    def by_count(self) -> OnCount | None:
+        trigger = self.node.trigger if isinstance(self.node, Windows) else None
+        return trigger if isinstance(trigger, OnCount) else None
+
+    @property
+    def by_clock(self) -> OnClock | None:
+        trigger = self.node.trigger if isinstance(self.node, Windows) else None
+        return trigger if isinstance(trigger, OnClock) else None
+
+    @property
+    def has_early(self) -> bool:
+        """Has it results before the end of its windows?"""
+        return self.by_count is not None or self.by_clock is not None
 
     @property
     def assigner(self) -> Paned | Session | None:
@@ -158,7 +177,7 @@ class _Look:
         for node in self._plan.nodes:
             if node.keyed:
                 self._found[node.name] = self._operator(node)
-        why = {sink: reason for sink in behind if (reason := self._reason(sink))}
+        why = {sink: reason for sink in behind if (reason := self._reason(sink) or self._mixed(sink))}
         sinks = frozenset(behind) - why.keys()
         found = [each for each in self._found.values() if isinstance(each, Operator)]
         used = [each for each in found if sinks & self._plan.below(each.name)]
@@ -185,9 +204,7 @@ class _Look:
         if not isinstance(node, Windows | Join):
             timers = "its outputs are of timers of a process function, or of what they may change"
             return timers if node.sets_timers else f"the state of {node.name!r} and windows are before it"
-        if isinstance(node, Windows) and node.trigger is not None:
-            return f"{node.name!r} has windows {node.trigger}, and nothing tells which rows had come by then"
-        if reason := self._reason(node.name):
+        if reason := self._by_chance(node) or self._reason(node.name):
             return reason
         handles = [handle for handle in self._manifest.states if handle.operator == node.name]
         floors = tuple(_floors(handles))
@@ -199,7 +216,52 @@ class _Look:
         if isinstance(late, str):
             return late
         given = (node.name, node.inputs[0], node, floors, handles[0].key_hash, self._manifest.max_key_groups)
-        return Operator(*given, self._clocks(node.name), *late)
+        found = Operator(*given, self._clocks(node.name), *late)
+        return replace(found, early=self._early(found), ordered=self._is_ordered(found))
+
+    # ------------------------------------------------------------ results before the end
+
+    def _by_chance(self, node: Node) -> str:
+        """Why it is chance what windows hold at their end, or what comes to an operator."""
+        for other in self._above(node.name):
+            if isinstance(other, Windows) and other.trigger is not None:
+                return f"{other.name!r} has windows {other.trigger}, and {node.name!r} gets all of their results"
+        trigger = node.trigger if isinstance(node, Windows) else None
+        if trigger is not None and trigger.purges:
+            return f"{node.name!r} has windows {trigger}, and nothing tells which rows had come by then"
+        if isinstance(trigger, OnCount) and isinstance(node, Windows) and node.lateness:
+            return (
+                f"{node.name!r} has windows {trigger}, and nothing tells these from results that late rows made again"
+            )
+        return ""
+
+    def _early(self, operator: Operator) -> frozenset[str]:
+        """Results by count have the names of rows, those of the clock are firings of their own."""
+        if operator.by_clock is not None:
+            return self._plan.below(operator.name) & self._marked
+        if operator.by_count is not None:
+            return self._told_by(_main(operator.node), _ONE_TO_ONE) - operator.aside
+        return frozenset()
+
+    def _mixed(self, sink: str) -> str:
+        """Why results before the end of a window cannot be told from others."""
+        triggered = [each for each in self._found.values() if isinstance(each, Operator) and each.has_early]
+        for each in triggered:
+            if sink in self._plan.below(each.name) - each.early:
+                return f"nothing tells which of its outputs {each.name!r} made before the end of a window"
+        return ""
+
+    def _is_ordered(self, operator: Operator) -> bool:
+        """Only windows whose rows do not depend on those that came before; of one plan, and straight from sources."""
+        if operator.by_count is None or operator.is_session or not self._is_steady:
+            return False
+        moved = self._cut.shuffled | self._cut.parted
+        return operator.name not in moved and not any(node.keyed for node in self._above(operator.name))
+
+    @property
+    def _is_steady(self) -> bool:
+        """Was the plan the same in all epochs?"""
+        return all(entry.plan == self._fingerprint for entry in self._ledger.entries.values())
 
     def _added(self, operator: str) -> bool:
         entries = [entry for entry in self._ledger.entries.values() if entry.id.epoch.n]
@@ -207,9 +269,8 @@ class _Look:
 
     def _clocks(self, operator: str) -> dict[str, Clock]:
         """By source; without a delay where it has several, or where it may have been another one before."""
-        entries = self._ledger.entries.values()
-        same = all(entry.plan == self._fingerprint for entry in entries)
-        first = next((entry for entry in entries if not entry.id.epoch.n), None)
+        same = self._is_steady
+        first = next((entry for entry in self._ledger.entries.values() if not entry.id.epoch.n), None)
         found: dict[str, Clock] = {}
         for node in self._above(operator):
             if isinstance(node, Timestamps):
@@ -234,7 +295,7 @@ class _Look:
             return f"rows were late for {node.name!r}, and no audited output tells which"
         again = frozenset[str]()
         if isinstance(node, Windows) and node.lateness:
-            again = self._told_by(node.name if node.late is None else f"{node.name}-main", through)
+            again = self._told_by(_main(node), through)
             if not again or isinstance(node.contents.codec, Elements):
                 return f"no output tells which rows came to windows of {node.name!r} that were over"
         return refused, aside, again
@@ -255,6 +316,11 @@ class _Look:
         """False only if the history tells that none was."""
         told = [event for event in self._ledger.events if event.get("event") == "late-rows"]
         return not self._ledger.has_history or any(_counted(event).get(operator) for event in told)
+
+
+def _main(node: Node) -> str:
+    """The stream of results of windows, without late rows."""
+    return node.name if isinstance(node, Windows) and node.late is None else f"{node.name}-main"
 
 
 def _counted(event: Mapping[str, Any]) -> Mapping[str, Any]:

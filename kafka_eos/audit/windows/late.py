@@ -64,18 +64,18 @@ def _refused(visible: DataFrame, operator: Operator) -> DataFrame:
     letters = visible.where(F.col("sink").isin([*operator.letters]))
     mine = letters.where(refuser_of("id") == str(refuser(operator.name)))
     lane = F.regexp_extract("path", r"(\d+)-\d+-\d+$", 1).cast("int").alias("lane")
-    return mine.select(*_RECORD, lane, _branch(r"\d+-\d+-\d+$"), "late").distinct()
+    return mine.select(*_RECORD, lane, branch_of_path(r"\d+-\d+-\d+$"), "late").distinct()
 
 
 def _told(visible: DataFrame, operator: Operator, sinks: frozenset[str], fate: int) -> DataFrame:
     """``turn``: where the result stands."""
     found = visible.where(F.col("sink").isin([*sinks]) & (F.col("source") != operator.name))
     turn = F.struct("sink", "partition", "offset").alias("turn")
-    return found.select(*_RECORD, "lane", _branch(r"\d+$"), F.lit(fate).alias("fate"), turn)
+    return found.select(*_RECORD, "lane", branch_of_path(r"\d+$"), F.lit(fate).alias("fate"), turn)
 
 
-def _branch(number: str) -> Column:
-    """What an output calls itself, without what its place among the outputs of its row adds."""
+def branch_of_path(number: str) -> Column:
+    """What an output calls itself, without ``number``: what its place among the outputs of its row adds."""
     return F.regexp_replace("path", number, "").alias("branch")
 
 

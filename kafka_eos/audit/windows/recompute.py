@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit import tasks
 from kafka_eos.audit.subject import Cut
-from kafka_eos.audit.windows import pairs, rows
+from kafka_eos.audit.windows import early, pairs, rows
 from kafka_eos.audit.windows.assign import sessions, windows_of
 from kafka_eos.audit.windows.joined import joined
 from kafka_eos.audit.windows.judged import Judged, Operator
@@ -39,10 +39,14 @@ _IN_THEIR_ORDER = ("grp", "fate", "turn", "source", "s_partition", "s_offset", "
 
 @dataclass(frozen=True)
 class Windowed:
-    """``outputs`` as ``tasks.EXPECTED``. ``chancy``: sinks where another output may be right, too."""
+    """``outputs`` as ``tasks.EXPECTED``. ``chancy``: sinks where another output may be right, too.
+
+    ``free``: rows, by sink, that may have made results before the end of their windows, or not; see ``early``.
+    """
 
     outputs: tuple[DataFrame, ...] = ()
     chancy: frozenset[str] = frozenset()
+    free: tuple[DataFrame, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,12 @@ class Windowing:
         arrived = arrived.withColumn("passed", F.lit(False))
         newest = _newest(arrived.where(F.col("stage").isin(clocks))) if clocks else None
         chancy: frozenset[str] = frozenset()
+        free: list[DataFrame] = []
         for operator in self.judged.operators:
             taken, may_differ = self._taken(arrived.where(F.col("stage") == operator.stage), operator, visible, newest)
+            if operator.by_count is not None:
+                taken = self.hold(taken)
+                free.append(early.free(taken, operator))
             if may_differ:
                 chancy |= self.judged.sinks & self.cut.whole.below(operator.name)
             if wanted := self._sinks(frozenset({operator.name})):
@@ -77,7 +85,7 @@ class Windowing:
             if wanted := self._stages(operator):
                 for results in self._results(taken, operator, wanted, ARRIVED):
                     arrived = arrived.unionByName(self.hold(results).withColumn("passed", F.lit(True)))
-        return Windowed(tuple(outputs), chancy)
+        return Windowed(tuple(outputs), chancy, tuple(free))
 
     @property
     def _where(self) -> tuple[str, int]:
@@ -111,22 +119,24 @@ class Windowing:
     def _taken(
         self, arrived: DataFrame, operator: Operator, visible: DataFrame, newest: DataFrame | None
     ) -> tuple[DataFrame, bool]:
-        """The rows of an operator with what became of them, those of windows that are over, and whether other windows
-        may be right, too.
+        """The rows of an operator with what became of them, those of windows that are over (by count, all), and whether
+        other windows may be right, too.
         """
         told = with_fates(arrived, operator, visible).withColumn("group", _group(operator))
         told = _with_newest(told.withColumn("floor", _floor(operator)), newest)
         if operator.assigner is None:
             told = _if_it_can_be(told, operator, F.col("time") + 1)
-            return told.withColumns({"loose": F.lit(False), "windows": F.array().cast(_SPANS)}), False
+            nothing = F.array().cast(_SPANS)
+            return told.withColumns({"loose": F.lit(False), "known": F.lit(False), "windows": nothing}), False
         if operator.is_session:
             told, may_differ = self._in_sessions(told, operator)
         else:
             told, may_differ = self._in_windows(told, operator)
-        over = F.filter("windows", lambda window: window["end"] - 1 <= F.col("floor"))
-        marked = F.transform(over, lambda window: F.struct(window["start"], window["end"], "loose"))
-        told = told.withColumn("windows", marked).where((F.size("windows") > 0) | (F.col("fate") == ASIDE))
-        return told, may_differ
+        told = told.withColumn("known", early.known(operator))
+        every = F.transform("windows", lambda window: _marked(window, window["end"] - 1 <= F.col("floor")))
+        told = told.withColumn("windows", F.filter(every, lambda window: window["over"] | F.col("known")))
+        kept = (F.size("windows") > 0) | (F.col("fate") == ASIDE) | F.lit(operator.by_count is not None)
+        return told.where(kept), may_differ
 
     def _in_sessions(self, told: DataFrame, operator: Operator) -> tuple[DataFrame, bool]:
         """A row that came behind a watermark may have found its session closed."""
@@ -149,6 +159,10 @@ class Windowing:
         if operator.lateness:
             told = told.withColumn("loose", F.max("loose").over(Window.partitionBy("grp")))
         return told, may_differ
+
+
+def _marked(window: Column, over: Column) -> Column:
+    return F.struct(window["start"].alias("start"), window["end"].alias("end"), F.col("loose"), over.alias("over"))
 
 
 def _in_order(taken: DataFrame) -> DataFrame:

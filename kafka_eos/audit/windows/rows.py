@@ -7,6 +7,7 @@ together, in the order in which they were read.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,7 @@ from kafka_eos.audit.tasks import (
     runs,
 )
 from kafka_eos.audit.windows.late import AGAIN, ASIDE, COUNTED
-from kafka_eos.interfaces import Window
+from kafka_eos.interfaces import OnCount, Window
 from kafka_eos.operators.chain import Chain, Output, RawOrigin
 from kafka_eos.operators.firing import FiringOrigin, branch_of
 from kafka_eos.operators.side_outputs import Tagged
@@ -43,8 +44,8 @@ ARRIVED = (
 )
 """A row that has come to windows: what names it, its encoded key, its event time, itself in the codec of its way to
 another worker, and the record that it is of. At what gives out times only its place and its time are told."""
-TAKEN = ("grp", "group", "windows", "fate", "source", "s_topic", "s_partition", "s_offset", "lane", "branch", "time",
-         "payload", "timestamp", "key", "value", "headers")  # fmt: skip
+TAKEN = ("grp", "group", "windows", "fate", "known", "source", "s_topic", "s_partition", "s_offset", "lane", "branch",
+         "time", "payload", "timestamp", "key", "value", "headers")  # fmt: skip
 """A row of one operator, see ``Taken``."""
 
 _ARRIVED = pa.schema([
@@ -209,12 +210,16 @@ class _Clock:
 
 
 class Taken(NamedTuple):
-    """A row with its windows (those that are over), its key group, and what became of it; see ``late``."""
+    """A row with its windows, its key group, and what became of it; see ``late``.
+
+    ``known``: is the order told in which the rows of its key came? Then windows that are not over are told, too.
+    """
 
     grp: bytes
     group: int
     windows: Sequence[Mapping[str, Any]]
     fate: int
+    known: bool
     source: str
     s_topic: str
     s_partition: int
@@ -238,12 +243,14 @@ class Taken(NamedTuple):
 
 @dataclass
 class _Held:
-    """What one key has: by window, the accumulator."""
+    """What one key has: by window, the accumulator and how many rows came; and the windows that are over."""
 
     grp: bytes
     group: int
     key: Any
     found: dict[tuple[int, int], Any] = field(default_factory=dict)
+    rows: Counter[tuple[int, int]] = field(default_factory=Counter)
+    over: set[tuple[int, int]] = field(default_factory=set)
     loose: set[tuple[int, int]] = field(default_factory=set)
     fired: bool = False
 
@@ -257,6 +264,7 @@ class _Results:
         stage = plan.node(node.inputs[0])
         assert isinstance(stage, KeyBy)
         self._node, self._contents, self._part = node, node.contents, part
+        self._by_count = node.trigger if isinstance(node.trigger, OnCount) else None
         self._decode_key, self._values = node.key_codec.decode, stage.values
         self._key: _Held | None = None
         self._firings: list[tuple[_Held, tuple[int, int], Sequence[Any]]] = []
@@ -270,8 +278,7 @@ class _Results:
         item = (value, (row.time, row.s_partition, row.s_offset)) if self._contents.by_time else value
         if row.fate == COUNTED:
             for each in row.windows:
-                if self._add(held, (each["start"], each["end"]), item) and each["loose"]:
-                    held.loose.add((each["start"], each["end"]))
+                self._count(row, held, each, item)
             return
         self._fire()
         self._hand_on()
@@ -288,6 +295,19 @@ class _Results:
         self._fire()
         self._hand_on()
         self._key = None
+
+    def _count(self, row: Taken, held: _Held, window: Mapping[str, Any], item: Any) -> None:
+        """A row of a window: by count, it may make a result."""
+        span = window["start"], window["end"]
+        if not self._add(held, span, item):
+            return
+        held.rows[span] += 1
+        if window["loose"]:
+            held.loose.add(span)
+        if window["over"]:
+            held.over.add(span)
+        if row.known and self._by_count is not None and held.rows[span] % self._by_count.rows == 0:
+            self._from(row, [(span[1] - 1, self._emitted(held, span))])
 
     def _add(self, held: _Held, span: tuple[int, int], item: Any) -> bool:
         """Whether the window has the row now. One that the user's function refuses is in no window."""
@@ -310,7 +330,7 @@ class _Results:
         if held is None or held.fired:
             return
         held.fired = True
-        for span in sorted(held.found, key=lambda span: span[1]):
+        for span in sorted(held.over, key=lambda span: span[1]):
             self._firings.append((held, span, self._emitted(held, span)))
         if len(self._firings) >= _AT_ONCE:
             self._hand_on()

@@ -1,0 +1,55 @@
+"""Results of windows before their end: which of them the input tells, and which nobody can know.
+
+    by count    of a key whose rows come from one stream they follow from the input, and are compared as all are
+    else        which rows had come by then is chance: how many there are, and that none is there twice, is all that is
+                compared; and by the clock, that its firing is of a time at which there are some
+
+Rule: whatever is left out here is counted, for the headline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from kafka_eos.audit.windows.judged import Judged, Operator
+from kafka_eos.audit.windows.late import COUNTED, ROW, branch_of_path
+from kafka_eos.provenance import PROCESSING_TIMERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def known(operator: Operator) -> Column:
+    """Of a row that came to ``operator``: is the order told in which the rows of its key came?"""
+    if not operator.ordered:
+        return F.lit(False)
+    key, stream = Window.partitionBy("grp"), F.struct("source", "s_partition", "lane")
+    return F.min(stream).over(key) == F.max(stream).over(key)
+
+
+def free(taken: DataFrame, operator: Operator) -> DataFrame:
+    """Rows that may have been one too many, or not, by sink. ``taken``: with ``known``."""
+    sinks = F.explode(F.array(*map(F.lit, sorted(operator.early)))).alias("sink")
+    return taken.where((F.col("fate") == COUNTED) & ~F.col("known")).select(*ROW, sinks).distinct()
+
+
+def untold(visible: DataFrame, judged: Judged, free: Sequence[DataFrame]) -> DataFrame | None:
+    """``sink`` and ``id`` of what may be there by right, or not; None if there is no such operator.
+
+    ``visible``: the first copies of outputs.
+    """
+    found = [visible.where(_by_the_clock(each)).select("sink", "id") for each in judged.operators if each.by_clock]
+    named = visible.withColumn("branch", branch_of_path(r"\d+$"))
+    found += [named.join(rows, ["sink", *ROW], "left_semi").select("sink", "id") for rows in free]
+    return reduce(lambda one, other: one.unionByName(other), found) if found else None
+
+
+def _by_the_clock(operator: Operator) -> Column:
+    assert operator.by_clock is not None
+    mine = F.col("sink").isin([*operator.early]) & (F.col("source") == operator.name)
+    return mine & (F.col("s_topic") == PROCESSING_TIMERS) & (F.col("s_offset") % operator.by_clock.every == 0)
