@@ -63,6 +63,8 @@ class LiveView:
         """Of the run so far, by source and operator."""
         self.late: Mapping[str, int] = {}
         """Rows of the run so far that came when their time was over, by operator."""
+        self.written: dict[str, int] = {}
+        """Records that this run has committed, by sink."""
         self.state: Mapping[str, int] = {}
         """Bytes of the newest checkpoint, by operator."""
         self.timers: Mapping[str, int] = {}
@@ -88,6 +90,9 @@ class LiveView:
             if not self.dead_letters:
                 say(("records are refused and sent aside; the column dead letters counts them", "yellow"))
             self.dead_letters = cast("Mapping[str, Mapping[str, int]]", facts["total"])
+        if event == "committed":
+            for sink, records in cast("Mapping[str, int]", facts["records_by_sink"]).items():
+                self.written[sink] = self.written.get(sink, 0) + records
         if event == "late-rows":
             self.late = cast("Mapping[str, int]", facts["total"])
         if event == "decided":
