@@ -53,7 +53,8 @@ class WaitingReader:
 
     def lags(self) -> Mapping[SplitId, int | None]:
         """Of each split, if the connector knows; else of none."""
-        return self._inner.lags() if isinstance(self._inner, LagOfEach) else {}
+        inner: object = self._inner
+        return inner.lags() if isinstance(inner, LagOfEach) else {}
 
     def reached(self, ends: Positions) -> bool:
         """Nothing is read yet, so nothing is read up to any end, unless there is none."""

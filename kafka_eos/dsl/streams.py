@@ -528,7 +528,7 @@ class KeyedStream(Upstream, Generic[K, T]):
         table._check_keys(self._draft._key_by(self._node).fn)
         parts: dict[str, Any] = {"name": given, "derived": derived, "where": user_line(), "inputs": (both,)}
         codecs: dict[str, Any] = {"key_codec": _KEY, "value": self._stored(table._values)}
-        looked_up = {"table": table._name, "keys": table._keys}
+        looked_up: dict[str, Any] = {"table": table._name, "keys": table._keys}
         self._draft._add(plan.TableJoin(fn=fn, unmatched=unmatched, **looked_up, **codecs, **parts))
         return Stream(self._draft, given, returned(fn))
 
