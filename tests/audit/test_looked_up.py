@@ -170,7 +170,7 @@ def test_either_row_of_a_key_in_two_partitions_of_a_table_is_right(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:
     """The job has kept the one that it read last, and nobody knows which that was."""
-    names = ("outer first", "outer second", "outer stale")
+    names = ("inner right", "outer first", "outer second", "outer stale")
     job, given = fed(new_job, topic, names)
     job.feed(given["rates"], [(partition, "bob", b'{"version": %d}' % partition) for partition in (0, 1)])
     job.feed(given["orders"], orders(100, 101))
@@ -181,7 +181,12 @@ def test_either_row_of_a_key_in_two_partitions_of_a_table_is_right(
     again = new_job(PIPELINE, **{**given, "topics": topics})
     again.name = job.name
     again.app.write_text(PIPELINE.format(name=job.name, **{**given, "topics": topics}))
-    spoil = {"outer first": other("bob", 0), "outer second": other("bob", 1), "outer stale": other("ann", 2)}
+    spoil = {
+        "inner right": list,
+        "outer first": other("bob", 0),
+        "outer second": other("bob", 1),
+        "outer stale": other("ann", 2),
+    }
     again.write_all({topics[name]: spoil[name](outs[name]) for name in names})
     verdict = again.audit(spark)
 
