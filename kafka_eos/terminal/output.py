@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from kafka_eos.protocol.bootstrap import in_words
 from kafka_eos.protocol.dead_letters import in_figures
 
 console = Console(stderr=True)
@@ -100,6 +101,8 @@ class LiveView:
             self.timers = cast("Mapping[str, int]", facts.get("pending_timers", {}))
         if event in ("restoring", "running"):
             self._restore(str(facts.get("text", "")))
+        if event == "tables" and (awaited := in_words(cast("Mapping[str, list[str]]", facts["waiting"]))):
+            say(awaited)
         if event in _LOUD:
             say((_LOUD[event].format(**facts), "yellow" if event == "restarting" else ""))
         self._facts.update({f"{event}.{name}": value for name, value in facts.items()})

@@ -54,6 +54,17 @@ def test_a_long_restore_is_shown_now_and_then(monkeypatch: pytest.MonkeyPatch) -
     assert [line for line in said if "GB" in line] == ["6 of 12 GB", "11 of 12 GB"]
 
 
+def test_who_waits_for_which_table_is_said_until_nobody_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(output, "say", said.append)
+    view = LiveView("job")
+
+    view("tables", {"waiting": {"orders": ["rates"]}})
+    view("tables", {"waiting": {"orders": []}})
+
+    assert said == ["source orders waits until table rates is whole"]
+
+
 def test_the_column_of_dead_letters_holds_figures() -> None:
     view = LiveView("job")
 
