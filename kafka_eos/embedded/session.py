@@ -140,6 +140,8 @@ class Session:
                     case Trigger(epoch=epoch, last=last, aligned=aligned):
                         self._opened.trigger(epoch, aligned)
                         reading = reading and not last
+                        if last:
+                            self._progress_at = 0.0  # all that is read is told
                     case Notify(epoch=epoch):
                         hit("worker.complete")
                         self._opened.completed(epoch)
@@ -213,6 +215,7 @@ class Session:
                 blocked_ms=sum(part.blocked for part in captured) * 1000,
                 aligning_ms=max(part.aligning for part in captured) * 1000,
                 timers=summed(part.timers for part in captured),
+                unanswered=any(part.unanswered for part in captured),
             )
 
         self._background.submit(self._say_result, answer)
