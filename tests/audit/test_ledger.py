@@ -116,6 +116,7 @@ def test_of_epochs_before_the_ledger_the_headline_says_what_was_not_compared(tot
     assert {Check.ALTERED_CHECKPOINT} == set(verdict.not_possible)
 
 
+@pytest.mark.campaign
 def test_with_at_least_once_checkpoints_an_epoch_may_have_processed_input_of_the_next(
     totals: Totals, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
