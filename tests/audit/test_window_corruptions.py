@@ -159,6 +159,7 @@ CORRUPTIONS = (
 SOME = (
     "totals right",
     "sessions right",
+    "patient right",
     "strict late-row-counted",
     "sliding pane-lost",
     "totals wrong-name",
