@@ -102,6 +102,7 @@ def test_where_nothing_expired_nothing_is_left_out(ran: Callable[..., Job], spar
     assert (verdict.conclusion, verdict.facts.expected, verdict.facts.not_recomputed) == (Conclusion.PASS, 2, {})
 
 
+@pytest.mark.campaign
 def test_outputs_of_process_are_compared_whether_they_carry_a_number_or_not(
     ran: Callable[..., Job], spark: Any
 ) -> None:

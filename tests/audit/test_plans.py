@@ -115,6 +115,7 @@ def test_keys_from_several_partitions_are_compared_in_the_order_that_the_output_
     assert (8, 8, ()) == (verdict.facts.expected, verdict.facts.outputs, tuple(verdict.facts.notes))
 
 
+@pytest.mark.campaign
 def test_stages_one_after_the_other_are_recomputed_in_one_task(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:

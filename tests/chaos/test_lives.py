@@ -158,7 +158,6 @@ def test_open_output_of_the_savepoints_job_refuses_even_the_heir(new_job: NewJob
     assert f"life {identity(first)}" in said and "(open)" in said
 
 
-@pytest.mark.campaign
 def test_two_jobs_of_one_name_do_not_share_a_state_dir(new_job: NewJob, tmp_path: Path) -> None:
     """With other topics nothing else tells them apart."""
     first = new_job(2000, TEST_PAUSE=0.002, KAFKA_EOS_STATE_DIR=tmp_path / "state")
