@@ -12,10 +12,10 @@ from __future__ import annotations
 import enum
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Final
 
 from kafka_eos.errors import EnvironmentFailed, KafkaEosError, RestartFromCheckpoint, Retryable
@@ -89,9 +89,18 @@ def told(error: BaseException) -> str:
     return f"{what} (raised at {', '.join(places)})" if places else what
 
 
+def standing(frame: FrameType | None) -> str:
+    """The lines of the user's code where a thread is, the outermost first."""
+    return ", ".join(_lines(reversed(list(traceback.walk_stack(frame))))) if frame else "an unknown place"
+
+
 def _places(trace: TracebackType | None) -> list[str]:
+    return _lines(traceback.walk_tb(trace))
+
+
+def _lines(frames: Iterable[tuple[FrameType, int]]) -> list[str]:
     """The innermost lines of the user's code; of libraries where there is none, as if they were the user's."""
-    walked = ((frame.f_code, line) for frame, line in traceback.walk_tb(trace))
+    walked = ((frame.f_code, line) for frame, line in frames)
     known = [(code, line) for code, line in walked if not code.co_filename.startswith((_PACKAGE, "<"))]
     own = [(code, line) for code, line in known if not code.co_filename.startswith(_LIBRARIES)]
     return [f"{code.co_filename}:{line} in {code.co_name}" for code, line in (own or known)[-_MOST_PLACES:]]

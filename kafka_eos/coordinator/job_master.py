@@ -79,6 +79,9 @@ class JobMaster:
         self._checkpoints = Failures(settings.tolerated_checkpoint_failures)
         self._deaths = Failures(settings.max_restarts)
         self._environment = Failures(settings.max_environment_failures)
+        self._unanswered = False
+        """Rows of the newest epoch have waited for a service as long as their attempt runs: nothing tells that it is
+        back."""
         self._refusals = Refusals(settings.max_dead_letters, settings.dead_letter_window, self.observe)
         self._mute: set[Observer] = set()
         self._recovered = self._asked = False
@@ -118,9 +121,12 @@ class JobMaster:
 
     def observe(self, event: str, **facts: object) -> None:
         """Tell all observers."""
+        if event == "decided":
+            self._unanswered = bool(facts.get("unanswered"))
         if event == "committed":
             self._checkpoints, self._deaths = self._checkpoints.succeeded(), self._deaths.succeeded()
-            self._environment = self._environment.succeeded()
+            if not self._unanswered:
+                self._environment = self._environment.succeeded()
         for observer in self._observers:
             try:
                 observer(event, facts)
@@ -201,19 +207,21 @@ class JobMaster:
 
     def _count(self, error: RestartFromCheckpoint | OSError) -> int:
         """One more failure in a row; returns how many. Raises Fatal if that is one too many."""
+        commit = "a committed checkpoint"
         if isinstance(error, ProcessLost):
             self._deaths = failures = self._deaths.failed()
-            what, setting = "worker ended", "max_restarts"
+            what, setting, lacks = "worker ended", "max_restarts", commit
         elif isinstance(error, EnvironmentFailed):
             self._environment = failures = self._environment.failed()
             what, setting = "the environment failed", "max_environment_failures"
+            lacks = "an answer of what async_map has waited for" if self._unanswered else commit
         else:
             self._checkpoints = failures = self._checkpoints.failed()
-            what, setting = "attempt failed", "tolerated_checkpoint_failures"
+            what, setting, lacks = "attempt failed", "tolerated_checkpoint_failures", commit
         self.observe("restarting", what=what, reason=str(error), in_a_row=failures.seen)
         if failures.too_many:
             raise Fatal(
-                f"{failures.seen} times in a row without a committed checkpoint: {what}: {error}. Nothing is lost; "
+                f"{failures.seen} times in a row without {lacks}: {what}: {error}. Nothing is lost; "
                 f"the job continues from its last checkpoint when started again. ({setting}={failures.tolerated})"
             ) from error
         return failures.seen

@@ -47,6 +47,7 @@ class Answers:
             "seconds": decision.seconds,
             "blocked_ms": max(ack.blocked_ms for ack in acks),
             "aligning_ms": max(ack.aligning_ms for ack in acks),
+            "unanswered": any(ack.unanswered for ack in acks),
             **acked.figures,
             "in_flight_bytes": sum(file.size for part in acked.in_flight for file in part.files),
         }

@@ -163,6 +163,8 @@ class Ack(Message, frozen=True):
     """From the first barrier at a segment to the last, the longest of the worker's segments."""
     timers: dict[str, int]
     """How many are pending, by operator."""
+    unanswered: bool
+    """A row waits for an answer that waited at the first barrier of the session."""
 
 
 class Decline(Message, frozen=True):

@@ -344,6 +344,9 @@ class OpenPlan:
     def held(self, head: str) -> Sequence[Batch[Any]]:
         return self._chain.held(head)
 
+    def unanswered(self, head: str) -> bool:
+        return self._chain.unanswered(head)
+
     def flush(self, segment: Segment) -> None:
         self._current = segment.index
         self._chain.flush(segment.nodes)

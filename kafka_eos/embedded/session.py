@@ -215,6 +215,7 @@ class Session:
                 blocked_ms=sum(part.blocked for part in captured) * 1000,
                 aligning_ms=max(part.aligning for part in captured) * 1000,
                 timers=summed(part.timers for part in captured),
+                unanswered=any(part.unanswered for part in captured),
             )
 
         self._background.submit(self._say_result, answer)

@@ -48,6 +48,8 @@ class Captured:
     """Rows that had arrived here, or arrived before the barrier of their channel."""
     overtaken: dict[int, Log] = field(default_factory=dict)
     """Rows that had not left yet: they come after those that the receivers had."""
+    unanswered: bool = False
+    """A row waits for an answer that waited at the first barrier of the session."""
     blocked: float = 0.0
     """Seconds that the snapshot kept the worker from processing."""
     aligning: float = 0.0
@@ -79,6 +81,9 @@ class Surroundings(Protocol):
 
     def held(self, head: str) -> Sequence[Batch[Any]]:
         """The rows that came by ``head`` and wait for answers."""
+
+    def unanswered(self, head: str) -> bool:
+        """A barrier passes these rows. Has one of them waited since the first barrier of the session?"""
 
     def flush(self, segment: Segment) -> None:
         """Run what the segment's operators have gathered in this epoch through it."""
@@ -405,6 +410,7 @@ class Task:
         self._open[epoch] = captured, min(since, began)
         for edge, head in self._heads.items():
             self._log(epoch, edge, self._around.held(head))
+            captured.unanswered |= self._around.unanswered(head)
         for edge, queue in self.replay.items():
             self._log(epoch, edge, queue)
         self._log_waiting(epoch)

@@ -149,6 +149,9 @@ class Awaiting(Operator, Protocol):
     def rows(self) -> Iterator[Batch[Any]]:
         """Those that it holds, as they came."""
 
+    def barrier(self) -> bool:
+        """A barrier passes them. Has one of them waited since the first that did?"""
+
     def hold(self, watermark: Watermark) -> None:
         """Event time has come so far behind the rows that it holds."""
 

@@ -199,6 +199,11 @@ class Chain:
         """Those rows, as they came."""
         return [batch for operator in self._behind(head) for batch in operator.rows()]
 
+    def unanswered(self, head: str) -> bool:
+        """A barrier passes these rows. Has one of them waited since the first that did?"""
+        told = [operator.barrier() for operator in self._behind(head)]
+        return any(told)  # each has been told: it may be the first
+
     def _behind(self, head: str) -> Iterator[Awaiting]:
         if self._awaiting:
             names = (node.name for node, _ in self._plan.downstream(head))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from pathlib import Path
 
 from kafka_eos.errors import PlanError
 
@@ -36,3 +37,13 @@ def asynchronous(fn: object) -> str | None:
     if inspect.isasyncgenfunction(call):
         return "an asynchronous generator (async def with yield)"
     return None
+
+
+def named(fn: object) -> str:
+    """A function of the user as people know it: its name and its line; of an object that is called, its class."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    code = getattr(fn, "__code__", None)
+    if code is None:
+        return getattr(fn, "__qualname__", type(fn).__qualname__)
+    return f"{code.co_qualname} ({Path(code.co_filename).name}, line {code.co_firstlineno})"

@@ -110,6 +110,26 @@ def test_a_job_that_is_told_to_stop_waits_for_its_answers(new_job: NewJob) -> No
     assert Counter(map(row, read(job.bootstrap, job.output))) == Counter(due(read(job.bootstrap, job.input)))
 
 
+@pytest.mark.chaos
+def test_a_service_that_never_answers_ends_the_job_after_so_many_attempts_and_is_named(new_job: NewJob) -> None:
+    """Epochs are committed meanwhile, of rows that do not need it. They do not tell that it is back."""
+    with serving(failing=0, slowest=0) as service:
+        job = new_job(
+            20, "asked.py", TEST_BASE=BASE, TEST_SERVICE=service.url, TEST_TIMEOUT="0.6", TEST_TRIES="1",
+            KAFKA_EOS_MAX_ENVIRONMENT_FAILURES="2",
+        )  # fmt: skip
+        service.held.clear()
+        with running(job) as run:
+            assert run.ended() != 0, run.log
+
+    assert "3 times in a row without an answer of what async_map has waited for" in run.log
+    assert "price (asked.py, line" in run.log and "within timeout=0.6 seconds" in run.log
+    told = [event for event in events(job) if event["event"] in ("committed", "restarting")]
+    rows = [event["in_a_row"] for event in told if event["event"] == "restarting"]
+    assert rows == [1, 2, 3]
+    assert told[-2]["event"] == "committed", "nothing was committed between two failures: this shows nothing"
+
+
 def holding(job: Job) -> list[int]:
     """Epochs that hold rows which wait."""
     return [event["epoch"] for event in events(job) if event["event"] == "decided" and event["in_flight_bytes"]]

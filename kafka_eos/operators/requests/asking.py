@@ -14,6 +14,7 @@ import os
 import queue
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +22,10 @@ from typing import Any
 from kafka_eos.errors import Bug
 from kafka_eos.interfaces import Breaker, Retries
 from kafka_eos.interfaces.requests import Circuit
+from kafka_eos.operators.requests.beat import Beat
 from kafka_eos.operators.requests.held import Answer
 from kafka_eos.operators.requests.threads import Threads
-from kafka_eos.plan.callables import asynchronous
+from kafka_eos.plan.callables import asynchronous, named
 
 _LOOK = 1.0
 """Seconds after which whoever waits for an answer looks whether one can still come."""
@@ -46,9 +48,15 @@ class Policy:
 class Answering:
     """How one value gets its answer. It lives on an event loop, whose clock it goes by."""
 
-    def __init__(self, call: Callable[[Any], Any], policy: Policy, chance: Callable[[], float] = random.random) -> None:
-        """``call`` returns an awaitable."""
-        self._call, self._policy, self._chance = call, policy, chance
+    def __init__(
+        self,
+        call: Callable[[Any], Any],
+        policy: Policy,
+        name: str = "the function",
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """``call`` returns an awaitable. ``name``: of the user's function, for people."""
+        self._call, self._policy, self._name, self._chance = call, policy, name, chance
         self._circuit = Circuit(policy.breaker)
         self._closed = asyncio.Event()
         """Set whenever the circuit closes."""
@@ -75,9 +83,10 @@ class Answering:
         try:
             async with asyncio.timeout(seconds) as limit:
                 return await self._call(value)
-        except TimeoutError as error:
+        except TimeoutError:
             if limit.expired():
-                raise TimeoutError(f"no answer within timeout={seconds:g} seconds") from error
+                # Not caused by anything: that the try was cancelled is how its time ends.
+                raise TimeoutError(f"{self._name} gave no answer within timeout={seconds:g} seconds") from None
             raise
 
     async def _may_ask(self) -> None:
@@ -107,10 +116,10 @@ class Asking:
     """For the worker's thread: gives values with tickets, takes answers."""
 
     def __init__(self, fn: Callable[[Any], Any], policy: Policy, capacity: int, name: str) -> None:
-        self._loop = _loop()
-        self._threads = None if asynchronous(fn) else Threads(capacity, name)
+        self._loop, self._thread, self._beat = _loop()
+        self._threads = None if asynchronous(fn) else Threads(capacity, name, named(fn))
         call = fn if self._threads is None else functools.partial(_in_thread, self._threads, fn)
-        self._answering = Answering(call, policy)
+        self._answering = Answering(call, policy, named(fn))
         self._answers: queue.SimpleQueue[tuple[int, Answer]] = queue.SimpleQueue()
         self._tasks: set[asyncio.Task[None]] = set()
         """On the loop's thread only."""
@@ -121,6 +130,7 @@ class Asking:
 
     def answered(self) -> Iterator[tuple[int, Answer]]:
         """All that have come by now."""
+        self._beat.look(time.monotonic())
         while True:
             try:
                 yield self._answers.get_nowait()
@@ -133,8 +143,9 @@ class Asking:
             try:
                 return self._answers.get(timeout=_LOOK)
             except queue.Empty:
-                if not _thread_of(self._loop).is_alive():
+                if not self._thread.is_alive():
                     raise Bug("the event loop of the requests has ended") from None
+                self._beat.look(time.monotonic())
 
     def close(self) -> None:
         """Nothing more is answered; what is asked is cancelled."""
@@ -182,19 +193,15 @@ def _now() -> float:
 # ---------------------------------------------------------------- the loop of this process
 
 _lock = threading.Lock()
-_loops: dict[int, tuple[asyncio.AbstractEventLoop, threading.Thread]] = {}
+_loops: dict[int, tuple[asyncio.AbstractEventLoop, threading.Thread, Beat]] = {}
 """By process: a child that was forked has none of its own yet."""
 
 
-def _loop() -> asyncio.AbstractEventLoop:
+def _loop() -> tuple[asyncio.AbstractEventLoop, threading.Thread, Beat]:
     with _lock:
         if os.getpid() not in _loops:
             loop = asyncio.new_event_loop()
             thread = threading.Thread(target=loop.run_forever, name="requests", daemon=True)
             thread.start()
-            _loops[os.getpid()] = loop, thread
-        return _loops[os.getpid()][0]
-
-
-def _thread_of(loop: asyncio.AbstractEventLoop) -> threading.Thread:
-    return next(thread for each, thread in _loops.values() if each is loop)
+            _loops[os.getpid()] = loop, thread, Beat(loop, thread)
+        return _loops[os.getpid()]

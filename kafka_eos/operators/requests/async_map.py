@@ -54,6 +54,9 @@ class AsyncMap:
     def rows(self) -> Iterator[Batch[Any]]:
         return self._held.rows()
 
+    def barrier(self) -> bool:
+        return self._held.barrier()
+
     def ready(self) -> Iterator[Batch[Any] | Watermark]:
         for answered in self._asking.answered():
             self._note(*answered)

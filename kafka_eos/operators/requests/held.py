@@ -47,6 +47,8 @@ class Held:
         self._rows: OrderedDict[int, _Row] = OrderedDict()
         self._due: list[_Row] = []
         """Answered, where the order does not matter; no longer in ``_rows``."""
+        self._first_barrier: int | None = None
+        """The first ticket behind it; None as long as there was none."""
         self._watermarks: deque[tuple[int, Watermark]] = deque()
         """Each with the first ticket behind it."""
 
@@ -66,6 +68,12 @@ class Held:
         if self._watermarks and self._watermarks[-1][0] == self._next:
             self._watermarks.pop()
         self._watermarks.append((self._next, watermark))
+
+    def barrier(self) -> bool:
+        """A barrier passes the rows. Has one of them waited since the first that did?"""
+        if self._first_barrier is None:
+            self._first_barrier = self._next
+        return self._first < self._first_barrier
 
     def answer(self, ticket: int, answer: Answer) -> None:
         self._rows[ticket].answer = answer

@@ -18,6 +18,7 @@ from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 
 SERVICE = os.environ["TEST_SERVICE"]
 BASE = int(os.environ["TEST_BASE"])
+TIMEOUT = float(os.environ.get("TEST_TIMEOUT", "5"))
 
 
 class Payment(msgspec.Struct):
@@ -76,8 +77,9 @@ read = (
     .with_timestamps(lambda payment: BASE + payment.id, watermarks=bounded(0.2))
     .filter(lambda payment: payment.amount > 0)
 )
-again = retries(20, first=0.01, most=0.05)
-in_order = read.async_map(price, name="ordered", capacity=30, timeout=5, retries=again, breaker=breaker(8, pause=0.1))
+again = retries(int(os.environ.get("TEST_TRIES", "20")), first=0.01, most=0.05)
+pausing = breaker(8, pause=0.1)
+in_order = read.async_map(price, name="ordered", capacity=30, timeout=TIMEOUT, retries=again, breaker=pausing)
 as_answered = read.async_map(
     waited_for, name="unordered", ordered=False, capacity=10, timeout=5, retries=again, failed=failed
 )

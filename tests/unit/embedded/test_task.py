@@ -265,6 +265,9 @@ class Subtask:
     def holding(self, head: str) -> bool:
         return head == "stay" and bool(self.waiting)
 
+    def unanswered(self, head: str) -> bool:
+        return False
+
     def held(self, head: str) -> list[Batch[Row]]:
         return [batch_of(self.waiting)] if self.holding(head) else []
 

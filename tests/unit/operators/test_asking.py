@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -16,7 +17,9 @@ from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Retries
 from kafka_eos.interfaces.requests import Circuit
 from kafka_eos.operators.requests.asking import Answering, Asking, Policy
+from kafka_eos.operators.requests.beat import Beat, RequestsWarning
 from kafka_eos.operators.requests.held import Answer
+from kafka_eos.operators.requests.threads import Threads
 from tests.unit.operators.virtual_time import run
 
 ON = (OSError, Retryable)
@@ -45,7 +48,7 @@ class Service:
 
 def answered(service: Service, policy: Policy, *values: int, chance: float = 1.0) -> tuple[list[Answer], float]:
     async def work() -> list[Answer]:
-        answering = Answering(service, policy, lambda: chance)
+        answering = Answering(service, policy, chance=lambda: chance)
         return list(await asyncio.gather(*map(answering.answer, values)))
 
     return run(work())
@@ -61,7 +64,7 @@ def test_a_try_that_takes_too_long_has_failed() -> None:
     (found,), took = answered(Service(6.0), Policy(5, None, None, ON), 21)
 
     assert isinstance(found.error, TimeoutError)
-    assert str(found.error) == "no answer within timeout=5 seconds"
+    assert str(found.error) == "the function gave no answer within timeout=5 seconds"
     assert took == pytest.approx(5)
 
 
@@ -216,3 +219,79 @@ def test_a_function_that_hangs_in_its_thread_is_given_up_and_the_next_one_is_cal
 
     assert isinstance(found[0].error, TimeoutError)
     assert [found[1], found[2]] == [Answer(1), Answer(2)]
+
+
+def test_a_timeout_names_the_function_and_no_cause() -> None:
+    async def forecast(value: int) -> int:
+        await asyncio.sleep(60)
+        return value
+
+    error = ask(forecast, timeout=0.01)[0].error
+
+    assert error is not None and error.__suppress_context__ and error.__cause__ is None
+    assert str(error).endswith("gave no answer within timeout=0.01 seconds")
+    assert "forecast (test_asking.py, line " in str(error)
+
+
+# ---------------------------------------------------------------- functions that hold up others
+
+
+def test_threads_that_hang_are_counted_over_all_sessions_and_a_process_has_so_many_of_them() -> None:
+    """Rows that come then wait, until one has returned."""
+    never, began = threading.Event(), threading.Semaphore(0)
+
+    def hang(value: int) -> int:
+        began.release()
+        never.wait()
+        return value
+
+    def session(calls: int) -> Threads:
+        threads = Threads(2, "hanging", "hang (app.py, line 3)")
+        waiting = [threads.submit(hang, number) for number in range(2)]
+        assert all(began.acquire(timeout=20) for _ in range(calls))
+        assert not any(future.done() for future in waiting)
+        threads.close()
+        return threads
+
+    session(2)
+    session(2)
+    with pytest.warns(RequestsWarning, match=r"'hanging': 4 threads still wait in hang \(app.py, line 3\)"):
+        session(2)
+    with pytest.warns(RequestsWarning, match="6 threads"):
+        session(2)
+    with pytest.warns(RequestsWarning, match="8 threads"):
+        full = Threads(2, "hanging")
+    waiting = full.submit(hang, 7)
+    assert not began.acquire(blocking=False)
+    assert not full._threads
+    never.set()
+    waiting.cancel()
+
+
+def test_a_coroutine_that_blocks_its_loop_is_named_once_each_time() -> None:
+    loop, done, here = asyncio.new_event_loop(), threading.Event(), threading.Event()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    beat = Beat(loop, thread)
+
+    async def blocks() -> None:
+        here.set()
+        done.wait()
+
+    asyncio.run_coroutine_threadsafe(blocks(), loop)
+    assert here.wait(20)
+    beat.look(100)
+    beat.look(104)
+    with pytest.warns(RequestsWarning, match=r"for 5 seconds, at .*test_asking.py:\d+ in blocks"):
+        beat.look(106)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        beat.look(107)
+
+    done.set()
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(20)
+    beat.look(201)
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(20)
+    beat.look(300)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(20)

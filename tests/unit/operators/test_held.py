@@ -102,3 +102,19 @@ def test_of_several_watermarks_between_two_rows_the_last_counts() -> None:
     _, *marks = held.due()
 
     assert marks == [Watermark(7)]
+
+
+def test_a_row_that_waits_since_the_first_barrier_is_told_from_those_that_have_come_later() -> None:
+    for ordered in (True, False):
+        held = Held(ordered)
+        held.add(batch_of(0, 2))
+        assert held.barrier()
+
+        held.answer(1, Answer(1))
+        held.add(batch_of(2, 2))
+        list(held.due())
+        assert held.barrier(), "row 0 waits still"
+
+        held.answer(0, Answer(0))
+        list(held.due())
+        assert not held.barrier(), "rows 2 and 3 have come later"
