@@ -45,7 +45,7 @@ s3-server:
 unit: env ## The inner loop: what needs neither Java nor a broker, in a minute or two
 	@$(PYTEST) -q $(USUAL) $(UNIT)
 
-test: env s3-server ## All tests but the planted bugs and long campaigns; starts a real Kafka and a real Spark itself
+test: env s3-server ## Every promise once, without planted bugs and campaigns; starts a real Kafka and a real Spark itself
 	@$(PYTEST) $(USUAL) $(TESTS)
 
 lint: env ## Style and common mistakes (ruff)
@@ -61,7 +61,7 @@ types: env ## Types (mypy --strict), the library and what users write with it
 	@$(BIN)/mypy tests/typing
 	@$(BIN)/mypy docs/examples/*.py
 
-campaign: env s3-server ## The tests that `make test` leaves out because together they take an hour or more
+campaign: env s3-server ## The tests that `make test` leaves out: other settings, longer storms, every corruption; some hours
 	@$(PYTEST) -m "(campaign or slow) and not cluster" $(TESTS)
 
 chaos: env ## Kill real jobs at each named step, and again while they recover, on one broker or on BROKERS=3

@@ -6,14 +6,17 @@ Rule: what would break the promise of a place is refused in ``check``, by trying
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, Protocol
 
-from kafka_eos.connectors.files import disk
+from kafka_eos.connectors.files import disk, names
 from kafka_eos.connectors.files.committer import FileCommitter
 from kafka_eos.connectors.files.errors import mapped
+from kafka_eos.connectors.files.s3 import names as objects
 from kafka_eos.connectors.files.s3.client import Address, Bucket
 from kafka_eos.connectors.files.s3.committer import UploadCommitter
 from kafka_eos.connectors.files.s3.staging import UploadStaging
@@ -38,6 +41,15 @@ class Place(Protocol):
     def staging(self) -> Staging[Any]: ...
 
     def committer(self) -> Committer: ...
+
+    def pattern(self, job: str, operator: str) -> str:
+        """What the final names of one operator match in full, of any life; its groups: epoch and subtask."""
+
+    def names(self) -> Sequence[str]:
+        """What is committed, whoever did it: names, in partitions too."""
+
+    def opened(self, name: str) -> AbstractContextManager[Path]:
+        """A committed file, to be read. OSError with a number if it cannot be had."""
 
 
 def place_of(given: str | os.PathLike[str]) -> Place:
@@ -91,6 +103,19 @@ class Directory:
     def committer(self) -> FileCommitter:
         return FileCommitter(self.path)
 
+    def pattern(self, job: str, operator: str) -> str:
+        return names.files_of(job, operator)
+
+    def names(self) -> Sequence[str]:
+        found = self.path.rglob("part-*") if self.path.is_dir() else ()
+        return [str(file.relative_to(self.path)) for file in found]
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[Path]:
+        path = self.path / name
+        path.open("rb").close()  # what fails here says nothing about the content
+        yield path
+
 
 class Objects:
     """A prefix of a bucket. Nothing is asked of it before it is used."""
@@ -143,3 +168,16 @@ class Objects:
 
     def committer(self) -> UploadCommitter:
         return UploadCommitter(self._bucket)
+
+    def pattern(self, job: str, operator: str) -> str:
+        return objects.files_of(job, operator)
+
+    def names(self) -> Sequence[str]:
+        return [name for name in self._bucket.names("") if name.rpartition("/")[2].startswith("part-")]
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[Path]:
+        with TemporaryDirectory(prefix="kafka-eos-object-") as directory:
+            path = Path(directory) / name.rpartition("/")[2]
+            self._bucket.fetch(name, path)
+            yield path

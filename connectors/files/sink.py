@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos.connectors.files.formats import Format, JsonLines, Layout, format_of
-from kafka_eos.connectors.files.names import files_of
 from kafka_eos.connectors.files.open_files import Roll, Shape
 from kafka_eos.connectors.files.places import Directory, place_of
 from kafka_eos.connectors.files.writer import FileWriter
@@ -98,21 +97,23 @@ class FileSink:
             raise ConfigError(f"{self._place.text} is no directory")
         return self._place.path
 
-    def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str] | None:
-        """For the audit: the directory, and what the names of this sink's files match (groups: epoch and subtask).
+    def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str]:
+        """For the audit: where files are, and what names of this sink's files match (groups: epoch and subtask)."""
+        return self._place.text, self._place.pattern(ctx.job, operator)
 
-        None if files are in a bucket, where it does not read.
-        """
-        return (self._place.text, files_of(ctx.job, operator)) if isinstance(self._place, Directory) else None
+    def audit_names(self) -> Sequence[str]:
+        """For the audit: the files that are there, of other sinks too, as names below the place."""
+        return self._place.names()
 
     @property
     def audit_lines(self) -> bool:
-        """For the audit: are files lines as they are, which need no reader?"""
-        return self.format == JsonLines()
+        """For the audit: are files lines as they are, in a directory, which need no reader?"""
+        return self.format == JsonLines() and isinstance(self._place, Directory)
 
-    def audit_read(self, path: Path) -> Iterator[tuple[bytes, str | None]]:
+    def audit_read(self, name: str) -> Iterator[tuple[bytes, str | None]]:
         """For the audit: of each row of a file what it says, as ``audit_rows`` tells it, and its provenance."""
-        return self.layout.read(path)
+        with self._place.opened(name) as path:
+            yield from self.layout.read(path)
 
     @property
     def audit_marked(self) -> bool:

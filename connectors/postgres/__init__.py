@@ -1,7 +1,7 @@
 """Tables of a PostgreSQL database: ``PostgresSink``.
 
 Rule: ``client`` is the only module that opens a connection or maps the server's errors, ``statements`` the only one
-that composes SQL about a user's table, ``ledger`` the only one that knows the tables of the sink's own books.
+that composes SQL that changes a user's table, ``ledger`` the only one that knows the tables of the sink's own books.
 """
 
 from __future__ import annotations

@@ -5,12 +5,14 @@ Rule: a promise that the table or the server cannot keep is refused in ``check``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
 
+import psycopg
 from psycopg import sql
 
-from kafka_eos.connectors.postgres import statements, tables
+from kafka_eos.connectors.postgres import statements, tables, telling
 from kafka_eos.connectors.postgres.client import Connection, Database, Link, mapped
 from kafka_eos.connectors.postgres.columns import Rows, columns_of
 from kafka_eos.connectors.postgres.committer import PostgresCommitter
@@ -18,9 +20,12 @@ from kafka_eos.connectors.postgres.ledger import Ledger
 from kafka_eos.connectors.postgres.names import WRITER, Life, Target
 from kafka_eos.connectors.postgres.tables import Table
 from kafka_eos.connectors.postgres.writer import PostgresWriter
+from kafka_eos.connectors.rejecting import encoded
 from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
 from kafka_eos.ids import token
-from kafka_eos.interfaces import Guarantee, JobContext, Json, TaskContext
+from kafka_eos.interfaces import Codec, Guarantee, JobContext, Json, RejectRow, TaskContext
+from kafka_eos.records import Batch, Headers
+from kafka_eos.schemas import codec_for
 
 T = TypeVar("T")
 
@@ -55,6 +60,7 @@ class PostgresSink(Generic[T]):
         self._schema, self._table = _qualified(table)
         self._model, self._columns = value, columns_of(value, columns)
         self._key, self._delete, self._create = _key(key, [column.name for column in self._columns]), delete, create
+        self._teller: telling.Teller | None = None
         if delete is not None and not self._key:
             raise ConfigError("delete=… needs key=(…): the columns that tell which row goes")
 
@@ -100,11 +106,65 @@ class PostgresSink(Generic[T]):
             except BaseException:
                 connection.close()
                 raise
-        rows = Rows(self._columns, self._model, self._key, self._delete, table.documents, table.zoneless)
-        return PostgresWriter(ctx, self.scope(ctx.job), link, self._ledger, table, target, rows.row)
+        return PostgresWriter(ctx, self.scope(ctx.job), link, self._ledger, table, target, self._rows(table).row)
 
     def committer(self, ctx: JobContext) -> PostgresCommitter:
         return PostgresCommitter(self._database, self._ledger, self.scope(ctx), ctx.job)
+
+    @property
+    def audit_marked(self) -> bool:
+        """For the audit: rows do not say where they come from."""
+        return False
+
+    @property
+    def audit_codec(self) -> Codec[Any]:
+        """For the audit: what tells rows."""
+        return codec_for(Any)
+
+    def audit_table(self, ctx: JobContext) -> tuple[str, bool]:
+        """For the audit: the table, and whether it holds one row a key."""
+        return f"{self._name} in {self._database.name}", bool(self._key)
+
+    def audit_unfit(self) -> str | None:
+        """For the audit: why the table's rows cannot be compared; None if they can. Raises what ``check`` raises."""
+        with self._judging("look at") as connection:
+            return telling.unfit(connection, self._found(connection)[1])
+
+    def audit_table_rows(self) -> Iterator[tuple[bytes | None, bytes]]:
+        """For the audit: key and value of each row that is there, as ``audit_rows`` tells them."""
+        with self._judging("read") as connection:
+            yield from telling.rows(connection, self._found(connection)[1])
+
+    def audit_rows(
+        self, batch: Batch[Any], operator: str, reject: RejectRow
+    ) -> tuple[Batch[Any], Sequence[tuple[bytes | None, bytes | None, Headers, int]]]:
+        """For the audit: the rows that the writer stages, and what the table holds of each by itself."""
+        with mapped(Retryable, f"tell what {self._name} holds of values"):
+            if self._teller is None:
+                connection = self._database.connect("kafka_eos audit")
+                table, target = self._found(connection)
+                self._teller = telling.Teller(connection, table, target, self._rows(table).row)
+            try:
+                kept, told = encoded(lambda rows: self._told(rows.values), batch, operator, reject)
+            except psycopg.Error:
+                self._teller = None
+                raise
+        return kept, [(key, said, (), -1) for key, said in told]
+
+    def _told(self, values: Sequence[Any]) -> list[telling.Told]:
+        assert self._teller is not None
+        return self._teller.told(values)
+
+    @contextmanager
+    def _judging(self, what: str) -> Iterator[Connection]:
+        with (
+            mapped(Retryable, f"{what} {self._name} in {self._database.name}"),
+            self._database.connect("kafka_eos audit") as connection,
+        ):
+            yield connection
+
+    def _rows(self, table: Table) -> Rows:
+        return Rows(self._columns, self._model, self._key, self._delete, table.documents, table.zoneless)
 
     @property
     def _name(self) -> str:

@@ -18,9 +18,10 @@ from psycopg import sql
 
 from kafka_eos import failpoints
 from kafka_eos.connectors.postgres import statements
-from kafka_eos.connectors.postgres.client import ROW_ERRORS, Connection, Link, mapped, of_a_row
+from kafka_eos.connectors.postgres.client import ROW_ERRORS, Connection, Link, mapped
 from kafka_eos.connectors.postgres.ledger import Ledger
 from kafka_eos.connectors.postgres.names import Life, Promise, Target
+from kafka_eos.connectors.postgres.staging import refused
 from kafka_eos.connectors.postgres.tables import Table
 from kafka_eos.connectors.rejecting import BadRows, each_row, encoded
 from kafka_eos.errors import RestartFromCheckpoint
@@ -90,30 +91,11 @@ class PostgresWriter:
                 self._ledger.expect_staged(connection, stage.promise)
                 raise
             except ROW_ERRORS as error:
-                if of_a_row(error, self._target) is None:
-                    raise
-                bad = self._refused(connection, stage, numbered)
-                if not bad:
-                    raise
+                bad = refused(connection, stage.name, self._target, numbered, error)
             else:
                 stage.rows += len(rows)
                 return
         raise BadRows(bad)
-
-    def _refused(self, connection: Connection, stage: _Stage, rows: Sequence[Any]) -> dict[int, Exception]:
-        """What is wrong with each row that the staging table does not take. Nothing is staged."""
-        errors: dict[int, Exception] = {}
-        with connection.transaction(force_rollback=True):
-            for index, row in enumerate(rows):
-                try:
-                    with connection.transaction():
-                        statements.copy_into(connection, stage.name, self._target.columns, [row])
-                except ROW_ERRORS as error:
-                    wrong = of_a_row(error, self._target)
-                    if wrong is None:
-                        raise
-                    errors[index] = wrong
-        return errors
 
     def _opened(self, connection: Connection) -> _Stage:
         epoch = EpochId(self._epoch, self._ctx.job.term)

@@ -45,13 +45,22 @@ def visible(table: DataFrame, undecided: Collection[EpochId]) -> DataFrame:
     return flagged(
         table,
         [
-            flag(Check.TORN, F.col("torn"), _text("it is no whole line of this sink: ", "preview")),
+            _torn(),
             flag(Check.FOREIGN, ~F.col("ours") & ~F.col("torn"), F.lit("it has no valid kafka_eos header")),
             flag(Check.DUPLICATE, F.col("copy") > 1, copy),
             flag(Check.ABORTED_VISIBLE, _written_by(undecided), aborted),
             flag(Check.MISPLACED, F.col("ours") & elsewhere, away),
         ],
     )
+
+
+def torn(table: DataFrame) -> DataFrame:
+    """Of outputs that do not say where they come from, what is not whole."""
+    return flagged(table, [_torn()])
+
+
+def _torn() -> Column:
+    return flag(Check.TORN, F.col("torn"), _text("it is no whole line of this sink: ", "preview"))
 
 
 def hidden(table: DataFrame, committed: Collection[EpochId]) -> DataFrame:

@@ -1,14 +1,14 @@
-"""Files that are no plain lines, as a Spark table: the sink in the user's file reads them, inside Spark's workers.
+"""Files that are no plain lines in a directory, as a Spark table: the sink in the user's file reads them, in Spark's
+workers.
 
-Rule: a file of which a part cannot be read shows that as a torn row; one that is gone, or that the operating system
-does not give, breaks the audit off.
+Rule: a file of which a part cannot be read shows that as a torn row; one that is gone, or that the operating system or
+the object store does not give, breaks the audit off.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from kafka_eos import plan as plans
 from kafka_eos.audit.subject import AuditableFiles, Directory
 from kafka_eos.audit.tasks import cut_of
+from kafka_eos.errors import KafkaEosError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +36,7 @@ def rows(
     ``partition`` is the subtask, and ``offset`` the row.
     """
     found = [
-        (each.node, f"{each.path}/{name}", name, int(match[2]), int(match[1]), each.marked)
+        (each.node, name, int(match[2]), int(match[1]), each.marked)
         for each, names in files
         for name in names
         if (match := re.fullmatch(each.names, name.rpartition("/")[2]))
@@ -51,7 +52,7 @@ def rows(
                 assert isinstance(node, plans.Sink)
                 yield from _rows(cast("AuditableFiles", node.sink), file)
 
-    columns = "node string, path string, name string, subtask int, epoch long, marked boolean"
+    columns = "node string, name string, subtask int, epoch long, marked boolean"
     some = spark.createDataFrame(found, columns).repartition(min(len(found), 4 * spark.sparkContext.defaultParallelism))
     table = some.mapInArrow(read, _READ)
     nothing = F.lit(None).cast("long")
@@ -98,10 +99,8 @@ def _some(sink: AuditableFiles, file: dict[str, Any]) -> Iterator[tuple[list[byt
     values: list[bytes] = []
     texts: list[str | None] = []
     torn: list[bool] = []
-    path = Path(file["path"])
-    path.open("rb").close()  # what fails here says nothing about the content
     try:
-        for value, text in sink.audit_read(path):
+        for value, text in sink.audit_read(file["name"]):
             values.append(value)
             texts.append(text if file["marked"] else None)
             torn.append(file["marked"] and text is None)
@@ -109,10 +108,11 @@ def _some(sink: AuditableFiles, file: dict[str, Any]) -> Iterator[tuple[list[byt
                 yield values, texts, torn
                 values, texts, torn = [], [], []
     except Exception as error:  # readers of formats raise what they like at damaged bytes
-        if isinstance(error, OSError) and error.errno is not None:  # of the system; those of readers have no number
+        # Errors of the system have a number, those of readers have none.
+        if isinstance(error, KafkaEosError) or (isinstance(error, OSError) and error.errno is not None):
             raise
         values.append(f"not readable: {error}".encode(errors="backslashreplace"))
         texts.append(None)
-        torn.append(bool(file["marked"]))
+        torn.append(True)
     if values:
         yield values, texts, torn

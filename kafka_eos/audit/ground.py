@@ -81,7 +81,7 @@ class Ground:
         ranges = {topic: parts for clustered in found.values() for topic, parts in clustered.items()}
         nodes = (*self._subject.sources, *self._subject.topics)
         compacted = [t for cluster, topics in self._clusters.values() for t in cluster.compacted(topics)]
-        files = {directory.node: _files(directory) for directory in self._subject.directories}
+        files = {directory.node: self._files(directory) for directory in self._subject.directories}
         self.pinned = Pinned({node.node: ranges[node.topic] for node in nodes}, tuple(compacted), files)
 
     def _unsound(self) -> list[str]:
@@ -180,9 +180,7 @@ class Ground:
             for directory, names in files
         ]  # fmt: skip
 
-
-def _files(directory: Directory) -> Sequence[str]:
-    """The committed files of a sink, as they are now: names, in directories of partitions too."""
-    path = Path(directory.path)
-    found = path.rglob("part-*") if path.is_dir() else ()
-    return sorted(str(file.relative_to(path)) for file in found if re.fullmatch(directory.names, file.name))
+    def _files(self, directory: Directory) -> Sequence[str]:
+        """The committed files of a sink, as they are now: names, in directories of partitions too."""
+        found: Sequence[str] = self._subject.connector(directory.node).audit_names()
+        return sorted(name for name in found if re.fullmatch(directory.names, name.rpartition("/")[2]))

@@ -47,7 +47,8 @@ def impossible(
         why[Check.WRONG_COUNT] = "not every commit of every sink is recorded with its number of outputs"
     if _all_unmarked(subject):
         reason = f"outputs of {', '.join(subject.unmarked)} are not audited by provenance: they have none"
-        why |= dict.fromkeys(_MARKED, reason)
+        told = {Check.TORN: bool(subject.directories), Check.WRONG_TOTAL: any(table.keyed for table in subject.tables)}
+        why |= dict.fromkeys((check for check in _MARKED if not told.get(check)), reason)
     if subject.blind_sources:
         names = ", ".join(subject.blind_sources)
         why |= dict.fromkeys(recomputed(subject), f"source {names} cannot be read again by the audit")

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import Row, Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit import flags, letters, reads, totals, unmarked
+from kafka_eos.audit import flags, letters, reads, relations, totals, unmarked
 from kafka_eos.audit.beginning import Beginning
 from kafka_eos.audit.beside import Files
 from kafka_eos.audit.commits import ByEpoch
@@ -28,7 +28,7 @@ from kafka_eos.audit.legible import Legible
 from kafka_eos.audit.places import Placing, with_homes
 from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.recompute import Recompute
-from kafka_eos.audit.subject import Cut, Directory, Subject, Topic
+from kafka_eos.audit.subject import Cut, DatabaseTable, Directory, Place, Subject, Topic
 from kafka_eos.audit.verdict import SHOWN, Check, Evidence, Offender
 from kafka_eos.audit.windows import early
 from kafka_eos.audit.windows.judged import Judged
@@ -112,6 +112,7 @@ class Scan:
         self._held: list[DataFrame] = []
         sinks = scope.subject.sinks
         self._marked, self._unmarked = [s for s in sinks if s.marked], [s for s in sinks if not s.marked]
+        self._replaced = [table.node for table in scope.subject.tables if table.keyed]
 
     def close(self) -> None:
         for table in self._held:
@@ -127,24 +128,27 @@ class Scan:
         sources = self._scope.subject.sources
         return _union([reads.inputs(self._spark, source, bounds[source.node]) for source in sources])
 
-    def _output(self, sinks: Sequence[Topic | Directory], *, committed: bool) -> DataFrame:
+    def _output(self, sinks: Sequence[Place], *, committed: bool) -> DataFrame:
         return self._parsed(_union(self._records(sinks, committed=committed)))
 
     def _parsed(self, records: DataFrame) -> DataFrame:
         scope = self._scope
         return reads.parsed(records, Legible.of(scope.app, scope.cut, scope.rounded))
 
-    def _records(self, sinks: Sequence[Topic | Directory], *, committed: bool) -> list[DataFrame]:
-        """Uncommitted files are hidden and no part of it."""
-        told, topics = self._scope.ledger.regimes, [sink for sink in sinks if isinstance(sink, Topic)]
-        dated = [(topic.dated(told.get(topic.node, ())), self._scope.outputs[topic.node]) for topic in topics]
-        files = [(sink, self._scope.files[sink.node]) for sink in sinks if isinstance(sink, Directory)]
-        kept, plain = self._scope.provenance, [each for each in files if each[0].lines]
+    def _records(self, sinks: Sequence[Place], *, committed: bool) -> list[DataFrame]:
+        """Uncommitted files are hidden and no part of it, nor are uncommitted rows of tables."""
+        scope = self._scope
+        told, topics = scope.ledger.regimes, [sink for sink in sinks if isinstance(sink, Topic)]
+        dated = [(topic.dated(told.get(topic.node, ())), scope.outputs[topic.node]) for topic in topics]
+        files = [(sink, scope.files[sink.node]) for sink in sinks if isinstance(sink, Directory)]
+        kept, plain = scope.provenance, [each for each in files if each[0].lines]
         others = [each for each in files if not each[0].lines]
+        tables, workers = [sink for sink in sinks if isinstance(sink, DatabaseTable)], scope.cut.parallelism
         return [
             *reads.records(self._spark, dated, kept, committed=committed),
             *reads.lines(self._spark, plain),
-            *rows(self._spark, others, self._scope.app, self._scope.cut.parallelism),
+            *rows(self._spark, others, scope.app, workers),
+            *relations.rows(self._spark, tables, scope.app, workers),
         ]
 
     @cached_property
@@ -243,6 +247,14 @@ class Scan:
     def _plain(self) -> DataFrame:
         """Outputs that do not say where they come from."""
         return self.hold(self._output(self._unmarked, committed=True))
+
+    @cached_property
+    def _met(self) -> DataFrame:
+        """Of tables with one row a key: what is there beside what should be."""
+        scope, there = self._scope, F.col("sink").isin(self._replaced)
+        blind = relations.unordered(scope.cut, self._replaced)
+        plain = self._comparable(self._plain)
+        return self.hold(relations.met(plain.where(there), self._made.where(there), blind))
 
     @cached_property
     def _hidden(self) -> DataFrame:
@@ -402,7 +414,9 @@ class Scan:
         records, expired state or the number of workers may be why.
         """
         found: dict[str, int] = {}
-        if blind := [sink.node for sink in self._unmarked if sink.node in sinks]:
+        if any(sink in sinks for sink in self._replaced):
+            found |= {sink: n for sink, n in relations.differing(self._met).items() if sink in sinks}
+        if blind := [s.node for s in self._unmarked if s.node in sinks and s.node not in self._replaced]:
             there = self._plain.groupBy("sink").agg(F.count("*").alias("n"))
             made = self._made.groupBy("sink").agg((-F.count("*")).alias("n"))
             counted = there.unionByName(made).groupBy("sink").agg(F.abs(F.sum("n")).alias("n"))
@@ -427,8 +441,10 @@ class Scan:
         rows: list[Row] = []
         if self._marked:
             rows += self._totals(self._pairs.where("should"), F.col("there") & F.col("time").isNull())
-        if self._unmarked:
-            made = self._made.where(F.col("sink").isin([s.node for s in self._unmarked]))
+        if self._replaced:
+            rows += relations.expected(self._met).collect()
+        if several := [s.node for s in self._unmarked if s.node not in self._replaced]:
+            made = self._made.where(F.col("sink").isin(several))
             blind = self._plain.select("sink", "time").unionByName(made.selectExpr("sink", "e_time AS time"))
             untimed = {row["sink"] for row in blind.where("time is null").select("sink").distinct().collect()}
             # Of a multiset one value that is not known makes all of them unknown.
@@ -487,9 +503,15 @@ class Scan:
         if Check.LOST in checks and self._marked:
             suspected = {Check[row["check"]] for row in flags.suspects(self._pairs, self._scope.cut).collect()}
             tables += flags.pairs(self._doubted(apart), self._scope.cut, apart, suspected)
+        if Check.TORN in checks and any(isinstance(sink, Directory) for sink in self._unmarked):
+            tables.append(flags.torn(self._plain))
         if Check.LOST in checks and (plain := [s.node for s in self._unmarked if s.node not in apart]):
-            there = self._comparable(self._plain).where(F.col("sink").isin(plain))
-            tables.append(unmarked.flagged(there, self._made, plain))
+            multisets = [sink for sink in plain if sink not in self._replaced]
+            there = self._comparable(self._plain).where(F.col("sink").isin(multisets) & ~F.col("torn"))
+            if multisets:
+                tables.append(unmarked.flagged(there, self._made, multisets))
+            if self._replaced:
+                tables.append(relations.flagged(self._met.where(F.col("sink").isin(plain))))
         if not tables:
             return {}
         every = _union(tables).where(F.col("check").isin([check.name for check in checks]))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kafka_eos.audit.ledger import Ledger
-from kafka_eos.audit.subject import Cut, Subject
+from kafka_eos.audit.subject import Cut, DatabaseTable, Directory, Place, Subject, Topic
 from kafka_eos.audit.verdict import Uncompared
 
 if TYPE_CHECKING:
@@ -28,12 +28,7 @@ def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mappin
             "names the job's checkpoint directory of then, the whole history is judged. Outputs of then whose "
             "provenance is in the ledger of that directory count as foreign without it."
         )
-    said += [
-        f"Sink {sink} is not audited by provenance, its outputs have none: they were compared as a multiset of "
-        "keys, values, headers and timestamps; order and epochs were not."
-        for sink in subject.unmarked
-        if sink not in unsure
-    ]
+    said += [_said_of(sink) for sink in subject.sinks if not sink.marked and sink.node not in unsure]
     said += [
         f"Sink {sink} was not compared with a recompute: {why}. Duplicates, epochs and their counts were checked."
         for sink, why in unsure.items()
@@ -97,8 +92,34 @@ def uncompared(
         if name in subject.at_least_once:
             left_out.append(Uncompared(name, "counts by epoch", "no commit records what an at-least-once sink wrote"))
         if not sink.marked:
-            left_out.append(Uncompared(name, "order and epochs", "its outputs carry no provenance"))
+            left_out.append(_without_provenance(sink))
     return left_out
+
+
+def _without_provenance(sink: Place) -> Uncompared:
+    match sink:
+        case DatabaseTable(node, keyed=True):
+            return Uncompared(node, "all but the newest value of each key", "a table has no others")
+        case DatabaseTable(node):
+            return Uncompared(node, "order and epochs", "rows of a table carry no provenance")
+        case Topic(node):
+            remedy = 'KafkaSink(…, provenance="header") writes it'
+        case Directory(node):
+            remedy = "FileSink(…, envelope=True) writes it"
+    return Uncompared(node, "order and epochs", f"its outputs carry no provenance; {remedy}")
+
+
+def _said_of(sink: Place) -> str:
+    """How outputs without provenance were compared."""
+    if isinstance(sink, DatabaseTable) and sink.keyed:
+        return (
+            f"Sink {sink.node} is not audited by provenance, rows of a table have none: each row was compared with the "
+            "newest value that the recompute makes of its key."
+        )
+    return (
+        f"Sink {sink.node} is not audited by provenance, its outputs have none: they were compared as a multiset of "
+        "keys, values, headers and timestamps; order and epochs were not."
+    )
 
 
 def _shape(subject: Subject, cut: Cut, unsure: set[str]) -> list[str]:

@@ -1,5 +1,5 @@
-"""What there is to audit in a plan: the topics it reads, the topics and files it writes, and how its outputs can be
-recomputed.
+"""What there is to audit in a plan: the topics it reads, the topics, files and tables it writes, and how its outputs
+can be recomputed.
 
 Pure. Rule: whatever cannot be audited is named with the reason; nothing is left out silently.
 """
@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Protocol, TypeGuard, cast
+from typing import Any, Protocol, TypeAlias, TypeGuard, cast
 
 from kafka_eos.audit.answers import Unanswered, unanswered, why
 from kafka_eos.audit.regimes import Regime
@@ -63,7 +62,9 @@ Written = tuple[bytes | None, bytes | None, Headers, int]
 
 
 class AuditableSink(Protocol):
-    """What the audit needs of a sink beyond writing: also ``audit_log``, or what files need (``AuditableFiles``)."""
+    """What the audit needs of a sink beyond writing: also ``audit_log``, or what files and tables need
+    (``AuditableFiles``, ``AuditableTable``).
+    """
 
     @property
     def audit_marked(self) -> bool:
@@ -80,18 +81,35 @@ class AuditableSink(Protocol):
 class AuditableFiles(AuditableSink, Protocol):
     """What the audit needs of a sink that writes files."""
 
-    def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str] | None:
-        """The directory, and what the names of this sink's files match; the groups are epoch and subtask.
+    def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str]:
+        """Where they are, and what the names of this sink's files match; the groups are epoch and subtask."""
 
-        None if they are where the audit cannot read them.
-        """
+    def audit_names(self) -> Sequence[str]:
+        """The files that are there, of other sinks too: names below that place."""
 
     @property
     def audit_lines(self) -> bool:
-        """Are files lines as they are?"""
+        """Are files lines as they are, in a directory?"""
 
-    def audit_read(self, path: Path) -> Iterator[tuple[bytes, str | None]]:
-        """Of each row of a file its value, as ``audit_rows`` tells it, and its provenance."""
+    def audit_read(self, name: str) -> Iterator[tuple[bytes, str | None]]:
+        """Of each row of a file its value, as ``audit_rows`` tells it, and its provenance.
+
+        Raises OSError with a number, or an error of this project, where the file cannot be had; whatever else is
+        raised says that its content is damaged.
+        """
+
+
+class AuditableTable(AuditableSink, Protocol):
+    """What the audit needs of a sink that writes rows of a table; a value of None deletes the row of its key."""
+
+    def audit_table(self, ctx: JobContext) -> tuple[str, bool]:
+        """Its name for people, and whether a value replaces the row of its key."""
+
+    def audit_unfit(self) -> str | None:
+        """Why rows that are there cannot be compared with those that should be; None if they can."""
+
+    def audit_table_rows(self) -> Iterator[tuple[bytes | None, bytes]]:
+        """Key and value of each row that is there, as ``audit_rows`` tells them."""
 
 
 @dataclass(frozen=True)
@@ -131,12 +149,26 @@ class Directory:
 
 
 @dataclass(frozen=True)
+class DatabaseTable:
+    """A table that one sink writes. With ``keyed`` it holds the newest value of each key."""
+
+    node: str
+    name: str
+    keyed: bool
+    marked: bool = False
+
+
+Place: TypeAlias = Topic | Directory | DatabaseTable
+"""Where a sink's outputs are."""
+
+
+@dataclass(frozen=True)
 class Subject:
     """The audited part of a plan."""
 
     plan: Plan
     sources: tuple[Topic, ...]
-    sinks: tuple[Topic | Directory, ...]
+    sinks: tuple[Place, ...]
     not_audited: Mapping[str, str]
     """Sinks that are not, and why."""
     blind_sources: tuple[str, ...]
@@ -151,6 +183,24 @@ class Subject:
     def directories(self) -> tuple[Directory, ...]:
         """Sinks that are files."""
         return tuple(sink for sink in self.sinks if isinstance(sink, Directory))
+
+    @property
+    def tables(self) -> tuple[DatabaseTable, ...]:
+        """Sinks that are tables."""
+        return tuple(sink for sink in self.sinks if isinstance(sink, DatabaseTable))
+
+    def connector(self, node: str) -> Any:
+        """The sink itself."""
+        found = self.plan.node(node)
+        assert isinstance(found, Sink)
+        return found.sink
+
+    def fit(self) -> Subject:
+        """Without tables that say of themselves that they cannot be compared. Asks their servers."""
+        asked = {table.node: self.connector(table.node).audit_unfit() for table in self.tables}
+        unfit = {node: reason for node, reason in asked.items() if reason is not None}
+        kept = tuple(sink for sink in self.sinks if sink.node not in unfit)
+        return replace(self, sinks=kept, not_audited={**self.not_audited, **unfit})
 
     def needed_whole(self, topics: Sequence[str], ahead: Mapping[str, Mapping[int, tuple[int, int]]]) -> list[str]:
         """Those of ``topics`` of which each record counts: of a table that the job has read to its end the newest one
@@ -194,15 +244,16 @@ def _source(connector: object) -> TypeGuard[AuditableSource]:
     return hasattr(connector, "audit_log") and hasattr(connector, "decode")
 
 
-def _sink(node: Sink, ctx: JobContext) -> Topic | Directory | None:
+def _sink(node: Sink, ctx: JobContext) -> Place | None:
     connector: Any = node.sink
     if not hasattr(connector, "audit_rows"):
         return None
     if hasattr(connector, "audit_files"):
-        if (found := connector.audit_files(ctx, node.name)) is None:
-            return None
-        path, names = found
+        path, names = connector.audit_files(ctx, node.name)
         return Directory(node.name, path, names, connector.audit_marked, connector.audit_lines)
+    if hasattr(connector, "audit_table"):
+        name, keyed = connector.audit_table(ctx)
+        return DatabaseTable(node.name, name, keyed)
     topic, bootstrap, config = connector.audit_log(ctx)
     partitioner = connector.audit_partitioner(ctx) if hasattr(connector, "audit_partitioner") else None
     return Topic(node.name, topic, bootstrap, config, connector.audit_marked, node.dead_letters, partitioner)

@@ -117,6 +117,7 @@ MORE_KILLS = (
 )
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("kills", [KILLS, pytest.param(MORE_KILLS, marks=pytest.mark.campaign)], ids=["some", "more"])
 def test_whatever_is_killed_between_the_writing_and_the_receipt_the_ledger_proves_what_is_visible(
     kinds: Kinds, spark: Any, kills: str

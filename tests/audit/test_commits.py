@@ -129,6 +129,7 @@ def test_an_output_that_was_moved_to_another_sink_is_named_although_the_sum_is_r
     }
 
 
+@pytest.mark.campaign
 @pytest.mark.timeout(300)
 def test_of_commits_that_know_no_sinks_the_sum_is_compared_and_the_headline_says_so(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any

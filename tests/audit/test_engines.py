@@ -170,6 +170,7 @@ def found(verdict: Verdict) -> dict[str, dict[Check, int]]:
     return sinks
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("engine", ["embedded", campaign("spark")])
 def test_what_an_engine_wrote_passes_and_each_corruption_of_it_is_named(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, tmp_path: Path, engine: str

@@ -87,6 +87,7 @@ def test_of_a_fold_with_a_time_to_live_existence_is_compared(ran: Callable[..., 
     assert {finding.check for finding in short.findings} == {Check.LOST}
 
 
+@pytest.mark.campaign
 def test_which_outputs_there_are_may_depend_on_what_had_expired(ran: Callable[..., Job], spark: Any) -> None:
     """The second word came when the first one's state had expired; nothing tells that to the recompute."""
     verdict = ran(EACH_ONCE, ["a", "a", "b"], [(0, b"a", None), (1, b"a", None), (2, b"b", None)]).audit(spark)
@@ -101,6 +102,7 @@ def test_where_nothing_expired_nothing_is_left_out(ran: Callable[..., Job], spar
     assert (verdict.conclusion, verdict.facts.expected, verdict.facts.not_recomputed) == (Conclusion.PASS, 2, {})
 
 
+@pytest.mark.campaign
 def test_outputs_of_process_are_compared_whether_they_carry_a_number_or_not(
     ran: Callable[..., Job], spark: Any
 ) -> None:

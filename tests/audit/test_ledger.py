@@ -102,6 +102,7 @@ def test_a_checkpoint_that_was_exchanged_and_an_input_that_was_created_anew_are_
     assert f"input {orders} was deleted and created again since the job read it" in verdict.headline
 
 
+@pytest.mark.campaign
 def test_of_epochs_before_the_ledger_the_headline_says_what_was_not_compared(totals: Totals, spark: Any) -> None:
     totals.finish()
     storage = totals.job.storage
@@ -116,6 +117,7 @@ def test_of_epochs_before_the_ledger_the_headline_says_what_was_not_compared(tot
     assert {Check.ALTERED_CHECKPOINT} == set(verdict.not_possible)
 
 
+@pytest.mark.campaign
 def test_with_at_least_once_checkpoints_an_epoch_may_have_processed_input_of_the_next(
     totals: Totals, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

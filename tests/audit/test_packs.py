@@ -63,6 +63,7 @@ def named(job: Job) -> int:
     return sum(len(entry.provenance) for entry in ledger.read(job.storage).values())
 
 
+@pytest.mark.campaign
 def test_a_job_that_is_killed_while_it_packs_loses_no_provenance(job: Job, spark: Any) -> None:
     """And a pack that is damaged is named by the audit as by ``checkpoints verify``."""
     kills = "packing.published=kill;packing.deleted=kill"

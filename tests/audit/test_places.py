@@ -139,6 +139,7 @@ words.sink(
 """
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("provenance", [campaign("header"), "ledger"])
 def test_a_job_whose_topic_had_partitions_added_and_then_another_partitioner(
     new_job: Callable[..., Job], topic: Callable[..., str], admin: AdminClient, spark: Any, provenance: str

@@ -89,6 +89,7 @@ def test_a_stateless_plan_with_fan_out_and_dead_letters(
     assert (Conclusion.PASS, 7, ()) == (verdict.conclusion, verdict.facts.expected, verdict.findings), verdict.headline
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("swapped", [campaign(False), True])
 def test_keys_from_several_partitions_are_compared_in_the_order_that_the_output_tells(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, swapped: bool
@@ -114,6 +115,7 @@ def test_keys_from_several_partitions_are_compared_in_the_order_that_the_output_
     assert (8, 8, ()) == (verdict.facts.expected, verdict.facts.outputs, tuple(verdict.facts.notes))
 
 
+@pytest.mark.campaign
 def test_stages_one_after_the_other_are_recomputed_in_one_task(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:

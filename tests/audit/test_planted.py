@@ -33,6 +33,7 @@ def test_a_clean_run_passes_and_every_check_was_made(totals: Totals, spark: Any)
     assert (20, 16, 16, 4, 0) == (facts.inputs, facts.outputs, facts.expected, facts.keys, facts.not_yet_processed)
 
 
+@pytest.mark.campaign
 def test_a_duplicate_spoils_the_count_of_its_epoch_and_what_others_wrote_may_be_allowed(
     totals: Totals, spark: Any
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_decided_epoch_without_commit_is_no_ground(totals: Totals, spark: Any)
     assert "decided but not committed" in verdict.headline
 
 
+@pytest.mark.campaign
 def test_expected_faults_that_did_not_happen_prove_nothing(totals: Totals, spark: Any) -> None:
     totals.finish()
 

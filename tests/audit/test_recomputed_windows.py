@@ -105,6 +105,7 @@ times.with_timestamps(lambda at: {begin} + at, watermarks=monotonic()).key_by(la
 """
 
 
+@pytest.mark.campaign
 def test_a_session_that_may_have_been_closed_when_a_row_came_is_not_called_wrong(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:
@@ -129,6 +130,7 @@ SLIDING = SESSIONS.replace("monotonic, session", "monotonic, sliding").replace(
 )
 
 
+@pytest.mark.campaign
 def test_a_window_that_was_over_when_a_row_came_for_later_ones_is_not_called_wrong(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:

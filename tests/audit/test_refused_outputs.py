@@ -197,6 +197,7 @@ def test_what_a_sink_refused_is_neither_lost_nor_unexpected(
 RUNS = [campaign(SPLIT, "words", 1, named="split"), pytest.param(COUNTS, "counts", 3, id="counts")]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(("plan", "sink", "workers"), RUNS)
 def test_a_job_whose_outputs_were_too_large_for_their_topic_passes(
     bootstrap: str, tmp_path: Path, topic: Callable[..., str], spark: Any, plan: str, sink: str, workers: int

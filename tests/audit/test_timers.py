@@ -125,6 +125,7 @@ parts.side_output(ODD).sink(KafkaSink("{copies}", value=str), name="odd")
 """
 
 
+@pytest.mark.campaign
 def test_side_outputs_are_computed_again_each_in_its_sink(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:

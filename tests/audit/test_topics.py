@@ -84,6 +84,7 @@ def test_corruptions_are_named_by_provenance(pair: Pair, spark: Any, provenance:
     assert expected == found(verdict), verdict.findings
 
 
+@pytest.mark.campaign
 def test_outputs_without_a_header_ask_for_the_ledger_of_their_job(pair: Pair, spark: Any) -> None:
     """All of them, some of them, or with a directory that holds none."""
     pair.write_beside(pair.outs)
@@ -103,6 +104,7 @@ def test_outputs_without_a_header_ask_for_the_ledger_of_their_job(pair: Pair, sp
     assert "no directory of a job's checkpoints" in wrong.headline
 
 
+@pytest.mark.campaign
 def test_a_record_that_was_applied_twice_is_a_duplicate_though_its_updates_differ(pair: Pair, spark: Any) -> None:
     keyed = [replace(o, text=f"{o.text}/{i}") for i, o in enumerate(pair.outs)]
     pair.job.write(pair.output, [*keyed, replace(keyed[-1], text=f"{pair.outs[-1].text}/99")])
@@ -112,6 +114,7 @@ def test_a_record_that_was_applied_twice_is_a_duplicate_though_its_updates_diffe
     assert {Check.DUPLICATE: 1} == found(verdict), verdict.findings
 
 
+@pytest.mark.campaign
 def test_two_sinks_of_one_stream_are_no_duplicates_of_each_other(
     pair: Pair, topic: Callable[..., str], spark: Any
 ) -> None:
@@ -152,6 +155,7 @@ def test_what_a_task_that_lost_wrote_is_not_hidden(pair: Pair, spark: Any) -> No
     assert {Check.COMMITTED_HIDDEN: 1} == found(half), half.findings
 
 
+@pytest.mark.campaign
 def test_what_a_dead_worker_wrote_and_its_successor_in_a_later_epoch_is_not_hidden(pair: Pair, spark: Any) -> None:
     """The others' output of the epoch in which it died is committed: only its own was aborted."""
     died = pair.made(range(2, 6))
@@ -164,6 +168,7 @@ def test_what_a_dead_worker_wrote_and_its_successor_in_a_later_epoch_is_not_hidd
     assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.findings
 
 
+@pytest.mark.campaign
 def test_branches_of_a_source_are_in_order_each(pair: Pair, spark: Any) -> None:
     """A union writes a batch of one branch, and then of the other."""
     other = [replace(o, text=(o.text or "").replace("/0.0", "/1.0")) for o in pair.outs]
@@ -174,6 +179,7 @@ def test_branches_of_a_source_are_in_order_each(pair: Pair, spark: Any) -> None:
     assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.findings
 
 
+@pytest.mark.campaign
 def test_numbers_and_their_texts_are_the_same_id(pair: Pair, spark: Any) -> None:
     pair.job.write(pair.output, pair.outs)
 
@@ -201,6 +207,7 @@ ORDERS_OF = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", [*list(ORDERS_OF)[:1], *(campaign(kind, named=kind) for kind in [*ORDERS_OF][1:])])
 def test_an_order_tells_numbers_of_64_bits_apart(pair: Pair, spark: Any, kind: str) -> None:
     """The second is below the first by less than doubles of their size can tell."""
@@ -253,6 +260,7 @@ def test_a_query_names_altered_lost_and_doubled_values_even_if_counts_agree(pair
     assert verdict.facts.inputs == verdict.facts.outputs
 
 
+@pytest.mark.campaign
 def test_a_query_tells_a_key_without_a_value_from_a_value_without_a_key(pair: Pair, spark: Any) -> None:
     """Strung together, key and value read the same."""
     pair.job.write(pair.output, [Out("7", None, None)])

@@ -130,6 +130,7 @@ def test_each_sum_is_compared_with_what_its_key_had_at_the_end_of_the_epoch(ran:
     assert "has another output of epoch" in more.first[0].detail
 
 
+@pytest.mark.campaign
 def test_without_the_ledger_the_headline_says_how_many_sums_were_not_compared(ran: Ran, spark: Any) -> None:
     storage = ran.job.storage
     (storage.root / paths.LEDGER).unlink()

@@ -85,6 +85,7 @@ def test_timestamps_that_the_broker_writes(
     assert ("order and epochs of sink copies" in verdict.headline) == (plan is PLAIN)
 
 
+@pytest.mark.campaign
 def test_the_time_of_sending_is_right_at_any_time(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:

@@ -139,6 +139,7 @@ def test_a_record_that_only_another_order_refuses(fed: Callable[..., Fed]) -> No
     assert {Check.LOST: 1} == found(lost), "a record makes its output or a dead letter"
 
 
+@pytest.mark.campaign
 def test_a_key_that_depends_on_state_has_no_order_that_the_recompute_knows(fed: Callable[..., Fed]) -> None:
     """The job read the second partition first: its word and b are the first of their kind."""
     job = fed(BY_COUNT, {0: ["b", "a"], 1: ["a"]})
@@ -149,6 +150,7 @@ def test_a_key_that_depends_on_state_has_no_order_that_the_recompute_knows(fed: 
     assert "values and order of 3 outputs of sink out not compared" in verdict.headline
 
 
+@pytest.mark.campaign
 def test_an_output_that_only_expired_state_makes(fed: Callable[..., Fed]) -> None:
     """The second word came when the first one's state had expired; to the recompute nothing ever comes back."""
     job = fed(BACK, {0: ["a", "a", "b"]})
@@ -159,6 +161,7 @@ def test_an_output_that_only_expired_state_makes(fed: Callable[..., Fed]) -> Non
     assert "when state expired; 1 are others" in verdict.facts.not_recomputed["out"]
 
 
+@pytest.mark.campaign
 def test_expired_state_in_front_of_a_sink_without_provenance_leaves_the_others_to_be_judged(
     fed: Callable[..., Fed],
 ) -> None:

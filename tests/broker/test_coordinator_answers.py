@@ -369,6 +369,7 @@ def quick(broker_factory: Callable[..., Broker]) -> Broker:
     return broker_factory(overrides={"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"})
 
 
+@pytest.mark.campaign
 def test_timeouts_and_restarts(quick: Broker) -> None:
     """A short timeout aborts; the longest survives a broker restart and is committed after it, by one client."""
     create_topic(quick.bootstrap, "out")
@@ -433,6 +434,7 @@ def test_librdkafka_refuses_an_endless_timeout(bootstrap: str) -> None:
         )
 
 
+@pytest.mark.campaign
 def test_costs(
     bootstrap: str,
     topic: Topic,

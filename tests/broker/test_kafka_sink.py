@@ -515,6 +515,7 @@ def test_at_least_once_is_visible_at_the_barrier(bootstrap: str, topic: Topic, o
     assert values_of(bootstrap, out) == [b"a"]
 
 
+@pytest.mark.campaign
 def test_a_prepared_transaction_survives_a_broker_restart(
     broker_factory: Callable[..., Broker], ctx: JobContext
 ) -> None:

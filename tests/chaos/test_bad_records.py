@@ -174,6 +174,7 @@ def _long(job: Job) -> list[Where]:
     return [(m.partition(), m.offset()) for m in read(job.bootstrap, job.input) if b'"long-' in (m.value() or b"")]
 
 
+@pytest.mark.campaign
 def test_an_output_over_the_topics_limit_stops_the_job_with_its_place(new_job: NewJob) -> None:
     job = new_job(100, app="payments.py")
     set_topic_config(job.bootstrap, job.output, "max.message.bytes", "2000")
@@ -213,6 +214,7 @@ def test_outputs_over_the_topics_limit_are_in_the_dead_letter_topic_once(
     nothing_left(job)
 
 
+@pytest.mark.campaign
 def test_a_limit_that_is_lowered_while_the_job_runs_names_the_record(new_job: NewJob) -> None:
     """The broker refuses a batch, and says of none of its records which it was; the next attempt knows the limit."""
     job = new_job(50, app="payments.py", KAFKA_EOS_KAFKA_CONFIG='{"compression.type": "none"}')
@@ -270,6 +272,7 @@ def _answer(registry: socket.socket) -> None:
                 connection.sendall(b'["id", "account", "amount"]\n')
 
 
+@pytest.mark.campaign
 def test_too_many_dead_letters_stop_the_job_before_the_epoch_is_decided(new_job: NewJob) -> None:
     job = new_job(300, app="payments.py", TEST_BAD="map", KAFKA_EOS_MAX_DEAD_LETTERS="5")
     letters = job.environment["TEST_LETTERS"] = f"{job.name}-letters"

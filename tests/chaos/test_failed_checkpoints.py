@@ -64,6 +64,7 @@ def test_a_failed_checkpoint_aborts_its_output_and_the_worker_goes_on(new_job: N
     check_all(job)
 
 
+@pytest.mark.campaign
 def test_too_many_failed_checkpoints_in_a_row_stop_the_job(new_job: NewJob) -> None:
     job = new_job(400, KAFKA_EOS_TOLERATED_CHECKPOINT_FAILURES=1)
 

@@ -76,6 +76,7 @@ def _numbers(start: int, end: int) -> list[bytes]:
     return [b"%d" % number for number in range(start, end)]
 
 
+@pytest.mark.campaign
 def test_a_job_goes_on(new_job: NewJob, proxy: tuple[ForgetfulProxy, str]) -> None:
     between, bootstrap = proxy
     job = new_job(600, bootstrap=bootstrap, TEST_PAUSE=0.002)

@@ -23,6 +23,7 @@ BASE = int(time.time()) * 1000
 LOWER, UPPER, SIZE, EVERY, GAP = -30, 60, 100, 50, 45
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 @in_storms(FEW, STEPS)
 def test_each_pair_comes_once_in_a_storm_with_other_numbers_of_workers(

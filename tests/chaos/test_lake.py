@@ -123,6 +123,7 @@ def test_an_epoch_is_in_all_systems_or_in_none_whenever_a_process_dies(
     check(job)
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 @pytest.mark.parametrize(
     "script",
@@ -142,6 +143,7 @@ def test_objects_of_a_store_are_of_the_same_epochs(lake: Callable[..., Job], s3:
     check(job)
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 def test_before_the_first_commit_no_system_shows_an_epoch_and_readers_are_told_after_the_last(
     lake: Callable[..., Job],

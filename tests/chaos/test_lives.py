@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.manifest import Identity
@@ -59,6 +61,7 @@ def test_a_start_from_another_directory_is_refused_and_the_first_one_runs_on(new
     check_all(first)
 
 
+@pytest.mark.campaign
 def test_a_refused_start_changes_nothing_between_a_decision_and_its_commit(new_job: NewJob) -> None:
     """The transaction that is decided is nobody's but its own life's to end."""
     first = new_job(600, TEST_PAUSE=0.001)
@@ -72,6 +75,7 @@ def test_a_refused_start_changes_nothing_between_a_decision_and_its_commit(new_j
     check_all(first)
 
 
+@pytest.mark.campaign
 def test_a_job_whose_directory_was_deleted_says_why_it_does_not_begin_again(new_job: NewJob) -> None:
     job = new_job(200)
     job.run()
@@ -103,6 +107,7 @@ def test_who_takes_over_on_purpose_ends_the_other_one_for_good(new_job: NewJob) 
     assert before == (len(manifests(first)), [e for e in events(first) if e["event"] == "committed"])
 
 
+@pytest.mark.campaign
 def test_doctor_ends_what_is_the_jobs_own_and_another_life_only_by_its_name(new_job: NewJob) -> None:
     first = new_job(600, TEST_PAUSE=0.001)
     second = elsewhere(first)
@@ -136,6 +141,7 @@ def test_the_heir_of_a_savepoint_begins_and_the_job_of_the_savepoint_does_not_go
     assert "took over from this one" in refused(first, 1)
 
 
+@pytest.mark.campaign
 def test_open_output_of_the_savepoints_job_refuses_even_the_heir(new_job: NewJob) -> None:
     first = new_job(100)
     first.run()

@@ -44,6 +44,7 @@ def test_rows_on_their_way_round_come_back_once(new_job: NewJob, parallelism: in
     check(job)
 
 
+@pytest.mark.campaign
 def test_the_log_of_a_loop_is_part_of_checkpoints(new_job: NewJob) -> None:
     """Otherwise the tests above may never have had anything to replay."""
     job = new_job(3000, "rounds.py")
@@ -189,6 +190,7 @@ def test_rows_going_round_in_a_savepoint_get_the_field_that_was_added(new_job: N
     assert all(values[row.id]["note"] == "from before" for row in rows)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("mode", ["aligned", campaign("unaligned")])
 def test_a_job_that_is_stopped_while_rows_go_round_leaves_no_open_transaction(new_job: NewJob, mode: str) -> None:
     """It would hold up the readers of its topic until the next start."""

@@ -51,6 +51,7 @@ STEPS: Steps = (
 FEW: Steps = ((1, ("commit.before=kill@2",)), (2, ("snapshot.uploaded=kill@3",)))
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 @pytest.mark.parametrize(
     ("mode", "steps"),

@@ -54,6 +54,7 @@ def go_on(job: Job, workers: int, scratch: Path, failpoints: str = "") -> set[st
     return hashes(last)
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 def test_output_is_exact_in_place_and_regrouped(new_job: NewJob, tmp_path: Path) -> None:
     job = older(new_job, tmp_path)

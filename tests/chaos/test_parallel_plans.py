@@ -163,6 +163,7 @@ def test_more_workers_than_partitions_and_no_exchange(stormy: Callable[..., Job]
     _in_order(rows, payments, lambda row: row["account"])
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("mode", ["unaligned", campaign("aligned")])
 def test_a_way_with_an_exchange_meets_one_without(stormy: Callable[..., Job], mode: str) -> None:
     """Items of one payment stay together on the way without, and in their order; and they keep their names."""
@@ -234,6 +235,7 @@ def _exchanges(job: Job) -> set[str]:
     return {part.exchange for part in manifests(job)[-1].in_flight}
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     "told", [campaign({}, named="at once"), pytest.param({"KAFKA_EOS_ALIGNED_TIMEOUT": 0.2}, id="after a while")]
 )

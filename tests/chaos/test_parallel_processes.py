@@ -70,6 +70,7 @@ def test_a_worker_that_is_frozen_beyond_every_timeout_is_replaced(new_job: NewJo
     check_all(job)
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 @UNALIGNED
 def test_a_whole_job_that_wakes_up_beside_its_successor_writes_nothing_that_counts(new_job: NewJob, mode: str) -> None:

@@ -33,6 +33,7 @@ def payments(ids: range, **more: Any) -> list[dict[str, Any]]:
     return [{"id": n, "account": f"a{n % 5}", "amount": n % 7 + 1, **more} for n in ids]
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 def test_a_registry_that_is_stopped_under_load_is_waited_for(new_job: NewJob, own_registry: RegistryServer) -> None:
     job = new_job(0, app="avro.py", TEST_REGISTRY=own_registry.url)

@@ -28,6 +28,7 @@ STEPS = (
 )
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 @pytest.mark.parametrize("mode", [campaign("aligned"), "unaligned"])
 def test_rescale_in_a_storm(new_job: NewJob, tmp_path: Path, mode: str) -> None:

@@ -54,6 +54,7 @@ def _check(job: Job) -> None:
     assert sorted((row["key"], row["sum"]) for row in map(json.loads, lines)) == sorted(wanted)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     "change",
     [
@@ -80,6 +81,7 @@ def test_a_long_restore_is_waited_for_and_shown(job: Job, change: dict[str, Any]
     _check(job)
 
 
+@pytest.mark.campaign
 def test_a_worker_that_is_frozen_in_its_restore_is_replaced(job: Job) -> None:
     job.run()
     _slow_from_now_on(job)

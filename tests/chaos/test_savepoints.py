@@ -65,6 +65,7 @@ def trigger(job: Job, path: Path) -> Path:
     return Path(shutil.move(path, path.with_name(f"{path.name}-moved")))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(("before", "after"), [("rocksdb", "memory"), campaign("memory", "rocksdb")])
 def test_outputs_continue_exactly(new_job: NewJob, before: str, after: str) -> None:
     job = new_job(300, TEST_BACKEND=before)
@@ -109,6 +110,7 @@ def test_rows_under_way_are_part_of_a_savepoint(new_job: NewJob) -> None:
     check_all(life)
 
 
+@pytest.mark.campaign
 def test_any_stored_checkpoint_of_a_running_job_can_be_begun_with(new_job: NewJob) -> None:
     """By a job of another name, with other sinks and other workers; rows that were under way then are not lost."""
     job = new_job(
@@ -231,6 +233,7 @@ def test_a_damaged_savepoint_begins_nothing(new_job: NewJob) -> None:
     assert manifests(life) == []
 
 
+@pytest.mark.campaign
 def test_removed_state_is_dropped_only_when_asked(new_job: NewJob) -> None:
     job = new_job(200)
     job.run()
@@ -285,6 +288,7 @@ def test_a_decided_epoch_must_be_finished_before_a_savepoint(new_job: NewJob) ->
     check(life)
 
 
+@pytest.mark.campaign
 def test_a_fixed_value_is_what_the_job_goes_on_with(new_job: NewJob) -> None:
     job = new_job(200)
     job.run()
@@ -310,6 +314,7 @@ def test_a_fixed_value_is_what_the_job_goes_on_with(new_job: NewJob) -> None:
 # ---------------------------------------------------------------- of a running job
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     "settings",
     [
@@ -418,6 +423,7 @@ def test_a_checkpoint_on_demand_is_committed(new_job: NewJob) -> None:
     check_all(job)
 
 
+@pytest.mark.campaign
 def test_a_savepoint_that_cannot_be_made_does_not_harm_the_job(new_job: NewJob) -> None:
     job = new_job(300)
     nowhere = "/proc/savepoints/one"

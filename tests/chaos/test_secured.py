@@ -91,6 +91,7 @@ def test_a_job_is_killed_recovers_and_is_audited(secured: Secured, tmp_path: Pat
     assert PASSWORD not in done.stdout + done.stderr
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("config", "said"),
     [campaign({"ssl.ca.pem": "x"}, "ssl.ca.pem", named="not-carried-over"), ({"sasl.password": "wrong"}, "uthenticat")],

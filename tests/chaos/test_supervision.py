@@ -89,6 +89,7 @@ def test_a_stop_before_all_workers_are_ready_leaves_nothing_open(new_job: NewJob
     check_all(job)
 
 
+@pytest.mark.campaign
 def test_a_stop_without_a_last_checkpoint_leaves_nothing_open(new_job: NewJob) -> None:
     job = new_job(900, TEST_PAUSE=0.002, KAFKA_EOS_CHECKPOINT_INTERVAL="3s")
     with running(job) as run, feeding(job):

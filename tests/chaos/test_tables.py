@@ -146,6 +146,7 @@ def test_a_server_that_crashes_between_decision_and_commit_gets_the_commit_when_
     assert [event for event in events(job) if event["event"] == "revoked"] == []
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 def test_a_table_that_is_gone_at_the_commit_stops_the_job_which_goes_on_when_it_is_back(new_tables: NewJob) -> None:
     job = new_tables()

@@ -70,6 +70,7 @@ def test_rows_that_were_taken_before_the_receipt_do_not_come_again(
     assert _rows(job) == list(range(COUNT))
 
 
+@pytest.mark.campaign
 def test_without_a_trace_the_job_stops_until_a_person_says_what_became_of_the_rows(job: Job) -> None:
     """Somebody emptied the directory, hidden files too. The message names the file that says so."""
     _killed(job, "receipt.before=kill@4")

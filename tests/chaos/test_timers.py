@@ -37,6 +37,7 @@ STEPS: Steps = (
 FEW: Steps = ((1, ("commit.before=kill@2",)), (2, ("timers.fired=kill@3", "snapshot.uploaded=kill@3")))
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 @in_storms(FEW, STEPS)
 def test_windows_fire_once_in_a_storm_with_other_numbers_of_workers(
@@ -95,6 +96,7 @@ def test_at_least_once_no_timer_is_lost(new_job: NewJob) -> None:
     assert set(ids(read(job.bootstrap, job.output))) == set(ids(read(job.bootstrap, job.input)))
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 @pytest.mark.parametrize("workers", [campaign(1), 3])
 def test_a_timer_of_the_clock_fires_though_nothing_comes_also_after_a_stop(new_job: NewJob, workers: int) -> None:
@@ -117,6 +119,7 @@ def ids(messages: list[Any]) -> list[int]:
     return [json.loads(message.value())["id"] for message in messages]
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 def test_a_silent_partition_holds_back_a_job_that_waits_for_it_and_no_other(new_job: NewJob) -> None:
     """All is in one of three partitions. Who does not wait fires while the job runs; who waits, not even at its end."""

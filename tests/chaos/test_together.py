@@ -55,6 +55,7 @@ def test_the_fast_topic_waits_and_no_more_of_it_is_open_than_a_batch_of_each_par
     assert max(seen.read_ahead for seen in found) <= BATCH
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 @pytest.mark.parametrize(
     ("mode", "backend"),

@@ -27,6 +27,7 @@ SECRET = "canary-5e1f0b"
 FULL = 7
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("workers", "kills"),
     [pytest.param(3, KILLS[1:3], id="3-few"), campaign(1, KILLS, named="1"), campaign(3, KILLS, named="3")],

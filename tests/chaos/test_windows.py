@@ -31,6 +31,7 @@ STEPS: Steps = (
 FEW: Steps = ((1, ("commit.before=kill@2",)), (2, ("align.complete=kill@4", "snapshot.uploaded=kill@3")))
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 @in_storms(FEW, STEPS)
 def test_each_window_has_its_result_once_in_a_storm_with_other_numbers_of_workers(

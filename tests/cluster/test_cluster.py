@@ -16,8 +16,7 @@ from tests.waiting import eventually
 
 NewJob = Callable[..., Job]
 Fault = Callable[[Brokers, Job, Running], None]
-pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(1200)]
-CLUSTER = pytest.mark.cluster
+pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(1200), pytest.mark.cluster]
 SETTINGS = {"TEST_PAUSE": 0.001, "KAFKA_EOS_PARALLELISM": 2}
 
 
@@ -37,7 +36,6 @@ def test_the_coordinator_dies_between_pre_commit_and_commit(new_job: NewJob, clu
     check_all(job)
 
 
-@CLUSTER
 @pytest.mark.parametrize("dies", ["supervisor", "all"])
 def test_coordinator_and_job_die_between_pre_commit_and_commit(new_job: NewJob, cluster: Brokers, dies: str) -> None:
     """The next start finishes what was decided, with another coordinator, or with the brokers that come back."""
@@ -95,7 +93,6 @@ def _leaders_move(cluster: Brokers, job: Job, run: Running) -> None:
         run.until_committed(2)
 
 
-@CLUSTER
 @pytest.mark.parametrize("mode", ["aligned", "unaligned"])
 @pytest.mark.parametrize(
     "fault",

@@ -34,7 +34,7 @@ def thirds(rows: list[Fed]) -> list[list[Fed]]:
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        ("keyed", "savepoints"),
+        campaign("keyed", "savepoints"),
         campaign("stages", "checkpoints"),
         campaign("timed", "savepoints"),
         campaign("aggregated", "savepoints"),

@@ -209,9 +209,9 @@ def test_the_audit_is_told_of_files_what_it_is_told_of_rows(envelope: bool, made
     (part,) = written(sink, rows)
     _, told = sink.audit_rows(batch(rows), "out", lambda *refused: pytest.fail(f"refused: {refused}"))
 
-    assert [value for value, _ in sink.audit_read(part)] == [each[1] for each in told]
+    assert [value for value, _ in sink.audit_read(part.name)] == [each[1] for each in told]
     texts = [f"1.1/in/events/3/{n}/0.0" if envelope else None for n in range(3)]
-    assert [text for _, text in sink.audit_read(part)] == texts
+    assert [text for _, text in sink.audit_read(part.name)] == texts
 
 
 # ---------------------------------------------------------------- rows that do not fit
@@ -245,7 +245,7 @@ def test_a_row_that_does_not_fit_is_refused_and_its_neighbours_are_written(
     assert [offset for offset, _ in refused] == [1]
     assert why in refused[0][1]
     (part,) = tmp_path.glob("part-*")
-    assert len(list(sink.audit_read(part))) == 3
+    assert len(list(sink.audit_read(part.name))) == 3
 
 
 def test_a_time_without_a_zone_is_refused_and_not_taken_for_utc(tmp_path: Path) -> None:

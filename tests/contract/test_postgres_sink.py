@@ -9,6 +9,7 @@ import datetime
 import enum
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -219,6 +220,74 @@ def test_a_table_is_made_of_a_model_and_gives_back_what_was_written(kit: Kit) ->
     assert found == (*plain[:10], "red", ["x"], {"name": "a", "total": 1, "closed": False}, None)
     wanted = "SELECT count(*) FROM information_schema.columns WHERE table_name = 'od\"d; name' AND is_nullable = 'YES'"
     assert kit.ask(wanted) == [(1,)]
+
+
+# ---------------------------------------------------------------- what the audit asks
+
+
+def test_the_audit_is_told_what_the_table_holds_of_values_and_of_which_none(kit: Kit) -> None:
+    kit.ask("CREATE TABLE odd (name varchar(3) PRIMARY KEY, price numeric(6, 2), at timestamp(0), kept text)")
+    kit.ask("ALTER TABLE odd ALTER kept SET DEFAULT 'of the table'")
+    sink = kit.sink("odd", None, columns=("name", "price", "at"), key="name", delete=lambda row: row.get("gone", False))
+    at = datetime.datetime(2026, 1, 31, 12, 0, 0, 600_000)
+    values = [
+        {"name": "a", "price": Decimal("1.006"), "at": at},
+        {"name": "much too long", "price": Decimal(1)},
+        {"name": "b", "price": Decimal(1) / 3},
+        {"name": "a", "gone": True},
+        {"name": "c", "price": Decimal(10) ** 9},
+    ]
+    refused: list[int] = []
+
+    kept, told = sink.audit_rows(rows(*values), "out", lambda batch, index, *_: refused.append(batch.rows[index]))
+
+    assert (refused, list(kept.rows)) == ([1, 4], [0, 2, 3])
+    said = b'{"name":"a","price":1.01,"at":"2026-01-31T12:00:01"}'
+    assert [(key, value) for key, value, _, _ in told] == [
+        (b'{"name":"a"}', said),
+        (b'{"name":"b"}', b'{"name":"b","price":0.33,"at":null}'),
+        (b'{"name":"a"}', None),
+    ]
+    assert kit.ask("SELECT FROM odd") == []
+
+    for number, value in enumerate((values[2], values[0]), 1):
+        commit(sink, kit.prepared(sink, value), number)
+    assert sorted(sink.audit_table_rows()) == [(key, value) for key, value, _, _ in told[:2]]
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("", None),
+        ("ALTER TABLE accounts ALTER name TYPE numeric USING 1", "values of name.* may be equal and look different"),
+        ("CREATE COLLATION vague (provider = icu, locale = 'und-u-ks-level2', deterministic = false);"
+         "ALTER TABLE accounts ALTER name TYPE text COLLATE vague", "values of name"),
+        ('ALTER TABLE accounts ALTER name TYPE text COLLATE "C"', None),
+        ("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';"
+         "CREATE TRIGGER t BEFORE INSERT ON accounts FOR EACH ROW EXECUTE FUNCTION f()", "has a BEFORE trigger"),
+        ("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';"
+         "CREATE TRIGGER t AFTER INSERT ON accounts FOR EACH ROW EXECUTE FUNCTION f()", None),
+    ],
+)  # fmt: skip
+def test_a_table_says_why_its_rows_cannot_be_compared(kit: Kit, statement: str, said: str | None) -> None:
+    if statement:
+        kit.ask(statement)
+    reason = kit.upsert().audit_unfit()
+    assert reason is None if said is None else re.search(said, str(reason))
+
+
+def test_the_audit_needs_the_right_to_read_and_to_see_all_rows(kit: Kit) -> None:
+    role = f"reader_{uuid.uuid4().hex[:8]}"
+    kit.ask(f"CREATE ROLE {role} LOGIN; GRANT INSERT ON accounts TO {role}")
+    try:
+        sink = PostgresSink(kit.conninfo.replace("user=postgres", f"user={role}"), "accounts", value=Account)
+        assert "GRANT SELECT ON public.accounts" in str(sink.audit_unfit())
+        kit.ask(f"GRANT SELECT ON accounts TO {role}; ALTER TABLE accounts ENABLE ROW LEVEL SECURITY")
+        assert "row security" in str(sink.audit_unfit())
+        kit.ask("ALTER TABLE accounts DISABLE ROW LEVEL SECURITY")
+        assert sink.audit_unfit() is None
+    finally:
+        kit.ask(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 # ---------------------------------------------------------------- what is refused at the start

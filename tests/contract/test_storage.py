@@ -36,6 +36,7 @@ from kafka_eos.coordinator import term as terms
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fenced
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import FileRef, Unstored
+from tests.marks import campaign
 
 MIB = 1 << 20
 
@@ -186,7 +187,7 @@ def test_what_is_listed_is_whole_at_any_moment(place: Place) -> None:
     assert seen > 0
 
 
-@pytest.mark.parametrize("what", ["publish", "upload"])
+@pytest.mark.parametrize("what", ["publish", campaign("upload")])
 def test_a_writer_that_is_killed_leaves_nothing_that_looks_complete(place: Place, tmp_path: Path, what: str) -> None:
     size, cut = 12 * MIB, 0
     for number in range(25):
@@ -446,10 +447,10 @@ def cutter(s3_port: int) -> Iterator[s3_server.Cutter]:
     proxy.close()
 
 
-def through(port: int) -> RemoteStorage:
+def through(port: int, retry_seconds: float = 2.0) -> RemoteStorage:
     """A storage that gives up soon."""
     uri = s3_server.address(port, f"test-{secrets.token_hex(6)}")
-    return RemoteStorage(objects.connect(uri, retry_seconds=2.0))
+    return RemoteStorage(objects.connect(uri, retry_seconds=retry_seconds))
 
 
 def test_a_publish_whose_answer_is_lost_happened_once(cutter: s3_server.Cutter) -> None:
@@ -475,7 +476,7 @@ def test_a_server_that_is_away_is_an_io_error_and_never_an_empty_store(
     pytest.importorskip("obstore")
     for name, value in s3_server.CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    storage = through(s3_server.free_port())
+    storage = through(s3_server.free_port(), retry_seconds=0.2)
     (tmp_path / "x").write_bytes(b"x")
     for call in (
         lambda: storage.list(paths.MANIFESTS),

@@ -115,6 +115,7 @@ def test_sums_that_are_set_aside_survive_kills(new_job: NewJob) -> None:
     assert list(job.checkpoints.rglob("*.scratch")) == []
 
 
+@pytest.mark.campaign
 def test_timers_fire_once_whoever_is_killed(new_job: NewJob) -> None:
     """Tasks and drivers; windows stay open over many epochs, and each is summed up once."""
     job, deaths = new_job(WINDOWS, input=3, output=2), ["sink.seal", "snapshot.uploaded", "commit.before"]

@@ -130,6 +130,7 @@ def test_altered_state_is_named_by_the_task_that_opens_it(new_job: NewJob, spark
     assert job.left_open() == []
 
 
+@pytest.mark.campaign
 def test_a_job_that_always_fails_stops_and_leaves_nothing_open(new_job: NewJob, spark: Any) -> None:
     job = new_job(TOTALS % ("if payment.id == 33: raise Retryable('never')", SINK), input=2, output=1)
     feed(job, "input", map(payment, range(100)))
@@ -141,6 +142,7 @@ def test_a_job_that_always_fails_stops_and_leaves_nothing_open(new_job: NewJob, 
     assert job.left_open() == []
 
 
+@pytest.mark.campaign
 def test_a_driver_that_was_replaced_stops_and_its_successor_goes_on(new_job: NewJob, spark: Any) -> None:
     job = new_job(TOTALS % ("pass", SINK), input=2, output=1)
     feed(job, "input", map(payment, range(200)))

@@ -104,6 +104,7 @@ def test_an_epoch_runs_while_the_one_before_it_is_committed(new_job: NewJob, spa
     check(job, 200)
 
 
+@pytest.mark.campaign
 def test_a_commit_that_fails_ends_the_epoch_that_runs(new_job: NewJob, spark: Any) -> None:
     job = new_job(APP.replace("FAULT", "raise RestartFromCheckpoint('not now')"), input=3, output=2)
     feed(job, "input", map(payment, range(200)))
@@ -115,6 +116,7 @@ def test_a_commit_that_fails_ends_the_epoch_that_runs(new_job: NewJob, spark: An
     check(job, 200)
 
 
+@pytest.mark.campaign
 def test_old_epochs_go_while_there_is_always_more_to_read(new_job: NewJob, spark: Any) -> None:
     job = new_job(APP.replace("FAULT", "pass"), input=2, output=1)
     feed(job, "input", map(payment, range(400)))

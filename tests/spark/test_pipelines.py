@@ -79,6 +79,7 @@ def test_state_goes_on_over_epochs_and_restarts(new_job: NewJob, spark: Any) -> 
     check_totals(job, 400)
 
 
+@pytest.mark.campaign
 def test_a_job_moves_between_engines_and_parallelisms(new_job: NewJob, spark: Any) -> None:
     job = new_job(TOTALS, input=3, output=2)
     runs: list[Callable[[], None]] = [
@@ -98,6 +99,7 @@ def test_a_job_moves_between_engines_and_parallelisms(new_job: NewJob, spark: An
     assert newest.parallelism == 1
 
 
+@pytest.mark.campaign
 def test_a_job_with_provenance_in_the_ledger_is_proved_whatever_engine_it_ran_on(new_job: NewJob, spark: Any) -> None:
     """Tasks of Spark write their own transactions; what they recorded is stored as the embedded engine stores it."""
     told = TOTALS.replace("key=lambda total: total.account)", 'key=lambda total: total.account, provenance="ledger")')

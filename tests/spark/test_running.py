@@ -133,6 +133,7 @@ pipeline = Pipeline("{name}")
 """
 
 
+@pytest.mark.campaign
 def test_timers_of_the_clock_begin_an_epoch_where_nothing_is_read(new_job: NewJob) -> None:
     job = new_job(WAITING, input=2, output=1)
     feed(job, "input", map(payment, range(40)))

@@ -99,6 +99,7 @@ def test_without_a_parallelism_it_is_one_task_a_core(home: Path) -> None:
     assert "one for each core of the cluster" in out and "changes nothing" not in out
 
 
+@pytest.mark.campaign
 def test_explain_and_run_refuse_a_circle_in_the_same_words(home: Path) -> None:
     assert kafka_eos(home, "explain", "round.py")[0] == 0
     code, _, explained = kafka_eos(home, "explain", "round.py", "--engine", "spark")
@@ -120,6 +121,7 @@ def test_a_java_that_is_not_there(home: Path) -> None:
     assert "ConfigError: Spark needs Java 17 or newer, and there is none (JAVA_HOME=/nowhere)" in shown
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("version", [campaign("1.8.0_362"), "11.0.22"])
 def test_a_java_that_is_too_old(home: Path, version: str) -> None:
     java = home / "jdk" / "bin" / "java"
@@ -191,6 +193,7 @@ def test_what_a_cluster_says_that_is_not_set_up(said: str, advice: str) -> None:
     assert of_environment(ValueError(said)) is None
 
 
+@pytest.mark.campaign
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("master", "said"),

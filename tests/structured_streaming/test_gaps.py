@@ -101,6 +101,7 @@ def test_a_task_that_fails_after_it_prepared_leaves_an_orphan_that_is_aborted(ac
 # ---------------------------------------------------------------- what is gone
 
 
+@pytest.mark.campaign
 def test_a_decided_output_that_is_lost_stops_loudly_and_can_be_replayed(totals: Totals, spark: Any) -> None:
     """When the driver dies its Spark has planned the next batch: without more it would go on there."""
     driver = totals.stopped_at("micro-batch.decided")

@@ -123,6 +123,7 @@ def test_windows_with_a_watermark_append_each_window_once(rows: Any, run: Run, t
     assert len(messages(bootstrap, target)) == 9
 
 
+@pytest.mark.campaign
 def test_a_join_of_two_streams(rows: Any, run: Run, topic: Any, bootstrap: str) -> None:
     target = topic(2)
     left, right = rows().selectExpr("id", "user"), rows().selectExpr("id AS other", "user AS theirs")
@@ -134,6 +135,7 @@ def test_a_join_of_two_streams(rows: Any, run: Run, topic: Any, bootstrap: str) 
     assert found == Counter(f"{n}-{n - 1}" for n in range(1, 100))
 
 
+@pytest.mark.campaign
 def test_transform_with_state(rows: Any, run: Run, topic: Any, bootstrap: str, rocksdb: None) -> None:
     from pyspark.sql import Row
     from pyspark.sql.streaming import StatefulProcessor
@@ -193,6 +195,7 @@ def test_a_row_that_can_never_be_sent_stops_the_query(rows: Any, run: Run, topic
     nothing_is_open(bootstrap, target)
 
 
+@pytest.mark.campaign
 def test_a_row_over_the_topics_limit_stops_the_query(rows: Any, run: Run, topic: Any, bootstrap: str) -> None:
     target = topic(1, config={"max.message.bytes": "5000"})
     df = rows().selectExpr("IF(id = 3, repeat('x', 6000), string(id)) AS value")
@@ -204,6 +207,7 @@ def test_a_row_over_the_topics_limit_stops_the_query(rows: Any, run: Run, topic:
     nothing_is_open(bootstrap, target)
 
 
+@pytest.mark.campaign
 def test_topics_by_row_that_do_not_take_the_querys_batches_are_named(
     rows: Any, run: Run, topic: Any, bootstrap: str, tmp_path: Path
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_checkpoint_older_than_its_output(
     assert all(len(lists[-1]["ids"]) == len(set(lists[-1]["ids"])) for lists in totals.outputs().values())
 
 
+@pytest.mark.campaign
 def test_a_batch_of_another_sink_is_adopted_only_on_request(totals: Totals, spark: Any) -> None:
     totals.run(spark)
     for record in (totals.checkpoint / "kafka_eos" / "manifests").iterdir():

@@ -131,6 +131,7 @@ def goes_on(second: subprocess.Popen[bytes]) -> int:
     return second.returncode
 
 
+@pytest.mark.campaign
 def test_a_decision_of_a_replaced_driver_is_made_visible_before_the_next_batch(
     totals: Totals, viewfs: Callable[[Path], str]
 ) -> None:
@@ -194,6 +195,7 @@ def test_a_replaced_driver_comes_too_late_to_decide(totals: Totals, viewfs: Call
     totals.exact()
 
 
+@pytest.mark.campaign
 def test_a_spark_that_outlives_its_driver_keeps_the_next_one_out(
     totals: Totals, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,7 +57,7 @@ def damaged(whole: bytes, luck: random.Random) -> bytes:
 
 
 def read(sink: FileSink, path: Path) -> Iterator[dict[str, Any]]:
-    file = {"node": "out", "path": str(path), "name": path.name, "subtask": 0, "epoch": 1, "marked": True}
+    file = {"node": "out", "name": path.name, "subtask": 0, "epoch": 1, "marked": True}
     return (row for batch in _rows(sink, file) for row in batch.to_pylist())
 
 

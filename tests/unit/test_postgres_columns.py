@@ -205,17 +205,17 @@ def test_a_connection_string_that_cannot_be_read_is_refused_without_showing_it()
     assert "hunter2" not in str(caught.value)
 
 
-def test_the_audit_says_that_it_does_not_read_tables() -> None:
+def test_the_audit_knows_the_table_before_it_asks_the_server() -> None:
     from kafka_eos import Pipeline
-    from kafka_eos.audit.subject import subject
+    from kafka_eos.audit.subject import DatabaseTable, subject
 
     pipeline = Pipeline("job")
-    sink = PostgresSink("dbname=x", "t", value=Plain)
+    sink = PostgresSink("dbname=x host=db", "s.t", value=Plain)
     pipeline.source(ListSource([Plain(True, "a")]), name="in").sink(sink, name="rows")
 
-    assert subject(pipeline.plan(), JobContext("job", Term(1), {})).not_audited == {
-        "rows": "PostgresSink offers no audit"
-    }
+    found = subject(pipeline.plan(), JobContext("job", Term(1), {}))
+    assert found.sinks == (DatabaseTable("rows", "s.t in db:5432/x", keyed=False),)
+    assert found.unmarked == ("rows",) and not found.not_audited
 
 
 def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

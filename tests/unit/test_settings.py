@@ -15,6 +15,7 @@ from kafka_eos.ids import AppRef, Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.settings import Settings
 from kafka_eos.testing import ListSource, MemorySink
+from tests.waiting import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -239,7 +240,7 @@ def test_a_workers_command_line_shows_no_secret(tmp_path: Path) -> None:
     ended = threading.Event()
     worker = WorkerProcess(AppRef(app, "p"), 0, settings.as_json(), lambda *_: None, lambda _: ended.set())
     try:
-        shown = Path(f"/proc/{worker.pid}/cmdline").read_bytes()
+        shown = eventually(Path(f"/proc/{worker.pid}/cmdline").read_bytes, "the process has a command line")
     finally:
         worker.kill()
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -161,11 +162,22 @@ class Bucket:
         with self._errors(name):
             self._s3.put_object(**self._at(name), Body=data)
 
+    def fetch(self, name: str, path: Path) -> None:
+        """An object, into a file."""
+        with self._errors(name), path.open("wb") as file:
+            self._s3.download_fileobj(**self._at(name), Fileobj=file)
+
     def hidden(self) -> list[str]:
         """Names that begin with a dot."""
+        return self.names(".")
+
+    def names(self, begin: str) -> list[str]:
+        """Of objects: those that begin so."""
         prefix, found = f"{self.address.prefix}/", list[str]()
         with self._errors(prefix):
-            pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.address.bucket, Prefix=f"{prefix}.")
+            pages = self._s3.get_paginator("list_objects_v2").paginate(
+                Bucket=self.address.bucket, Prefix=f"{prefix}{begin}"
+            )
             for page in pages:
                 found += [each["Key"].removeprefix(prefix) for each in page.get("Contents", ())]
         return found

@@ -39,6 +39,12 @@ def part_of(name: str) -> Part | None:
     return Part(job, life, EpochId(Epoch(int(epoch)), Term(int(term))), int(subtask), operator, int(number or 0))
 
 
+def files_of(job: str, operator: str) -> str:
+    """As in a directory, see ``files.names``: a pattern, and its groups: epoch and subtask."""
+    whose = rf"{re.escape(job)}(?:\.[0-9a-f]{{12}})?\.{re.escape(operator)}(?:~\d+)?"
+    return rf"part-(\d+)-\d+-(\d+)-{whose}\.{EXTENSION}"
+
+
 @dataclass(frozen=True, slots=True)
 class UploadPromise:
     """What a committable's payload says. Reading it proves that its name stays below the prefix."""

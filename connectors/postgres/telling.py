@@ -1,0 +1,120 @@
+"""For the audit: what rows say, in the server's own words, of a table and of values that are not in it.
+
+A value that is to be told goes into a temporary table with the columns of the target, as it would go into a staging
+table: so the server rounds it, pads it or refuses it as it did for the job. Rule: nothing stays, and no other table
+is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from psycopg import sql
+
+from kafka_eos.connectors.postgres import statements
+from kafka_eos.connectors.postgres.client import ROW_ERRORS, Connection
+from kafka_eos.connectors.postgres.columns import DELETED, ORDER
+from kafka_eos.connectors.postgres.names import Target
+from kafka_eos.connectors.postgres.staging import refused
+from kafka_eos.connectors.postgres.tables import Table
+from kafka_eos.connectors.rejecting import BadRows, each_row
+
+_STAGE: Final = sql.Identifier("pg_temp", "stage_audit")
+_AT_ONCE: Final = 5000
+_ALIKE: Final = frozenset({
+    "bool", "int2", "int4", "int8", "text", "varchar", "bpchar", "name", "bytea", "uuid", "date", "time", "timestamp",
+    "timestamptz",
+})  # fmt: skip
+"""Types of which equal values look the same."""
+_READABLE: Final = """
+    SELECT has_table_privilege(c.oid, 'SELECT'), row_security_active(c.oid),
+        EXISTS (SELECT FROM pg_trigger t WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 2 = 2
+                AND (t.tgrelid = c.oid OR t.tgrelid IN (SELECT relid FROM pg_partition_tree(c.oid))))
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
+"""
+_VAGUE: Final = """
+    SELECT a.attname::text FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+        JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_type t ON t.oid = a.atttypid
+        LEFT JOIN pg_collation l ON l.oid = a.attcollation
+    WHERE n.nspname = %s AND c.relname = %s AND a.attname = ANY (%s)
+        AND (t.typname <> ALL (%s) AND t.typtype <> 'e' OR NOT coalesce(l.collisdeterministic, true))
+    ORDER BY a.attnum
+"""
+
+Told = tuple[bytes | None, bytes | None]
+"""Of a row the key, if the sink has one, and what it says; None if it is a deletion."""
+
+
+class Teller:
+    """Tells what the target would hold of values. ``connection`` is its own, for as long as it lives."""
+
+    def __init__(
+        self, connection: Connection, table: Table, target: Target, row: Callable[[Any], tuple[Any, ...]]
+    ) -> None:
+        self._connection, self._target, self._row = connection, target, row
+        connection.execute(statements.create_stage(_STAGE, table, target))
+        if (index := statements.create_index(_STAGE, table, target)) is not None:
+            connection.execute(index)
+
+    def told(self, values: Sequence[Any]) -> list[Told]:
+        """Raises BadRows for rows that the table would refuse."""
+        rows = [(n, *row) for n, row in enumerate(each_row(self._row, values))]
+        connection = self._connection
+        try:
+            with connection.transaction(force_rollback=True):
+                statements.copy_into(connection, _STAGE, self._target.columns, rows)
+                query = sql.SQL("SELECT {}, {} FROM {} AS s ORDER BY {}").format(
+                    sql.Identifier(DELETED), _said(self._target), _STAGE, sql.Identifier(ORDER)
+                )
+                return [
+                    (key, None if deleted else said)
+                    for deleted, key, said in map(_encoded, connection.execute(query).fetchall())
+                ]
+        except ROW_ERRORS as error:
+            raise BadRows(refused(connection, _STAGE, self._target, rows, error)) from None
+
+
+def rows(connection: Connection, target: Target) -> Iterator[tuple[bytes | None, bytes]]:
+    """Every row of the target, in one snapshot."""
+    query = sql.SQL("SELECT {} FROM {} AS s").format(_said(target), sql.Identifier(target.schema, target.table))
+    with connection.transaction(), connection.cursor("audit") as cursor:
+        cursor.itersize = _AT_ONCE
+        for _, key, said in map(_encoded, ((False, *row) for row in cursor.execute(query))):
+            assert said is not None
+            yield key, said
+
+
+def unfit(connection: Connection, target: Target) -> str | None:
+    """Why the rows of a target cannot be compared; None if they can."""
+    found = connection.execute(_READABLE, (target.schema, target.table)).fetchone()
+    assert found is not None  # who asks has just found it
+    may_read, secured, triggered = found
+    if not may_read:
+        return f"the user may not read it: GRANT SELECT ON {target}"
+    if secured:
+        return f"row security hides rows of {target} from the user"
+    if triggered:
+        return f"{target} has a BEFORE trigger, which may write other rows than the sink's"
+    place = (target.schema, target.table, [*target.key], [*_ALIKE])
+    if vague := [name for (name,) in connection.execute(_VAGUE, place)]:
+        return f"values of {', '.join(vague)}, which is part of the key of {target}, may be equal and look different"
+    return None
+
+
+def _said(target: Target) -> sql.Composed:
+    """The key and all columns, as JSON."""
+    return sql.SQL("{}, {}").format(
+        _object(target.key) if target.key else sql.SQL("NULL"),
+        _object(target.columns),
+    )
+
+
+def _object(columns: Iterable[str]) -> sql.Composed:
+    listed = sql.SQL(", ").join(sql.Identifier("s", name) for name in columns)
+    return sql.SQL("(SELECT row_to_json(o)::text FROM (SELECT {}) AS o)").format(listed)
+
+
+def _encoded(row: tuple[Any, ...]) -> tuple[bool, bytes | None, bytes | None]:
+    deleted, key, said = row
+    return deleted, None if key is None else key.encode(), said.encode()

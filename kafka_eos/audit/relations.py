@@ -1,0 +1,189 @@
+"""Tables of databases that sinks write: their rows as a Spark table, and the check of those that hold one row a key.
+
+Rows do not say where they come from. A table without a key is compared as a multiset (``unmarked``). One with a key
+holds the newest value of each, so the recompute's outputs of a key come down to the last one; where nothing tells which
+that is, the row has to be one of them.
+Rule: each row is read once, by the sink itself and in one snapshot; a server that stops to answer breaks the audit off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from kafka_eos import plan as plans
+from kafka_eos.audit.flags import AT
+from kafka_eos.audit.subject import AuditableTable, Cut, DatabaseTable
+from kafka_eos.audit.tasks import cut_of
+from kafka_eos.audit.verdict import Check
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_READ: Final = "sink string, topic string, offset long, key binary, value binary"
+_AT_ONCE: Final = 4096
+_GONE: Final = "null"
+"""What ``reads.preview`` shows of a value that is none; a row's begins with a bracket."""
+
+
+def rows(spark: SparkSession, tables: Sequence[DatabaseTable], app: str, workers: int) -> list[DataFrame]:
+    """Rows of the tables of sinks, with the columns of ``reads.lines``: one Spark table, or none if there are none."""
+    if not tables:
+        return []
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        plan = cut_of(app, workers).plan
+        for batch in batches:
+            for table in batch.to_pylist():
+                node = plan.node(table["node"])
+                assert isinstance(node, plans.Sink)
+                yield from _rows(cast("AuditableTable", node.sink), table)
+
+    listed = spark.createDataFrame([(table.node, table.name) for table in tables], "node string, name string")
+    found = listed.repartition(min(len(tables), spark.sparkContext.defaultParallelism)).mapInArrow(read, _READ)
+    nothing, false = F.lit(None).cast("long"), F.lit(False)
+    return [
+        found.select(
+            "sink",
+            "topic",
+            F.lit(-1).alias("partition"),
+            "offset",
+            "key",
+            "value",
+            nothing.alias("headers_hash"),
+            nothing.alias("time"),
+            nothing.alias("file_epoch"),
+            nothing.alias("place"),
+            F.lit(None).cast("string").alias("text"),
+            false.alias("late"),
+            false.alias("torn"),
+        )
+    ]
+
+
+def _rows(sink: AuditableTable, table: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    begin, every = 0, sink.audit_table_rows()
+    while some := list(islice(every, _AT_ONCE)):
+        keys, values = zip(*some, strict=True)
+        count = len(some)
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array([table["node"]] * count, pa.string()),
+                pa.array([table["name"]] * count, pa.string()),
+                pa.array(range(begin, begin + count), pa.int64()),
+                pa.array(keys, pa.binary()),
+                pa.array(values, pa.binary()),
+            ],
+            names=["sink", "topic", "offset", "key", "value"],
+        )
+        begin += count
+
+
+# ---------------------------------------------------------------- one row a key
+
+
+def unordered(cut: Cut, sinks: Collection[str]) -> list[str]:
+    """Those of ``sinks`` where nothing tells which output of a key was the last."""
+    return [sink for sink in sinks if sink in cut.timed or sink in cut.expiring or _mixed(cut, sink)]
+
+
+def _mixed(cut: Cut, sink: str) -> bool:
+    """Do rows of a key reach it in no order, or from several states with update numbers of their own?"""
+    todo, seen, stateful = [sink], {sink}, 0
+    below_state = True
+    while todo:
+        node = cut.plan.node(todo.pop())
+        stateful += node.keyed
+        below_state = below_state and not stateful
+        if below_state and len(node.inputs) > 1:
+            return True
+        todo += [name for name in node.inputs if name not in seen]
+        seen.update(node.inputs)
+    return stateful > 1 or sink in cut.letters or sink in (cut.astray if stateful else cut.shuffled)
+
+
+def met(there: DataFrame, made: DataFrame, blind: Collection[str]) -> DataFrame:
+    """One row a sink and key: ``seen``, the row that is there; ``newest``, what should be, ``gone`` if that is a
+    deletion; ``open``, if nothing tells whether it is the newest; ``made``, whether the row is any of the outputs.
+
+    ``blind``: sinks where all keys are open.
+    """
+    seen = there.select(
+        "sink", F.col("key_hash"), F.struct("value_hash", *AT, "preview").alias("seen")
+    )  # no two have one key: the table has a unique index on it
+    numbered = F.col("e_update").isNotNull()
+    stream = F.concat_ws("/", "e_source", "e_topic", "e_partition", "e_lane")
+    number = F.split(F.substring_index("id", ".", -1), "-")
+    said = F.struct(
+        F.coalesce("e_update", "e_offset").alias("at"),
+        F.col("e_offset").alias("then"),
+        F.transform(number, lambda part: F.coalesce(part.try_cast("bigint"), F.lit(0))).alias("number"),
+        F.col("e_value_hash").alias("value_hash"),
+        *(F.col(f"e_{name}").alias(name) for name in (*AT, "preview")),
+    )
+    outputs = made.select(
+        "sink",
+        F.col("e_key_hash").alias("key_hash"),
+        said.alias("said"),
+        F.when(numbered, F.col("grp").cast("string")).otherwise(stream).alias("series"),
+        (F.col("loose") | F.col("sink").isin([*blind])).alias("loose"),
+        (F.col("e_preview") == _GONE).alias("gone"),
+    )
+    same = ~F.col("gone") & (F.col("said.value_hash") == F.col("seen.value_hash"))
+    return (
+        outputs.join(seen, ["sink", "key_hash"], "full")
+        .groupBy("sink", "key_hash")
+        .agg(
+            F.first("seen", ignorenulls=True).alias("seen"),
+            F.max("said").alias("newest"),
+            F.coalesce(F.max("loose") | (F.min("series") != F.max("series")), F.lit(False)).alias("open"),
+            F.coalesce(F.max("gone"), F.lit(False)).alias("any_gone"),
+            F.coalesce(F.max(same), F.lit(False)).alias("made"),
+        )
+        .withColumn("gone", F.coalesce(F.col("newest.preview") == _GONE, F.lit(False)))
+    )
+
+
+def expected(pairs: DataFrame) -> DataFrame:
+    """Of ``met`` by sink: ``n`` rows that should be there, and of how many of them the value is not known."""
+    certain = F.col("newest").isNotNull() & F.when(F.col("open"), ~F.col("any_gone")).otherwise(~F.col("gone"))
+    return pairs.groupBy("sink").agg(
+        F.count(F.when(certain, 1)).alias("n"),
+        F.count(F.when(F.col("open"), 1)).alias("loose"),
+        F.lit(0).cast("long").alias("untimed"),
+        F.count(F.when(certain, 1)).alias("keys"),
+    )
+
+
+def flagged(pairs: DataFrame) -> DataFrame:
+    """Offenders among ``met``: ``check``, ``sink``, place and ``detail``."""
+    there, should = F.col("seen").isNotNull(), F.col("newest").isNotNull()
+    sure = ~F.col("open")
+    lost = ~there & should & F.when(sure, ~F.col("gone")).otherwise(~F.col("any_gone"))
+    unexpected = there & (~should | (sure & F.col("gone")))
+    other = F.when(sure, F.col("seen.value_hash") != F.col("newest.value_hash")).otherwise(~F.col("made"))
+    check = (
+        F.when(lost, Check.LOST.name)
+        .when(unexpected, Check.UNEXPECTED.name)
+        .when(there & should & other, Check.WRONG_TOTAL.name)
+    )
+    seen, newest = F.col("seen.preview"), F.col("newest.preview")
+    detail = (
+        F.when(lost, F.concat(F.lit("the row of its key is missing; it should be "), newest))
+        .when(should & unexpected, F.concat(F.lit("the last output of its key deletes it: "), seen))
+        .when(unexpected, F.concat(F.lit("no output makes a row of its key: "), seen))
+        .when(sure, F.concat(F.lit("it is "), seen, F.lit(" and should be "), newest))
+        .otherwise(F.concat(F.lit("it is none of the outputs of its key: "), seen))
+    )
+    place = (F.when(lost, F.col(f"newest.{name}")).otherwise(F.col(f"seen.{name}")).alias(name) for name in AT)
+    return pairs.select(check.alias("check"), "sink", *place, detail.alias("detail")).where("check is not null")
+
+
+def differing(pairs: DataFrame) -> dict[str, int]:
+    """How many keys of each sink are not as they should be."""
+    wrong: Column = F.count(F.lit(1)).alias("n")
+    return {row["sink"]: row["n"] for row in flagged(pairs).groupBy("sink").agg(wrong).collect()}
