@@ -15,6 +15,7 @@ from kafka_eos.audit.state.rows import Form
 from kafka_eos.audit.state.words import MISSING, SURPLUS, WRONG, _State
 from kafka_eos.audit.subject import cut
 from kafka_eos.checkpoints.ledger import Entry, Stored
+from kafka_eos.connectors.kafka import Record
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import StateDescriptor, StateHandle
 from kafka_eos.plan import Plan
@@ -88,6 +89,19 @@ def of(plan: Plan, given: tuple[StateHandle, ...] | None = None, *, several: boo
 
 def test_plain_state_is_compared() -> None:
     assert of(plan_of("a", "b")) == Doubts({}, {})
+
+
+def test_what_a_join_keeps_of_a_table_is_compared() -> None:
+    pipeline = Pipeline("job")
+    rates: Any = pipeline.table(ListSource([]), name="rates", values=Record[str, int])
+    keyed(pipeline).join(rates, lambda word, rate: (word, rate), name="rated").sink(MemorySink(), name="out")
+    plan = pipeline.plan()
+    (kept,) = handles(plan)
+
+    assert [state["definition"] for state in kept.states] == [{"table": "rates"}]
+    assert of(plan).blind == {}
+    other = (replace(kept, states=({**kept.states[0], "definition": {"table": "prices"}},)),)
+    assert of(plan, other).blind["rated", "table"].startswith("it was stored for other windows, or another join")
 
 
 def test_state_with_a_time_to_live_is_not_compared_and_nothing_is_known_of_what_depends_on_it() -> None:

@@ -16,7 +16,7 @@ from kafka_eos.errors import UserError
 from kafka_eos.interfaces import Json, StateDescriptor, StateHandle
 from kafka_eos.operators import join, windows
 from kafka_eos.operators.fold import STATE
-from kafka_eos.operators.joins.table import STATE as TABLE
+from kafka_eos.operators.joins.table import TableJoinOperator
 from kafka_eos.operators.process import declared as declared_by
 from kafka_eos.operators.windows.counted import CountedWindows as CountedOperator
 from kafka_eos.plan import CountedWindows, Fold, Join, Plan, Process, Reduce, TableJoin, Windows
@@ -47,7 +47,7 @@ def declared(plan: Plan) -> dict[Name, StateDescriptor[Any]]:
         elif isinstance(node, Process):
             found |= {(node.name, each.name): each for each in declared_by(node.factory, node.key_codec, node.methods)}
         elif isinstance(node, TableJoin):
-            found[node.name, TABLE] = StateDescriptor(TABLE, node.key_codec, node.value)
+            found |= {(node.name, each.name): each for each in TableJoinOperator(node).states()}
         elif isinstance(node, CountedWindows):
             counted = CountedOperator(node)
             found |= {(node.name, each.name): each for each in counted.states()}

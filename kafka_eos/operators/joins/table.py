@@ -28,11 +28,16 @@ class TableJoinOperator:
 
     def __init__(self, node: TableJoin) -> None:
         self._node = node
-        self._descriptor = StateDescriptor(STATE, node.key_codec, node.value, definition=node.definition)
         self._tried = False
 
+    def states(self) -> tuple[StateDescriptor[Any], ...]:
+        """What the join keeps."""
+        node = self._node
+        return (StateDescriptor(STATE, node.key_codec, node.value, definition=node.definition),)
+
     def open(self, ctx: OperatorContext) -> None:
-        self._ctx, self._state = ctx, ctx.value_state(self._descriptor)
+        (table,) = self.states()
+        self._ctx, self._state = ctx, ctx.value_state(table)
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         keys = batch.keys or ()
