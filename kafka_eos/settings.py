@@ -197,7 +197,8 @@ class Settings(BaseModel):
     tolerated_checkpoint_failures: int = Field(3, ge=0)
     """Consecutive failures that are retried before the job stops."""
     worker_timeout: Duration = 120.0
-    """A worker that is not ready and comes no further for so long is killed; and most time to let go of a session."""
+    """A worker that comes no further for so long, in its restore or in one batch, is replaced; and most time to let go
+    of a session. After a quarter of it the stacks of its threads are told."""
     max_restarts: int = Field(10, ge=0)
     """Consecutive deaths of a worker that are answered by a restart."""
     max_environment_failures: int = Field(30, ge=0)

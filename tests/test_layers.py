@@ -32,6 +32,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "cores": "",
     "records": "",
     "secrets": "",
+    "stacks": "errors",
     "extras": "errors",
     "ids": "errors",
     "attribution": "errors",
@@ -62,14 +63,14 @@ MAY_IMPORT: Mapping[str, str] = {
     "testing": "errors ids interfaces records plan protocol checkpoints state operators",
     "app": "errors ids plan",
     "embedded": "errors ids interfaces records failpoints settings plan protocol checkpoints state operators exchange "
-    "open_task coordinator app collector",
+    "open_task coordinator app collector stacks",
     "spark": "__init__ errors ids interfaces records failpoints settings plan protocol checkpoints state operators "
     "exchange open_task coordinator app collector",  # __init__: tasks must have the driver's version
     "structured_streaming": "errors ids interfaces failpoints protocol checkpoints connectors coordinator spark",
     # What people call
     "metrics": "errors records",
     "explain": "interfaces attribution settings plan",
-    "terminal": "__init__ errors ids interfaces settings plan protocol coordinator app embedded metrics",
+    "terminal": "__init__ errors ids interfaces settings plan protocol coordinator app embedded metrics stacks",
     "dsl": "errors ids interfaces records attribution aggregates schemas settings plan operators coordinator app "
     "embedded explain terminal",
     "devbroker": "errors",
@@ -78,7 +79,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "operators exchange connectors coordinator app collector spark devbroker",
     "demo": "__init__ errors ids extras settings checkpoints connectors coordinator app dsl devbroker audit",
     "cli": "__init__ errors ids interfaces settings plan protocol checkpoints state coordinator app spark explain "
-    "terminal devbroker audit demo",
+    "terminal devbroker audit demo stacks",
     "__main__": "cli",
 }
 """What each room imports of the others: no more, and no less. A room stands below those that it imports."""

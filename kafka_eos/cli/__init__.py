@@ -26,6 +26,7 @@ _COMMANDS = {
         "How a job of this machine stands: does it run, when did it commit last, how far behind is it.",
     ),
     "list": ("status:list_", "The jobs of this machine, running or not, by name, and how each stands."),
+    "stacks": ("stacks:stacks", "Where the processes of a running job stand: the stacks of all their threads."),
     "explain": (
         "explain:explain",
         "Print the graph, the guarantee of every path with its reason, and each setting with its origin.",

@@ -297,7 +297,9 @@ class JobMaster:
 class _Diary:
     """Keeps the events that reports and the audit want in the job's history."""
 
-    _KEPT = frozenset({"started", "running", "restarting", "failed", "stopped", "decided", "given-up", "dead-letters"})
+    _KEPT = frozenset(
+        {"started", "running", "silent", "restarting", "failed", "stopped", "decided", "given-up", "dead-letters"}
+    )
 
     def __init__(self, history: History) -> None:
         self._history = history

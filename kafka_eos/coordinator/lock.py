@@ -57,6 +57,12 @@ def _held(path: Path, taken: str) -> Iterator[None]:
         os.close(fd)
 
 
+def holder(path: Path) -> int | None:
+    """The process that holds the lock now; None if none does."""
+    text = path.read_text() if is_held(path) else ""
+    return int(text) if text else None  # empty for the moment in which it is taken
+
+
 def is_held(path: Path) -> bool:
     """Whether a supervisor holds the lock now. Makes no file."""
     try:

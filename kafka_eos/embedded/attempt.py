@@ -65,6 +65,10 @@ from kafka_eos.protocol.quiescence import Counts
 
 _LOOK = 0.2
 """Seconds between two looks at the clock and at what is asked for."""
+_DEAF = 1.0
+"""Seconds between two looks from which on this process did not listen itself: it was stopped, or waited for a store."""
+_WONDER = 0.25
+"""The part of ``worker_timeout`` after which it is said where a worker stands that says nothing."""
 _SWEEP_EVERY = 8
 """Epochs between two sweeps where several may be on their way: none may be while old files are dropped."""
 
@@ -109,6 +113,7 @@ class AttemptRunner:
         self._expires_in = math.inf
         """For how many seconds more the one before could have waited."""
         self._told: dict[int, Figures] = {}
+        self._looked_at, self._wondered = now, frozenset[int]()
         self._drift = Rounds(Slowest.of(self._crew.subtasks))
         self._known = {name: dict(positions) for name, positions in resumed.positions.items()}
         self._committing_thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
@@ -162,7 +167,11 @@ class AttemptRunner:
 
     def _tick(self) -> None:
         now = time.monotonic()
+        if now - self._looked_at > _DEAF:
+            self._learn(facts.Deaf(now - self._looked_at))
+        self._looked_at = now
         self._tell_drift(now)
+        self._tell_who_is_quiet(now)
         if self._attempt.phase is Phase.PREPARING:
             self._look_at_restores(now)
             self._learn(facts.Tick())
@@ -245,6 +254,20 @@ class AttemptRunner:
             if worker.subtask in words:
                 worker.tell(control.SlowestElsewhere(session=self._session, slowest=dict(words[worker.subtask])))
 
+    def _tell_who_is_quiet(self, now: float) -> None:
+        """Once for each silence."""
+        quiet = self._attempt.quiet(now - self._worker_timeout * _WONDER)
+        for subtask in sorted(quiet - self._wondered):
+            self._tell_where(subtask, now)
+        self._wondered = quiet
+
+    def _tell_where(self, subtask: int, now: float) -> None:
+        """Of a worker that says nothing, and lives."""
+        worker = self._crew.worker(subtask)
+        if worker.alive:
+            seconds = round(now - self._attempt.heard.get(subtask, now), 1)
+            self._observe("silent", worker=subtask, process=worker.pid, seconds=seconds, stacks=worker.stacks())
+
     def _tell_progress(self) -> None:
         self._observe("progress", **together([self._told.get(w.subtask, NOTHING) for w in self._crew.workers]))
 
@@ -276,6 +299,8 @@ class AttemptRunner:
                 known = {source: dict(positions) for source, positions in self._known.items()}
                 self._beside(self._looking_thread, lambda: self._discover(known))
             case do.Replace(why, suspects) if suspects:
+                for subtask in sorted(suspects):
+                    self._tell_where(subtask, time.monotonic())
                 raise self._crew.lost(why, suspects)
             case do.Replace(why):
                 raise RestartFromCheckpoint(why)

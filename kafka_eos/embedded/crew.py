@@ -57,6 +57,10 @@ class Crew:
             if own := share({source: splits}, worker.subtask, len(self.workers))[source]:
                 worker.tell(Assign(session=session, source=source, positions=own))
 
+    def worker(self, subtask: int) -> WorkerProcess:
+        """The process of a subtask."""
+        return next(worker for worker in self.workers if worker.subtask == subtask)
+
     def lost(self, what: str, suspects: Collection[int]) -> WorkerDied:
         """The error that ends an attempt of which these subtasks are gone, or will never answer."""
         pids = [worker.pid for worker in self.workers if worker.subtask in suspects]

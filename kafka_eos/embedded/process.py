@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from kafka_eos import stacks
 from kafka_eos.embedded.control import Message, ToSupervisor, receive_as_supervisor, send
 from kafka_eos.errors import ConfigError, ProcessLost
 from kafka_eos.ids import AppRef
@@ -104,6 +105,16 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             return f"cannot be reached: {error}"
         return self.exit
+
+    def stacks(self) -> str:
+        """The Python stacks of its threads, or why there are none."""
+        place = stacks.place_of(self.pid)
+        if place is None:
+            return f"process {self.pid} is not ready to tell where it stands"
+        try:
+            return stacks.stacks(place, self._process.send_signal)
+        except stacks.NoStacks as error:
+            return str(error)
 
     def kill(self) -> None:
         """SIGKILL and reap. Its socket ends with it."""

@@ -76,6 +76,7 @@ class Supervisor:
             halts=settings.checkpoint_mode == "synchronous",
             halts_at_end=bool(self._plan.feedbacks),
             may_leave=not self._ran,
+            patience=settings.worker_timeout,
         )
         attempt = AttemptRunner(
             coordinator,

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 
+from kafka_eos import stacks
 from kafka_eos.app import load
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.collector import spare_the_collector
@@ -38,6 +39,7 @@ def main() -> None:
         settings = file.read()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # both may reach the whole process group; the supervisor drains us
+    stacks.be_ready(f"worker {subtask}")
     sock = socket.socket(fileno=int(fd))
     mouth = Mouth(sock)
     inbox: Inbox = queue.SimpleQueue()

@@ -55,6 +55,7 @@ class Policy:
     ``may_leave``  a stop before the subtasks are ready ends the attempt without an epoch
     ``search_every``  between two searches for splits, or for something to read
     ``silence``  after so long without a word a late subtask counts as frozen
+    ``patience``  after so long without a word a subtask that processes rows is replaced
     """
 
     subtasks: frozenset[int]
@@ -67,6 +68,7 @@ class Policy:
     halts_at_end: bool = False
     may_leave: bool = False
     silence: float = 5.0
+    patience: float = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,12 @@ class Attempt:
             return float("inf")
         return self._cadence.next_trigger(self.triggered_at, self.committed_at)
 
+    def quiet(self, since: float) -> frozenset[int]:
+        """Subtasks that process rows and have said nothing since that time."""
+        if self.phase not in (Phase.RUNNING, Phase.ENDING):
+            return frozenset()
+        return frozenset(subtask for subtask, at in self.heard.items() if at < since)
+
     # ------------------------------------------------------------ what a fact changes
 
     def _learn(self, fact: Fact, now: float) -> Step:
@@ -164,6 +172,8 @@ class Attempt:
                 return self, ()
             case facts.Heard(subtask):
                 return replace(self, heard={**self.heard, subtask: now}), ()
+            case facts.Deaf(seconds):
+                return replace(self, heard={subtask: at + seconds for subtask, at in self.heard.items()}), ()
             case facts.Ready(subtask):
                 return replace(self, preparing=self.preparing - {subtask}), ()
             case facts.Acked(epoch, subtask):
@@ -234,7 +244,18 @@ class Attempt:
             return None
         if self.stopping and self.policy.may_leave:
             return self._over(do.End(do.Ending.LEFT))
-        return None if self.preparing else (replace(self, phase=Phase.RUNNING), (do.Begin(),))
+        if self.preparing:
+            return None
+        # Who was ready first has had nothing to say until now.
+        heard = dict.fromkeys(self.policy.subtasks, now)
+        return replace(self, phase=Phase.RUNNING, heard=heard), (do.Begin(),)
+
+    def _replace_hung(self, now: float) -> Step | None:
+        hung = self.quiet(now - self.policy.patience)
+        if not hung:
+            return None
+        why = f"nothing was heard for {self.policy.patience:g} s (worker_timeout) from subtask {sorted(hung)}"
+        return self._over(do.Replace(why, hung))
 
     def _end_as_it_is(self, now: float) -> Step | None:
         if self.asked.end and self.phase in (Phase.RUNNING, Phase.ENDING):
@@ -393,6 +414,7 @@ Step: TypeAlias = tuple[Attempt, tuple[Action, ...]]
 _RULES = (
     Attempt._begin,
     Attempt._end_as_it_is,
+    Attempt._replace_hung,
     Attempt._decide,
     Attempt._give_up_late,
     Attempt._give_up_declined,

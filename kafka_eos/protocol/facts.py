@@ -23,6 +23,13 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
+class Deaf:
+    """For so many seconds nobody has listened to subtasks: that none was heard proves nothing."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """A subtask has restored its state."""
 
@@ -120,6 +127,7 @@ class Stop:
 Fact: TypeAlias = (
     Tick
     | Heard
+    | Deaf
     | Ready
     | Acked
     | Declined

@@ -25,6 +25,8 @@ _WIDE = 1000
 _LOUD = {
     "notice": "{text}",
     "restarting": "{what}: {reason} — going back to the last checkpoint",
+    "silent": "worker {worker} (process {process}) has said nothing for {seconds:g} s, and is replaced after "
+    "worker_timeout. It stands here:\n{stacks}",
     "splits": "found new splits of {source}: {splits}",
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Protocol
 
-from kafka_eos import __version__
+from kafka_eos import __version__, stacks
 from kafka_eos.app import Program
 from kafka_eos.coordinator.status import Observer, read_status
 from kafka_eos.embedded.run import run as run_embedded
@@ -46,6 +46,7 @@ def run_script(program: Program, settings: Mapping[str, object], runs: Runs | No
 
 def run_shown(program: Program, settings: Settings, runs: Runs | None, until_caught_up: bool) -> None:
     """Run to the end, and show it. Without ``runs`` on the embedded engine."""
+    stacks.be_ready("supervisor")
     plan = program.plan()
     workers = _workers(settings) if runs is None else ""
     say("running ", (plan.name, "bold"), f"{workers}, checkpoints in {settings.checkpoints_of(plan.name)}")

@@ -222,7 +222,8 @@ def test_a_commit_of_another_epoch_is_not_that_of_the_decided_one() -> None:
 def test_a_late_epoch_is_given_up_and_the_next_has_another_number() -> None:
     run = running()
     run.on(facts.Tick(), at=10.0)
-    aborted, triggered = run.on(facts.Heard(1), facts.Tick(), at=40.1)
+    run.on(facts.Heard(0), facts.Heard(1), at=39.0)
+    aborted, triggered = run.on(facts.Tick(), at=40.1)
 
     assert aborted == do.Abort(epoch(5), Kind.CLOCK, aborted.why, late=True)  # type: ignore[union-attr]
     assert triggered == do.Trigger(epoch(6), Kind.CLOCK)
@@ -305,6 +306,40 @@ def test_before_an_epoch_that_drains_silence_counts_from_its_trigger() -> None:
     run.on(facts.Heard(0), facts.Heard(1), at=2.5)
 
     assert isinstance(run.on(facts.Tick(), at=32.1)[0], do.Abort)
+
+
+PATIENT = replace(STREAM, cadence=Cadence(1000.0, 2.0, 3000.0), patience=20.0)
+
+
+def test_a_worker_that_says_nothing_while_it_should_process_is_replaced() -> None:
+    run = running(PATIENT)
+    run.on(facts.Heard(0), facts.Heard(1), at=1.0)
+    run.on(facts.Heard(0), at=20.0)
+
+    assert run.attempt.quiet(since=5.0) == {1}
+    assert run.on(facts.Tick(), at=21.0) == [], "20 s are not more than 20 s"
+    (over,) = run.on(facts.Tick(), at=21.1)
+    assert over == do.Replace("nothing was heard for 20 s (worker_timeout) from subtask [1]", frozenset({1}))
+
+
+def test_silence_counts_from_the_first_row_and_not_while_others_restore() -> None:
+    run = Run(PATIENT)
+    run.on(facts.Heard(0), facts.Ready(0), at=1.0)
+    assert run.on(facts.Tick(), at=500.0) == []
+    assert run.attempt.quiet(since=499.0) == frozenset()
+    assert run.on(facts.Heard(1), facts.Ready(1), at=501.0) == [do.Begin()]
+
+    assert run.on(facts.Tick(), at=521.0) == []
+    assert isinstance(run.on(facts.Tick(), at=521.1)[0], do.Replace)
+
+
+def test_whoever_did_not_listen_calls_nobody_silent() -> None:
+    run = running(PATIENT)
+    run.on(facts.Heard(0), facts.Heard(1), at=1.0)
+
+    assert run.on(facts.Deaf(90.0), at=100.0) == []
+    assert run.on(facts.Tick(), at=111.0) == []
+    assert isinstance(run.on(facts.Tick(), at=111.1)[0], do.Replace)
 
 
 def test_a_worker_that_died_replaces_the_attempt() -> None:

@@ -2,12 +2,16 @@
 
 import os
 import time
+from pathlib import Path
 
 import msgspec
 
 from kafka_eos import Pipeline
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+
+HUNG, HANGS_AT = (Path(os.environ["TEST_HUNG"]) if "TEST_HUNG" in os.environ else None), 700
+"""Exists from when a worker hangs on. One does, once, where a test asks for it."""
 
 
 class Payment(msgspec.Struct):
@@ -16,7 +20,15 @@ class Payment(msgspec.Struct):
     amount: int
 
 
+def never_comes_back() -> None:
+    while True:
+        pass
+
+
 def slowly(payment: Payment) -> Payment:
+    if HUNG is not None and payment.id == HANGS_AT and not HUNG.exists():
+        HUNG.touch()
+        never_comes_back()
     time.sleep(float(os.environ.get("TEST_PAUSE", "0.001")))
     return payment
 
