@@ -1,7 +1,7 @@
 """Why values of one Avro schema cannot be read as another, in lines for people.
 
 Pure. Rule: what is told here is what the reader would refuse, by Avro's rules of resolution; names of types do not
-count, as in ``avro_foreign``. What depends on the value (a symbol, an arm of a union) is told as well: some are refused.
+count, as in ``avro_foreign``. What depends on the value (a symbol, an arm of a union) is told as well.
 """
 
 from __future__ import annotations
