@@ -55,6 +55,10 @@ _COMMANDS = {
         "savepoint:app",
         "Make, list and drop savepoints: copies of a job's progress that it can begin with.",
     ),
+    "schemas": (
+        "schemas:app",
+        "Compare the schemas of a pipeline with the registry and with stored state, before it starts.",
+    ),
     "state": ("state:app", "List and read the state of a savepoint or checkpoint; the job need not run."),
     "broker": ("broker:app", "Start, stop and look at a local Kafka broker (from jars; needs Java 17)."),
 }
