@@ -38,6 +38,7 @@ def thirds(rows: list[Fed]) -> list[list[Fed]]:
         campaign("stages", "checkpoints"),
         campaign("timed", "savepoints"),
         campaign("aggregated", "savepoints"),
+        campaign("matched", "savepoints"),
         ("windowed", "savepoints"),
     ],
 )
