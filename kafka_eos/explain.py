@@ -18,6 +18,7 @@ from kafka_eos.plan import (
     KeyBy,
     Node,
     PartialFold,
+    Patterns,
     Plan,
     Process,
     Reduce,
@@ -79,6 +80,8 @@ def _detail(node: Node) -> str:
             late = f", and {node.lateness / 1000:g} s more for late rows" if node.lateness else ""
             trigger = "" if node.trigger is None else f", {node.trigger}"
             return f"{below}  keeps state; {node.assigner}{trigger}{late}"
+        case Patterns():
+            return f"{below}  keeps state; {node.pattern}"
         case IntervalJoin():
             return f"{below}  keeps state; {node.interval}"
         case WindowJoin():

@@ -51,6 +51,7 @@ from kafka_eos.interfaces.contexts import JobContext, TaskContext
 from kafka_eos.interfaces.event_time import Alignment, Generator, WatermarkStrategy, bounded, generated, monotonic
 from kafka_eos.interfaces.guarantees import Guarantee
 from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
+from kafka_eos.interfaces.patterns import Pattern
 from kafka_eos.interfaces.requests import Breaker, Retries, breaker, request_rules, retries
 from kafka_eos.interfaces.services import Lasting, RejectRecord, RejectRow, Resources, Services
 from kafka_eos.interfaces.sinks import Attended, DeadLetters, PreCommit, Sink, Writer
@@ -111,6 +112,7 @@ __all__ = [
     "OnCount",
     "Outcome",
     "Paned",
+    "Pattern",
     "Position",
     "Positions",
     "PreCommit",
