@@ -123,7 +123,8 @@ def fed(bootstrap: str, spark: Any, directory: Path, given: Generator) -> Iterat
     new = [NewTopic(name, 3, 1, config={"retention.ms": "-1"}) for name in names]  # timestamps are of long ago
     for made in admin.create_topics(new).values():
         made.result(PATIENCE)
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
+    settings = {"enable.idempotence": True, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
+    producer = Producer({"bootstrap.servers": bootstrap, **settings})  # what is sent again stays in its order
     for kind, key, value in given.records():
         producer.produce(f"{prefix}{kind}", value, key)
     assert producer.flush(PATIENCE) == 0
