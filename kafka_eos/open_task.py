@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from kafka_eos.state.options import StateOptions
 from kafka_eos.state.restoring import Restoration, Told, nobody
 from kafka_eos.state.scratch import Scratch
 from kafka_eos.table_reader import TableReader
+from kafka_eos.waiting_reader import WaitingReader
 
 _UNDER_WAY = "rows under way"
 """In the place of an operator, where it is told what is restored."""
@@ -163,8 +165,10 @@ class OpenTask:
         self.closing.callback(writer.discard)
         return writer
 
-    def reader(self, source: Source, context: TaskContext, positions: Positions) -> Reader[Any]:
-        reader = source.source.reader(context, bootstrap.plain(positions))
+    def reader(self, source: Source, context: TaskContext, positions: Positions, *, waits: bool = False) -> Reader[Any]:
+        """``waits``: the source is not read yet, and its connector opens nothing until it is."""
+        make = partial(source.source.reader, context)
+        reader = WaitingReader(make, positions) if waits else make(bootstrap.plain(positions))
         self.closing.callback(reader.close)
         return TableReader(reader, positions) if isinstance(source, Table) else reader
 

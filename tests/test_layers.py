@@ -46,14 +46,18 @@ MAY_IMPORT: Mapping[str, str] = {
     "plan": "errors ids interfaces attribution",
     "protocol": "errors ids interfaces records",
     "checkpoints": "errors ids interfaces addresses failpoints protocol",
-    "state": "errors ids interfaces records calls failpoints schemas checkpoints",  # schemas: for the offline reader
+    # schemas: for the offline reader; protocol: positions of tables
+    "state": "errors ids interfaces records calls failpoints schemas protocol checkpoints",
     "operators": "errors ids interfaces records attribution calls failpoints provenance schemas plan protocol state",
     "exchange": "errors ids interfaces records attribution plan protocol state",
     "connectors": "errors ids interfaces records extras addresses attribution calls failpoints provenance origins "
     "schemas secrets protocol",
     # What runs a plan
     "table_reader": "ids interfaces records protocol",
-    "open_task": "ids interfaces records failpoints settings plan protocol state operators exchange table_reader",
+    "waiting_reader": "ids interfaces records",
+    "open_task": (
+        "ids interfaces records failpoints settings plan protocol state operators exchange table_reader waiting_reader"
+    ),
     "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state",
     "testing": "errors ids interfaces records plan protocol checkpoints state operators",
     "app": "errors ids plan",

@@ -206,6 +206,11 @@ class KafkaSource(Generic[T]):
         return source
 
     @property
+    def skips(self) -> bool:
+        """Does a job's first start leave out records that are there? A table must not."""
+        return self._start != "earliest"
+
+    @property
     def guarantee(self) -> Guarantee:
         return Guarantee.EXACTLY_ONCE
 

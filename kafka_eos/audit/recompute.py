@@ -7,7 +7,7 @@ are not compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING
@@ -101,14 +101,10 @@ class Recompute:
         if not self.cut.lookups:
             return self._by_streams(rows, visible)
         looking = F.col("stage").isin([*self.cut.lookups])
-        looked = self._by_tables(rows.where(looking))
+        looked = tables_first(rows.where(looking), self.cut.tables)
         others, free = self._by_streams(rows.where(~looking), visible)
-        return looked.unionByName(others, allowMissingColumns=True), free
-
-    def _by_tables(self, rows: DataFrame) -> DataFrame:
-        """Where rows look into a table: all that it has, then the rows of streams, in no order among themselves."""
-        turn = F.when(F.col("source").isin([*self.cut.tables]), 0).otherwise(1).cast("long")
-        return rows.withColumns({"turn": turn, "loose": F.lit(False)})
+        moved = not looked.where("loose").isEmpty()
+        return looked.unionByName(others, allowMissingColumns=True), free or moved
 
     def _by_streams(self, rows: DataFrame, visible: DataFrame | None) -> tuple[DataFrame, bool]:
         """As the offsets of a stream, and update numbers, tell."""
@@ -140,6 +136,18 @@ class Recompute:
 
 _STREAM = ("source", "s_topic", "s_partition", "lane")
 _NUMBER = ("branch", "ordinal")
+
+
+def tables_first(rows: DataFrame, tables: Collection[str]) -> DataFrame:
+    """What reaches a look into a table, with ``turn`` and ``loose``: all that the table has, then the rows of streams.
+
+    These are in no order among themselves. Which row of a key is the newest one, only one partition tells: of a key
+    that is in two of them nobody knows it.
+    """
+    of_table = F.col("source").isin([*tables])
+    stream, key = F.when(of_table, F.concat_ws("/", *_STREAM)), Window.partitionBy("grp", "stage")
+    moved = F.coalesce(F.min(stream).over(key) != F.max(stream).over(key), F.lit(False))
+    return rows.withColumns({"turn": F.when(of_table, 0).otherwise(1).cast("long"), "loose": moved})
 
 
 def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...], legible: Legible) -> DataFrame:

@@ -21,6 +21,11 @@ _COMMANDS = {
         "savepoint:stop",
         "Stop a running job: it takes a last checkpoint, commits it, and ends with nothing open.",
     ),
+    "status": (
+        "status:status",
+        "How a job of this machine stands: does it run, when did it commit last, how far behind is it.",
+    ),
+    "list": ("status:list_", "The jobs of this machine, running or not, by name, and how each stands."),
     "explain": (
         "explain:explain",
         "Print the graph, the guarantee of every path with its reason, and each setting with its origin.",

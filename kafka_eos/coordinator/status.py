@@ -26,29 +26,29 @@ class Observer(Protocol):
 class StatusFile:
     """Keeps ``status.json`` in the job directory: the latest facts of each kind of event.
 
-    Shape: ``{"pid": …, "at": ms, "counts": {event: how often}, "last": {event: facts}}``. Rewritten at most five
-    times a second, and at once for what happens seldom.
+    Shape: ``{"pid": …, "at": ms, "counts": {event: how often}, "last": {event: facts}, "when": {event: ms}}``,
+    ``when`` with the newest event last. Rewritten at most five times a second, and at once for what happens seldom.
     """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / STATUS
         self._counts: dict[str, int] = {}
         self._last: dict[str, Mapping[str, object]] = {}
+        self._when: dict[str, int] = {}
         self._written = 0.0
 
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
         self._counts[event] = self._counts.get(event, 0) + 1
         self._last[event] = dict(facts)
+        self._when.pop(event, None)
+        self._when[event] = at = time.time_ns() // 1_000_000
         now = time.monotonic()
         if event in _OFTEN and now - self._written < _EVERY:
             return
         self._written = now
         staged = self._path.with_suffix(".tmp")
-        staged.write_text(
-            json.dumps(
-                {"pid": os.getpid(), "at": time.time_ns() // 1_000_000, "counts": self._counts, "last": self._last}
-            )
-        )
+        shown = {"pid": os.getpid(), "at": at, "counts": self._counts, "last": self._last, "when": self._when}
+        staged.write_text(json.dumps(shown))
         staged.replace(self._path)
 
 

@@ -15,7 +15,7 @@ from kafka_eos.attribution import Attribution
 from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.lines import line_of, mistake, user_frame, user_line
 from kafka_eos.dsl.streams import Stream
-from kafka_eos.dsl.tables import Table
+from kafka_eos.dsl.tables import Table, check_table
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import DeadLetters
 from kafka_eos.plan import OnError, Plan
@@ -104,10 +104,12 @@ class Pipeline(Draft):
         ``Record[str, Customer]``, if the source does not know it.
 
         The table is read up to where it ends at the job's first start, before any row of a stream that is joined with
-        it. The trap: from then on it is read beside the streams, so which of two values of a key a row meets is chance.
+        it. The trap: from then on it is read beside the streams, so which of two values of a key a row meets is chance;
+        and so it is always for a key that is in two partitions of the topic.
         """
-        self._read(plan.Table, source, name, on_error, environment_errors, record_errors)
         tp = getattr(source, "value_type", None) if values is None else values
+        check_table(name, tp, skips=getattr(source, "skips", False))
+        self._read(plan.Table, source, name, on_error, environment_errors, record_errors)
         stream: Stream[Record[K, V]] = Stream(self, name, tp)
         return Table(self, stream.key_by(lambda record: record.key, name=f"{name}-by-key")._node, tp, name)
 

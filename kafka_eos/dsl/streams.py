@@ -525,9 +525,11 @@ class KeyedStream(Upstream, Generic[K, T]):
         given, derived = self._draft._name(name, plan.TableJoin.kind)
         both = self._grow(plan.Lookup, f"{given}-lookup", inputs=(self._node, table._node))
         self._expect_functions("join", fn=fn)
+        table._check_keys(self._draft._key_by(self._node).fn)
         parts: dict[str, Any] = {"name": given, "derived": derived, "where": user_line(), "inputs": (both,)}
         codecs: dict[str, Any] = {"key_codec": _KEY, "value": self._stored(table._values)}
-        self._draft._add(plan.TableJoin(table=table._name, fn=fn, unmatched=unmatched, **codecs, **parts))
+        looked_up: dict[str, Any] = {"table": table._name, "keys": table._keys}
+        self._draft._add(plan.TableJoin(fn=fn, unmatched=unmatched, **looked_up, **codecs, **parts))
         return Stream(self._draft, given, returned(fn))
 
     def sessionize(

@@ -101,6 +101,7 @@ class AttemptRunner:
             filling=bool(waiting),
         )
         self._meets, self._waiting = meets, waiting
+        self._tell_who_waits(resumed.positions)
         self._preparation = Preparation(workers, worker_timeout, now)
         self._answers = Answers()
         self._decided: Manifest | None = None
@@ -320,9 +321,14 @@ class AttemptRunner:
             return
         hit("bootstrap.done")
         self._waiting = waiting
+        self._tell_who_waits(self._known)
         self._crew.tell(control.Waiting(session=self._session, sources=waiting))
         if not waiting:
             self._events.put(Learned(self._session, facts.Filled()))
+
+    def _tell_who_waits(self, positions: Mapping[str, Positions]) -> None:
+        if self._meets:
+            self._observe("tables", waiting=bootstrap.missing(self._meets, positions))
 
     def _notify(self, epoch: EpochId, seconds: float) -> None:
         manifest = self._manifest

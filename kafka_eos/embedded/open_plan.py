@@ -140,7 +140,9 @@ class OpenPlan:
         for source in plan.sources:
             context = self._opened.context(source.name, self._subtask, self._services)
             positions = self._start.positions.get(source.name, {})
-            self.readers[source.name] = self._opened.reader(source, context, positions)
+            self.readers[source.name] = self._opened.reader(
+                source, context, positions, waits=source.name in self.waiting
+            )
             self._chain.assign(source.name, positions.keys())
         alone, ends = self._parallelism == 1, self._start.ends or {}
         self.drift = Drift.of(plan, self.readers, self._chain.making_time, ends, alone)

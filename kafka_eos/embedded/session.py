@@ -140,6 +140,8 @@ class Session:
                     case Trigger(epoch=epoch, last=last, aligned=aligned):
                         self._opened.trigger(epoch, aligned)
                         reading = reading and not last
+                        if last:
+                            self._progress_at = 0.0  # all that is read is told
                     case Notify(epoch=epoch):
                         hit("worker.complete")
                         self._opened.completed(epoch)

@@ -155,6 +155,10 @@ class Observed:
         self._samples.replace("lag_records", {} if facts["lag"] is None else {(): facts["lag"]})
         self._hold(facts.get("waiting", {}), splits)
 
+    def _on_tables(self, facts: Mapping[str, Any]) -> None:
+        waiting: Mapping[str, Any] = facts["waiting"]
+        self._samples.replace("source_waiting", {(source,): float(bool(tables)) for source, tables in waiting.items()})
+
     def _hold(self, groups: Mapping[str, Any], splits: Mapping[Labels, Any]) -> None:
         """Zeros too, of jobs that have such groups: a graph with gaps cannot be read."""
         held = {(s, split) for g in groups.values() for s, each in g["waiting"].items() for split in each}

@@ -6,6 +6,7 @@ cannot be answered is answered with 500 and a notice to whoever asked; the job d
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -90,6 +91,16 @@ class _Handler(BaseHTTPRequestHandler):
         """A line for each scrape would bury what the job says."""
 
 
+def _advice(error: OSError) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return "Give each job of a host a port of its own, or port 0 for one that is free"
+        case errno.EACCES:
+            return "Take a port above 1023, or port 0 for one that is free"
+        case _:
+            return "Name an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all that it has"
+
+
 @contextmanager
 def serving(address: tuple[str, int], answers: Answers) -> Iterator[str]:
     """Serve within the block; yields the URL. ConfigError if the address cannot be had."""
@@ -98,8 +109,7 @@ def serving(address: tuple[str, int], answers: Answers) -> Iterator[str]:
         server = _Server(address, answers)
     except OSError as error:
         raise ConfigError(
-            f"http={host}:{port} cannot be served: {error.strerror or error}. Give each job of a host a port of its "
-            "own, or port 0 for one that is free"
+            f"http={host}:{port} cannot be served: {error.strerror or error}. {_advice(error)}"
         ) from error
     with server:
         threading.Thread(target=server.serve_forever, daemon=True, name="http").start()

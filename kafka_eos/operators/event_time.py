@@ -107,7 +107,7 @@ class EventTime:
 
     def _pass(self, node: Node, watermark: Watermark) -> None:
         operator = self._operators.get(node.name)
-        if isinstance(operator, Awaiting):
+        if isinstance(operator, Awaiting) and operator.holding:
             operator.hold(watermark)
             return
         if isinstance(operator, Timed):

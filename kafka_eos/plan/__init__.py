@@ -4,6 +4,7 @@ from kafka_eos.plan.clients import kafka_share
 from kafka_eos.plan.forwards import with_forwards
 from kafka_eos.plan.graph import Path
 from kafka_eos.plan.nodes import (
+    SAME_KEYS,
     Connect,
     CoProcess,
     CountedWindows,
@@ -45,6 +46,7 @@ from kafka_eos.plan.requests import AsyncMap, Requests
 from kafka_eos.plan.segments import Segment
 
 __all__ = [
+    "SAME_KEYS",
     "AsyncMap",
     "CoProcess",
     "Connect",

@@ -25,6 +25,9 @@ from kafka_eos.interfaces import (
     defined,
 )
 
+SAME_KEYS = "Say how the topic has its keys, KafkaSource.records(topic, key=str, ...), and key_by the same."
+"""What to do about keys of a stream that a table cannot have."""
+
 OnError: TypeAlias = Literal["stop"] | DeadLetters
 """What a source does with a record that cannot be processed."""
 
@@ -431,8 +434,8 @@ class WindowJoin(Join):
 class TableJoin(Node):
     """Each row of a stream with what a table has for its key. Its input is a ``Lookup``; it waits for no time.
 
-    ``table``: its name. ``value``: the codec of what is stored for a key. ``unmatched``: rows of keys that the table
-    does not have are given to ``fn`` too, with None.
+    ``table``: its name. ``value``: the codec of what is stored for a key. ``keys``: the class of its keys, if it is
+    known. ``unmatched``: rows of keys that the table does not have are given to ``fn`` too, with None.
     """
 
     kind: ClassVar[str] = "table-join"
@@ -444,6 +447,7 @@ class TableJoin(Node):
     key_codec: Codec[Any]
     value: Codec[Any]
     unmatched: bool
+    keys: type[Any] | None = None
 
     @property
     def definition(self) -> Json:

@@ -14,7 +14,7 @@ read, whoever reads it, with however many workers; and a table that is whole sta
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from kafka_eos.interfaces import Json, Position, Positions
 
@@ -65,6 +65,11 @@ def has_got_all(join: str, positions: Positions) -> bool:
     return all(_unread(at) or join in _joins(at) for at in positions.values())
 
 
+def without(positions: Positions, joins: Collection[str]) -> Positions:
+    """The positions of a table when these joins have lost what they had got."""
+    return {split: _fed(at, sorted({*map(str, _joins(at))}.difference(joins))) for split, at in positions.items()}
+
+
 def _unread(at: Position) -> bool:
     said = at.get(FIELD)
     return isinstance(said, dict) and said.get(_FROM) == _plain(at)
@@ -99,10 +104,25 @@ def reached(at: Position) -> Position:
     return {**at, FIELD: {**said, _WHOLE: True}}
 
 
-def waiting(meets: Mapping[str, Collection[str]], positions: Mapping[str, Positions]) -> frozenset[str]:
-    """Sources that are not read yet. ``meets``: by source, the tables that its rows may be joined with.
+def missing(meets: Mapping[str, Collection[str]], positions: Mapping[str, Positions]) -> dict[str, list[str]]:
+    """By source, the tables that it waits for; none where all are whole.
 
-    ``positions``: of the newest epoch that is decided.
+    ``meets``: those that its rows may be joined with. ``positions``: of the newest epoch that is decided.
     """
     filling = {source for source, splits in positions.items() if any(end_of(at) is not None for at in splits.values())}
-    return frozenset(source for source, tables in meets.items() if filling.intersection(tables))
+    return {source: sorted(filling.intersection(tables)) for source, tables in meets.items()}
+
+
+def waiting(meets: Mapping[str, Collection[str]], positions: Mapping[str, Positions]) -> frozenset[str]:
+    """Sources that are not read yet; see ``missing``."""
+    return frozenset(source for source, tables in missing(meets, positions).items() if tables)
+
+
+def in_words(awaited: Mapping[str, Sequence[str]]) -> str:
+    """``missing`` as a line for people; empty if nobody waits."""
+    return "; ".join(
+        f"source {source} waits until {'table' if len(tables) == 1 else 'tables'} {', '.join(tables)} "
+        f"{'is' if len(tables) == 1 else 'are'} whole"
+        for source, tables in awaited.items()
+        if tables
+    )

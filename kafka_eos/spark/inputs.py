@@ -43,6 +43,8 @@ class Inputs:
         self._coordinator, self._cadence, self._goal, self._observe = coordinator, cadence, goal, observe
         self.positions: dict[str, Positions] = {name: dict(splits) for name, splits in positions.items()}
         self._drift, self._meets = Drift(aligned), meets
+        self._awaited: Mapping[str, Sequence[str]] = {}
+        """Tables that sources wait for, as it was told."""
         self._read_up_to: Mapping[str, Positions] | None = None
         self._more = False
         """Is the epoch at hand to be followed by one at once, because splits wait in it?"""
@@ -78,12 +80,19 @@ class Inputs:
     def _together(self, ends: Mapping[str, Positions]) -> Mapping[str, Positions]:
         """Without splits that wait for slower ones, and sources that wait for tables: they stay where they are."""
         waiting = self._drift.waiting(self.positions, ends)
+        self._tell_who_waits()
         filling = bootstrap.waiting(self._meets, self.positions)
         self._more = bool(filling) or (self.holding and (self._goal is not None or not self._drift.knows))
         return {
             source: self._stopped(source, splits, splits.keys() if source in filling else waiting.get(source, ()))
             for source, splits in ends.items()
         }
+
+    def _tell_who_waits(self) -> None:
+        missing = bootstrap.missing(self._meets, self.positions)
+        if missing != self._awaited:
+            self._awaited = missing
+            self._observe("tables", waiting=missing)
 
     def _stopped(self, source: str, ends: Positions, waiting: Collection[SplitId]) -> Positions:
         at = self.positions[source]

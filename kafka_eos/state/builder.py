@@ -25,6 +25,7 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, InFlight, Positions, StateBackend, StateDescriptor, StateHandle, StateKind
+from kafka_eos.protocol import bootstrap
 from kafka_eos.schemas import Counted, KeyCodec, state_codec
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.edits import EditedOperator
@@ -77,7 +78,10 @@ class SavepointBuilder:
         self._opened(operator, state)[state].delete(key)
 
     def drop(self, operator: str) -> None:
-        """Leave out all state of an operator that the base has, and edits of it so far."""
+        """Leave out all state of an operator that the base has, and edits of it so far.
+
+        A join with a table that was read already cannot go on without: a start refuses it, unless it is bootstrapped.
+        """
         if self._base is not None and operator not in self._edited:
             self._base.handles_of(operator)
         if operator in self._edited:
@@ -148,7 +152,7 @@ class SavepointBuilder:
                 created_at=savepoints.now_ms(),
                 plan="" if base is None else base.plan,
                 max_key_groups=self._key_groups,
-                sources=self.sources,
+                sources=self._positions(),
                 operators=tuple(sorted(operators, key=lambda handle: (handle.operator, handle.key_groups))),
                 in_flight=in_flight,
                 identity=None if base is None else base.identity,
@@ -172,6 +176,11 @@ class SavepointBuilder:
         self.close()
 
     # ------------------------------------------------------------ inside
+
+    def _positions(self) -> dict[str, Positions]:
+        """Those of tables do not say that a join has got their rows which is left out."""
+        lost = self._dropped.difference(self._edited)
+        return {name: bootstrap.without(at, lost) for name, at in self.sources.items()} if lost else self.sources
 
     def _untouched(self) -> list[StateHandle]:
         assert self._base is not None

@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from kafka_eos.protocol.bootstrap import in_words
 from kafka_eos.protocol.dead_letters import in_figures
 
 console = Console(stderr=True)
@@ -63,6 +64,8 @@ class LiveView:
         """Of the run so far, by source and operator."""
         self.late: Mapping[str, int] = {}
         """Rows of the run so far that came when their time was over, by operator."""
+        self.written: dict[str, int] = {}
+        """Records that this run has committed, by sink."""
         self.state: Mapping[str, int] = {}
         """Bytes of the newest checkpoint, by operator."""
         self.timers: Mapping[str, int] = {}
@@ -88,6 +91,9 @@ class LiveView:
             if not self.dead_letters:
                 say(("records are refused and sent aside; the column dead letters counts them", "yellow"))
             self.dead_letters = cast("Mapping[str, Mapping[str, int]]", facts["total"])
+        if event == "committed":
+            for sink, records in cast("Mapping[str, int]", facts["records_by_sink"]).items():
+                self.written[sink] = self.written.get(sink, 0) + records
         if event == "late-rows":
             self.late = cast("Mapping[str, int]", facts["total"])
         if event == "decided":
@@ -95,6 +101,8 @@ class LiveView:
             self.timers = cast("Mapping[str, int]", facts.get("pending_timers", {}))
         if event in ("restoring", "running"):
             self._restore(str(facts.get("text", "")))
+        if event == "tables" and (awaited := in_words(cast("Mapping[str, list[str]]", facts["waiting"]))):
+            say(awaited)
         if event in _LOUD:
             say((_LOUD[event].format(**facts), "yellow" if event == "restarting" else ""))
         self._facts.update({f"{event}.{name}": value for name, value in facts.items()})

@@ -57,7 +57,8 @@ def run_shown(program: Program, settings: Settings, runs: Runs | None, until_cau
         observers = (view, *observed)
         (runs or run_embedded)(plan, program.app, settings, observers=observers, until_caught_up=until_caught_up)
     aside = f", {described(view.dead_letters)}" if view.dead_letters else ""
-    say("drained and committed", (aside, "yellow"), (late(view.late), "yellow"), left(view.state, view.timers))
+    ended = put_out(view.written) + left(view.state, view.timers)
+    say("drained and committed", (aside, "yellow"), (late(view.late), "yellow"), ended)
 
 
 def _served(plan: Plan, settings: Settings, around: ExitStack) -> tuple[Observer, ...]:
@@ -76,6 +77,12 @@ def late(rows: Mapping[str, int]) -> str:
     """Rows that came when their time was over, by who has seen them; nothing of none."""
     by, total = ", ".join(f"{count:,} at {operator}" for operator, count in rows.items()), sum(rows.values())
     return f", {total:,} late row{'s' if total > 1 else ''} ({by})" if rows else ""
+
+
+def put_out(written: Mapping[str, int]) -> str:
+    """What the run has committed, by sink."""
+    counts = ", ".join(f"{records:,} to {sink}" for sink, records in written.items() if records)
+    return f"; output of this run: {counts or 'none'}"
 
 
 def left(state: Mapping[str, int], timers: Mapping[str, int]) -> str:

@@ -165,6 +165,35 @@ def test_each_corruption_is_named(new_job: Callable[..., Job], topic: Callable[.
     assert not verdict.facts.uncompared
 
 
+@pytest.mark.campaign
+def test_either_row_of_a_key_in_two_partitions_of_a_table_is_right(
+    new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
+) -> None:
+    """The job has kept the one that it read last, and nobody knows which that was."""
+    names = ("inner right", "outer first", "outer second", "outer stale")
+    job, given = fed(new_job, topic, names)
+    job.feed(given["rates"], [(partition, "bob", b'{"version": %d}' % partition) for partition in (0, 1)])
+    job.feed(given["orders"], orders(100, 101))
+    job.run(workers=2)
+
+    outs = {name: [out(message) for message in read(job.bootstrap, given["topics"][name])] for name in names}
+    topics = {name: topic() for name in names}
+    again = new_job(PIPELINE, **{**given, "topics": topics})
+    again.name = job.name
+    again.app.write_text(PIPELINE.format(name=job.name, **{**given, "topics": topics}))
+    spoil = {
+        "inner right": list,
+        "outer first": other("bob", 0),
+        "outer second": other("bob", 1),
+        "outer stale": other("ann", 2),
+    }
+    again.write_all({topics[name]: spoil[name](outs[name]) for name in names})
+    verdict = again.audit(spark)
+
+    assert found(verdict) == {"outer-stale": {Check.WRONG_VALUE: 1}}, shown(verdict)
+    assert {left.sink for left in verdict.facts.uncompared} == {name.replace(" ", "-") for name in names}
+
+
 def test_what_looks_into_a_table_that_has_changed_is_not_recomputed(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:

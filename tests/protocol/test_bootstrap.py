@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Position, Positions
-from kafka_eos.protocol.bootstrap import FIELD, begun, end_of, has_got_all, plain, reached, restored, resumed, waiting
+from kafka_eos.protocol.bootstrap import (
+    FIELD,
+    begun,
+    end_of,
+    has_got_all,
+    in_words,
+    plain,
+    reached,
+    restored,
+    resumed,
+    waiting,
+    without,
+)
 
 ONE, OTHER = SplitId("table/0"), SplitId("table/1")
 POSITIONS: Positions = {ONE: {"offset": 3}, OTHER: {"offset": 7}}
@@ -89,6 +101,23 @@ def test_what_is_found_later_goes_to_all_joins() -> None:
 
     assert plain(found) == POSITIONS and end_of(found[OTHER]) is None
     assert has_got_all("second", restored({ONE: {"offset": 4}, OTHER: {"offset": 8}}, found))
+
+
+def test_a_join_that_loses_what_it_had_got_has_not_got_all() -> None:
+    first = {split: {**at, "offset": 5} for split, at in begun(POSITIONS, ENDS, {"one", "two"}).items()}
+
+    left = without(first, {"one", "whatever"})
+
+    assert [has_got_all(join, left) for join in ("one", "two")] == [False, True]
+    assert (plain(left), [end_of(at) for at in left.values()]) == (plain(first), [end_of(at) for at in first.values()])
+    assert without({ONE: {"offset": 5}}, {"one"}) == {ONE: {"offset": 5}}
+
+
+def test_who_waits_is_said_with_what_for() -> None:
+    assert in_words({"orders": ["rates"], "clicks": [], "views": ["pages", "users"]}) == (
+        "source orders waits until table rates is whole; source views waits until tables pages, users are whole"
+    )
+    assert in_words({"orders": []}) == ""
 
 
 def whole(table: bool) -> Positions:

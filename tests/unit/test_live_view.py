@@ -6,7 +6,7 @@ import pytest
 
 from kafka_eos.terminal import output
 from kafka_eos.terminal.output import LiveView
-from kafka_eos.terminal.running import late
+from kafka_eos.terminal.running import late, put_out
 
 
 def test_the_rate_begins_anew_with_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,6 +54,17 @@ def test_a_long_restore_is_shown_now_and_then(monkeypatch: pytest.MonkeyPatch) -
     assert [line for line in said if "GB" in line] == ["6 of 12 GB", "11 of 12 GB"]
 
 
+def test_who_waits_for_which_table_is_said_until_nobody_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(output, "say", said.append)
+    view = LiveView("job")
+
+    view("tables", {"waiting": {"orders": ["rates"]}})
+    view("tables", {"waiting": {"orders": []}})
+
+    assert said == ["source orders waits until table rates is whole"]
+
+
 def test_the_column_of_dead_letters_holds_figures() -> None:
     view = LiveView("job")
 
@@ -72,3 +83,12 @@ def test_late_rows_are_in_a_column_once_there_are_some_and_at_the_end_of_a_run()
     assert late(view.late) == ", 1,203 late rows (1,200 at windows, 3 at alerts)"
     assert late({"windows": 1}) == ", 1 late row (1 at windows)"
     assert late({}) == ""
+
+
+def test_what_a_run_has_committed_is_told_at_its_end_by_sink() -> None:
+    view = LiveView("job")
+    for records in ({"totals": 1000, "bad": 0}, {"totals": 500, "bad": 0}):
+        view("committed", {"epoch": 1, "seconds": 0.1, "records_by_sink": records})
+
+    assert put_out(view.written) == "; output of this run: 1,500 to totals"
+    assert put_out({}) == "; output of this run: none"

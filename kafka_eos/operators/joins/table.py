@@ -9,14 +9,14 @@ nothing. So outputs are named by the rows of the stream alone.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Collection, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import StateDescriptor
 from kafka_eos.operators.base import OperatorContext
-from kafka_eos.plan import TableJoin, input_of
+from kafka_eos.plan import SAME_KEYS, TableJoin, input_of
 from kafka_eos.records import Batch
 
 STATE: Final = "table"
@@ -60,8 +60,13 @@ class TableJoinOperator:
         found = {key: get(key) for key in set(keys)}
         made: list[Any] = []
         left_out: list[int] = []
+        odd = self._odd(found)
         for index, (key, value) in enumerate(zip(keys, batch.values, strict=True)):
             row = found[key]
+            if key in odd:
+                self._ctx.reject(batch, index, _never_found(key, self._node))
+                left_out.append(index)
+                continue
             if row is None and not unmatched:
                 left_out.append(index)
                 continue
@@ -71,6 +76,11 @@ class TableJoinOperator:
                 self._ctx.reject(batch, index, error)
                 left_out.append(index)
         return replace(batch.without(left_out), values=made, updates=None)
+
+    def _odd(self, keys: Collection[Any]) -> frozenset[Any]:
+        """Those that no row of the table can have."""
+        known = self._node.keys
+        return frozenset() if known is None else frozenset(key for key in keys if not isinstance(key, known))
 
     def _try(self, value: Any) -> None:
         """Encode the first one at once: a type that cannot be stored shows now, not at the first checkpoint."""
@@ -84,3 +94,11 @@ class TableJoinOperator:
                 f"operator {self._ctx.operator!r}: values of its table cannot be stored: {error}. Say with "
                 ".table(..., values=...) of what type they are."
             ) from error
+
+
+def _never_found(key: object, node: TableJoin) -> TypeError:
+    of = node.keys
+    assert of is not None
+    return TypeError(
+        f"key {key!r} is {type(key).__name__}, and the keys of table {node.table!r} are {of.__name__}. {SAME_KEYS}"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from kafka_eos import Pipeline
 from kafka_eos.connectors.kafka import Record
 from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.handover import Acked, Resumed
+from kafka_eos.coordinator.origin import ensure_joins_know_their_tables
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Position, Positions, StateHandle
 from kafka_eos.protocol.bootstrap import end_of, reached, waiting
+from kafka_eos.state.builder import SavepointBuilder
 from kafka_eos.testing import ListSource, MemorySink
 
 RATES = ListSource([Record(f"a{n}", n) for n in range(10)], name="rates")
@@ -100,6 +103,20 @@ def test_a_stream_that_has_become_a_table_is_refused(coordinator: Make) -> None:
     read(*started(coordinator), 4)
 
     refused(coordinator, "late")
+
+
+def test_a_join_whose_state_was_dropped_from_a_savepoint_is_refused(coordinator: Make, tmp_path: Path) -> None:
+    """It would look into a table that is empty, and whole."""
+    first = coordinator(looking(["late"]))
+    resumed = first.recover()
+    with SavepointBuilder.new("tables", resumed.positions) as builder:
+        for split, at in resumed.positions["rates"].items():
+            builder.sources["rates"] = {split: reached({**at, "index": 10})}
+        builder.drop("late")
+        found = builder.write(tmp_path / "dropped")
+
+    with pytest.raises(ConfigError, match="join 'late' is new"):
+        ensure_joins_know_their_tables(looking(["late"]).plan(), found.sources, found.operators)
 
 
 def test_a_join_with_state_goes_on_whatever_the_positions_say(coordinator: Make) -> None:

@@ -74,6 +74,13 @@ def test_a_lag_that_nobody_knows_is_not_shown_as_none(job: Job) -> None:
     assert job.value("lag_records") is None
 
 
+def test_a_source_that_waits_for_a_table_is_one_until_that_is_whole(job: Job) -> None:
+    job.tells("tables", waiting={"orders": ["rates"], "clicks": []})
+    assert [job.value("source_waiting", source) for source in ("orders", "clicks")] == [1, 0]
+    job.tells("tables", waiting={"orders": [], "clicks": []})
+    assert job.value("source_waiting", "orders") == 0
+
+
 def test_who_waits_is_one_and_who_does_not_is_zero(job: Job) -> None:
     job.reads(1, {"a-0": 5, "a-1": None})
     assert job.value("split_waiting", "in", "a-0") is None

@@ -85,3 +85,9 @@ def test_two_jobs_cannot_have_one_port(observed: Observed, url: str) -> None:
     answers = Answers(observed, 60, lambda: None)
     with pytest.raises(ConfigError, match="port of its own"), serving(("127.0.0.1", taken), answers):
         pass
+
+
+def test_a_host_that_is_not_here_is_not_answered_with_another_port(observed: Observed) -> None:
+    answers = Answers(observed, 60, lambda: None)
+    with pytest.raises(ConfigError, match="address of this machine"), serving(("192.0.2.1", 0), answers):
+        pass

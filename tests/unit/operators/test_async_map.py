@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import DeadLetters
 from kafka_eos.operators.chain import Chain
+from kafka_eos.operators.event_time import Signal
 from kafka_eos.operators.requests.held import Held
 from kafka_eos.provenance import column
 from kafka_eos.records import Batch, Watermark
@@ -256,11 +257,36 @@ def test_rows_that_wait_are_held_until_they_are_handed_on() -> None:
         assert not chain.holding("ask-requests")
 
 
-def _timed(pipeline: Pipeline, write: Callable[[Batch[Any]], None]) -> Chain:
-    """With the state of its one operator that has some."""
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_watermark_behind_no_row_that_waits_goes_on_at_once(ordered: bool) -> None:
+    """A last barrier follows the last watermark directly, and nobody collects between both."""
+    pipeline = Pipeline("p")
+    read = pipeline.source(ListSource([]), name="in").with_timestamps(lambda value: value, watermarks=bounded(0))
+    asked = read.async_map(lambda value: value, name="ask", ordered=ordered)
+    told: list[Watermark] = []
+    asked.key_by(lambda value: value, name="by").reduce(max, name="most").sink(MemorySink(), name="out")
+    with closing(_timed(pipeline, lambda batch: None, {"by": told.append})) as chain:
+        chain.push("in", Batch([1, 2], range(2), ListOrigin("in", "in", 0, 0, [1, 2], [-1] * 2)))
+        while chain.holding("ask-requests"):
+            chain.collect()
+        told.clear()
+        chain.advance("ask-requests", Watermark(7))
+
+        assert told == [Watermark(7)]
+
+
+def _timed(
+    pipeline: Pipeline, write: Callable[[Batch[Any]], None], signals: Mapping[str, Signal] | None = None
+) -> Chain:
+    """With the state of its operators, and ``signals`` where watermarks leave, and rows, too."""
     directory = Path("unused")  # what is in memory needs none
     backend = open_backend("memory", "in-timestamps", directory, range(1), (), MemoryStorage(), by_split=True)
-    return Chain(pipeline.plan(), {"in-timestamps": backend}, {"out": write})
+    states = {"in-timestamps": backend}
+    for node in pipeline.plan().nodes:
+        if node.stateful and node.name not in states:
+            states[node.name] = open_backend("memory", node.name, directory, range(1), (), MemoryStorage())
+    aside: dict[str, Callable[[Batch[Any]], None]] = {name: lambda batch: None for name in signals or {}}
+    return Chain(pipeline.plan(), states, {"out": write}, aside, signals=signals)
 
 
 # ---------------------------------------------------------------- mistakes

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, monotonic
-from kafka_eos.connectors.kafka import Record
+from kafka_eos.connectors.kafka import KafkaSource, Record
 from kafka_eos.errors import PlanError, PoisonRecord
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import DeadLetters
@@ -140,6 +140,38 @@ def test_a_row_whose_function_fails_is_refused_alone() -> None:
     assert [letter.raw.offset for letter in made["stream-dead-letters"]] == [1]
     with pytest.raises(PoisonRecord, match="two"):
         run_local(flow(fn=failing), inputs)
+
+
+def test_a_row_whose_key_no_row_of_the_table_can_have_is_refused() -> None:
+    inputs = {"stream": [("a", 1), (2, 2), ("b", 3)], "rates": upserts(("a", 1))}
+    made = run_local(flow(outer=True, on_error=DeadLetters(MemorySink())), inputs)
+
+    assert made["sink"] == [("a", 1, 1), ("b", 3, None)]
+    assert [letter.raw.offset for letter in made["stream-dead-letters"]] == [1]
+    with pytest.raises(PoisonRecord, match="key 2 is int, and the keys of table 'rates' are str"):
+        run_local(flow(), inputs)
+
+
+def _number(row: Row) -> int:
+    return row[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        (KafkaSource("rates", value=Rate), "rows with a key and a value, and those of its source are Rate"),
+        (KafkaSource.records("rates", key=str, value=Rate), "keys of table 'rates' are str, and .*int: no row"),
+        (KafkaSource.records("rates", value=Rate), "keys of table 'rates' are bytes, and .*int"),
+        (KafkaSource.records("rates", key=int, value=Rate, start="latest"), "would begin without"),
+    ],
+)
+def test_a_table_that_nothing_is_found_in_is_refused_with_the_line(source: Any, says: str) -> None:
+    pipeline = Pipeline("refused")
+    stream: Any = pipeline.source(ListSource([]), name="stream")
+
+    with pytest.raises(PlanError, match=says) as refused:
+        stream.key_by(_number).join(pipeline.table(source, name="rates"), found, name="rated")
+    assert __file__ in str(refused.value)
 
 
 def test_a_row_of_a_table_without_a_key_is_refused() -> None:

@@ -1,0 +1,146 @@
+"""``kafka-eos status`` and ``kafka-eos list``: how jobs stand, for people and for probes. Neither asks a broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.table import Table
+
+from kafka_eos.checkpoints import paths
+from kafka_eos.cli.options import CheckpointDir
+from kafka_eos.coordinator.lock import is_held
+from kafka_eos.coordinator.status import STATUS, read_status
+from kafka_eos.errors import ConfigError
+from kafka_eos.settings import Settings, seconds
+from kafka_eos.terminal.output import say, show
+from kafka_eos.terminal.standing import Standing, standing
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+_ANY = "any"
+"""A job's name, to learn where the directories of jobs are."""
+
+
+def status(
+    job: Annotated[str, typer.Argument(help="Name of the pipeline.")],
+    max_age: Annotated[
+        str | None,
+        typer.Option(help="Exit code 1 unless the job runs and its newest commit is younger, e.g. `30s`."),
+    ] = None,
+    as_json: AsJson = False,
+    checkpoint_dir: CheckpointDir = None,
+) -> None:
+    """How a job of this machine stands: does it run, when did it commit last, how far behind is it.
+
+    Reads the job's directory alone; no broker is asked. Exit code 0 if the job runs or was stopped in order, 1 if it
+    failed or was killed; with --max-age 0 only if it runs and commits, so that a probe can ask.
+
+    Example: `kafka-eos status order-totals --max-age 30s`
+    """
+    within = None if max_age is None else _duration(max_age)
+    found = _standing(_settings(checkpoint_dir).job_dir(job))
+    if found is None:
+        raise ConfigError(
+            f"no job {job!r} in {_home(checkpoint_dir)}: it never ran on this machine, or elsewhere "
+            "(--checkpoint-dir). What ran there: kafka-eos list"
+        )
+    if as_json:
+        _tell(found)
+    else:
+        table = Table(show_header=False)
+        for name, text in _lines(found):
+            table.add_row(name, text)
+        show(table)
+    wrong = found.late(within) if within is not None else None
+    if wrong is not None:
+        say(f"{job} {wrong}")
+    raise typer.Exit(1 if wrong is not None or (within is None and found.is_fault) else 0)
+
+
+def list_(as_json: AsJson = False, checkpoint_dir: CheckpointDir = None) -> None:
+    """The jobs of this machine, running or not, by name, and how each stands.
+
+    Example: `kafka-eos list`
+    """
+    home, found = _home(checkpoint_dir), list(_all(_home(checkpoint_dir)))
+    if as_json:
+        for each in found:
+            _tell(each)
+        return
+    if not found:
+        say(f"no job has run with its directory in {home}. Jobs elsewhere: --checkpoint-dir")
+        return
+    table = Table("job", "state", "process", "epoch", "committed", "lag", "restarts")
+    for each in found:
+        table.add_row(
+            each.job, each.how, _number(each.pid, "d"), _number(each.epoch, "d"), _ago(each), _number(each.lag),
+            str(each.restarts),
+        )  # fmt: skip
+    show(table)
+
+
+def _settings(checkpoint_dir: str | None) -> Settings:
+    return Settings.resolve(cli={} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir})
+
+
+def _home(checkpoint_dir: str | None) -> Path:
+    return _settings(checkpoint_dir).job_dir(_ANY).parent
+
+
+def _duration(text: str) -> float:
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise ConfigError(f"--max-age: {error}") from None
+
+
+def _all(home: Path) -> Iterator[Standing]:
+    for path in sorted(home.glob(f"*/{STATUS}")):
+        if (found := _standing(path.parent)) is not None:
+            yield found
+
+
+def _standing(directory: Path) -> Standing | None:
+    """The lock is looked at first: a job that ends in between has said how."""
+    held = is_held(directory / paths.LOCK)
+    try:
+        told = read_status(directory)
+    except ValueError as error:
+        raise ConfigError(f"{directory / STATUS} cannot be read: {error}") from None
+    return None if told is None else standing(directory.name, told, held, time.time_ns() // 1_000_000)
+
+
+def _tell(found: Standing) -> None:
+    typer.echo(msgspec.json.encode(found.as_json()).decode())
+
+
+def _lines(found: Standing) -> Iterator[tuple[str, str]]:
+    yield "job", found.job
+    yield "state", found.how if found.pid is None else f"{found.how}, process {found.pid}"
+    if found.why is not None:
+        yield "why", found.why
+    yield "workers", _number(found.workers, "d")
+    yield "epoch", _number(found.epoch, "d")
+    yield "committed", _ago(found)
+    yield "lag", _number(found.lag)
+    yield "records in", _number(found.records_in)
+    yield "records out", _number(found.records_out)
+    yield "restarts", str(found.restarts)
+    if found.dead_letters:
+        yield "dead letters", f"{found.dead_letters:,}"
+    for operator, size in found.state_bytes.items():
+        yield f"state of {operator}", f"{size / 1e6:,.1f} MB"
+
+
+def _ago(found: Standing) -> str:
+    if found.committed is None:
+        return "–"
+    return f"{found.committed:,.0f} s ago" if found.epoch is not None else "not yet"
+
+
+def _number(number: int | None, form: str = ",") -> str:
+    return "–" if number is None else format(number, form)

@@ -1,0 +1,129 @@
+"""How jobs stand: what ``kafka-eos status`` and ``list`` make of what a job shows of itself, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from kafka_eos.checkpoints import paths
+from kafka_eos.cli import app
+from kafka_eos.coordinator.lock import job_lock
+from kafka_eos.coordinator.status import STATUS, StatusFile, read_status
+from kafka_eos.terminal.standing import standing
+
+Told = Sequence[tuple[str, dict[str, Any]]]
+RUNNING: Told = [("started", {"job": "orders"}), ("running", {"term": 1, "base": 0, "parallelism": 2})]
+COMMITTED: Told = [
+    ("progress", {"records_in": 1200, "records_out": 30, "lag": 5}),
+    ("decided", {"epoch": 7, "state_bytes_by_operator": {"total": 2_000_000}}),
+    ("dead-letters", {"total": {"orders": {"parse": 3}}}),
+    ("committed", {"epoch": 7}),
+]
+BACK = ("restarting", {"what": "worker ended", "reason": "SIGKILL", "in_a_row": 1})
+
+
+def shown(directory: Path, told: Told) -> Any:
+    """What the file says after these events."""
+    directory.mkdir(parents=True)
+    file = StatusFile(directory)
+    for event, facts in told:
+        file(event, facts)
+    file("notice", {"text": "waits for the broker"})  # written at once
+    return read_status(directory)
+
+
+@pytest.mark.parametrize(
+    ("told", "held", "how", "why"),
+    [
+        (RUNNING[:1], True, "starting", "waits for the broker"),
+        (RUNNING, True, "running", None),
+        ([*RUNNING, BACK], True, "recovering", "worker ended: SIGKILL"),
+        ([*RUNNING, BACK, RUNNING[1]], True, "running", None),
+        (RUNNING, False, "killed", None),
+        ([*RUNNING, ("stopped", {})], False, "stopped", None),
+        ([*RUNNING, ("failed", {"error": "Fatal", "reason": "no disk"})], False, "failed", "Fatal: no disk"),
+    ],
+)
+def test_what_a_job_shows_says_how_it_stands(tmp_path: Path, told: Told, held: bool, how: str, why: str | None) -> None:
+    found = standing("orders", shown(tmp_path / "orders", told), held, 0)
+
+    assert (found.how, found.why, found.is_fault) == (how, why, how in ("failed", "killed"))
+    assert (found.pid is not None) == held
+
+
+def test_the_age_of_a_commit_is_told_from_its_own_time(tmp_path: Path) -> None:
+    status = shown(tmp_path / "orders", [*RUNNING, *COMMITTED])
+    found = standing("orders", status, True, status["when"]["committed"] + 40_000)
+
+    assert (found.epoch, found.committed, found.lag, found.dead_letters) == (7, 40.0, 5, 3)
+    assert found.late(60) is None
+    assert found.late(30) == "committed 40 s ago, and should every 30 s"
+
+
+def test_a_job_that_has_committed_nothing_yet_is_as_late_as_it_processes(tmp_path: Path) -> None:
+    status = shown(tmp_path / "orders", RUNNING)
+
+    assert standing("orders", status, True, status["when"]["running"] + 5_000).committed == 5.0
+
+
+def asked(home: Path, *arguments: str, runs: str | None = None) -> tuple[int, str]:
+    """Exit code and output of the command; ``runs``: the job whose supervisor is there meanwhile."""
+    with ExitStack() as held:
+        if runs is not None:
+            held.enter_context(job_lock(home / runs / paths.LOCK, runs))
+        done = CliRunner().invoke(app, [*arguments, "--checkpoint-dir", str(home)])
+    return done.exit_code, done.stdout
+
+
+def test_a_probe_is_told_by_the_exit_code(tmp_path: Path) -> None:
+    status = shown(tmp_path / "orders", [*RUNNING, *COMMITTED])
+    file = tmp_path / "orders" / STATUS
+
+    assert asked(tmp_path, "status", "orders", "--max-age", "1h", runs="orders")[0] == 0
+    assert asked(tmp_path, "status", "orders")[0] == 1, "it was killed"
+    assert asked(tmp_path, "status", "orders", "--max-age", "1h")[0] == 1
+    file.write_text(json.dumps({**status, "when": {**status["when"], "committed": 0}}))
+    assert asked(tmp_path, "status", "orders", runs="orders")[0] == 0
+    assert asked(tmp_path, "status", "orders", "--max-age", "1h", runs="orders")[0] == 1
+
+
+def test_a_job_that_was_stopped_in_order_is_no_fault_unless_it_should_run(tmp_path: Path) -> None:
+    shown(tmp_path / "orders", [*RUNNING, *COMMITTED, ("stopped", {})])
+
+    assert asked(tmp_path, "status", "orders")[0] == 0
+    assert asked(tmp_path, "status", "orders", "--max-age", "1h")[0] == 1
+
+
+def test_all_jobs_are_listed_for_people_and_for_programs(tmp_path: Path) -> None:
+    shown(tmp_path / "orders", [*RUNNING, *COMMITTED])
+    shown(tmp_path / "clicks", [*RUNNING, ("stopped", {})])
+    code, text = asked(tmp_path, "list", runs="orders")
+    lines = [json.loads(line) for line in asked(tmp_path, "list", "--json", runs="orders")[1].splitlines()]
+
+    assert code == 0 and "orders" in text and "stopped" in text
+    assert [(line["job"], line["how"], line["epoch"]) for line in lines] == [
+        ("clicks", "stopped", None),
+        ("orders", "running", 7),
+    ]
+
+
+def test_one_job_is_told_whole(tmp_path: Path) -> None:
+    shown(tmp_path / "orders", [*RUNNING, *COMMITTED])
+    text = asked(tmp_path, "status", "orders", runs="orders")[1]
+
+    for part in ("running, process", "1,200", "2.0 MB", "dead letters"):
+        assert part in text
+
+
+def test_a_job_that_nobody_knows_and_an_age_that_is_none_are_refused(tmp_path: Path) -> None:
+    unknown = CliRunner().invoke(app, ["status", "orders", "--checkpoint-dir", str(tmp_path)])
+    senseless = CliRunner().invoke(app, ["status", "orders", "--max-age", "soon", "--checkpoint-dir", str(tmp_path)])
+
+    assert "kafka-eos list" in str(unknown.exception)
+    assert "--max-age" in str(senseless.exception)

@@ -1,0 +1,53 @@
+"""What the reader of a source that waits does before it is read: nothing, and afterwards all that it was told."""
+
+from __future__ import annotations
+
+from kafka_eos.ids import SplitId
+from kafka_eos.interfaces import Positions
+from kafka_eos.testing import ListSource
+from kafka_eos.testing.sources import ListReader
+from kafka_eos.waiting_reader import WaitingReader
+
+FIRST, SECOND = SplitId("list/0"), SplitId("list/1")
+SOURCE = ListSource(range(20), splits=2)
+
+
+class Bench:
+    """Notes which readers were made."""
+
+    def __init__(self) -> None:
+        self.made: list[Positions] = []
+        self.reader = WaitingReader(self._open, {FIRST: {"index": 3}})
+
+    def _open(self, positions: Positions) -> ListReader:
+        self.made.append(dict(positions))
+        return ListReader(SOURCE, "list", positions)
+
+
+def test_nothing_is_opened_before_the_first_poll() -> None:
+    bench = Bench()
+    reader = bench.reader
+
+    reader.assign({SECOND: {"index": 9}})
+
+    assert reader.positions() == {FIRST: {"index": 3}, SECOND: {"index": 9}}
+    assert (reader.lag(), reader.lags(), reader.at_end()) == (None, {}, ())
+    assert reader.reached({}) and not reader.reached({FIRST: {"index": 3}})
+    reader.close()
+    assert bench.made == []
+
+
+def test_it_is_opened_once_where_it_was_to_be_and_as_it_was_told() -> None:
+    bench = Bench()
+    reader = bench.reader
+    reader.assign({SECOND: {"index": 9}})
+    reader.pause([FIRST])
+
+    batches = [batch.values for _ in range(3) if (batch := reader.poll(5, 0)) is not None]
+
+    assert bench.made == [{FIRST: {"index": 3}, SECOND: {"index": 9}}]
+    assert batches == [[19]]
+    assert reader.positions() == {FIRST: {"index": 3}, SECOND: {"index": 10}}
+    reader.pause([])
+    assert reader.poll(2, 0) is not None
+    assert reader.reached({FIRST: {"index": 5}}) and reader.lag() == 5
