@@ -45,32 +45,32 @@ class WinningBids(CoProcessFunction[int, Auction, Bid, Won]):
         self._timers = ctx.timers()
         self._auction = ctx.value_state("auction", Auction)
         self._best = ctx.value_state("best", Bid)
-        self._early = ctx.list_state("early", Bid)
+        self._early = ctx.map_state("early", int, list[Bid])
 
     def process_left(self, key: int, value: Auction) -> Iterable[Won]:
         self._auction.put(value)
         self._timers.register(value.expires)
-        for bid in self._early.get():
-            self._offer(value, bid)
+        for bids in self._early.values():
+            for bid in bids:
+                self._offer(value, bid)
         self._early.clear()
         return []
 
     def process_right(self, key: int, value: Bid) -> Iterable[Won]:
         auction = self._auction.get()
         if auction is None:
-            self._early.add(value)
-            self._timers.register(value.date_time)
+            until = self._timers.register(value.date_time)
+            self._early.put(until, [*(self._early.get(until) or []), value])
         else:
             self._offer(auction, value)
         return []
 
     def on_timer(self, key: int, time: int) -> Iterable[Won]:
-        auction, best = self._auction.get(), self._best.get()
+        auction = self._auction.get()
         if auction is None:
-            later = [bid for bid in self._early.get() if bid.date_time > time]
-            self._early.clear()
-            self._early.add_all(later)
+            self._early.remove(time)
         elif auction.expires <= time:
+            best = self._best.get()
             self._auction.clear()
             self._best.clear()
             if best is not None:
