@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -153,12 +153,11 @@ class Expected:
             rows = records.selectExpr(f"FROM_JSON(CAST(value AS STRING), '{fields}') AS row").select("row.*")
             rows.cache().createOrReplaceTempView(table)
 
-    def difference(self, name: str, closed: int, values: Iterable[bytes]) -> str | None:
-        """None if the records of an output, those of a partition in their order, are what they must be.
+    def difference(self, name: str, closed: int, found: Sequence[Row]) -> str | None:
+        """None if the rows of an output, those of a partition in their order, are what they must be.
 
         ``closed``: how far event time has come, in ms.
         """
-        found = [json.loads(value) for value in values]
         if name == "q12":
             found = by_the_clock(found)
         if (name, closed) not in self._known:

@@ -4,8 +4,8 @@ Written after the public description of Nexmark: most bids go to few auctions, m
 auction lasts about as long as it takes until a hundred others have been opened. Event time goes on evenly; a record may
 be up to ``DISORDER_MS`` older than that.
 
-Rule: the real events are followed by *closers*, one day later and again one day later, so many that each partition gets
-some: event time goes past all windows and auctions, and whoever needs two steps to close a window closes it, too.
+Rule: the real events are followed by *closers*, one day later, so many that each partition gets some: event time goes
+past all windows and auctions.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ _CHANNELS = ("search", "mail", "app", "partner")
 
 @dataclass(frozen=True)
 class Generator:
-    """``events`` of them, ``per_second`` of event time."""
+    """``events`` of them, ``per_second`` of event time. Without ``bids`` these are left out, and count all the same."""
 
     events: int
     per_second: int = 1000
     seed: int = SEED
+    bids: bool = True
     _rng: random.Random = field(init=False, repr=False, compare=False, default_factory=random.Random)
 
     @property
@@ -58,13 +59,8 @@ class Generator:
 
     @property
     def closed(self) -> int:
-        """All that is over by then is closed by the first closers."""
+        """All that is over by then is closed by the closers."""
         return self.end + _DAY_MS // 2
-
-    @property
-    def closed_at_last(self) -> int:
-        """All that is over by then is closed by all closers: that of the first ones, too."""
-        return self.closed + _DAY_MS
 
     def records(self) -> Iterator[tuple[Kind, str, bytes]]:
         """(topic, key, JSON): persons and auctions by their own id, bids by that of the auction."""
@@ -88,10 +84,9 @@ class Generator:
                 yield self._person(_FIRST_ID + done, at)
             elif place <= _OPENED:
                 yield self._auction(_FIRST_ID + done * _OPENED + place - 1, _FIRST_ID + done, at)
-            else:
+            elif self.bids:
                 yield self._bid(_FIRST_ID + done * _OPENED + _OPENED - 1, _FIRST_ID + done, at)
-        for day in (1, 2):
-            yield from self._closers(self.end + day * _DAY_MS, day)
+        yield from _closers(self.end + _DAY_MS)
 
     def _person(self, number: int, at: int) -> Person:
         first, last = self._one(_FIRST), self._one(_LAST)
@@ -129,14 +124,6 @@ class Generator:
             return max(_FIRST_ID, newest // 100 * 100 + number)
         return max(_FIRST_ID, newest - self._below(_ACTIVE_PERSONS))
 
-    def _closers(self, at: int, day: int) -> Iterator[Person | Auction | Bid]:
-        """They belong to nothing and to nobody."""
-        for number in range(_CLOSERS):
-            id_ = _CLOSER_ID * day + number
-            yield Person(id_, "closer", "", "", "", "", at, "")
-            yield Auction(id_, "closer", "", 0, 0, at, at + 100 * _DAY_MS, 0, 0, "")
-            yield Bid(id_, id_, 1, "", "", at, "")
-
     def _price(self) -> int:
         """Most are small, a few a million times as much."""
         return round(10 ** (self._rng.random() * 6) * 100)
@@ -150,3 +137,11 @@ class Generator:
     def _padding(self, length: int) -> str:
         """Text that does not compress to nothing."""
         return f"{self._rng.getrandbits(4 * length):0{length}x}"
+
+
+def _closers(at: int) -> Iterator[Person | Auction | Bid]:
+    """They belong to nothing and to nobody."""
+    for id_ in range(_CLOSER_ID, _CLOSER_ID + _CLOSERS):
+        yield Person(id_, "closer", "", "", "", "", at, "")
+        yield Auction(id_, "closer", "", 0, 0, at, at + 100 * _DAY_MS, 0, 0, "")
+        yield Bid(id_, id_, 1, "", "", at, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.nexmark.expected import Expected
+from benchmarks.nexmark.expected import Expected, Row
 from benchmarks.nexmark.generator import KINDS, Generator
 from benchmarks.nexmark.queries import QUERIES
 from kafka_eos.app import load
@@ -65,10 +66,10 @@ class Nexmark:
     def outputs(self, engine: str) -> str:
         return f"{self.prefix}{engine}-"
 
-    def values(self, engine: str, query: str) -> list[bytes]:
-        """Committed records, each partition in order."""
+    def rows(self, engine: str, query: str) -> list[Row]:
+        """Committed ones, each partition in order."""
         messages = harness.read(self.bootstrap, f"{self.outputs(engine)}{query}")
-        return [message.value() for message in in_log_order(messages)]
+        return [json.loads(message.value()) for message in in_log_order(messages)]
 
     def app(self, engine: str) -> AppRef:
         path = self.directory / f"{engine}.py"

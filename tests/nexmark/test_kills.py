@@ -37,8 +37,7 @@ def test_all_queries_are_right_after_kills(bootstrap: str, spark: Any, tmp_path:
             nexmark.run("embedded-3", spark)
 
         problems = [
-            nexmark.expected.difference(query, given.closed_at_last, nexmark.values("embedded-3", query))
-            for query in QUERIES
+            nexmark.expected.difference(query, given.closed, nexmark.rows("embedded-3", query)) for query in QUERIES
         ]
 
     assert [problem for problem in problems if problem] == []
@@ -50,9 +49,6 @@ def test_all_queries_are_right_on_spark_on_a_larger_input(bootstrap: str, spark:
         for _ in range(2):
             nexmark.run("spark", spark)
 
-        problems = [
-            nexmark.expected.difference(query, given.closed_at_last, nexmark.values("spark", query))
-            for query in QUERIES
-        ]
+        problems = [nexmark.expected.difference(query, given.closed, nexmark.rows("spark", query)) for query in QUERIES]
 
     assert [problem for problem in problems if problem] == []

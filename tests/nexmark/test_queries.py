@@ -13,6 +13,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_puts_out_what_sql_makes_of_its_input(nexmark: Nexmark, query: str, engine: str) -> None:
-    found = nexmark.values(engine, query)
+    found = nexmark.rows(engine, query)
 
-    assert nexmark.expected.difference(query, INPUT.closed_at_last, found) is None
+    assert nexmark.expected.difference(query, INPUT.closed, found) is None

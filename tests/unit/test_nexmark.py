@@ -1,4 +1,4 @@
-"""Nexmark's generator, and the comparison that its figures rest on."""
+"""Nexmark's generator, the comparison that its figures rest on, and what is made of what was seen."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from itertools import accumulate
 
 import pytest
 
+from benchmarks.nexmark import __main__ as command
 from benchmarks.nexmark.events import DISORDER_MS, Auction, Bid, Person
 from benchmarks.nexmark.expected import QUERIES as EXPECTED
 from benchmarks.nexmark.expected import by_the_clock, different
 from benchmarks.nexmark.generator import BEGIN_MS, Generator
 from benchmarks.nexmark.queries import QUERIES
+from benchmarks.nexmark.trial import OURS, THEIRS, Look, figures
+from benchmarks.plots import Row
+from benchmarks.trial import WrongOutput
 
 ROWS = [{"id": 1, "price": 5}, {"id": 2, "price": 7}, {"id": 2, "price": 7}]
 
@@ -78,3 +82,32 @@ def test_a_window_by_the_clock_may_be_there_once() -> None:
     assert by_the_clock(windows) == [{"bidder": 1, "bids": 5}]
     with pytest.raises(ValueError, match="are there twice"):
         by_the_clock([*windows, windows[0]])
+
+
+def test_figures_are_those_from_the_first_committed_offset_to_the_last_change() -> None:
+    seen = [(0, 0, 0, 1.0), (1, 100, 10, 2.0), (3, 600, 10, 4.0), (5, 600, 90, 5.0), (9, 600, 90, 0.0)]
+    looks = [Look(at, read, visible, cpu, cpu / 2, 10**6) for at, read, visible, cpu in seen]
+
+    assert figures(looks, 600) == {"rate": 125.0, "cpu": 6000.0, "broker_cpu": 3000.0, "memory": 1.0}
+    with pytest.raises(WrongOutput, match="600 of 700"):
+        figures(looks, 700)
+
+
+def test_contenders_are_compared_by_pairs_of_a_turn() -> None:
+    rows: list[Row] = [
+        {"turn": turn, "query": query, "who": who, "records": 1000, "rate": rate, "cpu": cpu, "load": 1.0}
+        | {"broker_cpu": 1.0, "memory": 100.0}
+        for query in ("q1", "q2")
+        for turn, who, rate, cpu in ((0, OURS, 90.0, 5.0), (0, THEIRS, 60.0, 10.0), (1, OURS, 80.0, 4.0))
+        if query in command.BESIDE or who == OURS
+    ]
+
+    assert command.ratios(rows, "q1", "rate") == [1.5]
+    assert command.ratios(rows, "q1", "cpu", inverse=True) == [2.0]
+    first, second = command.tables(rows).split("\n\n")
+    assert [line.split(" | ")[:2] for line in first.splitlines()[2:]] == [
+        ["| q1", OURS],
+        ["| q1", THEIRS],
+        ["| q2", OURS],
+    ]
+    assert second.splitlines()[2:] == ["| q1 | 2.00 | 2.00 | 1.50 | 1.50 |"]
