@@ -1,7 +1,7 @@
 """What the commands of this directory share: options, the facts of the machine, tables, and their place in the docs.
 
     python -m benchmarks.NAME --quick         a small size: does it work, roughly?
-    python -m benchmarks.NAME --write-docs    the full size, into docs/benchmarks.md, with a picture and its figures
+    python -m benchmarks.NAME --write-docs    the full size, into the docs, with its figures and picture
 
 Rule: what is measured is a list of flat rows; tables and pictures are made from the rows alone, so that they can be
 made again from the stored figures.
@@ -43,6 +43,8 @@ class Benchmark:
     sizes: tuple[tuple[str, float | str, float | str], ...] = ()
     flags: tuple[tuple[str, str], ...] = ()
     """Switches of its own: name and what it does."""
+    page: str = PAGE
+    """Of the docs, that has its marks."""
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """Prints Markdown; progress goes to stderr. Exit code 0."""
@@ -57,10 +59,12 @@ class Benchmark:
             options.out.write_text(document(facts, rows))
         if options.write_docs:
             pictures = options.write_docs / PICTURES.name
-            plots.draw(self.name, rows, pictures)
+            pictures.mkdir(parents=True, exist_ok=True)
             (pictures / f"{self.name}.json").write_text(document(facts, rows))
-            written = f"{text}\n\n![{self.about}]({PICTURES.name}/{self.name}.png)"
-            write_page(self.name, written, options.write_docs / PAGE)
+            if self.name in plots.NAMES:
+                plots.draw(self.name, rows, pictures)
+                text += f"\n\n![{self.about}]({PICTURES.name}/{self.name}.png)"
+            write_page(self.name, text, options.write_docs / self.page)
         return 0
 
     def _options(self, given: Sequence[str]) -> argparse.Namespace:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         UserError,
     )
     from kafka_eos.interfaces import (
+        Pattern,
         Ttl,
         WatermarkStrategy,
         Window,
@@ -83,6 +84,7 @@ __all__ = [
     "ListState",
     "MapState",
     "OutputTag",
+    "Pattern",
     "Pipeline",
     "PlanError",
     "PoisonRecord",
@@ -127,8 +129,8 @@ _HOMES = {
         "TooManyDeadLetters", "UserError",
     ),
     "interfaces": (
-        "Ttl", "WatermarkStrategy", "Window", "Windowed", "bounded", "breaker", "days", "generated", "global_",
-        "monotonic", "on_clock", "on_count", "retries", "rows", "session", "sliding", "tumbling",
+        "Pattern", "Ttl", "WatermarkStrategy", "Window", "Windowed", "bounded", "breaker", "days", "generated",
+        "global_", "monotonic", "on_clock", "on_count", "retries", "rows", "session", "sliding", "tumbling",
     ),
     "operators.functions": (
         "AggregatingState", "CoProcessFunction", "KeyState", "ListState", "MapState", "OutputTag", "ProcessContext",

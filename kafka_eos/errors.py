@@ -9,6 +9,7 @@
     │   ├── InputLost            records that the job still needed are gone from the source
     │   └── JobLocked            another supervisor runs this job
     ├── Retryable              call the same thing again, later
+    │   └── RegistryAway         the one who is asked is a schema registry
     ├── RestartFromCheckpoint  throw this attempt away; go back to the last decided epoch
     │   └── EnvironmentFailed    user code or a codec failed, and its record is not to blame
     ├── Fenced                 a newer term or another life owns the job; stop without touching anything
@@ -76,6 +77,10 @@ class JobLocked(UserError):
 
 class Retryable(KafkaEosError):
     """The answer is not known or not available yet. The same call may succeed later."""
+
+
+class RegistryAway(Retryable):
+    """A schema registry does not answer, or is in trouble."""
 
 
 class RestartFromCheckpoint(KafkaEosError):

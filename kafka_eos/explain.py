@@ -6,9 +6,10 @@ Pure. Rule: what is printed is what the engine will use; nothing is computed her
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from kafka_eos.attribution import Attribution
-from kafka_eos.interfaces import Json, Ttl
+from kafka_eos.interfaces import Described, HasCodecs, Json, Ttl
 from kafka_eos.plan import (
     CountedWindows,
     Fold,
@@ -17,6 +18,7 @@ from kafka_eos.plan import (
     KeyBy,
     Node,
     PartialFold,
+    Patterns,
     Plan,
     Process,
     Reduce,
@@ -41,6 +43,8 @@ def explain(
     ``notices`` are what sinks, or the engine, had to say; ``has_barriers``: whether it sends them between workers.
     """
     sections = [_graph(plan), _paths(plan, settings if has_barriers else None)]
+    if schemas := list(_schemas(plan)):
+        sections.append(["schemas", *schemas])
     if settings is not None:
         sections.append(_settings(settings))
     if notices := (*notices, *_vouched(plan), *_held_back(plan), *_growing(plan), *_untyped(plan), *_derived(plan)):
@@ -76,6 +80,8 @@ def _detail(node: Node) -> str:
             late = f", and {node.lateness / 1000:g} s more for late rows" if node.lateness else ""
             trigger = "" if node.trigger is None else f", {node.trigger}"
             return f"{below}  keeps state; {node.assigner}{trigger}{late}"
+        case Patterns():
+            return f"{below}  keeps state; {node.pattern}"
         case IntervalJoin():
             return f"{below}  keeps state; {node.interval}"
         case WindowJoin():
@@ -121,6 +127,29 @@ def _paths(plan: Plan, settings: Settings | None) -> list[str]:
             what = "at-least-once: checkpoint_mode lets rows pass the barriers between workers"
         lines += [f"  {' -> '.join(path.nodes)}", f"    {what}"]
     return lines
+
+
+def _schemas(plan: Plan) -> Iterator[str]:
+    """What the records of both ends of each path are, and where their schemas come from."""
+    for path in plan.paths:
+        ends = [plan.node(path.nodes[0]), plan.node(path.nodes[-1])]
+        if told := [line for end in ends for line in _codecs(end)]:
+            yield f"  {' -> '.join(path.nodes)}"
+            yield from (f"    {line}" for line in told)
+
+
+def _codecs(end: Node) -> Iterator[str]:
+    connector: Any = end.source if isinstance(end, Source) else end.sink if isinstance(end, Sink) else None
+    if not isinstance(connector, HasCodecs):
+        return
+    for part, codec in connector.codecs().items():
+        if isinstance(codec, Described):
+            yield f"{end.name}, {part}: {codec.describe()}"
+        else:
+            tp = getattr(codec, "type", None)
+            plain = tp is None or getattr(tp, "__module__", None) == "builtins"
+            what = "" if plain else f" of {getattr(tp, '__name__', tp)}, which is in the code"
+            yield f"{end.name}, {part}: {codec.name}{what}"
 
 
 def _settings(settings: Settings) -> list[str]:

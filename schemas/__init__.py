@@ -15,6 +15,7 @@ from kafka_eos.schemas.avro_registry import avro
 from kafka_eos.schemas.counted import Counted
 from kafka_eos.schemas.json import JsonCodec
 from kafka_eos.schemas.msgpack import KeyCodec, MsgpackCodec
+from kafka_eos.schemas.patterns import Marked, Partials
 from kafka_eos.schemas.raw import BytesCodec, StrCodec
 from kafka_eos.schemas.registry import Registry
 from kafka_eos.schemas.stored import register_codec
@@ -29,7 +30,9 @@ __all__ = [
     "Elements",
     "JsonCodec",
     "KeyCodec",
+    "Marked",
     "MsgpackCodec",
+    "Partials",
     "Registry",
     "StrCodec",
     "WindowedCodec",

@@ -25,8 +25,8 @@ class _Walk:
         self._met: set[tuple[str, str]] = set()
 
     def between(self, there: Any, here: Any, at: str) -> Iterator[str]:
-        there, here = _resolved(there, self._there), _resolved(here, self._here)
-        kinds = _kind(there), _kind(here)
+        there, here = resolved(there, self._there), resolved(here, self._here)
+        kinds = kind(there), kind(here)
         if kinds == ("record", "record"):
             yield from self._records(there, here, at)
         elif kinds == ("array", "array"):
@@ -36,14 +36,14 @@ class _Walk:
         elif kinds == ("union", "union") and [*map(self._kind_there, there)] == [*map(self._kind_here, here)]:
             for theirs, ours in zip(there, here, strict=True):
                 yield from self.between(theirs, ours, at)
-        elif (theirs := _text(there, self._there)) != (ours := _text(here, self._here)):
+        elif (theirs := as_text(there, self._there)) != (ours := as_text(here, self._here)):
             yield f"{at or 'the schema'} is {theirs} there, {ours} here"
 
     def _kind_there(self, schema: Any) -> str:
-        return _kind(_resolved(schema, self._there))
+        return kind(resolved(schema, self._there))
 
     def _kind_here(self, schema: Any) -> str:
-        return _kind(_resolved(schema, self._here))
+        return kind(resolved(schema, self._here))
 
     def _records(self, there: Any, here: Any, at: str) -> Iterator[str]:
         both = there["name"], here["name"]
@@ -57,9 +57,9 @@ class _Walk:
         for name in theirs | ours:
             path = f"{at}.{name}" if at else name
             if name not in ours:
-                yield f"{path} ({_text(theirs[name]['type'], self._there)}) is only there"
+                yield f"{path} ({as_text(theirs[name]['type'], self._there)}) is only there"
             elif name not in theirs:
-                yield f"{path} ({_text(ours[name]['type'], self._here)}) is only here"
+                yield f"{path} ({as_text(ours[name]['type'], self._here)}) is only here"
             else:
                 yield from self.between(theirs[name]["type"], ours[name]["type"], path)
                 yield from _defaults(theirs[name], ours[name], path)
@@ -75,20 +75,23 @@ def _default(value: Any) -> str:
     return "no default" if value is _NONE else f"the default {json.dumps(value)}"
 
 
-def _resolved(schema: Any, names: Names) -> Any:
+def resolved(schema: Any, names: Names) -> Any:
+    """What a name stands for."""
     return names.get(schema, schema) if isinstance(schema, str) else schema
 
 
-def _kind(schema: Any) -> str:
+def kind(schema: Any) -> str:
+    """Of a schema that is resolved."""
     if isinstance(schema, list):
         return "union"
     return str(schema["type"] if isinstance(schema, dict) else schema)
 
 
-def _text(schema: Any, names: Names) -> str:
-    schema = _resolved(schema, names)
+def as_text(schema: Any, names: Names) -> str:
+    """A type for people."""
+    schema = resolved(schema, names)
     if isinstance(schema, list):
-        return " | ".join(_text(each, names) for each in schema)
+        return " | ".join(as_text(each, names) for each in schema)
     if not isinstance(schema, dict):
         return str(schema)
     match schema["type"]:
@@ -97,9 +100,9 @@ def _text(schema: Any, names: Names) -> str:
         case "enum":
             return f"enum {schema['name']} of {', '.join(schema['symbols'])}"
         case "array":
-            return f"array of {_text(schema['items'], names)}"
+            return f"array of {as_text(schema['items'], names)}"
         case "map":
-            return f"map of {_text(schema['values'], names)}"
+            return f"map of {as_text(schema['values'], names)}"
     if "precision" in schema:
         return f"decimal({schema['precision']}, {schema.get('scale', 0)})"
     return str(schema.get("logicalType", schema["type"]))

@@ -16,6 +16,7 @@ from kafka_eos.interfaces import Json
 from kafka_eos.schemas.avro import AvroCodec
 from kafka_eos.schemas.avro_differences import differences
 from kafka_eos.schemas.avro_foreign import parsed
+from kafka_eos.schemas.avro_reading import obstacles
 from kafka_eos.schemas.registry import RegisteredSchema, Registry
 from kafka_eos.schemas.wire_format import RegistryFormat, Subject, checked_subject
 
@@ -65,6 +66,9 @@ class _Avro(Generic[T]):
 
     def differences(self, other: RegisteredSchema, registry: Registry) -> list[str]:
         return differences(*parsed(_parsed(other), _named(other, registry)), *parsed(self.schema))
+
+    def obstacles(self, writer: RegisteredSchema, registry: Registry) -> list[str]:
+        return obstacles(*parsed(_parsed(writer), _named(writer, registry)), *parsed(self.schema))
 
 
 def _named(schema: RegisteredSchema, registry: Registry) -> list[Json]:

@@ -1,8 +1,8 @@
 """A schema registry with Confluent's API: which schema has which id.
 
-Rule: the client's errors are mapped here, once. A registry that is away or in trouble (5xx) is ``Retryable``, so nobody
-blames a record; what it says that it does not know is None; a request that it refuses is a ``ConfigError``, and so is a
-404 that says nothing of a schema: whatever answers at that address, it is no registry.
+Rule: the client's errors are mapped here, once. A registry that is away or in trouble (5xx) is ``RegistryAway``, so
+nobody blames a record; what it says that it does not know is None; a request that it refuses is a ``ConfigError``, and
+so is a 404 that says nothing of a schema: whatever answers at that address, it is no registry.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.errors import ConfigError, RegistryAway
 from kafka_eos.extras import expect_extra
 from kafka_eos.secrets import masked, without_login
 
 _DEFAULTS: Final[Mapping[str, Any]] = {"timeout": 5, "max.retries": 2, "retries.wait.ms": 200}
 """Short: whoever asks waits, and the engine tries again with a backoff of its own."""
 _LATER: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+_NO_COMPATIBILITY: Final = 40408
 _NOT_THERE: Final = (40401, 40402, 40403, 40400)
 """A registry's own codes: no such subject, version, schema; the last one is that of the client's own, ``mock://``."""
 
@@ -67,6 +68,11 @@ class Registry:
         config = f", config={masked(given)}" if given else ""
         return f"Registry({self.url!r}{config})"
 
+    @property
+    def in_memory(self) -> bool:
+        """Is it the client's own, ``mock://``, which every process has for itself?"""
+        return self.url.startswith("mock://")
+
     def schema(self, schema_id: int) -> RegisteredSchema | None:
         """The schema of that id; None if there is none."""
         with self._answering(f"schema {schema_id}"):
@@ -105,6 +111,25 @@ class Registry:
         with self._answering(f"registering under subject {subject!r}"):
             return int(self._client.register_schema(subject, _sent(schema), normalize_schemas=True))
 
+    def compatibility(self, subject: str) -> str:
+        """What a new schema of the subject must be: NONE, BACKWARD, FORWARD_TRANSITIVE …"""
+        if self.in_memory:
+            return "NONE"  # the client's own asks nothing of anybody
+        with self._answering(f"the compatibility of subject {subject!r}"):
+            try:
+                return str(self._client.get_compatibility(subject))
+            except _errors().SchemaRegistryError as error:
+                if error.error_code != _NO_COMPATIBILITY and error.error_code not in _NOT_THERE:
+                    raise
+            return str(self._client.get_compatibility())  # of all subjects that say nothing themselves
+
+    def takes(self, subject: str, schema: RegisteredSchema) -> bool:
+        """Would it register the schema, as compatible with those that the subject has?"""
+        if self.in_memory:
+            return True
+        with self._answering(f"whether a schema is compatible with subject {subject!r}"):
+            return bool(self._client.test_compatibility_all_versions(subject, _sent(schema), normalize=True))
+
     @contextmanager
     def _answering(self, what: str) -> Iterator[None]:
         import httpx2
@@ -115,12 +140,12 @@ class Registry:
         except errors.SchemaRegistryError as error:
             said = f"the schema registry {self.url} answered to {what}: {error}"
             if error.http_status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.http_status_code in _LATER:
-                raise Retryable(said) from None
+                raise RegistryAway(said) from None
             raise ConfigError(_advised(said, error.http_status_code)) from None
         except (httpx2.RequestError, OSError) as error:
-            raise Retryable(f"the schema registry {self.url} does not answer to {what}: {error!r}") from None
+            raise RegistryAway(f"the schema registry {self.url} does not answer to {what}: {error!r}") from None
         except (errors.OAuthTokenError, json.JSONDecodeError) as error:
-            raise Retryable(f"the schema registry {self.url} cannot be asked for {what} now: {error}") from None
+            raise RegistryAway(f"the schema registry {self.url} cannot be asked for {what} now: {error}") from None
         except (httpx2.InvalidURL, ValueError, TypeError) as error:
             raise ConfigError(f"{self!r} cannot be asked for {what}: {error}") from None
 

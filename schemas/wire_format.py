@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Json, Part
+from kafka_eos.interfaces import Comparison, Json, Part
 from kafka_eos.schemas.registry import RegisteredSchema, Registry
 from kafka_eos.schemas.types import type_name
 
@@ -29,6 +29,7 @@ _MAGIC: Final = b"\0"
 _HEADER: Final = 5
 _MOST_SCHEMAS: Final = 1000
 """Of writers, kept ready: a topic has a few. The registry is asked again for the oldest."""
+_TO_REGISTER: Final = "not registered: auto_register=True does it at the start"
 _UNKNOWN_FOR: Final = 5.0
 """Seconds in which the registry is not asked again for an id that it does not know."""
 
@@ -53,6 +54,9 @@ class Language(Protocol[T]):
 
     def differences(self, other: RegisteredSchema, registry: Registry) -> list[str]:
         """In what it differs from what is written, for people. ValueError if it is no schema."""
+
+    def obstacles(self, writer: RegisteredSchema, registry: Registry) -> list[str]:
+        """Why values of ``writer``, or some, cannot be read as the type. ValueError if it is no schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,46 @@ class RegistryCodec(Generic[T]):
         if self._auto_register:
             self._registry.register(self.subject, self._language.written)
         self._ready()
-        return []
+        return self._in_memory()
+
+    def check_reading(self) -> Sequence[str]:
+        compared = self.compared(reading=True)
+        if not compared.wrong:
+            return self._in_memory()
+        return [
+            f"{compared.beside} cannot be read as {type_name(self.type)}: {'; '.join(compared.wrong)}. Records that "
+            "are written with it will be refused"
+        ]
+
+    def compared(self, reading: bool) -> Comparison:
+        """See ``interfaces.Comparable``."""
+        found = self._registry.newest(self.subject)
+        if found is None:
+            missing = f"subject {self.subject} of {self._registry.url} is not there"
+            return Comparison(missing, wrong=() if reading or self._auto_register else [_TO_REGISTER])
+        beside = f"version {found[0]} of subject {self.subject} of {self._registry.url}"
+        try:
+            differences, wrong = self._differences(found[1]), self._wrong(found[1], reading)
+        except ValueError as error:
+            return Comparison(beside, wrong=[str(error)])
+        return Comparison(beside, differences, wrong)
+
+    def _wrong(self, newest: RegisteredSchema, reading: bool) -> Sequence[str]:
+        written = self._language.written
+        if reading:
+            if newest.kind != self._language.kind:
+                return [f"it is one of kind {newest.kind}, not {self._language.kind}"]
+            return self._language.obstacles(newest, self._registry)
+        if self._registry.id_of(self.subject, written) is not None:
+            return []
+        if not self._registry.takes(self.subject, written):
+            return [f"not compatible: the subject asks for {self._registry.compatibility(self.subject)}"]
+        return [] if self._auto_register else [_TO_REGISTER]
+
+    def _in_memory(self) -> Sequence[str]:
+        if not self._registry.in_memory:
+            return []
+        return [f"the registry {self._registry.url} is in the memory of each process: it is for tests alone"]
 
     def encode(self, value: T) -> bytes:
         body = self._language.encode(value)
@@ -143,14 +186,17 @@ class RegistryCodec(Generic[T]):
         if found is None:
             return "There is no such subject yet"
         version, newest = found
-        if newest.kind != self._language.kind:
-            return f"Its newest version, {version}, is one of kind {newest.kind}"
         try:
-            differences = self._language.differences(newest, self._registry)
+            differences = self._differences(newest)
         except ValueError as error:
             return f"Its newest version, {version}, cannot be compared: {error}"
         what = "; ".join(differences) or "in documentation or properties alone"
         return f"In its newest version, {version}, it differs: {what}"
+
+    def _differences(self, newest: RegisteredSchema) -> list[str]:
+        if newest.kind != self._language.kind:
+            return [f"it is one of kind {newest.kind} there, {self._language.kind} here"]
+        return self._language.differences(newest, self._registry)
 
     def _opened(self, data: bytes) -> Callable[[bytes], T]:
         """The decoder of a value's schema, fetched."""

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kafka_eos.interfaces import Checked, Described, Json
+from kafka_eos.interfaces import Checked, Codec, Described, Json, Part
 
 
 def described(key: Any, value: Any) -> dict[str, Json]:
     """For ``explain``, and so for the plan's fingerprint: formats that are more than the user's type."""
     parts = {"key": key, "value": value}
     return {part: codec.describe() for part, codec in parts.items() if isinstance(codec, Described)}
+
+
+def parts(key: Codec[Any] | None, value: Codec[Any]) -> Mapping[Part, Codec[Any]]:
+    """See ``interfaces.HasCodecs``."""
+    return {"value": value} if key is None else {"key": key, "value": value}
+
+
+def expect_readable(*codecs: Any) -> Sequence[str]:
+    """Can each of them read what its topic has? Returns the notices of all."""
+    return [notice for codec in codecs if isinstance(codec, Checked) for notice in codec.check_reading()]
 
 
 def expect_ready(*codecs: Any) -> Sequence[str]:

@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.encoding import Encoder, RecordEncoder, RejectedEncoder, Timestamp, ValueEncoder
-from kafka_eos.connectors.kafka.formats import described, expect_ready
+from kafka_eos.connectors.kafka.formats import described, expect_ready, parts
 from kafka_eos.connectors.kafka.lasting import LastingClients
 from kafka_eos.connectors.kafka.limits import (
     Demands,
@@ -43,6 +43,7 @@ from kafka_eos.interfaces import (
     Guarantee,
     JobContext,
     Json,
+    Part,
     RejectRow,
     TaskContext,
     TopicFormat,
@@ -156,6 +157,10 @@ class KafkaSink(Generic[T]):
         where = f", bootstrap_servers={self._servers!r}" if self._servers else ""
         config = f", config={masked(self._config)}" if self._config else ""
         return f"KafkaSink({self.topic!r}{where}{config}, delivery={self._delivery.value!r})"
+
+    def codecs(self) -> Mapping[Part, Codec[Any]]:
+        """See ``interfaces.HasCodecs``."""
+        return parts(self._key_codec, self._codec)
 
     def scope(self, ctx: JobContext) -> str:
         return self._cluster(ctx).scope

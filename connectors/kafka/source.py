@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar, overload
 from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.client import AdminClient, kafka_errors
 from kafka_eos.connectors.kafka.decoding import record_decoder, value_decoder
-from kafka_eos.connectors.kafka.formats import described
+from kafka_eos.connectors.kafka.formats import described, expect_readable, parts
 from kafka_eos.connectors.kafka.memory import read_ahead, share_of
 from kafka_eos.connectors.kafka.positions import check_splits, continued, offset_of, partition_of, positions
 from kafka_eos.connectors.kafka.reader import KafkaReader
@@ -33,6 +33,7 @@ from kafka_eos.interfaces import (
     JobContext,
     Json,
     Life,
+    Part,
     Positions,
     Reader,
     TaskContext,
@@ -229,6 +230,14 @@ class KafkaSource(Generic[T]):
         where = f", bootstrap_servers={self._servers!r}" if self._servers else ""
         config = f", config={masked(self._config)}" if self._config else ""
         return f"KafkaSource({self.topic!r}{where}{config})"
+
+    def codecs(self) -> Mapping[Part, Codec[Any]]:
+        """See ``interfaces.HasCodecs``."""
+        return parts(*self._codecs)
+
+    def check(self) -> Sequence[str]:
+        """See ``interfaces.CheckedSource``."""
+        return expect_readable(*self._codecs)
 
     def scope(self, ctx: JobContext) -> str:
         """See ``interfaces.AskedTogether``."""

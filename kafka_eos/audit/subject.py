@@ -30,6 +30,7 @@ from kafka_eos.plan import (
     Map,
     Node,
     Partitioning,
+    Patterns,
     Plan,
     Process,
     Reduce,
@@ -110,6 +111,10 @@ class AuditableTable(AuditableSink, Protocol):
 
     def audit_table_rows(self) -> Iterator[tuple[bytes | None, bytes]]:
         """Key and value of each row that is there, as ``audit_rows`` tells them."""
+
+
+_NOT_ONE_EACH = FlatMap | Patterns | Process | TableJoin | Windows | CountedWindows
+"""Nodes that may make none of a row, or several."""
 
 
 @dataclass(frozen=True)
@@ -312,9 +317,7 @@ class Cut:
         """Every row that reaches a stage makes one output at most, so no two of a key have the same update number."""
         stateful = [node for node in self.plan.nodes if node.keyed]
         below = [self.plan.node(name) for name in self.below]
-        manifold = self.copied or any(
-            isinstance(node, FlatMap | Process | TableJoin | Union | Windows | CountedWindows) for node in below
-        )
+        manifold = self.copied or any(isinstance(node, _NOT_ONE_EACH | Union) for node in below)
         return not self.serial and len(self.stages) == 1 and len(stateful) == 1 and not manifold
 
     @property
@@ -325,10 +328,7 @@ class Cut:
     @property
     def steady(self) -> bool:
         """Which outputs exist does not depend on the order of records, only what they say."""
-        return not any(
-            isinstance(self.plan.node(name), Filter | FlatMap | Process | TableJoin | Windows | CountedWindows)
-            for name in self.below
-        )
+        return not any(isinstance(self.plan.node(name), _NOT_ONE_EACH | Filter) for name in self.below)
 
     @cached_property
     def lookups(self) -> tuple[str, ...]:

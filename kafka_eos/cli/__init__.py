@@ -26,7 +26,10 @@ _COMMANDS = {
         "How a job of this machine stands: does it run, when did it commit last, how far behind is it.",
     ),
     "list": ("status:list_", "The jobs of this machine, running or not, by name, and how each stands."),
-    "stacks": ("stacks:stacks", "Where the processes of a running job stand: the stacks of all their threads."),
+    "stacks": (
+        "stacks:stacks",
+        "Where the processes of a running job stand: the Python stacks of all their threads, the innermost call first.",
+    ),
     "explain": (
         "explain:explain",
         "Print the graph, the guarantee of every path with its reason, and each setting with its origin.",
@@ -55,6 +58,10 @@ _COMMANDS = {
     "savepoint": (
         "savepoint:app",
         "Make, list and drop savepoints: copies of a job's progress that it can begin with.",
+    ),
+    "schemas": (
+        "schemas:app",
+        "Compare the schemas of a pipeline with the registry and with stored state, before it starts.",
     ),
     "state": ("state:app", "List and read the state of a savepoint or checkpoint; the job need not run."),
     "broker": ("broker:app", "Start, stop and look at a local Kafka broker (from jars; needs Java 17)."),

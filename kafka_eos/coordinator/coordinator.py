@@ -91,8 +91,8 @@ class Coordinator:
         return self._ownership.context
 
     def check(self) -> list[str]:
-        """Let every sink check the environment. Returns notices; raises ConfigError with what to change."""
-        return self._outputs.check(self._context)
+        """Let every source and sink check the environment. Returns notices; raises ConfigError with what to change."""
+        return [*self._outputs.check(self._context), *self._inputs.check()]
 
     def recognise(self) -> JobContext:
         """See ``Ownership``."""

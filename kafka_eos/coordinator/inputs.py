@@ -11,8 +11,8 @@ from functools import partial
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.coordinator.sources import Sources, until_all_answer
-from kafka_eos.errors import Retryable
-from kafka_eos.interfaces import JobContext, Positions
+from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.interfaces import CheckedSource, JobContext, Positions
 from kafka_eos.plan import Plan
 from kafka_eos.protocol import bootstrap
 
@@ -22,10 +22,30 @@ class Inputs:
 
     def __init__(self, plan: Plan, patience: Patience) -> None:
         self._names, self._patience = [source.name for source in plan.sources], patience
-        self._sources = Sources({node.name: node.source for node in plan.sources})
+        self._asked = {node.name: node.source for node in plan.sources}
+        self._sources = Sources(self._asked)
         self._joins = plan.joins_of_tables
         self._untold: frozenset[str] = frozenset()
         """Sources whose progress could not be told after the last epoch."""
+
+    def check(self) -> list[str]:
+        """Let every source check the environment. Returns notices; raises ConfigError with all that is to be changed.
+
+        What cannot be told now is a notice: the job waits for it when it reads.
+        """
+        told, wrong = list[str](), dict[str, None]()
+        for name, source in self._asked.items():
+            if not isinstance(source, CheckedSource):
+                continue
+            try:
+                told += [f"source {name!r}: {notice}" for notice in source.check()]
+            except ConfigError as error:
+                wrong[f"source {name!r}: {error}"] = None
+            except Retryable as error:
+                told.append(f"source {name!r} was not checked: {error}")
+        if wrong:
+            raise ConfigError("\n".join(wrong))
+        return told
 
     def look_up(self, ctx: JobContext, known: Mapping[str, Positions | None]) -> dict[str, Positions]:
         """Of these sources, whose positions are verified, or looked up where they have none.

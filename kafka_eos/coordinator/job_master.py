@@ -35,6 +35,7 @@ from kafka_eos.errors import (
     Fatal,
     KafkaEosError,
     ProcessLost,
+    RegistryAway,
     RestartFromCheckpoint,
     Retryable,
     UserError,
@@ -196,6 +197,11 @@ class JobMaster:
     def _check(self, coordinator: Coordinator) -> None:
         try:
             notices = coordinator.check()
+        except RegistryAway as error:
+            raise ConfigError(
+                f"the job cannot start: {error}. Check that the registry runs at that address and lets this job in, "
+                "then start again"
+            ) from error
         except Retryable as error:
             raise ConfigError(
                 f"the job cannot start: {error}. Check that it runs there and lets this job in. For Kafka that is "

@@ -25,6 +25,7 @@ from kafka_eos.interfaces import (
     Early,
     OnClock,
     OnCount,
+    Pattern,
     Retries,
     RowCount,
     Session,
@@ -55,7 +56,19 @@ _Assigner: TypeAlias = Tumbling | Early | Sliding | Days | Session | RowCount
 
 _KEY = KeyCodec()
 _KEYED = frozenset(
-    ("fold", "reduce", "aggregate", "process", "window", "deduplicate", "distinct", "sessionize", "join", "left_join")
+    (
+        "fold",
+        "reduce",
+        "aggregate",
+        "process",
+        "window",
+        "deduplicate",
+        "distinct",
+        "sessionize",
+        "match",
+        "join",
+        "left_join",
+    )
 )
 """Verbs of streams with keys, for who calls one on another stream."""
 
@@ -501,6 +514,38 @@ class KeyedStream(Upstream, Generic[K, T]):
                 "with lateness= a window keeps its rows behind its end, and each late one makes its result again, so "
                 "no row would be in one result only: leave out .purging() or lateness=; late=tag catches late rows."
             )
+
+    def match(
+        self,
+        pattern: Pattern[T],
+        fn: Callable[[K, dict[str, list[T]]], U],
+        *,
+        name: str | None = None,
+        timed_out: OutputTag[V] | None = None,
+        on_timeout: Callable[[K, dict[str, list[T]]], V] | None = None,
+        late: OutputTag[T] | None = None,
+    ) -> Stream[U]:
+        """``fn(key, rows)`` for each sequence of rows of a key that ``pattern`` describes; ``rows`` are lists by stage.
+
+        A match comes when event time has come to its last row. Sequences whose time is up before they are whole go to
+        the side output ``timed_out``, as what ``on_timeout(key, rows)`` makes of the rows that they had; without it
+        they are dropped. A row that comes when event time has passed it goes to ``late``, or without one where the
+        source's ``on_error`` says. Needs ``with_timestamps`` behind every source of the stream. The trap: what ``fn``
+        raises stops the job, because there are several records to blame.
+        """
+        if not isinstance(pattern, Pattern):
+            raise mistake(f"match is of a Pattern, Pattern[Row].begin(...), not of {pattern!r}.")
+        if pattern.limit is None:
+            raise mistake(f"{pattern}: nothing bounds what is stored; say how long it may take: .within(minutes=…)")
+        if (timed_out is None) != (on_timeout is None):
+            raise mistake("timed_out= and on_timeout= are given together: where they go, and what is made of the rows.")
+        wheres = {f"stage {stage.name!r}": stage.where for stage in pattern.stages}
+        self._expect_functions("match", fn=fn, on_timeout=on_timeout, **wheres)
+        tags = [tag for tag in (timed_out, late) if tag is not None]
+        given: dict[str, Any] = {"pattern": pattern, "on_timeout": on_timeout, "values": self._stored(self._type)}
+        given |= {"timed_out": getattr(timed_out, "name", None), "late": getattr(late, "name", None)}
+        node = self._grow(plan.Patterns, name, fn=fn, key_codec=_KEY, **given)
+        return Stream(self._draft, self._draft._part(node, tags), returned(fn))
 
     def join(self, table: Table[K, V], fn: Callable[[T, V], U], *, name: str | None = None) -> Stream[U]:
         """``fn(value, row)`` for each value whose key the table has a row for; others are dropped.

@@ -24,7 +24,17 @@ from kafka_eos.interfaces.assigners import (
     sliding,
     tumbling,
 )
-from kafka_eos.interfaces.codecs import Checked, Codec, Described, ListCodec, Part, TopicFormat
+from kafka_eos.interfaces.codecs import (
+    Checked,
+    Codec,
+    Comparable,
+    Comparison,
+    Described,
+    HasCodecs,
+    ListCodec,
+    Part,
+    TopicFormat,
+)
 from kafka_eos.interfaces.commits import (
     Announces,
     CommitPermit,
@@ -41,10 +51,11 @@ from kafka_eos.interfaces.contexts import JobContext, TaskContext
 from kafka_eos.interfaces.event_time import Alignment, Generator, WatermarkStrategy, bounded, generated, monotonic
 from kafka_eos.interfaces.guarantees import Guarantee
 from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
+from kafka_eos.interfaces.patterns import Pattern
 from kafka_eos.interfaces.requests import Breaker, Retries, breaker, request_rules, retries
 from kafka_eos.interfaces.services import Lasting, RejectRecord, RejectRow, Resources, Services
 from kafka_eos.interfaces.sinks import Attended, DeadLetters, PreCommit, Sink, Writer
-from kafka_eos.interfaces.sources import Answer, AskedTogether, LagOfEach, Reader, Source, total_lag
+from kafka_eos.interfaces.sources import Answer, AskedTogether, CheckedSource, LagOfEach, Reader, Source, total_lag
 from kafka_eos.interfaces.state import (
     InFlight,
     StateBackend,
@@ -70,10 +81,13 @@ __all__ = [
     "Breaker",
     "CheckpointStorage",
     "Checked",
+    "CheckedSource",
     "Codec",
     "CommitPermit",
     "Committable",
     "Committer",
+    "Comparable",
+    "Comparison",
     "Contents",
     "Days",
     "DeadLetters",
@@ -82,6 +96,7 @@ __all__ = [
     "FileRef",
     "Generator",
     "Guarantee",
+    "HasCodecs",
     "HoldsLife",
     "InFlight",
     "Interval",
@@ -97,6 +112,7 @@ __all__ = [
     "OnCount",
     "Outcome",
     "Paned",
+    "Pattern",
     "Position",
     "Positions",
     "PreCommit",

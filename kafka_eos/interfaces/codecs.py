@@ -5,8 +5,9 @@ Rule: what is stored says by which format and schema it was written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from kafka_eos.interfaces.values import Json
 
@@ -65,7 +66,42 @@ class Described(Protocol):
 
 @runtime_checkable
 class Checked(Protocol):
-    """A codec that needs something of its environment to write."""
+    """A codec that needs something of its environment."""
 
     def check(self) -> Sequence[str]:
         """At start: raise ConfigError if nothing can be written; Retryable if nobody can tell now. Returns notices."""
+
+    def check_reading(self) -> Sequence[str]:
+        """At start, where it reads: the same, but what cannot be read is a notice, for some records may be older."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A schema of the code beside the one that is stored, or registered.
+
+    ``beside``       which one that is, or that there is none
+    ``differences``  in what the two differ, in lines
+    ``wrong``        why a job with it would be refused, or stopped by a record; none if it would not
+    """
+
+    beside: str
+    differences: Sequence[str] = ()
+    wrong: Sequence[str] = ()
+
+
+@runtime_checkable
+class Comparable(Protocol):
+    """A codec whose schema has a counterpart that is kept elsewhere."""
+
+    def compared(self, reading: bool) -> Comparison:
+        """With the newest there is. Changes nothing. Raises ConfigError or Retryable if nobody can tell.
+
+        ``reading``: can what was written with that be read; else: can this be written.
+        """
+
+
+@runtime_checkable
+class HasCodecs(Protocol):
+    """A source or sink that tells what reads or writes its keys and values."""
+
+    def codecs(self) -> Mapping[Part, Codec[Any]]: ...

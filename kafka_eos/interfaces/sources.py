@@ -65,6 +65,17 @@ class AskedTogether(Protocol):
         """As ``Source.ends`` of each, in this order."""
 
 
+@runtime_checkable
+class CheckedSource(Protocol):
+    """A source that needs more of its environment than its splits."""
+
+    def check(self) -> Sequence[str]:
+        """At start: raise ConfigError if it cannot be read; Retryable if nobody can tell now, which refuses no start.
+
+        Returns notices.
+        """
+
+
 class Reader(Protocol[T]):
     """Reads the splits assigned to one subtask."""
 

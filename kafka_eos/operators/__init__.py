@@ -15,6 +15,7 @@ from kafka_eos.operators.joins.interval import IntervalJoinOperator
 from kafka_eos.operators.joins.table import TableJoinOperator
 from kafka_eos.operators.joins.windows import PanedJoin, SessionJoin
 from kafka_eos.operators.merge import MergingFold, PartialFold
+from kafka_eos.operators.patterns.operator import PatternOperator
 from kafka_eos.operators.process import Process
 from kafka_eos.operators.requests.async_map import AsyncMap
 from kafka_eos.operators.side_outputs import SideOutput
@@ -81,6 +82,8 @@ def build(node: plan.Node) -> Operator:
             return windows(node)
         case plan.Join():
             return join(node)
+        case plan.Patterns():
+            return PatternOperator(node)
         case plan.TableJoin():
             return TableJoinOperator(node)
         case plan.SideOutput():

@@ -41,6 +41,7 @@ from kafka_eos.plan.nodes import (
     input_of,
     union_lane,
 )
+from kafka_eos.plan.patterns import Patterns
 from kafka_eos.plan.plan import Plan
 from kafka_eos.plan.requests import AsyncMap, Requests
 from kafka_eos.plan.segments import Segment
@@ -70,6 +71,7 @@ __all__ = [
     "PartialFold",
     "Partitioning",
     "Path",
+    "Patterns",
     "Plan",
     "Process",
     "Reduce",

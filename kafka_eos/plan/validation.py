@@ -31,6 +31,7 @@ from kafka_eos.plan.nodes import (
     Windows,
     for_dead_letters,
 )
+from kafka_eos.plan.patterns import Patterns
 
 
 def validate(plan: Graph) -> None:
@@ -179,7 +180,7 @@ def _check_event_time(plan: Graph) -> None:
     for node in plan.timed_operators:
         if node.waits and node.inputs[0] not in plan.timed:
             timers = "(on_timer, deduplicate), and its timers would never fire"
-            never = "and would never emit" if isinstance(node, Windows | Join) else timers
+            never = "and would never emit" if isinstance(node, Windows | Join | Patterns) else timers
             raise PlanError(
                 f"{node.kind} {node.name!r} waits for event time {never}: no watermarks come to it from every source, "
                 "because some rows have not passed .with_timestamps(...), or it is in a loop or behind a fold with "

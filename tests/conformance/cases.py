@@ -261,6 +261,13 @@ CASES: Mapping[str, Case] = {
         {"output": [in_order()], "alone": [same()], "windows": [same()], "balances": [in_order()]},
         {},
     ),
+    "matched": Case(
+        pipelines.matched,
+        _once,
+        # Partitions end at different times: what waits behind the slowest one is in no match yet.
+        {"output": [in_order()], "over": [in_order()], "sums": [same()]},
+        {},
+    ),
     "looked-up": Case(
         pipelines.looked_up,
         # A table changes when nothing else is there to be read: else which version a row meets is chance.

@@ -15,6 +15,7 @@ import msgspec
 from kafka_eos import (
     CoProcessFunction,
     OutputTag,
+    Pattern,
     Pipeline,
     ProcessContext,
     ProcessFunction,
@@ -337,6 +338,34 @@ def joined(pipeline: Pipeline, at: Names) -> None:
     together = both.window_join(sliding(seconds=0.05, every=0.025), pair_of, name="together")
     to_kafka(together.union(both.window_join(session(gap=0.03), pair_of, name="at-a-time"), name="all"), at, "windows")
     to_kafka(both.process(Balances, name="balance"), at, "balances")
+
+
+def matched(pipeline: Pipeline, at: Names) -> None:
+    """Sequences of payments of an account: those that come to an end, and those whose time is up; and sums of them."""
+    read = payments(pipeline, at).with_timestamps(watermarks=bounded(0.05))
+    by_account = read.key_by(account, name="by-account")
+    rising = (
+        Pattern[Payment]
+        .begin("small", lambda payment: payment.amount < 5)
+        .times(2)
+        .followed_by("large", lambda payment: payment.amount > 8)
+        .within(seconds=0.1)
+    )
+    found = by_account.match(rising, sequence, name="rising", timed_out=UNFINISHED, on_timeout=sequence)
+    to_kafka(found, at)
+    to_kafka(found.side_output(UNFINISHED), at, "over")
+    at_once = Pattern[Payment].begin("any", lambda payment: payment.amount > 2).next("low", lambda p: p.amount < 8)
+    pairs = by_account.match(at_once.within(seconds=0.2).overlapping(), sequence, name="pairs")
+    windows = pairs.key_by(lambda total: total.key, name="by-key").window(tumbling(seconds=0.1))
+    to_kafka(windows.fold(name="pair-sums", init=nothing, step=by_rate, state=Total).map(end_of), at, "sums")
+
+
+def sequence(key: str, rows: dict[str, list[Payment]]) -> Total:
+    of_all = [payment for found in rows.values() for payment in found]
+    return Total(key, sum(payment.amount for payment in of_all), len(of_all), of_all[-1].id)
+
+
+UNFINISHED = OutputTag("unfinished", Total)
 
 
 def looked_up(pipeline: Pipeline, at: Names) -> None:

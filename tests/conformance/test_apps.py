@@ -67,6 +67,7 @@ CASES: Mapping[str, App] = {
     "windows": App("windows.py", (same(),), BASE),
     "window-verbs": App("window_verbs.py", (of_time,), BASE),
     "joined": App("joined.py", (same(value),), BASE),
+    "sequences": App("sequences.py", (same(value),), BASE),
     "fan-out": route("fan-out", in_order()),
     "once": route("once", in_order()),
     # Totals of several accounts meet in a branch.

@@ -39,6 +39,7 @@ def thirds(rows: list[Fed]) -> list[list[Fed]]:
         campaign("timed", "savepoints"),
         campaign("aggregated", "savepoints"),
         campaign("triggered", "savepoints"),
+        campaign("matched", "savepoints"),
         ("windowed", "savepoints"),
     ],
 )

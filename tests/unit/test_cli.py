@@ -230,3 +230,27 @@ def test_a_table_goes_to_stdout_and_nothing_else(home: Path, storage: LocalStora
 
     assert code == 0 and said == ""
     assert [line for line in shown.splitlines() if "epoch" in line and "decided" in line]
+
+
+def test_a_start_without_its_schema_registry_says_nothing_of_kafka(home: Path) -> None:
+    (home / "app.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from kafka_eos import Pipeline\n"
+        "from kafka_eos.connectors.kafka import KafkaSink, KafkaSource\n"
+        "from kafka_eos.schemas import Registry, avro\n"
+        "@dataclass\n"
+        "class Line:\n"
+        "    quantity: int\n"
+        f"registry = Registry('http://{NOWHERE}', config={{'max.retries': 0}})\n"
+        "pipeline = Pipeline('lines')\n"
+        "lines = pipeline.source(KafkaSource('in', value=Line), name='in')\n"
+        "lines.sink(KafkaSink('out', value=avro(Line, registry=registry)), name='out')\n"
+    )
+
+    code, _, shown = kafka_eos(home, "run", "app.py", "-b", NOWHERE)
+
+    assert code == 2
+    told = " ".join(shown.split())
+    assert f"the schema registry http://{NOWHERE} does not answer" in told
+    assert "Check that the registry runs at that address" in told
+    assert "bootstrap_servers" not in told

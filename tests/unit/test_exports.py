@@ -9,7 +9,16 @@ def test_the_public_names_are_these() -> None:
         "InputLost", "JobLocked", "KafkaEosError", "PlanError", "PoisonRecord", "RestartFromCheckpoint", "Retryable",
         "TooManyDeadLetters", "UserError",
     }  # fmt: skip
-    verbs = {"KeyState", "KeyedStream", "OutputTag", "Pipeline", "ProcessContext", "ProcessFunction", "Stream"}
+    verbs = {
+        "KeyState",
+        "KeyedStream",
+        "OutputTag",
+        "Pattern",
+        "Pipeline",
+        "ProcessContext",
+        "ProcessFunction",
+        "Stream",
+    }
     joins = {"CoProcessFunction", "ConnectedStreams", "Table", "connect"}
     states = {"AggregatingState", "ListState", "MapState", "ReducingState", "Ttl"}
     time = {"Timers", "WatermarkStrategy", "bounded", "generated", "monotonic"}

@@ -15,9 +15,11 @@ from kafka_eos import (
     rows,
     tumbling,
 )
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.cores import usable_cores
 from kafka_eos.explain import explain
 from kafka_eos.interfaces import DeadLetters, Ttl
+from kafka_eos.schemas import Registry, avro
 from kafka_eos.settings import Settings
 from kafka_eos.testing import ListSource, MemorySink
 
@@ -43,6 +45,10 @@ notices
   fold 'sum' keeps a row for every key it has seen, for ever; if keys come and go, let what they leave end with \
 ttl=Ttl(…), or put a .window(…) of time before it
 """
+
+
+class Order(Struct):
+    user: str
 
 
 def totals() -> Pipeline:
@@ -154,3 +160,19 @@ def test_how_long_state_is_kept_is_shown() -> None:
     assert "keeps state for 3600 s of processing time\n" in shown
     assert "keeps state for 0.5 s of event time\n" in shown
     assert "keeps state for 86400 s of processing time; one output a key and epoch" in shown
+
+
+def test_the_schemas_of_each_path_are_shown_with_where_they_come_from() -> None:
+    registry = Registry("http://localhost:8081")
+    pipeline: Any = Pipeline("orders")
+    orders = pipeline.source(KafkaSource("orders", value=avro(Order, registry=registry)), name="orders")
+    orders.sink(KafkaSink("out", value=Order, key_codec=str, key=lambda order: order.user), name="out")
+
+    _, _, shown = explain(pipeline.plan()).partition("\nschemas\n")
+
+    assert shown.splitlines()[:4] == [
+        "  orders -> out",
+        "    orders, value: Avro Order, subject orders-value of http://localhost:8081",
+        "    out, key: utf-8",
+        "    out, value: json of Order, which is in the code",
+    ]

@@ -34,7 +34,8 @@ def test_the_name_is_a_keyword_and_the_first_one(verb: Callable[..., Any]) -> No
 
 
 def test_all_verbs_are_looked_at() -> None:
-    stateful = {"fold", "reduce", "aggregate", "process", "deduplicate", "distinct", "sessionize", "join", "left_join"}
+    stateful = {"fold", "reduce", "aggregate", "process", "deduplicate", "distinct", "sessionize", "match"}
+    stateful |= {"join", "left_join"}
     others = {
         "table",
         "map",

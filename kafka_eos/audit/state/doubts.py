@@ -17,9 +17,10 @@ from kafka_eos.interfaces import Json, StateDescriptor, StateHandle
 from kafka_eos.operators import join, windows
 from kafka_eos.operators.fold import STATE
 from kafka_eos.operators.joins.table import TableJoinOperator
+from kafka_eos.operators.patterns.operator import PatternOperator
 from kafka_eos.operators.process import declared as declared_by
 from kafka_eos.operators.windows.counted import CountedWindows as CountedOperator
-from kafka_eos.plan import CountedWindows, Fold, Join, Plan, Process, Reduce, TableJoin, Windows
+from kafka_eos.plan import CountedWindows, Fold, Join, Patterns, Plan, Process, Reduce, TableJoin, Windows
 from kafka_eos.state.evolution import describe, reader, redefined, split
 from kafka_eos.state.local import is_local
 
@@ -54,6 +55,9 @@ def declared(plan: Plan) -> dict[Name, StateDescriptor[Any]]:
         elif isinstance(node, Windows | Join):
             operator = windows(node) if isinstance(node, Windows) else join(node)
             found |= {(node.name, each.name): each for each in (*operator.states(), *operator.pending())}
+        elif isinstance(node, Patterns):
+            sequences = PatternOperator(node)
+            found |= {(node.name, each.name): each for each in (*sequences.states(), *sequences.pending())}
     return found
 
 

@@ -6,6 +6,7 @@
     rows        the user's functions, as they run inside Spark's Python workers
     joined      which rows of two streams belong together, in Spark SQL
     pairs       the user's functions of joins, as they run there
+    sequences   what patterns find, and the user's functions of them, as they run there
     recompute   puts these together
 
 Rule: nothing of the operators is used: no pane, no timer, no watermark, no merge; only what a verb says that a window

@@ -27,6 +27,7 @@ from kafka_eos.plan import (
     MapBatches,
     Node,
     Partitioning,
+    Patterns,
     Plan,
     Sink,
     Timestamps,
@@ -56,12 +57,12 @@ class Clock:
 
 @dataclass(frozen=True)
 class Operator:
-    """Windows, or a join, that are judged."""
+    """Windows, a join, or a pattern, that are judged."""
 
     name: str
     stage: str
     """The ``key_by`` before it, or where two of them meet."""
-    node: Windows | Join
+    node: Windows | Join | Patterns
     floors: tuple[Floor, ...]
     """How far event time had come at the end, by ranges of key groups."""
     key_hash: str
@@ -201,7 +202,7 @@ class _Look:
 
     def _operator(self, node: Node) -> Operator | str:
         """What is to be known of windows, or why they, and what is behind them, cannot be judged."""
-        if not isinstance(node, Windows | Join):
+        if not isinstance(node, Windows | Join | Patterns):
             timers = "its outputs are of timers of a process function, or of what they may change"
             return timers if node.sets_timers else f"the state of {node.name!r} and windows are before it"
         if reason := self._by_chance(node) or self._reason(node.name):
@@ -283,9 +284,9 @@ class _Look:
 
     # ------------------------------------------------------------ late rows
 
-    def _late(self, node: Windows | Join) -> tuple[frozenset[str], frozenset[str], frozenset[str]] | str:
+    def _late(self, node: Windows | Join | Patterns) -> tuple[frozenset[str], frozenset[str], frozenset[str]] | str:
         """Sinks where the rows are that came late; or why nothing tells which they were."""
-        tags = (node.late,) if isinstance(node, Windows) else node.late
+        tags = node.late if isinstance(node, Join) else (node.late,)
         letters = {sink for each in self._above(node.name) if (sink := self._plan.dead_letters(each.name)) is not None}
         refused = frozenset(sink.name for sink in letters) & self._marked
         through = tuple(kind for kind in _ONE_TO_ONE if not letters or kind not in _MAY_REFUSE)

@@ -1,5 +1,5 @@
-"""What windows, and joins, should have made: a row goes to the windows that its time is in, and the rows of each are
-put together; of two streams, those that belong together are.
+"""What windows, joins and patterns should have made: a row goes to the windows that its time is in, and the rows of
+each are put together; of two streams, those that belong together are; of one, those that follow one another.
 
 A window must have made its result if event time had come to its end when the job ended, and must not if it had not;
 the newest checkpoint tells how far it was. Rules: rows that an output tells were late are left out; a session is all
@@ -19,13 +19,13 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit import tasks
 from kafka_eos.audit.subject import Cut
-from kafka_eos.audit.windows import early, pairs, rows
+from kafka_eos.audit.windows import early, pairs, rows, sequences
 from kafka_eos.audit.windows.assign import sessions, windows_of
 from kafka_eos.audit.windows.joined import joined
 from kafka_eos.audit.windows.judged import Judged, Operator
 from kafka_eos.audit.windows.late import AGAIN, ASIDE, COUNTED, REFUSED, any_is_called_late, with_fates
 from kafka_eos.audit.windows.rows import ARRIVED, TAKEN, Wanted, part_of
-from kafka_eos.plan import Join
+from kafka_eos.plan import Join, Patterns
 from kafka_eos.state.keygroups import OLDEST
 
 if TYPE_CHECKING:
@@ -105,6 +105,12 @@ class Windowing:
 
     def _results(self, taken: DataFrame, operator: Operator, wanted: Wanted, schema: str) -> list[DataFrame]:
         where = *self._where, operator.name, wanted
+        if isinstance(operator.node, Patterns):
+            aside = taken.where(F.col("fate") == ASIDE).select(*TAKEN)
+            return [
+                _in_time(taken).mapInArrow(partial(sequences.results, *where), schema),
+                aside.mapInArrow(partial(sequences.asides, *where), schema),
+            ]
         if not isinstance(operator.node, Join):
             return [_in_order(taken).mapInArrow(partial(rows.results, *where), schema)]
         found = joined(taken.where(F.col("fate") == COUNTED), operator.node)
@@ -167,6 +173,12 @@ def _marked(window: Column, over: Column) -> Column:
 
 def _in_order(taken: DataFrame) -> DataFrame:
     return taken.repartition("grp").sortWithinPartitions(*_IN_THEIR_ORDER).select(*TAKEN)
+
+
+def _in_time(taken: DataFrame) -> DataFrame:
+    """The rows that counted, each with how far event time had come at the end."""
+    counted = taken.where(F.col("fate") == COUNTED).repartition("grp")
+    return counted.sortWithinPartitions("grp", "time", "s_partition", "s_offset").select(*TAKEN, "floor")
 
 
 def _in_turn(told: DataFrame) -> DataFrame:

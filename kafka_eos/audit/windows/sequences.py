@@ -1,0 +1,172 @@
+"""What patterns should have made, by the user's functions inside Spark's Python workers.
+
+Rules: this follows from what a pattern is said to be, and shares nothing with ``operators.patterns``: no table, no
+partial matches, no timers. Each row that may be a first one is followed to its end, one after the other; then it is
+seen which of them are inside of a match. It runs on all rows of a key together, in the order of event time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from kafka_eos.audit.tasks import columns_of, cut_of
+from kafka_eos.audit.windows.rows import Part, Taken, Wanted
+from kafka_eos.interfaces import Pattern
+from kafka_eos.operators.firing import FiringOrigin, branch_of
+from kafka_eos.operators.side_outputs import Tagged
+from kafka_eos.plan import KeyBy, Patterns, Plan
+from kafka_eos.provenance import TIMERS
+from kafka_eos.records import Batch
+
+
+def results(
+    app: str, workers: int, operator: str, wanted: Wanted, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """What a pattern makes, up to the next ones. Input: TAKEN rows that were counted, in the order of keys and times,
+    each with how far event time had come at the end as its ``turn``.
+    """
+    plan = cut_of(app, workers).whole
+    with Part.open(plan, frozenset({operator}), wanted) as part:
+        found = _Sequences(plan, operator, part)
+        rows = (row for batch in batches for row in zip(*columns_of(batch), strict=True))
+        for _, of_key in groupby(rows, key=lambda row: row[0]):
+            told = list(of_key)
+            found.hand_on([Taken(*row[:-1]) for row in told], told[0][-1])
+            yield part.take()
+
+
+def asides(
+    app: str, workers: int, operator: str, wanted: Wanted, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Late rows, as they leave a pattern. Input: TAKEN rows."""
+    plan = cut_of(app, workers).whole
+    node, values = _node(plan, operator)
+    with Part.open(plan, frozenset({operator}), wanted) as part:
+        for batch in batches:
+            for row in map(Taken, *columns_of(batch)):
+                (value,) = values.decode(row.payload)
+                late = [Tagged(str(node.late), value)]
+                out = Batch(late, [0], row.origin(part.plan), lane=row.lane, branch=[row.branch], times=[row.time])
+                part.push(operator, out, [(row.grp, False)])
+            yield part.take()
+
+
+def _node(plan: Plan, operator: str) -> tuple[Patterns, Any]:
+    """The node, and the codec of rows on their way to it."""
+    node = plan.node(operator)
+    assert isinstance(node, Patterns)
+    stage = plan.node(node.inputs[0])
+    assert isinstance(stage, KeyBy)
+    return node, stage.values
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of a row as the first one: the rows that it has found, and whether these are all, or its time was
+    up before. Neither: another row has broken it.
+    """
+
+    places: Sequence[int]
+    whole: bool = False
+    over: bool = False
+
+
+def fates(pattern: Pattern[Any], values: Sequence[Any], times: Sequence[int]) -> dict[int, Fate]:
+    """Of all rows of a key that may be a first one, by their numbers. ``values`` are in the order of ``times``."""
+    return {at: _fate(pattern, values, times, at) for at, value in enumerate(values) if pattern.stages[0].where(value)}
+
+
+def _fate(pattern: Pattern[Any], values: Sequence[Any], times: Sequence[int], first: int) -> Fate:
+    places, until = [first], times[first] + (pattern.limit or 0)
+    for stage in pattern.stages:
+        for nth in range(stage.count):
+            if len(places) == 1 and nth == 0 and stage is pattern.stages[0]:
+                continue
+            behind = stage.consecutive if nth else stage.follows
+            at = places[-1] + 1
+            while not behind and at < len(values) and times[at] < until and not stage.where(values[at]):
+                at += 1
+            if at >= len(values) or times[at] >= until:
+                return Fate(places, over=True)
+            if not stage.where(values[at]):
+                return Fate(places)
+            places.append(at)
+    return Fate(places, whole=True)
+
+
+def kept(pattern: Pattern[Any], found: dict[int, Fate], times: Sequence[int]) -> dict[int, Fate]:
+    """Those that come to something: none begins, and none has begun, inside of a match, unless they may overlap."""
+    if pattern.overlaps:
+        return found
+    left = dict(found)
+    for first, fate in sorted(found.items(), key=lambda each: (each[1].places[-1], each[0])):
+        if not fate.whole or first not in left:
+            continue
+        end = fate.places[-1]
+        inside = [at for at in left if at <= end and at != first and not _is_done(pattern, left[at], times, at, end)]
+        for at in inside:
+            del left[at]
+    return left
+
+
+def _is_done(pattern: Pattern[Any], fate: Fate, times: Sequence[int], first: int, end: int) -> bool:
+    """Was it whole, or its time up, before the row ``end``?"""
+    if fate.whole:
+        return fate.places[-1] < end
+    return times[end] >= times[first] + (pattern.limit or 0)
+
+
+class _Sequences:
+    """Of one key after the other."""
+
+    def __init__(self, plan: Plan, operator: str, part: Part) -> None:
+        self._node, self._codec = _node(plan, operator)
+        self._part = part
+
+    def hand_on(self, rows: Sequence[Taken], floor: int) -> None:
+        """All that comes out of a key, as far as event time had come."""
+        pattern, key = self._node.pattern, self._node.key_codec.decode(rows[0].grp)
+        told = [(row, *self._codec.decode(row.payload)) for row in rows if row.time <= floor]
+        encode = self._node.values.encode
+        told.sort(key=lambda each: (each[0].time, each[0].s_partition, each[0].s_offset, encode(each[1])))
+        values, times = [value for _, value in told], [row.time for row, _ in told]
+        found = kept(pattern, fates(pattern, values, times), times)
+        made: dict[int, list[Any]] = defaultdict(list)
+        for first, fate in sorted(found.items(), key=lambda each: (each[1].over, each[1].places[-1], each[0])):
+            of_stages = self._by_stage([values[place] for place in fate.places])
+            if fate.whole:
+                made[times[fate.places[-1]]].append(self._node.fn(key, of_stages))
+            elif fate.over and self._node.on_timeout is not None:
+                made[times[first] + (pattern.limit or 0) - 1].append(
+                    Tagged(str(self._node.timed_out), self._node.on_timeout(key, of_stages))
+                )
+        self._push(rows[0], {time: outputs for time, outputs in made.items() if time <= floor})
+
+    def _push(self, row: Taken, made: dict[int, list[Any]]) -> None:
+        moments = sorted(made)
+        numbers = [number for number, time in enumerate(moments) for _ in made[time]]
+        if not numbers:
+            return
+        batch = Batch(
+            [output for time in moments for output in made[time]],
+            numbers,
+            FiringOrigin(self._node.name, TIMERS, [row.group] * len(moments), moments),
+            branch=[branch_of(row.grp)] * len(numbers),
+            times=[moments[number] for number in numbers],
+        )
+        self._part.push(self._node.name, batch, [(row.grp, False)] * len(moments))
+
+    def _by_stage(self, values: Sequence[Any]) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {}
+        left = list(values)
+        for stage in self._node.pattern.stages:
+            mine, left = left[: stage.count], left[stage.count :]
+            if mine:
+                found[stage.name] = mine
+        return found

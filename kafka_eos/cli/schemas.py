@@ -1,0 +1,103 @@
+"""``kafka-eos schemas``: the schemas of the code beside those that are registered and stored, before a job starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from kafka_eos.audit.state.doubts import declared, stored
+from kafka_eos.checkpoints import paths
+from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job, open_app
+from kafka_eos.cli.state import open_snapshot
+from kafka_eos.interfaces import Comparable, Comparison, Described, HasCodecs
+from kafka_eos.plan import Plan
+from kafka_eos.state.fitting import fitting
+from kafka_eos.state.snapshot import Snapshot
+
+app = typer.Typer(
+    help="Compare the schemas of a pipeline with the registry and with stored state, before it starts.",
+    no_args_is_help=True,
+)
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from", help="The savepoint, or the directory of a job, to begin with. Default: the job's newest checkpoint."
+    ),
+]
+
+
+@app.command()
+def check(
+    app: App, from_: From = None, bootstrap_servers: Bootstrap = None, checkpoint_dir: CheckpointDir = None
+) -> None:
+    """Say of each schema whether the job would start, and read on, with it; what is wrong is shown line by line.
+
+    Exit code 1 if something is. Needs no broker, and changes nothing.
+
+    Example: `kafka-eos schemas check orders.py --from /backup/orders`
+    """
+    wrong = False
+    for place, found in _compared(app, from_, bootstrap_servers, checkpoint_dir):
+        typer.echo(f"{'WRONG' if found.wrong else 'ok   '}  {place}: {found.beside}")
+        for line in found.wrong:
+            typer.echo(f"         {line}")
+        wrong |= bool(found.wrong)
+    raise typer.Exit(1 if wrong else 0)
+
+
+@app.command()
+def diff(
+    app: App, from_: From = None, bootstrap_servers: Bootstrap = None, checkpoint_dir: CheckpointDir = None
+) -> None:
+    """Show in what each schema of the code differs from the newest that is registered or stored, harmless or not.
+
+    Exit code 1 if one differs. Needs no broker, and changes nothing.
+
+    Example: `kafka-eos schemas diff orders.py`
+    """
+    differs = False
+    for place, found in _compared(app, from_, bootstrap_servers, checkpoint_dir):
+        if found.differences:
+            typer.echo(f"{place}: {found.beside}")
+            for line in found.differences:
+                typer.echo(f"  {line}")
+        differs |= bool(found.differences)
+    raise typer.Exit(1 if differs else 0)
+
+
+def _compared(
+    app: str, from_: str | None, bootstrap_servers: str | None, checkpoint_dir: str | None
+) -> Iterator[tuple[str, Comparison]]:
+    """Each schema of the pipeline: where it is, and what it is beside."""
+    program, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
+    plan = program.plan()
+    for source in plan.sources:
+        yield from _topics(f"source {source.name}", source.source, reading=True)
+    for sink in plan.sinks:
+        yield from _topics(f"sink {sink.name}", sink.sink, reading=False)
+    storage = find_job(settings, plan.name)
+    if from_ is not None:
+        yield from _states(plan, open_snapshot(from_))
+    elif storage is not None and any(storage.list(paths.MANIFESTS)):
+        yield from _states(plan, Snapshot.open(settings.checkpoints_of(plan.name)))
+
+
+def _topics(place: str, connector: Any, reading: bool) -> Iterator[tuple[str, Comparison]]:
+    if isinstance(connector, HasCodecs):
+        for part, codec in connector.codecs().items():
+            said = f"{place}, {part}: {codec.describe()}" if isinstance(codec, Described) else f"{place}, {part}"
+            if isinstance(codec, Comparable):
+                yield said, codec.compared(reading)
+
+
+def _states(plan: Plan, snapshot: Snapshot) -> Iterator[tuple[str, Comparison]]:
+    beside, known = f"epoch {snapshot.epoch} of {snapshot.path}", declared(plan)
+    operators = {node.name for node in plan.nodes}
+    for (operator, name), described in sorted(stored(snapshot.handles).items()):
+        place = f"state {operator}.{name}"
+        if (descriptor := known.get((operator, name))) is not None:
+            yield place, fitting(beside, descriptor, described)
+        elif operator not in operators:
+            yield place, Comparison(beside, wrong=["no operator of that name: --allow-dropped-state lets go of it"])
