@@ -20,7 +20,8 @@ def linked(parsed: Any) -> Any:
     """
     if not isinstance(parsed, dict) or _NAMES not in parsed:
         return parsed
-    names, waiting, seen = parsed[_NAMES], [parsed], {id(parsed)}
+    waiting: list[Any] = [parsed]
+    names, seen = parsed[_NAMES], {id(parsed)}
     while waiting:
         for holder, place in _places(waiting.pop()):
             part = holder[place]
