@@ -1,6 +1,6 @@
 """Where the job of a demo writes: a topic, Parquet files, and a table if PostgreSQL can be started here.
 
-The pipeline (``orders.py``) is told by environment variables, like the processes that run it.
+The pipeline (``three_systems.py``) is told by environment variables, like the processes that run it.
 """
 
 from __future__ import annotations
