@@ -45,6 +45,8 @@ class Cast:
     """Steps of a checkpoint: before its output is durable, between, and when all of it is prepared."""
     step_hits: tuple[int, int]
     """At the first of these hits at the latest an epoch was committed since the last fault: the kill is under load."""
+    sink_hits: tuple[int, int]
+    """The same for steps of a sink: each sink of the job comes to them in each epoch."""
     leader: Victim
     leader_point: str
     """Between two commits of an epoch that is decided: one system shows it already, and another one does not yet."""
@@ -74,6 +76,7 @@ CASTS = {
         step_victim=Victim.WORKER,
         step_points=("source.capture.after", *_STATE, "sink.seal", *_SINK, "worker.ack.before"),
         step_hits=(3, 4),
+        sink_hits=(9, 12),
         leader=Victim.SUPERVISOR,
         leader_point=_BETWEEN,
         leader_hits=(8, 14),
@@ -86,6 +89,7 @@ CASTS = {
         # A process that alone runs all tasks of an epoch passes these twice in it.
         step_points=(*_STATE, *_SINK),
         step_hits=(5, 6),
+        sink_hits=(15, 18),
         leader=Victim.DRIVER,
         leader_point=_BETWEEN,
         leader_hits=(8, 14),
@@ -167,7 +171,7 @@ def plan_faults(seed: int, step_kills: int = 3, outside_kills: int = 2, engine: 
     dice, cast = random.Random(f"faults of {seed}"), CASTS[engine]
     before, after = 2, dice.choice((1, 3))
     steps = [
-        Fault(cast.step_victim, point, dice.randint(*cast.step_hits))
+        Fault(cast.step_victim, point, dice.randint(*(cast.sink_hits if point in _SINK else cast.step_hits)))
         for point in _sample(dice, cast.step_points, step_kills)
     ]
     decided = Fault(cast.leader, cast.leader_point, dice.randint(*cast.leader_hits))
