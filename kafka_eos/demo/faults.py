@@ -171,7 +171,7 @@ def plan_faults(seed: int, step_kills: int = 3, outside_kills: int = 2, engine: 
     dice, cast = random.Random(f"faults of {seed}"), CASTS[engine]
     before, after = 2, dice.choice((1, 3))
     steps = [
-        Fault(cast.step_victim, point, dice.randint(*(cast.sink_hits if point in _SINK else cast.step_hits)))
+        Fault(cast.step_victim, point, dice.randint(*(cast.sink_hits if point.startswith("sink.") else cast.step_hits)))
         for point in _sample(dice, cast.step_points, step_kills)
     ]
     decided = Fault(cast.leader, cast.leader_point, dice.randint(*cast.leader_hits))
