@@ -9,7 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kafka_eos.dsl import ConnectedStreams, KeyedStream, Pipeline, Stream, Table, WindowedStream, connect
+    from kafka_eos.dsl import (
+        ConnectedStreams,
+        KeyedStream,
+        Pipeline,
+        Stream,
+        Table,
+        VersionedTable,
+        WindowedStream,
+        connect,
+    )
     from kafka_eos.errors import (
         Bug,
         CommittableLost,
@@ -97,6 +106,7 @@ __all__ = [
     "TooManyDeadLetters",
     "Ttl",
     "UserError",
+    "VersionedTable",
     "WatermarkStrategy",
     "Window",
     "Windowed",
@@ -119,7 +129,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "dsl": ("ConnectedStreams", "KeyedStream", "Pipeline", "Stream", "Table", "WindowedStream", "connect"),
+    "dsl": (
+        "ConnectedStreams", "KeyedStream", "Pipeline", "Stream", "Table", "VersionedTable", "WindowedStream", "connect",
+    ),
     "errors": (
         "Bug", "CommittableLost", "ConfigError", "CorruptCheckpoint", "EnvironmentFailed", "Fatal", "Fenced",
         "InputLost", "JobLocked",

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from kafka_eos.attribution import Attribution
 from kafka_eos.interfaces import Json, Ttl
 from kafka_eos.plan import (
+    AsOfJoin,
     CountedWindows,
     Fold,
     Forward,
@@ -80,6 +81,9 @@ def _detail(node: Node) -> str:
             return f"{below}  keeps state; {node.interval}"
         case WindowJoin():
             return f"{below}  keeps state; {node.assigner}"
+        case AsOfJoin():
+            whose = "all rows" if node.outer else "rows that the table had something for"
+            return f"{below}  keeps state; {whose} at their times"
         case TableJoin():
             return f"{below}  keeps state; {'all rows' if node.unmatched else 'rows that the table has something for'}"
         case SideOutput():

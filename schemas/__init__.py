@@ -14,6 +14,7 @@ from kafka_eos.schemas.avro import AvroCodec
 from kafka_eos.schemas.avro_registry import avro
 from kafka_eos.schemas.counted import Counted
 from kafka_eos.schemas.json import JsonCodec
+from kafka_eos.schemas.maybe import Maybe
 from kafka_eos.schemas.msgpack import KeyCodec, MsgpackCodec
 from kafka_eos.schemas.raw import BytesCodec, StrCodec
 from kafka_eos.schemas.registry import Registry
@@ -29,6 +30,7 @@ __all__ = [
     "Elements",
     "JsonCodec",
     "KeyCodec",
+    "Maybe",
     "MsgpackCodec",
     "Registry",
     "StrCodec",
