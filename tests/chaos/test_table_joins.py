@@ -26,8 +26,8 @@ Found = tuple[str, int, int]
 """Account, id of the payment, version; -1 for none."""
 
 PAYMENTS = 300
-VERSIONS = 40
-EVERY = 6
+VERSIONS = 80
+EVERY = 3
 """Milliseconds between two versions, where the time of a payment is its number."""
 BASE = time.time_ns() // 1_000_000
 THEN = 999
