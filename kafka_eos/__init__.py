@@ -9,7 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kafka_eos.dsl import ConnectedStreams, KeyedStream, Pipeline, Stream, Table, WindowedStream, connect
+    from kafka_eos.dsl import (
+        ConnectedStreams,
+        KeyedStream,
+        Pipeline,
+        Stream,
+        Table,
+        VersionedTable,
+        WindowedStream,
+        connect,
+    )
     from kafka_eos.errors import (
         Bug,
         CommittableLost,
@@ -99,6 +108,7 @@ __all__ = [
     "TooManyDeadLetters",
     "Ttl",
     "UserError",
+    "VersionedTable",
     "WatermarkStrategy",
     "Window",
     "Windowed",
@@ -121,7 +131,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "dsl": ("ConnectedStreams", "KeyedStream", "Pipeline", "Stream", "Table", "WindowedStream", "connect"),
+    "dsl": (
+        "ConnectedStreams", "KeyedStream", "Pipeline", "Stream", "Table", "VersionedTable", "WindowedStream", "connect",
+    ),
     "errors": (
         "Bug", "CommittableLost", "ConfigError", "CorruptCheckpoint", "EnvironmentFailed", "Fatal", "Fenced",
         "InputLost", "JobLocked",

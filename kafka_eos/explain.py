@@ -11,6 +11,7 @@ from typing import Any
 from kafka_eos.attribution import Attribution
 from kafka_eos.interfaces import Described, HasCodecs, Json, Ttl
 from kafka_eos.plan import (
+    AsOfJoin,
     CountedWindows,
     Fold,
     Forward,
@@ -86,6 +87,9 @@ def _detail(node: Node) -> str:
             return f"{below}  keeps state; {node.interval}"
         case WindowJoin():
             return f"{below}  keeps state; {node.assigner}"
+        case AsOfJoin():
+            whose = "all rows" if node.outer else "rows that the table had something for"
+            return f"{below}  keeps state; {whose} at their times"
         case TableJoin():
             return f"{below}  keeps state; {'all rows' if node.unmatched else 'rows that the table has something for'}"
         case SideOutput():

@@ -14,6 +14,7 @@ from kafka_eos.schemas.avro import AvroCodec
 from kafka_eos.schemas.avro_registry import avro
 from kafka_eos.schemas.counted import Counted
 from kafka_eos.schemas.json import JsonCodec
+from kafka_eos.schemas.maybe import Maybe
 from kafka_eos.schemas.msgpack import KeyCodec, MsgpackCodec
 from kafka_eos.schemas.patterns import Marked, Partials
 from kafka_eos.schemas.raw import BytesCodec, StrCodec
@@ -31,6 +32,7 @@ __all__ = [
     "JsonCodec",
     "KeyCodec",
     "Marked",
+    "Maybe",
     "MsgpackCodec",
     "Partials",
     "Registry",

@@ -4,6 +4,7 @@
     avro               dicts, by the stored schema
     counted-…          ``{"updates": how many outputs the key has had, "accumulator": the value}``
     elements-…         lists of values with their places in event time
+    maybe-…            the value, or None
     key, raw, utf-8    as ever
     anything else      what ``register_codec`` was told, or the bytes
 
@@ -26,12 +27,14 @@ from fastavro.schema import SchemaParseException
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Codec, Json
 from kafka_eos.schemas.counted import Counted
+from kafka_eos.schemas.maybe import Maybe
 from kafka_eos.schemas.msgpack import KeyCodec
 from kafka_eos.schemas.raw import BytesCodec, StrCodec
 from kafka_eos.schemas.windowed import Elements
 
 _COUNTED = "counted-"
 _ELEMENTS = "elements-"
+_MAYBE = "maybe-"
 _BAD = (ValueError, TypeError, LookupError, EOFError, OverflowError, RecursionError, msgspec.MsgspecError)
 
 
@@ -40,7 +43,7 @@ def register_codec(name: str, made: Callable[[Json], Codec[Any]]) -> None:
 
     ``made`` gets the stored schema and returns the codec, or raises ConfigError. ConfigError if ``name`` is taken.
     """
-    if name in _MADE or name.startswith((_COUNTED, _ELEMENTS)):
+    if name in _MADE or name.startswith((_COUNTED, _ELEMENTS, _MAYBE)):
         raise ConfigError(f"there is a codec {name!r} already: give yours another name")
     _MADE[name] = made
 
@@ -51,6 +54,8 @@ def stored_codec(name: str, schema: Json) -> Codec[Any]:
         return _PlainCounted(stored_codec(name.removeprefix(_COUNTED), schema))
     if name.startswith(_ELEMENTS):
         return Elements(stored_codec(name.removeprefix(_ELEMENTS), schema))
+    if name.startswith(_MAYBE):
+        return Maybe(stored_codec(name.removeprefix(_MAYBE), schema))
     made = _MADE.get(name)
     return _Opaque(name, schema) if made is None else made(schema)
 

@@ -19,6 +19,7 @@ from kafka_eos.interfaces import Sink as SinkConnector
 from kafka_eos.operators.chain import refuser
 from kafka_eos.operators.process import declared
 from kafka_eos.plan import (
+    AsOfJoin,
     CountedWindows,
     Exchange,
     Filter,
@@ -209,11 +210,13 @@ class Subject:
 
     def needed_whole(self, topics: Sequence[str], ahead: Mapping[str, Mapping[int, tuple[int, int]]]) -> list[str]:
         """Those of ``topics`` of which each record counts: of a table that the job has read to its end the newest one
-        of a key does. One that it has not read yet may have removed the one that it met.
+        of a key does. One that it has not read yet may have removed the one that it met; and as of some time, each one
+        counts.
 
         ``ahead``: by source, what the job has not read.
         """
         tables = {node.name for node in self.plan.sources if isinstance(node, Table)}
+        tables -= {node.table for node in self.plan.nodes if isinstance(node, AsOfJoin)}
         read = {name for name in tables if all(end <= at for at, end in ahead.get(name, {}).values())}
         needed = (*(source for source in self.sources if source.node not in read), *self.topics)
         return [topic for topic in topics if topic in {each.topic for each in needed}]
@@ -343,8 +346,8 @@ class Cut:
 
     @cached_property
     def tables(self) -> frozenset[str]:
-        """Sources that are tables."""
-        return frozenset(source.name for source in self.plan.sources if isinstance(source, Table))
+        """Sources that are looked up as they are now."""
+        return frozenset(node.table for node in self.plan.nodes if isinstance(node, TableJoin))
 
     @property
     def fans_out(self) -> bool:

@@ -3,6 +3,16 @@
 from kafka_eos.dsl.connected import ConnectedStreams, connect
 from kafka_eos.dsl.pipeline import Engine, Pipeline
 from kafka_eos.dsl.streams import KeyedStream, Stream, WindowedStream
-from kafka_eos.dsl.tables import Table
+from kafka_eos.dsl.tables import Table, VersionedTable
 
-__all__ = ["ConnectedStreams", "Engine", "KeyedStream", "Pipeline", "Stream", "Table", "WindowedStream", "connect"]
+__all__ = [
+    "ConnectedStreams",
+    "Engine",
+    "KeyedStream",
+    "Pipeline",
+    "Stream",
+    "Table",
+    "VersionedTable",
+    "WindowedStream",
+    "connect",
+]

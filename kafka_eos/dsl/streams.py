@@ -15,7 +15,7 @@ from kafka_eos import interfaces, plan
 from kafka_eos.aggregates import Aggregate, count, top
 from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.lines import mistake, quoted, user_line
-from kafka_eos.dsl.tables import Table
+from kafka_eos.dsl.tables import Table, VersionedTable
 from kafka_eos.dsl.upstream import Upstream
 from kafka_eos.errors import Retryable
 from kafka_eos.interfaces import (
@@ -43,7 +43,7 @@ from kafka_eos.operators.duplicates import Deduplicate, Distinct
 from kafka_eos.operators.functions import OutputTag, ProcessFunction
 from kafka_eos.operators.windows.contents import all_elements, folding, reducing, since_a_result, windowed
 from kafka_eos.plan import Node
-from kafka_eos.schemas import Counted, KeyCodec, WindowedCodec
+from kafka_eos.schemas import Counted, KeyCodec, Maybe, WindowedCodec
 from kafka_eos.schemas.types import checked_class, element, returned
 
 T = TypeVar("T")
@@ -68,6 +68,8 @@ _KEYED = frozenset(
         "match",
         "join",
         "left_join",
+        "join_as_of",
+        "left_join_as_of",
     )
 )
 """Verbs of streams with keys, for who calls one on another stream."""
@@ -564,18 +566,69 @@ class KeyedStream(Upstream, Generic[K, T]):
                 f"join is with a table, pipeline.table(...), not {table!r}; two streams are joined behind "
                 "connect(left, right)."
             )
-        if table._draft is not self._draft:
-            names = f"{self._draft.name!r} and {table._draft.name!r}"
-            raise mistake(f"join of a stream and a table of two pipelines, {names}; make both in one.")
+        table._check(self, self._draft._key_by(self._node).fn)
         given, derived = self._draft._name(name, plan.TableJoin.kind)
         both = self._grow(plan.Lookup, f"{given}-lookup", inputs=(self._node, table._node))
         self._expect_functions("join", fn=fn)
-        table._check_keys(self._draft._key_by(self._node).fn)
         parts: dict[str, Any] = {"name": given, "derived": derived, "where": user_line(), "inputs": (both,)}
         codecs: dict[str, Any] = {"key_codec": _KEY, "value": self._stored(table._values)}
         looked_up: dict[str, Any] = {"table": table._name, "keys": table._keys}
         self._draft._add(plan.TableJoin(fn=fn, unmatched=unmatched, **looked_up, **codecs, **parts))
         return Stream(self._draft, given, returned(fn))
+
+    def join_as_of(
+        self,
+        table: VersionedTable[K, V],
+        fn: Callable[[T, V], U],
+        *,
+        name: str | None = None,
+        late: OutputTag[T] | None = None,
+    ) -> Stream[U]:
+        """``fn(value, row)`` for each value whose key the table had a row for at its time; others are dropped.
+
+        A value waits until event time, of this stream and the table, has come to its time. So what it meets does not
+        depend on which of them is ahead. One that comes when event time has passed it goes to the side output
+        ``late``, or without one where the source's ``on_error`` says; a late row of the table, where the table's says.
+        Both need ``with_timestamps``. The trap: what ``fn`` raises stops the job.
+        """
+        return self._looked_up_as_of(table, fn, name, late, outer=False)
+
+    def left_join_as_of(
+        self,
+        table: VersionedTable[K, V],
+        fn: Callable[[T, V | None], U],
+        *,
+        name: str | None = None,
+        late: OutputTag[T] | None = None,
+    ) -> Stream[U]:
+        """As ``join_as_of``, with all values: ``fn(value, None)`` where the table had nothing for the key then."""
+        return self._looked_up_as_of(table, fn, name, late, outer=True)
+
+    def _looked_up_as_of(
+        self,
+        table: VersionedTable[K, V],
+        fn: Callable[..., U],
+        name: str | None,
+        late: OutputTag[T] | None,
+        *,
+        outer: bool,
+    ) -> Stream[U]:
+        if not isinstance(table, VersionedTable):
+            raise mistake(
+                f"join_as_of is with a table that has event times, not {table!r}: "
+                "pipeline.table(...).with_timestamps(watermarks=...)."
+            )
+        table._check(self, self._draft._key_by(self._node).fn)
+        given, derived = self._draft._name(name, plan.AsOfJoin.kind)
+        both = self._grow(plan.Connect, f"{given}-lookup", inputs=(self._node, table._node))
+        self._expect_functions("join", fn=fn)
+        parts: dict[str, Any] = {"name": given, "derived": derived, "where": user_line(), "inputs": (both,)}
+        codecs: dict[str, Any] = {"key_codec": _KEY}
+        codecs["values"] = self._stored(self._type), Maybe(self._stored(table._values))
+        tags = () if late is None else (late,)
+        late_ones = (None if late is None else late.name, None)
+        self._draft._add(plan.AsOfJoin(table=table._name, fn=fn, outer=outer, late=late_ones, **codecs, **parts))
+        return Stream(self._draft, self._draft._part(given, tags), returned(fn))
 
     def sessionize(
         self, *, name: str | None = None, gap: float, late: OutputTag[T] | None = None

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin
 
+from kafka_eos import plan
 from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.lines import mistake
 from kafka_eos.dsl.upstream import Upstream
+from kafka_eos.interfaces import WatermarkStrategy
 from kafka_eos.plan import SAME_KEYS
+from kafka_eos.records import Record
 from kafka_eos.schemas.types import returned, type_name
 
 K = TypeVar("K")
@@ -22,8 +25,8 @@ _KEYS: Final = (str, int, bytes, tuple)
 _BOTH: Final = {"key", "value"}
 
 
-class Table(Upstream, Generic[K, V]):
-    """What each key has now. ``keyed.join(table, fn)`` and ``left_join`` look it up."""
+class _Rows(Upstream, Generic[K, V]):
+    """Rows of a source that have a key and a value, by their keys."""
 
     def __init__(self, draft: Draft, node: str, tp: Any, name: str) -> None:
         super().__init__(draft, node, tp)
@@ -44,6 +47,13 @@ class Table(Upstream, Generic[K, V]):
         parts = get_args(self._type)
         return parts if len(parts) == len(("key", "value")) else (None, None)
 
+    def _check(self, stream: Upstream, key_by: Callable[..., Any]) -> None:
+        """PlanError with the user's line if the stream, with keys of ``key_by``, cannot be joined with the table."""
+        if self._draft is not stream._draft:
+            names = f"{stream._draft.name!r} and {self._draft.name!r}"
+            raise mistake(f"join of a stream and a table of two pipelines, {names}; make both in one.")
+        self._check_keys(key_by)
+
     def _check_keys(self, key_by: Callable[..., Any]) -> None:
         """PlanError with the user's line if what ``key_by`` says that it gives is in no row of the table."""
         given = _key_class(returned(key_by))
@@ -57,6 +67,34 @@ class Table(Upstream, Generic[K, V]):
 def _key_class(tp: Any) -> type[Any] | None:
     found = get_origin(tp) or tp
     return found if found in _KEYS else None
+
+
+class VersionedTable(_Rows[K, V]):
+    """What each key had at any time. ``keyed.join_as_of(table, fn)`` and ``left_join_as_of`` look it up."""
+
+
+class Table(_Rows[K, V]):
+    """What each key has now. ``keyed.join(table, fn)`` and ``left_join`` look it up."""
+
+    def with_timestamps(
+        self, fn: Callable[[Record[K, V]], int] | None = None, *, watermarks: WatermarkStrategy
+    ) -> VersionedTable[K, V]:
+        """The table by event time: from when on each of its rows is what its key has, for ``keyed.join_as_of``.
+
+        ``fn`` tells the time of a record, in milliseconds since the Unix epoch; without it, it is that of the record.
+        ``watermarks`` as for a stream. The trap: a table that does not change holds event time back, and rows wait for
+        it, unless the strategy is told ``.with_idleness(seconds)``.
+        """
+        if (generator := watermarks.generator) is not None:
+            self._expect_functions("generated", on_event=generator.on_event, watermark=generator.watermark)
+            self._stored(generator.state)
+        by_key = self._draft._combined(self._node)
+        rows = Upstream(self._draft, self._name, self._type)
+        parts: dict[str, Any] = {"fn": fn, "strategy": watermarks, "source": self._name}
+        timed = Upstream(self._draft, rows._grow(plan.Timestamps, f"{self._name}-timestamps", **parts), self._type)
+        key: dict[str, Any] = {"fn": by_key.fn, "key_codec": by_key.key_codec, "values": by_key.values}
+        node = timed._grow(plan.KeyBy, f"{self._name}-versions", **key)
+        return VersionedTable(self._draft, node, self._type, self._name)
 
 
 def check_table(name: str, tp: Any, *, skips: bool) -> None:

@@ -10,6 +10,7 @@ from kafka_eos.errors import Bug
 from kafka_eos.interfaces import Session
 from kafka_eos.operators.base import Operator, OperatorContext
 from kafka_eos.operators.fold import Fold, Reduce
+from kafka_eos.operators.joins.as_of import AsOfJoinOperator
 from kafka_eos.operators.joins.base import JoinOperator
 from kafka_eos.operators.joins.interval import IntervalJoinOperator
 from kafka_eos.operators.joins.table import TableJoinOperator
@@ -32,6 +33,8 @@ __all__ = ["Operator", "OperatorContext", "build", "join", "windows"]
 def join(node: plan.Join) -> JoinOperator:
     """A new operator for a join."""
     match node:
+        case plan.AsOfJoin():
+            return AsOfJoinOperator(node)
         case plan.IntervalJoin():
             return IntervalJoinOperator(node)
         case plan.WindowJoin():

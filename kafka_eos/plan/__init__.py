@@ -5,6 +5,7 @@ from kafka_eos.plan.forwards import with_forwards
 from kafka_eos.plan.graph import Path
 from kafka_eos.plan.nodes import (
     SAME_KEYS,
+    AsOfJoin,
     Connect,
     CoProcess,
     CountedWindows,
@@ -48,6 +49,7 @@ from kafka_eos.plan.segments import Segment
 
 __all__ = [
     "SAME_KEYS",
+    "AsOfJoin",
     "AsyncMap",
     "CoProcess",
     "Connect",

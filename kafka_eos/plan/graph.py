@@ -12,6 +12,7 @@ from functools import cached_property
 from kafka_eos.attribution import Attribution
 from kafka_eos.interfaces import Alignment, Guarantee
 from kafka_eos.plan.nodes import (
+    AsOfJoin,
     Connect,
     Feedback,
     Forward,
@@ -132,7 +133,7 @@ class Graph:
     @cached_property
     def joins_of_tables(self) -> dict[str, frozenset[str]]:
         """By table, the joins that look into it."""
-        joins = [node for node in self.nodes if isinstance(node, TableJoin)]
+        joins = [node for node in self.nodes if isinstance(node, TableJoin | AsOfJoin)]
         tables = (source.name for source in self.sources if isinstance(source, Table))
         return {table: frozenset(join.name for join in joins if join.table == table) for table in tables}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -402,6 +402,14 @@ class Join(Node):
     def waits(self) -> bool:
         return True
 
+    def seen(self, side: int, value: Any) -> Any:
+        """What of a row is joined and stored."""
+        return value
+
+    def made(self, left: Any, right: Any) -> Sequence[Any]:
+        """What comes out of two rows that belong together."""
+        return (self.fn(left, right),)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalJoin(Join):
@@ -428,6 +436,29 @@ class WindowJoin(Join):
     @property
     def definition(self) -> Json:
         return defined(self.assigner)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsOfJoin(Join):
+    """Each row of a stream with what a table had for its key at its time. The second stream are the table's rows.
+
+    ``table``: its name. ``outer``: rows of keys that it had nothing for are given to ``fn`` too, with None.
+    """
+
+    kind: ClassVar[str] = "as-of-join"
+
+    table: str
+    outer: bool
+
+    @property
+    def definition(self) -> Json:
+        return {"as-of": self.table}
+
+    def seen(self, side: int, value: Any) -> Any:
+        return value.value if side else value
+
+    def made(self, left: Any, right: Any) -> Sequence[Any]:
+        return () if right is None and not self.outer else (self.fn(left, right),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

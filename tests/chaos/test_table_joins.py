@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -25,7 +26,12 @@ Found = tuple[str, int, int]
 """Account, id of the payment, version; -1 for none."""
 
 PAYMENTS = 300
-VERSIONS = 40
+VERSIONS = 80
+EVERY = 3
+"""Milliseconds between two versions, where the time of a payment is its number."""
+BASE = time.time_ns() // 1_000_000
+THEN = 999
+"""What is as of a time has versions from here on."""
 HALF_READ = "commit.before=kill@3"
 """The supervisor dies when some of the table is in a decided epoch."""
 
@@ -42,7 +48,9 @@ HALF_READ = "commit.before=kill@3"
 def test_rows_wait_for_the_whole_table_through_deaths_and_other_numbers_of_workers(
     new_job: NewJob, mode: str, backend: str
 ) -> None:
-    job, table = begun(new_job, KAFKA_EOS_CHECKPOINT_MODE=mode, TEST_BACKEND=backend, KAFKA_EOS_PARALLELISM=3)
+    job, table = begun(
+        new_job, KAFKA_EOS_CHECKPOINT_MODE=mode, TEST_BACKEND=backend, KAFKA_EOS_PARALLELISM=3, TEST_BASE=BASE
+    )
     with running(job, HALF_READ) as run:
         assert run.ended() == -9
     storm = Storm(job, PAYMENTS, [HALF_READ])
@@ -54,15 +62,19 @@ def test_rows_wait_for_the_whole_table_through_deaths_and_other_numbers_of_worke
     wanted = Counter(due(range(storm.fed), table))
 
     change = {f"a{n}": None if n % 2 else VERSIONS for n in range(5)}
-    upsert(job, [change])
+    upsert(job, [change], VERSIONS + 1)
     job.run()
     feed(job.bootstrap, job.input, range(storm.fed, storm.fed + 100))
     job.run()
     wanted += Counter(due(range(storm.fed, storm.fed + 100), {**table, **change}))
 
     messages = read(job.bootstrap, job.output)
-    found = Counter(map(row, messages))
+    rows = [row(message) for message in messages]
+    found = Counter(each for each in rows if each[2] < THEN)
     assert (found - wanted, wanted - found) == (Counter(), Counter())
+    # Event time comes to the last version of the table at least.
+    then = Counter(each for each in rows if each[2] >= THEN and each[1] < VERSIONS * EVERY - EVERY)
+    assert then == Counter(due_then(range(VERSIONS * EVERY - EVERY)))
     assert max(Counter(map(name_of, messages)).values()) == 1
     assert not open_transactions(job)
     stored = {key: said["version"] for key, said in Snapshot.open(job.checkpoints / job.name).read("rated", "table")}
@@ -116,12 +128,19 @@ def begun(new_job: NewJob, **environment: Any) -> tuple[Job, Mapping[str, int | 
     return job, {key: version for changes in versions for key, version in changes.items()}
 
 
-def upsert(job: Job, changes: list[Mapping[str, int | None]]) -> None:
+def upsert(job: Job, changes: list[Mapping[str, int | None]], first: int = 0) -> None:
     producer = Producer({"bootstrap.servers": job.bootstrap, "linger.ms": 20})
-    for key, version in (each for some in changes for each in some.items()):
-        value = None if version is None else json.dumps({"version": version})
-        producer.produce(job.environment["TEST_TABLE"], value, key=key)
+    for number, some in enumerate(changes, first):
+        for key, version in some.items():
+            value = None if version is None else json.dumps({"version": version})
+            producer.produce(job.environment["TEST_TABLE"], value, key=key, timestamp=BASE + number * EVERY)
     assert producer.flush(PATIENCE) == 0
+
+
+def due_then(ids: range) -> Iterator[Found]:
+    for n in ids:
+        known = n % ACCOUNTS < 15
+        yield f"a{n % ACCOUNTS}", n, 1000 + (n // EVERY if known else -1)
 
 
 def row(message: Any) -> Found:

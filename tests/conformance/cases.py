@@ -111,14 +111,16 @@ def with_bad(rows: list[Fed]) -> list[Fed]:
     return out
 
 
-def rates(accounts: range, versions: int, kept: int) -> list[Fed]:
-    """A table of so many versions of each account; those from ``kept`` on are taken away again."""
+def rates(accounts: range, versions: int, kept: int, at_ms: int, every: int) -> list[Fed]:
+    """A table of so many versions of each account, one every so many milliseconds; those from ``kept`` on are taken
+    away again.
+    """
     rows: list[Fed] = [
-        (f"a{n}", {"id": version, "account": f"a{n}", "amount": version + n}, START_MS)
+        (f"a{n}", {"id": version, "account": f"a{n}", "amount": version + n}, at_ms + version * every)
         for version in range(versions)
         for n in accounts
     ]
-    return [*rows, *((f"a{n}", None, START_MS) for n in accounts if n >= kept)]
+    return [*rows, *((f"a{n}", None, at_ms + versions * every) for n in accounts if n >= kept)]
 
 
 # ---------------------------------------------------------------- cases
@@ -272,13 +274,18 @@ CASES: Mapping[str, Case] = {
         pipelines.looked_up,
         # A table changes when nothing else is there to be read: else which version a row meets is chance.
         [
-            {"input": payments(0, N // 2), "second": rates(range(15), 40, 12)},
-            {"second": rates(range(5, 10), 45, 8)},
+            {"input": payments(0, N // 2), "second": rates(range(15), 40, 12, START_MS, N // 80)},
+            {"second": rates(range(5, 10), 45, 8, START_MS + N, 1)},
             {"input": payments(N // 2, N // 2)},
         ],
-        {"output": [in_order()], "all": [in_order()], "sums": [same()]},
-        # Of the accounts from 0 to 11, a table that changed has lost 8 and 9.
-        {"output": sum(n % 20 < 12 and (n < N // 2 or n % 20 not in (8, 9)) for n in range(N)), "all": N},
+        {"output": [in_order()], "all": [in_order()], "sums": [same()], "then": [in_order()]},
+        # Of the accounts from 0 to 11, a table that changed has lost 8 and 9. As of a time, rows wait that are newer
+        # than 50 ms before the end of the partition that ends first.
+        {
+            "output": sum(n % 20 < 12 and (n < N // 2 or n % 20 not in (8, 9)) for n in range(N)),
+            "all": N,
+            "then": N - 55,
+        },
     ),
     "asked": Case(
         pipelines.asked,

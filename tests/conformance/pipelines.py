@@ -369,7 +369,7 @@ UNFINISHED = OutputTag("unfinished", Total)
 
 
 def looked_up(pipeline: Pipeline, at: Names) -> None:
-    """Payments with what a table has for their accounts, and totals of all that have come with something."""
+    """Payments with what a table has for their accounts, or had, and totals of all that have come with something."""
     rates = pipeline.table(KafkaSource.records(at["second"], key=str, value=Payment), name="second")
     read = payments(pipeline, at).with_timestamps(watermarks=bounded(0.05))
     by_account = read.key_by(account, name="by-account")
@@ -378,6 +378,8 @@ def looked_up(pipeline: Pipeline, at: Names) -> None:
     to_kafka(by_account.left_join(rates, with_rate_or_not, name="rated-or-not"), at, "all")
     windows = rated.key_by(lambda total: total.key, name="by-key").window(tumbling(seconds=0.1))
     to_kafka(windows.fold(name="rate-sums", init=nothing, step=by_rate, state=Total).map(end_of), at, "sums")
+    versions = rates.with_timestamps(watermarks=monotonic())
+    to_kafka(by_account.left_join_as_of(versions, with_rate_or_not, name="rated-then"), at, "then")
 
 
 def with_rate(payment: Payment, rate: Payment) -> Total:

@@ -4,7 +4,7 @@ from typing import assert_type
 
 import msgspec
 
-from kafka_eos import Pipeline, Stream, Table
+from kafka_eos import OutputTag, Pipeline, Stream, Table, VersionedTable, monotonic
 from kafka_eos.connectors.kafka import KafkaSource
 
 
@@ -34,3 +34,14 @@ assert_type(orders.join(customers, lambda order, customer: customer.level), Stre
 assert_type(orders.left_join(customers, or_none), Stream[str])
 orders.left_join(customers, both)  # type: ignore[arg-type]
 orders.left_join(customers, lambda order, customer: customer.level)  # type: ignore[union-attr]
+
+versions = customers.with_timestamps(lambda record: record.timestamp or 0, watermarks=monotonic())
+assert_type(versions, VersionedTable[str, Customer])
+assert_type(orders.join_as_of(versions, both, late=OutputTag("late", Order)), Stream[int])
+assert_type(orders.join_as_of(versions, lambda order, customer: customer.level), Stream[str])
+assert_type(orders.left_join_as_of(versions, or_none), Stream[str])
+orders.left_join_as_of(versions, both)  # type: ignore[arg-type]
+orders.left_join_as_of(versions, lambda order, customer: customer.level)  # type: ignore[union-attr]
+orders.join_as_of(versions, both, late=OutputTag("late", Customer))  # type: ignore[arg-type]
+orders.join_as_of(customers, both)  # type: ignore[arg-type]
+orders.join(versions, both)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ def test_the_public_names_are_these() -> None:
         "ProcessFunction",
         "Stream",
     }
-    joins = {"CoProcessFunction", "ConnectedStreams", "Table", "connect"}
+    joins = {"CoProcessFunction", "ConnectedStreams", "Table", "VersionedTable", "connect"}
     states = {"AggregatingState", "ListState", "MapState", "ReducingState", "Ttl"}
     time = {"Timers", "WatermarkStrategy", "bounded", "generated", "monotonic"}
     windows = {"Window", "Windowed", "WindowedStream", "days", "global_", "rows", "session", "sliding", "tumbling"}

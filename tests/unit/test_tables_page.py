@@ -13,46 +13,56 @@ import pytest
 from kafka_eos.connectors.kafka import Record
 from kafka_eos.plan import Plan
 from kafka_eos.testing import MemorySink
-from tests.unit.test_joins_page import Sinks, cells_of
+from tests.unit.test_joins_page import NOON, Sinks, cells_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
 SHOWN = re.findall(r"^```python\n(.*?)^```$\n.*?((?:^\|[^\n]*\n)+)", PAGE, re.MULTILINE | re.DOTALL)
-PROGRAM, VERB = SHOWN
-LAST = "\n\nby_customer."
+PROGRAM = SHOWN[0][0]
 
 
-def outputs(plan: Plan, names: dict[str, Any], rows: Sequence[Sequence[str]], tmp_path: Path) -> list[list[str]]:
-    """What each of the rows brings."""
+def outputs(plan: Plan, names: dict[str, Any], rows: Sequence[Sequence[str]], tmp_path: Path) -> list[list[Any]]:
+    """What each of the rows brings to each sink."""
     with ExitStack() as closing:
         bench = Sinks(plan, tmp_path, closing)
-        bench.open()
-        found: list[list[str]] = []
-        for offset, (row, _) in enumerate(rows):
+        bench.open(splits=("orders/0", "customers/0"))
+        found: list[list[Any]] = []
+        for offset, (row, *at, _) in enumerate(rows):
             before = len(bench.said)
+            time = time_of(at[0]) if at else 0
             if (upsert := re.fullmatch(r"customer (\w+): (\w+)", row)) is not None:
                 value = None if upsert[2] == "none" else names["Customer"](level=upsert[2])
-                bench.push("customers", Record(upsert[1], value), 0, offset)
+                bench.push("customers", Record(upsert[1], value), time, offset)
             else:
                 order = re.fullmatch(r"order (\w+), (\d+)", row)
                 assert order is not None, row
-                bench.push("orders", names["Order"](customer=order[1], total=int(order[2])), 0, offset)
-            found.append([text for _, text in bench.said[before:]])
+                bench.push("orders", names["Order"](customer=order[1], total=int(order[2])), time, offset)
+            found.append(bench.said[before:])
         return found
 
 
-@pytest.mark.parametrize("shown", [None, VERB], ids=["join", "left_join"])
-def test_the_table_is_what_comes_out(shown: tuple[str, str] | None, tmp_path: Path) -> None:
-    code, table = PROGRAM if shown is None else shown
+def time_of(at: str) -> int:
+    hour, minute = map(int, at.split(":"))
+    return round(NOON.replace(hour=hour, minute=minute).timestamp() * 1000)
+
+
+def prepared(code: str) -> str:
+    """All of a block but its last statement."""
+    return code.rpartition("\n\n")[0]
+
+
+@pytest.mark.parametrize("number", range(len(SHOWN)), ids=["join", "left_join", "left_join_as_of"])
+def test_the_table_is_what_comes_out(number: int, tmp_path: Path) -> None:
+    code, table = SHOWN[number]
     names: dict[str, Any] = {"__name__": "shown"}
-    if shown is None:
-        exec(code, names)
-    else:
-        exec(PROGRAM[0].rpartition(LAST)[0], names)
-        before, _, verb = code.rpartition(LAST)
-        exec(before, names)
-        eval(f"by_customer.{verb}", names).sink(MemorySink(), name="shown")  # noqa: S307
+    exec(PROGRAM, names)
+    sink = "to-priced"
+    if number > 0:
+        for block, _ in SHOWN[1 : number + 1]:
+            exec(prepared(block), names)
+        sink = "shown"
+        eval(code.removeprefix(prepared(code)).strip(), names).sink(MemorySink(), name=sink)  # noqa: S307
     _, rows = cells_of(table)
 
     found = outputs(names["pipeline"].plan(), names, rows, tmp_path)
 
-    assert [", ".join(said) for said in found] == [row[1] for row in rows]
+    assert [", ".join(text for name, text in said if name == sink) for said in found] == [row[-1] for row in rows]

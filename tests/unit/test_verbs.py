@@ -35,7 +35,7 @@ def test_the_name_is_a_keyword_and_the_first_one(verb: Callable[..., Any]) -> No
 
 def test_all_verbs_are_looked_at() -> None:
     stateful = {"fold", "reduce", "aggregate", "process", "deduplicate", "distinct", "sessionize", "match"}
-    stateful |= {"join", "left_join"}
+    stateful |= {"join", "left_join", "join_as_of", "left_join_as_of"}
     others = {
         "table",
         "map",

@@ -8,9 +8,10 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.plan import IntervalJoin, Join
+from kafka_eos.plan import AsOfJoin, IntervalJoin, Join
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -24,7 +25,13 @@ _ROW: Final = "struct<time: bigint, s_partition: int, s_offset: bigint, payload:
 
 def joined(rows: DataFrame, node: Join) -> DataFrame:
     """``JOINED`` of all rows that are not late, as far as event time had come at the end; in the order of keys."""
-    parts = _in_intervals(rows, node) if isinstance(node, IntervalJoin) else _in_windows(rows, node)
+    match node:
+        case IntervalJoin():
+            parts = _in_intervals(rows, node)
+        case AsOfJoin():
+            parts = [_as_of(rows)]
+        case _:
+            parts = _in_windows(rows, node)
     made = reduce(lambda one, other: one.unionByName(other), parts).where(F.col("at") <= F.col("floor")).select(*JOINED)
     return made.repartition("grp").sortWithinPartitions("grp", "at", "kind")
 
@@ -44,6 +51,18 @@ def _in_intervals(rows: DataFrame, node: IntervalJoin) -> list[DataFrame]:
         alone = right.alias("r").join(left.alias("l"), near, "left_anti")
         found.append(_made(alone, F.col("row.time") + max(-lower, 0), RIGHT, None, F.col("row"), "r", F.col("loose")))
     return found
+
+
+def _as_of(rows: DataFrame) -> DataFrame:
+    """Each row of the first stream with the newest of the second that is not later, or with none."""
+    is_left = F.pmod("lane", F.lit(2)) == 0
+    told = rows.select("*", F.struct("time", "s_partition", "s_offset", "payload").alias("row"))
+    # Of one time the second stream's come first.
+    order = Window.partitionBy("grp").orderBy("time", is_left, "s_partition", "s_offset", "payload")
+    so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    version = F.last(F.when(~is_left, F.col("row")), ignorenulls=True).over(so_far)
+    found = told.withColumn("version", version).where(is_left).alias("l")
+    return _made(found, F.col("time"), PAIR, F.col("row"), F.col("version"), "l", F.col("loose"))
 
 
 def _in_windows(rows: DataFrame, node: Join) -> list[DataFrame]:

@@ -99,7 +99,7 @@ class _Firings:
         """All that comes out of a key at a time."""
         told = [(row, self._row(row.left, 0), self._row(row.right, 1)) for row in rows]
         told.sort(key=lambda each: (each[0].kind, each[1][0], each[2][0]))
-        outputs = [self._made(row.kind, left[1], right[1]) for row, left, right in told]
+        outputs = [out for row, left, right in told for out in self._made(row.kind, left[1], right[1])]
         self._found.append((rows[0], any(row.loose for row in rows), outputs))
 
     def hand_on(self) -> None:
@@ -117,15 +117,15 @@ class _Firings:
         )
         self._part.push(self._node.name, batch, [(row.grp, loose) for row, loose, _ in found])
 
-    def _made(self, kind: int, left: Any, right: Any) -> Any:
+    def _made(self, kind: int, left: Any, right: Any) -> Sequence[Any]:
         if kind == PAIR:
-            return self._node.fn(left, right)
+            return self._node.made(left, right)
         side, value = (0, left) if kind == LEFT else (1, right)
-        return Tagged(str(self._node.unmatched[side]), value)
+        return (Tagged(str(self._node.unmatched[side]), value),)
 
     def _row(self, row: Mapping[str, Any] | None, side: int) -> tuple[tuple[Any, ...], Any]:
         """What its place in the order is by, and its value."""
         if row is None:
             return (), None
-        (value,) = self._decode[side](row["payload"])
+        value = self._node.seen(side, *self._decode[side](row["payload"]))
         return (row["time"], row["s_partition"], row["s_offset"], self._node.values[side].encode(value)), value

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Codec, StateDescriptor
@@ -44,7 +44,10 @@ class Row:
 
 
 class JoinOperator:
-    """Takes rows of two streams in, and joins them when event time goes on. See ``interval`` and ``windows``."""
+    """Takes rows of two streams in, and joins them when event time goes on. See its siblings."""
+
+    declared_with: ClassVar[tuple[str, str]] = (".key_by(..., values=...)", ".key_by(..., values=...)")
+    """Where the user says of what type the rows of each are."""
 
     def __init__(self, node: Join) -> None:
         self._node, self._codecs = node, tuple(map(Elements, node.values))
@@ -107,10 +110,10 @@ class JoinOperator:
 
     def _joined(self, pairs: Sequence[tuple[Row, Row]]) -> list[Any]:
         """The user's results, in the order of their rows."""
-        fn = self._node.fn
+        made = self._node.made
         first, second = (self._places(side, [pair[side] for pair in pairs]) for side in (0, 1))
         ordered = sorted(pairs, key=lambda pair: (first[id(pair[0])], second[id(pair[1])]))
-        return [fn(one.value, other.value) for one, other in ordered]
+        return [out for one, other in ordered for out in made(one.value, other.value)]
 
     def _alone(self, side: int, rows: Sequence[Row]) -> list[Any]:
         """Those of them that have met none, for the side output that is for them; in order."""
@@ -151,7 +154,7 @@ class JoinOperator:
         except ValueError as error:
             raise PlanError(
                 f"operator {self._ctx.operator!r}: rows of its {SIDES[side]} stream cannot be stored: {error}. Say "
-                "with .key_by(..., values=...) of what type they are."
+                f"with {self.declared_with[side]} of what type they are."
             ) from error
 
     def _too_late(self, side: int, value: Any, place: tuple[int, int, int]) -> Sequence[Any]:

@@ -1,0 +1,39 @@
+"""A value that may be missing, as the newest version of a key in a table is when it was taken away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kafka_eos.interfaces import Codec, Json
+from kafka_eos.schemas.resolution import reader_of
+
+T = TypeVar("T")
+
+_NONE, _SOME = b"\x00", b"\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class Maybe(Generic[T]):
+    """One byte that says whether there is a value, then the value in ``inner``."""
+
+    inner: Codec[T]
+
+    @property
+    def name(self) -> str:
+        return f"maybe-{self.inner.name}"
+
+    @property
+    def schema(self) -> Json:
+        return self.inner.schema
+
+    def encode(self, value: T | None) -> bytes:
+        return _NONE if value is None else _SOME + self.inner.encode(value)
+
+    def decode(self, data: bytes) -> T | None:
+        if data[:1] not in (_NONE, _SOME):
+            raise ValueError(f"an entry begins with 0 or 1, not with {data[:1]!r}")
+        return None if data[:1] == _NONE else self.inner.decode(data[1:])
+
+    def reader_of(self, schema: Json) -> Maybe[T]:
+        return Maybe(reader_of(self.inner, schema))
