@@ -1,4 +1,4 @@
-"""How fast ``kafka-eos audit`` is: the demo's job over N orders, its audit by phase, and ``audit topics`` beside it.
+"""How fast ``kafka-eos audit`` is: the example's job over N orders, its audit by phase, and ``audit topics`` beside it.
 
     python -m benchmarks.audit_job --records 200000
 
@@ -26,11 +26,11 @@ from kafka_eos.app import load
 from kafka_eos.audit import Conclusion, Verdict, audit
 from kafka_eos.audit.topics import Question, audit_topics
 from kafka_eos.demo.feeder import USERS, orders
-from kafka_eos.demo.job import APP
 from kafka_eos.devbroker import Broker
 from kafka_eos.ids import AppRef
 from kafka_eos.settings import Settings
 
+APP = Path(__file__).parents[1] / "docs/examples/orders.py"
 TOPICS = ("orders", "totals")
 PAID = "value LIKE '%\"paid\"%'"
 """Orders that make an output."""

@@ -22,6 +22,7 @@ from fastavro.schema import SchemaParseException
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Json
 from kafka_eos.schemas.avro_foreign import opened, parsed
+from kafka_eos.schemas.avro_links import linked
 from kafka_eos.schemas.avro_schema import avro_schema, tag_fields
 from kafka_eos.schemas.avro_values import ready
 from kafka_eos.schemas.types import is_model, reason, type_name
@@ -46,11 +47,11 @@ class AvroCodec(Generic[T]):
         self.type = tp
         self._schema = avro_schema(tp)
         self._ready = ready(self._schema, tag_fields(tp))
-        self._reader = fastavro.parse_schema(self._schema)
-        self._writer = self._reader
+        self._own = fastavro.parse_schema(self._schema)
+        self._reader = self._writer = linked(fastavro.parse_schema(json.loads(json.dumps(self._schema))))
         if writer is not None and writer != self._schema:
             try:
-                self._writer = fastavro.parse_schema(json.loads(json.dumps(writer)))
+                self._writer = linked(fastavro.parse_schema(json.loads(json.dumps(writer))))
             except SchemaParseException as error:
                 raise PlanError(f"the stored Avro schema of {type_name(tp)} is not usable: {reason(error)}") from error
         self._dump, self._load = _model_functions(tp) if is_model(tp) else _record_functions(tp)
@@ -64,7 +65,7 @@ class AvroCodec(Generic[T]):
             raise ValueError(f"expected {type_name(self.type)}, got {type(value).__name__}")
         try:
             out = io.BytesIO()
-            fastavro.schemaless_writer(out, self._reader, self._ready(self._dump(value)))
+            fastavro.schemaless_writer(out, self._own, self._ready(self._dump(value)))
         except _BAD_DATA as error:
             raise ValueError(f"not a valid {type_name(self.type)}: {reason(error)}") from error
         return out.getvalue()
@@ -90,7 +91,7 @@ class AvroCodec(Generic[T]):
         Names of types do not count. Raises ValueError, now or when called, if the data cannot be read as the type.
         """
         theirs, names = parsed(writer, named)
-        (read, ours), load, name = opened(theirs, names, self._schema), self._load, type_name(self.type)
+        (read, theirs, ours), load, name = opened(theirs, names, self._schema), self._load, type_name(self.type)
 
         def decode(data: bytes) -> T:
             # A byte more: who skips a field reads on to its end, wherever that is, and says nothing if data end before.

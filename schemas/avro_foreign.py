@@ -18,6 +18,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from kafka_eos.interfaces import Json
 from kafka_eos.schemas.avro_decimals import with_own_decimals
+from kafka_eos.schemas.avro_links import linked
 
 Names: TypeAlias = dict[str, Any]
 """Definitions by their full names."""
@@ -38,13 +39,16 @@ def parsed(schema: Any, named: Sequence[Any] = ()) -> tuple[Any, Names]:
         raise ValueError(f"no usable Avro schema: {' '.join(str(error).split())}") from None
 
 
-def opened(writer: Any, names: Names, reader: Json) -> tuple[Callable[..., Any], Any]:
-    """What reads values of ``writer`` from a file, and the schema to resolve them to; None if that is the writer's."""
+def opened(writer: Any, names: Names, reader: Json) -> tuple[Callable[..., Any], Any, Any]:
+    """What reads values of ``writer`` from a file; with it the writer's schema and the one to resolve them to, None if
+    both are the same.
+    """
     if (culprit := next(_weightless(writer, names), None)) is not None:
         raise ValueError(f"arrays of {culprit} are not read: they can claim any number of values in a few bytes")
     own, own_names = parsed(reader)
     target = None if own == writer else parsed(_with_aliases(own, own_names, writer, names))[0]
-    return _read_carefully if _is_recursive(writer, names) else fastavro.schemaless_reader, target
+    read = _read_carefully if _is_recursive(writer, names) else fastavro.schemaless_reader
+    return read, linked(writer), linked(target)
 
 
 def _read_carefully(source: io.BytesIO, writer: Any, reader: Any) -> Any:

@@ -27,11 +27,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, settings
 from psycopg import sql
 
+from kafka_eos.demo.postgres import Postgres
 from kafka_eos.devbroker import Broker, fetch_jars
 from kafka_eos.devbroker.jars import RELEASES
 from tests import registry_server
 from tests.bytecode import Kept, compile_library
-from tests.postgres_server import Postgres, shared
+from tests.postgres_server import shared
 from tests.registry_server import RegistryServer
 from tests.shared_broker import SharedBroker
 from tests.waiting import PATIENCE

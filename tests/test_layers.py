@@ -254,7 +254,7 @@ def test_a_module_whose_name_is_computed_is_imported_in_few_places() -> None:
         ("confluent_kafka", {"kafka_eos.connectors.kafka.client", "kafka_eos.schemas.registry"}),
         (
             "psycopg",
-            {f"kafka_eos.connectors.postgres.{name}" for name in POSTGRES},
+            {f"kafka_eos.connectors.postgres.{name}" for name in POSTGRES} | {"kafka_eos.demo.postgres"},
         ),
         ("boto3", {"kafka_eos.connectors.files.s3.client"}),
         ("botocore", {"kafka_eos.connectors.files.s3.client"}),

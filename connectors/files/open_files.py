@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Final
 
 from kafka_eos.connectors.files.formats.base import Block, Layout
@@ -30,23 +31,29 @@ _EACH_ROW: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """When a file ends within an epoch: at so many ``rows``, or as soon as it has so many bytes (``size``).
+    """When a file ends within an epoch: at so many ``rows``, as soon as it has so many bytes (``size``), or when a row
+    comes so many ``seconds`` after its first one.
 
     The end of an epoch ends every file.
     """
 
     rows: int | None = None
     size: int | None = None
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if min(self.rows or 1, self.size or 1) < 1 or 0 in (self.rows, self.size):
-            raise ConfigError("Roll: rows and size are greater than 0")
+        if any(limit is not None and not limit > 0 for limit in (self.rows, self.size, self.seconds)):
+            raise ConfigError("Roll: rows, size and seconds are greater than 0")
 
     def reached(self, rows: int, size: int) -> bool:
         return (self.rows is not None and rows >= self.rows) or (self.size is not None and size >= self.size)
 
+    def over(self, since: float) -> bool:
+        """Does a row that comes now belong into another file than one that came at ``since``?"""
+        return self.seconds is not None and monotonic() - since >= self.seconds
+
     def describe(self) -> dict[str, Json]:
-        limits = {"roll_rows": self.rows, "roll_size": self.size}
+        limits = {"roll_rows": self.rows, "roll_size": self.size, "roll_seconds": self.seconds}
         return {name: limit for name, limit in limits.items() if limit is not None}
 
 
@@ -113,6 +120,8 @@ class OpenFiles:
         self._staging, self._shape, self._part = staging, shape, part
         self._open, self._waiting = dict[str, Segment](), dict[str, _Waiting]()
         """By the directory of the partition."""
+        self._since = dict[str, float]()
+        """When the first row came that is open or waits."""
         self._finished = list[Segment]()
         self._count = self._memory = 0
 
@@ -121,6 +130,9 @@ class OpenFiles:
 
     def append(self, place: str, block: Block) -> None:
         """Write rows to the file of a partition; to several, where files end."""
+        if place in self._since and self._shape.roll.over(self._since[place]):
+            self._write_out(place)
+        self._since.setdefault(place, monotonic())
         if place in self._open or len(self._open) < OPEN_AT_ONCE:
             self._write(place, [*self._taken(place), block])
         else:
@@ -201,10 +213,12 @@ class OpenFiles:
         self._count += 1
         file = self._staging.open(part, place, shape.extension, shape.announced)
         segment = self._open[place] = Segment(file, shape.layout)
+        self._since.setdefault(place, monotonic())
         return segment
 
     def _end(self, place: str) -> None:
         segment = self._open.pop(place)
+        del self._since[place]
         self._memory -= segment.memory
         segment.finish()
         self._finished.append(segment)

@@ -56,6 +56,8 @@ def place_of(given: str | os.PathLike[str]) -> Place:
     """A path is a directory; what has a scheme must be S3."""
     if isinstance(given, str) and "://" in given:
         return Objects(Address.read(given))
+    if not os.fspath(given):
+        raise ConfigError("FileSink('') names no directory: for the one that the job is started in write FileSink('.')")
     return Directory(Path(os.path.abspath(os.path.expanduser(given))))
 
 
@@ -82,9 +84,9 @@ class Directory:
                 trial.unlink(missing_ok=True)
                 renamed.unlink(missing_ok=True)
         except OSError as error:
-            raise ConfigError(
-                f"FileSink cannot commit in {self.path}: {error}. The directory must be writable."
-            ) from error
+            is_file = "this is a file. Name the directory that its files go to."
+            why = is_file if self.path.is_file() else f"{error}. The directory must be writable."
+            raise ConfigError(f"FileSink cannot commit in {self.path}: {why}") from error
         kind, notices = disk.filesystem(self.path), []
         if kind.split(".")[0] in _NETWORK:
             notices.append(f"{self.path} is on {kind}: exactly-once depends on its server keeping what fsync promised.")

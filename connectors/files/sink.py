@@ -30,7 +30,7 @@ class FileSink:
     ``envelope``      each row tells where it comes from, so that the audit can prove the files too: lines are
                       ``{"provenance": "<term>.<epoch>/…", "value": …}``, other formats have a column more
     ``partition_by``  gives the partition of a value, as ``{"day": …}``: its file lies in ``day=…/``
-    ``roll``          ends a file within an epoch: ``Roll(rows=…, size=…)``
+    ``roll``          ends a file within an epoch: ``Roll(rows=…, size=…, seconds=…)``
     ``epoch_files``   write ``_epochs/<epoch>-….json`` when *all* sinks of the job have the epoch: it names the files
 
     Raises ConfigError if the format cannot hold the values.
@@ -52,7 +52,7 @@ class FileSink:
                 f"partition_by= is a function such as lambda row: {{'day': row.day}}, not {partition_by!r}"
             )
         if not isinstance(roll, Roll | None):
-            raise ConfigError(f"roll= is Roll(rows=…, size=…), not {roll!r}")
+            raise ConfigError(f"roll= is Roll(rows=…, size=…, seconds=…), not {roll!r}")
         self._place = place_of(directory)
         self.envelope, self.format = envelope, format_of(format)
         self.layout: Layout = self.format.layout(value, envelope)

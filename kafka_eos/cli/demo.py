@@ -23,10 +23,11 @@ def demo(
     """Start a real Kafka, run a job, kill it again and again under load, then audit what it wrote.
 
     The job starts with two workers and, half-way, is stopped cleanly and continued with another number. Workers,
-    supervisor and broker are killed with SIGKILL, at named steps of a checkpoint and at any moment; with
-    `--engine spark` it runs on a small Spark cluster, and driver, executors and their Python workers are. In the end
-    Spark reads both topics and recomputes every output. Takes about two minutes, on Spark four; needs Java 17 and the
-    extra `audit`.
+    supervisor and broker are killed with SIGKILL, at named steps of a checkpoint, between two commits of an epoch and
+    at any moment; with `--engine spark` it runs on a small Spark cluster, and driver, executors and their Python
+    workers are. It writes a topic, Parquet files, and a table if PostgreSQL is installed or the wheel `pgserver`. In
+    the end Spark reads all of them and recomputes every output. Takes about two minutes, on Spark four; needs Java 17
+    and the extra `audit`.
     Exit code 0 for PASS only, 1 for FAIL, 2 for INVALID (something planned did not happen, so nothing is proven).
 
     Example: `kafka-eos demo --seed 7`

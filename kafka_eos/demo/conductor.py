@@ -1,4 +1,4 @@
-"""The course of a demo: broker, orders, job, faults, another parallelism, drain, a further recovery, audit, report.
+"""The course of a demo: servers, orders, job, faults, another parallelism, drain, a further recovery, audit, report.
 
 Rule: the next fault waits until the job has recovered from the last one and committed under load again, and
 nothing is believed that was not seen: a kill counts when the process is gone and the job is up again.
@@ -23,6 +23,7 @@ from kafka_eos.demo.faults import Fault, FaultPlan, Victim, plan_faults
 from kafka_eos.demo.feeder import Feeder
 from kafka_eos.demo.home import Home, Options
 from kafka_eos.demo.job import APP, CHECKPOINT_INTERVAL, EmbeddedJob, Job, SparkJob
+from kafka_eos.demo.outputs import Outputs, start_outputs
 from kafka_eos.demo.report import write_report
 from kafka_eos.demo.result import Ended, Result, Struck, conclude
 from kafka_eos.demo.spark_cluster import SparkCluster
@@ -50,21 +51,22 @@ def run_demo(options: Options, console: Console) -> Result:
     home = Home(options.directory)
     with home.occupied(), ExitStack() as cleanup:
         places.check_port(options.port)
-        return _Conductor(options, home, console, cleanup).run()
+        outputs = start_outputs(home, cleanup)
+        return _Conductor(options, home, outputs, console, cleanup).run()
 
 
 class _Conductor:
     """One run."""
 
-    def __init__(self, options: Options, home: Home, console: Console, cleanup: ExitStack) -> None:
-        self._options, self._home, self._cleanup = options, home, cleanup
+    def __init__(self, options: Options, home: Home, outputs: Outputs, console: Console, cleanup: ExitStack) -> None:
+        self._options, self._home, self._outputs, self._cleanup = options, home, outputs, cleanup
         self._plan: FaultPlan = plan_faults(options.seed, options.step_kills, options.outside_kills, options.engine)
         self._parallelism = self._plan.parallelism
         self._pipeline = load(AppRef(APP))
         self._settings = self._pipeline_settings("127.0.0.1:0")
         self._watcher = Watcher(Diary(self._settings.job_dir(self._pipeline.name)))
         self._diary = self._watcher.diary
-        self._view = View(console, self._watcher, self._plan, options)
+        self._view = View(console, self._watcher, self._plan, options, outputs)
         self._broker = Broker(home.broker, options.port, daemon=options.keep_broker)
         self._last_fault_epochs = 0
         self._finished = False
@@ -87,7 +89,7 @@ class _Conductor:
                 self._cleanup.close()
         struck = self._watcher.recording.struck
         result = conclude(self._plan.faults, struck, self._options.orders, verdict, ended, self._watcher.now)
-        write_report(self._home, self._options, self._plan, result, self._watcher.recording, verdict)
+        write_report(self._home, self._options, self._plan, self._outputs, result, self._watcher.recording, verdict)
         return result
 
     # ------------------------------------------------------------ the beginning

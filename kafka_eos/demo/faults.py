@@ -45,9 +45,13 @@ class Cast:
     """Steps of a checkpoint: before its output is durable, between, and when all of it is prepared."""
     step_hits: tuple[int, int]
     """At the first of these hits at the latest an epoch was committed since the last fault: the kill is under load."""
+    sink_hits: tuple[int, int]
+    """The same for steps of a sink: each sink of the job comes to them in each epoch."""
     leader: Victim
-    leader_points: tuple[str, ...]
-    """Steps after the decision: the epoch has happened, but the world does not know it yet."""
+    leader_point: str
+    """Between two commits of an epoch that is decided: one system shows it already, and another one does not yet."""
+    leader_hits: tuple[int, int]
+    """Each commit of an epoch but the first is a hit. At the first of these an epoch was committed before, as above."""
     members: Victim
     """Whom a kill from outside hits."""
     fixed_members: int | None = None
@@ -61,7 +65,7 @@ class Cast:
         return frozenset({Victim.WORKER, Victim.JOB, self.leader})
 
 
-_DECIDED = ("manifest.published", "commit.before", "commit.after", "receipt.before")
+_BETWEEN = "commit.between"
 _STATE = ("snapshot.linked", "snapshot.uploaded")
 _SINK = ("sink.flush.after", "sink.prepare.before", "sink.prepare.after")
 
@@ -72,8 +76,10 @@ CASTS = {
         step_victim=Victim.WORKER,
         step_points=("source.capture.after", *_STATE, "sink.seal", *_SINK, "worker.ack.before"),
         step_hits=(3, 4),
+        sink_hits=(9, 12),
         leader=Victim.SUPERVISOR,
-        leader_points=_DECIDED,
+        leader_point=_BETWEEN,
+        leader_hits=(8, 14),
         members=Victim.WORKER,
     ),
     "spark": Cast(
@@ -83,8 +89,10 @@ CASTS = {
         # A process that alone runs all tasks of an epoch passes these twice in it.
         step_points=(*_STATE, *_SINK),
         step_hits=(5, 6),
+        sink_hits=(15, 18),
         leader=Victim.DRIVER,
-        leader_points=("coordinator.acked", *_DECIDED),
+        leader_point=_BETWEEN,
+        leader_hits=(8, 14),
         members=Victim.EXECUTOR,
         fixed_members=2,
         leader_outside=True,
@@ -161,15 +169,15 @@ def plan_faults(seed: int, step_kills: int = 3, outside_kills: int = 2, engine: 
     The job starts with two workers, and goes on with one or three.
     """
     dice, cast = random.Random(f"faults of {seed}"), CASTS[engine]
+    before, after = 2, dice.choice((1, 3))
     steps = [
-        Fault(cast.step_victim, point, dice.randint(*cast.step_hits))
+        Fault(cast.step_victim, point, dice.randint(*(cast.sink_hits if point.startswith("sink.") else cast.step_hits)))
         for point in _sample(dice, cast.step_points, step_kills)
     ]
-    decided = Fault(cast.leader, dice.choice(cast.leader_points), dice.randint(3, 4))
+    decided = Fault(cast.leader, cast.leader_point, dice.randint(*cast.leader_hits))
     victims = [cast.members] * outside_kills + [Victim.BROKER] + [cast.leader] * cast.leader_outside
     dice.shuffle(victims)
     victims.insert(len(victims) // 2, Victim.JOB)
-    before, after = 2, dice.choice((3, 1))
     now, outside = before, []
     for victim in victims:
         members = range(cast.fixed_members or now)

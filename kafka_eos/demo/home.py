@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_eos.demo.faults import CASTS
+from kafka_eos.demo.postgres import Postgres
 from kafka_eos.devbroker import Broker
 from kafka_eos.devbroker.java import find_java
 from kafka_eos.errors import ConfigError
@@ -63,6 +64,8 @@ class Home:
         self.checkpoints = self.run / "checkpoints"
         self.cluster = self.run / "cluster"
         self.audit = self.run / "audit"
+        self.postgres = self.run / "postgres"
+        self.files = self.run / "paid-orders"
         self.job_log = self.run / "job.log"
         self.fired = self.run / "failpoints.log"
         self.html = self.directory / "report.html"
@@ -110,6 +113,8 @@ class Home:
                 _await_end(left["pid"], left["started"])
         if broker := Broker.attach(self.broker):
             broker.kill()
+        if self.postgres.exists():
+            Postgres(self.postgres.resolve()).remove()
 
     def remember(self, pid: int) -> None:
         """Write down the job's process, so that a later demo can find it."""
@@ -141,13 +146,6 @@ def children_of(pid: int) -> list[int]:
     """Process ids of the children that live, in ascending order."""
     everybody = sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
     return [one for one in everybody if parent_of(one) == pid]
-
-
-def free_port() -> int:
-    """A port of the loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _await_end(pid: int, started: str) -> None:

@@ -20,7 +20,7 @@ from kafka_eos.demo.home import Home, parent_of
 from kafka_eos.demo.spark_cluster import SparkCluster
 from kafka_eos.devbroker import leash
 
-APP = Path(__file__).with_name("orders.py")
+APP = Path(__file__).with_name("three_systems.py")
 CHECKPOINT_INTERVAL = "500ms"
 
 

@@ -15,6 +15,7 @@ from kafka_eos import __version__
 from kafka_eos.demo.chart import draw
 from kafka_eos.demo.faults import FaultPlan
 from kafka_eos.demo.home import Home, Options
+from kafka_eos.demo.outputs import Outputs
 from kafka_eos.demo.result import Recording, Result
 
 if TYPE_CHECKING:
@@ -22,10 +23,16 @@ if TYPE_CHECKING:
 
 
 def write_report(
-    home: Home, options: Options, plan: FaultPlan, result: Result, recording: Recording, verdict: Verdict | None
+    home: Home,
+    options: Options,
+    plan: FaultPlan,
+    outputs: Outputs,
+    result: Result,
+    recording: Recording,
+    verdict: Verdict | None,
 ) -> None:
     """Write both files into the demo's directory."""
-    facts = _facts(options, plan, result, recording, verdict)
+    facts = _facts(options, plan, outputs, result, recording, verdict)
     home.json.write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
     home.html.write_text(render(facts))
 
@@ -41,13 +48,20 @@ def render(facts: dict[str, Any]) -> str:
 
 
 def _facts(
-    options: Options, plan: FaultPlan, result: Result, recording: Recording, verdict: Verdict | None
+    options: Options,
+    plan: FaultPlan,
+    outputs: Outputs,
+    result: Result,
+    recording: Recording,
+    verdict: Verdict | None,
 ) -> dict[str, Any]:
     return {
         "outcome": result.conclusion.value,
         "headline": result.headline,
         "reasons": list(result.reasons),
         "numbers": result.numbers,
+        "outputs": list(outputs.names),
+        "no_table": outputs.missing,
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "engine": options.engine,
         "unit": plan.cast.unit,

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from kafka_eos.demo.home import children_of, free_port
+from kafka_eos.demo.home import children_of
+from kafka_eos.demo.postgres import free_port
 from kafka_eos.devbroker import leash
 from kafka_eos.devbroker.java import find_java
 from kafka_eos.errors import ConfigError

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from kafka_eos.demo.faults import FaultPlan, Victim, counts
 from kafka_eos.demo.home import Options
+from kafka_eos.demo.outputs import Outputs
 from kafka_eos.demo.watcher import Watcher
 
 _LINE_SECONDS = 3.0
@@ -24,8 +25,9 @@ _LINE_SECONDS = 3.0
 class View:
     """Shows one run while it is entered."""
 
-    def __init__(self, console: Console, watcher: Watcher, plan: FaultPlan, options: Options) -> None:
+    def __init__(self, console: Console, watcher: Watcher, plan: FaultPlan, options: Options, outputs: Outputs) -> None:
         self._console, self._watcher, self._plan, self._options = console, watcher, plan, options
+        self._outputs = outputs
         self._told = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -36,6 +38,9 @@ class View:
         options, plan = self._options, self._plan
         job = f"{options.engine} engine, {plan.parallelism} {plan.cast.unit}s"
         self._say(f"{options.orders:,} orders, seed {options.seed}, {job}")
+        self._say(f"it writes, each epoch everywhere or nowhere: {', '.join(self._outputs.names)}")
+        if self._outputs.missing:
+            self._say(f"no table: {self._outputs.missing}")
         self._say("what will happen to the job:")
         for number, fault in enumerate(plan.faults, start=1):
             self._say(f"  {number}. {fault.title} ({fault.when})")

@@ -255,11 +255,11 @@ class AttemptRunner:
                 worker.tell(control.SlowestElsewhere(session=self._session, slowest=dict(words[worker.subtask])))
 
     def _tell_who_is_quiet(self, now: float) -> None:
-        """Once for each silence."""
+        """Once an attempt: a job whose batches take long is no news each time."""
         quiet = self._attempt.quiet(now - self._worker_timeout * _WONDER)
         for subtask in sorted(quiet - self._wondered):
             self._tell_where(subtask, now)
-        self._wondered = quiet
+        self._wondered |= quiet
 
     def _tell_where(self, subtask: int, now: float) -> None:
         """Of a worker that says nothing, and lives."""

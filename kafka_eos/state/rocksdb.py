@@ -28,6 +28,7 @@ from rocksdict import (
     MemtableFactory,
     Options,
     Rdict,
+    ReadOptions,
     WriteBatch,
     WriteBufferManager,
     WriteOptions,
@@ -97,8 +98,11 @@ class RocksRows:
     def page(self, first: bytes, end: bytes, limit: int) -> list[Row]:
         self.flush()
         with _rocksdb("read a range"):
-            rows: Iterator[Row] = self._family.items(from_key=first)  # type: ignore[assignment]
-            return list(itertools.takewhile(lambda row: row[0] < end, itertools.islice(rows, limit)))
+            bounds = ReadOptions()
+            # Without it, where the range has no more rows, all deleted ones behind it are walked over to the next row.
+            bounds.set_iterate_upper_bound(end)
+            rows: Iterator[Row] = self._family.items(from_key=first, read_opt=bounds)  # type: ignore[assignment]
+            return list(itertools.islice(rows, limit))
 
     def flush(self) -> None:
         """Memtable to file. Releases the GIL, which creating a checkpoint with a full memtable does not."""

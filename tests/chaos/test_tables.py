@@ -14,11 +14,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from kafka_eos.demo.postgres import Postgres
 from tests.chaos import harness
 from tests.chaos.harness import Job, expected
 from tests.chaos.running import events, has_output, refused, standing
 from tests.marks import campaign
-from tests.postgres_server import Postgres
 from tests.waiting import PATIENCE
 
 RECORDS = 300

@@ -275,6 +275,7 @@ class Awkward(msgspec.Struct):
         (lambda at: FileSink(at, format=Csv(("a",), "zstd")), "compression='zstd'"),
         (lambda at: FileSink(at, value=Model, format=Parquet(pa.schema({"id": pa.int64()}))), "differ in.*text"),
         (lambda at: FileSink(at, roll=Roll(rows=0)), "greater than 0"),
+        (lambda at: FileSink(at, roll=Roll(seconds=0)), "greater than 0"),
         (lambda at: FileSink(at, format=Avro({"type": "long"})), "must be that of a record"),
     ],
 )

@@ -625,3 +625,15 @@ def test_a_disk_that_fails_undoes_the_attempt(point: str, action: str, tmp_path:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert f"failpoint {point}" in done.stdout
+
+
+def test_an_empty_name_is_no_directory() -> None:
+    with pytest.raises(ConfigError, match=r"write FileSink\('\.'\)"):
+        FileSink("")
+
+
+def test_a_file_is_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ConfigError, match="this is a file"):
+        FileSink(tmp_path / "file").check(_job())

@@ -33,6 +33,7 @@ from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.connectors.postgres import PostgresCommitter, PostgresSink
 from kafka_eos.coordinator.commits import Finisher
 from kafka_eos.coordinator.patience import Patience
+from kafka_eos.demo.postgres import Postgres
 from kafka_eos.errors import CommittableLost, ConfigError, Fenced, PoisonRecord, RestartFromCheckpoint, Retryable
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import (
@@ -49,7 +50,6 @@ from kafka_eos.protocol.commit import Commit, authorize
 from kafka_eos.records import Batch
 from kafka_eos.testing.sources import ListOrigin
 from tests.marks import campaign
-from tests.postgres_server import Postgres
 from tests.waiting import eventually
 
 A, B = JobIdentity("a" * 12), JobIdentity("b" * 12)

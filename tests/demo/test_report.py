@@ -32,6 +32,8 @@ FACTS: dict[str, Any] = {
         {"name": "worker 1", "pid": 12, "since": 7.0, "until": None},
         {"name": "worker 2", "pid": 13, "since": 13.0, "until": None},
     ],
+    "outputs": ["topic totals", "Parquet files in run/paid-orders"],
+    "no_table": None,
     "audit": None,
 }  # fmt: skip
 
@@ -57,6 +59,11 @@ def test_the_page_shows_parallelisms_and_processes() -> None:
 
     assert ">2 workers<" in page and ">3 workers<" in page and "process 11" in page
     assert "rescaling" in page
+
+
+def test_the_page_says_where_the_job_wrote_and_why_not() -> None:
+    assert "topic totals, Parquet files in run/paid-orders." in render(FACTS)
+    assert "No table: there is no PostgreSQL" in render({**FACTS, "no_table": "there is no PostgreSQL"})
 
 
 def test_a_demo_that_saw_nothing_has_a_page_too() -> None:

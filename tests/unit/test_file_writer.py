@@ -96,11 +96,43 @@ def test_files_that_wait_end_where_the_sink_says(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(open_files, "OPEN_AT_ONCE", 1)
     sink = FileSink(tmp_path, value=Row, roll=Roll(rows=2), partition_by=lambda row: {"p": row.id % 2})
     committables = staged(sink, [[Row(n) for n in range(7)]] * 1)
-    found = [
-        [json.loads(line)["id"] for line in (tmp_path / str(each.payload["staged"])).open()] for each in committables
-    ]
 
-    assert sorted(found) == [[0, 2], [1, 3], [4, 6], [5]]
+    assert ids_by_file(tmp_path, committables) == [[0, 2], [1, 3], [4, 6], [5]]
+
+
+def ids_by_file(directory: Path, committables: Sequence[Committable]) -> list[list[int]]:
+    paths = [directory / str(each.payload["staged"]) for each in committables]
+    return sorted([json.loads(line)["id"] for line in path.open()] for path in paths)
+
+
+def timed(sink: FileSink, given: Sequence[tuple[float, Sequence[int]]], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Committables of rows that come at these times."""
+    clock = {"now": given[0][0] - 10_000.0}
+    monkeypatch.setattr(open_files, "monotonic", lambda: clock["now"])
+    writer = sink.writer(TaskContext(JobContext("orders", Term(1), {}), 0, 1, "out"))
+    for clock["now"], numbers in given:
+        rows = [Row(n) for n in numbers]
+        writer.write(Batch(rows, range(len(rows)), ListOrigin("in", "list", 0, 0, rows)))
+    return list(writer.seal(FIRST)())
+
+
+@pytest.mark.parametrize("at_once", [1, 2], ids=["one waits", "both are open"])
+def test_a_row_that_comes_after_the_time_of_a_file_begins_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(open_files, "OPEN_AT_ONCE", at_once)
+    sink = FileSink(tmp_path, value=Row, roll=Roll(seconds=60), partition_by=lambda row: {"p": row.id % 2})
+    given = [(1000.0, (0, 1)), (1059.9, (2, 3)), (1060.0, (4, 5)), (1100.0, (6,)), (1119.0, (7,))]
+
+    assert ids_by_file(tmp_path, timed(sink, given, monkeypatch)) == [[0, 2], [1, 3], [4, 6], [5, 7]]
+
+
+def test_the_time_of_rows_that_waited_for_a_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_files, "OPEN_AT_ONCE", 1)
+    sink = FileSink(tmp_path, value=Row, roll=Roll(rows=3, seconds=60), partition_by=lambda row: {"p": row.id % 2})
+    given = [(1000.0, (0, 1)), (1050.0, (2, 4)), (1055.0, (3,)), (1060.0, (5,))]
+
+    assert ids_by_file(tmp_path, timed(sink, given, monkeypatch)) == [[0, 2, 4], [1, 3], [5]]
 
 
 def test_too_many_files_of_an_epoch_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

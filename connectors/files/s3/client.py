@@ -207,6 +207,9 @@ class Bucket:
             kind = PermissionError if code in _DENIED else OSError
             raise kind(errno.EACCES if kind is PermissionError else errno.EIO, f"{said} ({code})", name) from error
         except (NoCredentialsError, NoRegionError) as error:
-            raise ConfigError(f"FileSink cannot reach {self.address.text}: {error}") from error
+            raise ConfigError(
+                f"FileSink cannot reach {self.address.text}: {error}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+                "or whatever else boto3 looks for (a profile, a role); and AWS_REGION, or ?region= in the address."
+            ) from error
         except BotoCoreError as error:
             raise OSError(errno.EIO, str(error), name) from error

@@ -1,0 +1,1 @@
+../../docs/examples/three_systems.py
