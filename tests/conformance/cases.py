@@ -281,7 +281,11 @@ CASES: Mapping[str, Case] = {
         {"output": [in_order()], "all": [in_order()], "sums": [same()], "then": [in_order()]},
         # Of the accounts from 0 to 11, a table that changed has lost 8 and 9. As of a time, rows wait that are newer
         # than 50 ms before the end of the partition that ends first.
-        {"output": sum(n % 20 < 12 and (n < N // 2 or n % 20 not in (8, 9)) for n in range(N)), "all": N, "then": N - 55},
+        {
+            "output": sum(n % 20 < 12 and (n < N // 2 or n % 20 not in (8, 9)) for n in range(N)),
+            "all": N,
+            "then": N - 55,
+        },
     ),
     "asked": Case(
         pipelines.asked,
