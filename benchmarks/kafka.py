@@ -17,7 +17,9 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 PARTITIONS = 4
-_TIMEOUT = 30.0
+_TIMEOUT, _NAP = 30.0, 0.1
+_LATER = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+"""What a broker answers while it makes, or loads, the partition that has a group."""
 
 
 class BrokerClient:
@@ -119,7 +121,15 @@ class GroupProgress:
 
     def records(self) -> int:
         """0 for a group that is not there yet."""
-        return sum(max(0, place.offset) for place in self._asking.committed(self._places, _TIMEOUT))
+        while True:
+            try:
+                found = self._asking.committed(self._places, _TIMEOUT)
+            except KafkaException as error:
+                if error.args[0].code() not in _LATER:
+                    raise
+                time.sleep(_NAP)
+            else:
+                return sum(max(0, place.offset) for place in found)
 
     def close(self) -> None:
         self._asking.close()
