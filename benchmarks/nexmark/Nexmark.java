@@ -1,5 +1,5 @@
 /*
- * q1, q5, q7 and q8 in Kafka Streams, exactly-once, one commit a second, one thread. Java runs this file as it is.
+ * q1, q5, q7 and q8 in Kafka Streams, exactly-once, five commits a second, one thread. Java runs this file as it is.
  *
  * q5 and q7 look at all auctions: a first step has results of each auction when a window is over, a second one, in one
  * partition, picks the greatest and puts it out whenever it has changed, and q8 what is known of a window whenever that has
@@ -181,7 +181,7 @@ public class Nexmark {
         settings.put("application.id", env.get("NEXMARK_JOB"));
         settings.put("bootstrap.servers", env.get("BENCH_BOOTSTRAP"));
         settings.put("processing.guarantee", "exactly_once_v2");
-        settings.put("commit.interval.ms", 1000);
+        settings.put("commit.interval.ms", 200);
         settings.put("num.stream.threads", 1);
         settings.put("replication.factor", 1);
         settings.put("state.dir", env.get("BENCH_DIRECTORY"));
