@@ -47,7 +47,7 @@ def explain(
     if schemas := list(_schemas(plan)):
         sections.append(["schemas", *schemas])
     if settings is not None:
-        sections.append(_settings(settings))
+        sections.append(["settings", *settings_shown(settings)])
     if notices := (*notices, *_vouched(plan), *_held_back(plan), *_growing(plan), *_untyped(plan), *_derived(plan)):
         sections.append(["notices", *(f"  {notice}" for notice in notices)])
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
@@ -156,12 +156,12 @@ def _codecs(end: Node) -> Iterator[str]:
             yield f"{end.name}, {part}: {codec.name}{what}"
 
 
-def _settings(settings: Settings) -> list[str]:
+def settings_shown(settings: Settings) -> list[str]:
+    """A line for each setting: name, value and origin. Secrets are masked."""
     values_of = {name: getattr(settings, name) for name in Settings.model_fields}
     shown = {name: "-" if value is None else str(value) for name, value in values_of.items()}
     names, values = _width(shown), _width(shown.values())
-    return ["settings", *(f"  {name:{names}}  {value:{values}}  {settings.origin_of(name)}"
-                          for name, value in shown.items())]  # fmt: skip
+    return [f"  {name:{names}}  {value:{values}}  {settings.origin_of(name)}" for name, value in shown.items()]
 
 
 def _vouched(plan: Plan) -> Iterator[str]:

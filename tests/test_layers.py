@@ -42,7 +42,9 @@ MAY_IMPORT: Mapping[str, str] = {
     "origins": "ids provenance records",
     "schemas": "errors interfaces calls extras secrets",
     "aggregates": "errors schemas",
-    "settings": "errors ids interfaces addresses cores secrets",
+    "client_config": "secrets",
+    "config_file": "errors",
+    "settings": "errors ids interfaces addresses client_config config_file cores",
     # Plan, decisions, what is stored
     "plan": "errors ids interfaces attribution",
     "protocol": "errors ids interfaces records",
@@ -78,8 +80,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "audit": "errors ids interfaces records extras origins provenance schemas settings plan protocol checkpoints state "
     "operators exchange connectors coordinator app collector spark devbroker",
     "demo": "__init__ errors ids extras settings checkpoints connectors coordinator app dsl devbroker audit",
-    "cli": "__init__ errors ids interfaces settings plan protocol checkpoints state coordinator app spark explain "
-    "terminal devbroker audit demo stacks",
+    "cli": "__init__ errors ids interfaces config_file secrets settings plan protocol checkpoints state coordinator "
+    "app spark explain terminal devbroker audit demo stacks",
     "__main__": "cli",
 }
 """What each room imports of the others: no more, and no less. A room stands below those that it imports."""
