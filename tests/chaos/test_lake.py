@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import boto3
 import psycopg
 import pyarrow.dataset as ds
 import pytest
 from pyarrow import fs
 
 from kafka_eos.addresses import options
+from kafka_eos.checkpoints import paths
+from kafka_eos.connectors.files.s3.client import Address
 from tests.chaos import harness
 from tests.chaos.harness import Job, expected
-from tests.chaos.running import has_output, standing
+from tests.chaos.running import has_output, manifests, standing, storage
+from tests.chaos.storm import Storm
 from tests.chaos.test_tables import A_RECOVERY, AN_EPOCH, doctor
 from tests.contract import s3_server
 from tests.marks import campaign
@@ -25,6 +29,11 @@ from tests.marks import campaign
 Rows = list[tuple[str, int, int]]
 COMMITS = tuple(f"commit.between=kill@{n}" for n in (1, 2, 3))
 """An epoch has four committables: a transaction, a staging table, and a file of each partition."""
+
+RESTARTS_BEGIN_WITH = 300
+RESTARTS = tuple(f"{point}=kill" for point in (*AN_EPOCH * 4, *("commit.before", "recovery.probed") * 5))
+LEDGERS = {"lives", "made", "staged", "ledger"}
+"""Tables that the sink keeps in its schema."""
 
 
 @pytest.fixture
@@ -97,9 +106,61 @@ def check(job: Job) -> None:
     assert in_lake(job) == wanted
     assert told(job) == wanted
     assert doctor(job) == (0, "nothing is open\n")
-    assert harness.open_transactions(job) == []
+    assert leftovers(job) == {}
+
+
+def leftovers(job: Job) -> dict[str, list[str]]:
+    """What no reader sees and nobody will ever need: by kind, all that is there of it."""
+    found = {
+        "transactions": harness.open_transactions(job),
+        "staged files": staged_files(job),
+        "uploads": uploads(job),
+        "staged rows": staged_rows(job),
+        "stored files": unnamed(job),
+        "local state": local_state(job),
+    }
+    return {kind: names for kind, names in found.items() if names}
+
+
+def staged_files(job: Job) -> list[str]:
+    """Files and directories that the sink has hidden from readers, but for the traces of what it has committed."""
+    where = Path(job.environment["TEST_OUT_DIR"])
+    return [str(path) for path in where.rglob(".*") if not path.name.startswith(harness.TRACES)]
+
+
+def uploads(job: Job) -> list[str]:
+    """Parts in the bucket that belong to no object. A store shows them to nobody, and bills them."""
+    where = job.environment["TEST_OUT_DIR"]
+    if "://" not in where:
+        return []
+    address = Address.read(where)
+    client = boto3.client("s3", endpoint_url=options(where)["endpoint"], region_name="us-east-1")
+    found = client.list_multipart_uploads(Bucket=address.bucket).get("Uploads", [])
+    return [each["Key"] for each in found]
+
+
+def staged_rows(job: Job) -> list[str]:
+    """Rows and tables of epochs that are over, and transactions that were prepared."""
     with psycopg.connect(job.environment["TEST_DATABASE"]) as connection:
-        assert connection.execute("SELECT * FROM kafka_eos.staged").fetchall() == []
+        rows = connection.execute("SELECT * FROM kafka_eos.staged").fetchall()
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'kafka_eos'").fetchall()
+        prepared = connection.execute("SELECT gid FROM pg_prepared_xacts").fetchall()
+    staging = [name for (name,) in tables if name not in LEDGERS]
+    return [*staging, *(str(row) for row in (*rows, *prepared))]
+
+
+def unnamed(job: Job) -> list[str]:
+    """Files of state that no checkpoint names, and files that were not finished."""
+    home = job.checkpoints / job.name
+    named = {f"{paths.SHARED}/{sha256}" for manifest in manifests(job) for sha256 in manifest.files}
+    stored = [name for name in storage(job).list(paths.SHARED) if name not in named]
+    return stored + [str(path) for name in paths.DIRECTORIES for path in (home / name).glob(".*")]
+
+
+def local_state(job: Job) -> list[str]:
+    """Working directories of terms that are over: of each worker, all but the newest."""
+    workers = (job.checkpoints / job.name / "local").iterdir()
+    return [str(term) for worker in workers for term in sorted(worker.iterdir(), key=lambda each: int(each.name))[:-1]]
 
 
 @pytest.mark.chaos
@@ -119,6 +180,24 @@ def test_an_epoch_is_in_all_systems_or_in_none_whenever_a_process_dies(
     job = lake(KAFKA_EOS_PARALLELISM=workers)
 
     job.run(";".join(script))
+
+    check(job)
+
+
+@pytest.mark.campaign
+@pytest.mark.chaos
+@pytest.mark.parametrize("store", ["directory", "bucket"])
+def test_fifty_restarts_leave_nothing_behind_in_any_system(
+    lake: Callable[..., Job], request: pytest.FixtureRequest, store: str
+) -> None:
+    """A supervisor's end, or a worker's, each at another step; of each something was staged, uploaded or prepared."""
+    where = request.getfixturevalue("s3") if store == "bucket" else ""
+    job = lake(RESTARTS_BEGIN_WITH, where=where, KAFKA_EOS_PARALLELISM=2, KAFKA_EOS_MAX_RESTARTS=len(RESTARTS))
+    storm = Storm(job, RESTARTS_BEGIN_WITH)
+
+    with storm.through(*RESTARTS):
+        pass
+    job.run()
 
     check(job)
 
