@@ -18,6 +18,7 @@ MODULES: Final = {
     "registry": ("httpx2", "authlib", "attrs", "cachetools"),
     "parquet": ("pyarrow",),
     "s3": ("boto3", "botocore"),
+    "ui": ("starlette", "uvicorn"),
 }
 
 

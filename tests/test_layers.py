@@ -59,7 +59,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "open_task": (
         "ids interfaces records failpoints settings plan protocol state operators exchange table_reader waiting_reader"
     ),
-    "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state",
+    "explain": "interfaces attribution settings plan",
+    "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state explain",
     "testing": "errors ids interfaces records plan protocol checkpoints state operators",
     "app": "errors ids plan",
     "embedded": "errors ids interfaces records failpoints settings plan protocol checkpoints state operators exchange "
@@ -69,7 +70,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "structured_streaming": "errors ids interfaces failpoints protocol checkpoints connectors coordinator spark",
     # What people call
     "metrics": "errors records",
-    "explain": "interfaces attribution settings plan",
+    "ui": "errors interfaces checkpoints coordinator metrics",
     "terminal": "__init__ errors ids interfaces settings plan protocol coordinator app embedded metrics stacks",
     "dsl": "errors ids interfaces records attribution aggregates schemas settings plan operators coordinator app "
     "embedded explain terminal",

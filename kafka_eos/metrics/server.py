@@ -91,14 +91,16 @@ class _Handler(BaseHTTPRequestHandler):
         """A line for each scrape would bury what the job says."""
 
 
-def _advice(error: OSError) -> str:
+def unservable(what: str, error: OSError) -> ConfigError:
+    """Why an address cannot be had, and what to do."""
     match error.errno:
         case errno.EADDRINUSE:
-            return "Give each job of a host a port of its own, or port 0 for one that is free"
+            advice = "Give each process of a host a port of its own, or port 0 for one that is free"
         case errno.EACCES:
-            return "Take a port above 1023, or port 0 for one that is free"
+            advice = "Take a port above 1023, or port 0 for one that is free"
         case _:
-            return "Name an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all that it has"
+            advice = "Name an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all that it has"
+    return ConfigError(f"{what} cannot be served: {error.strerror or error}. {advice}")
 
 
 @contextmanager
@@ -108,9 +110,7 @@ def serving(address: tuple[str, int], answers: Answers) -> Iterator[str]:
     try:
         server = _Server(address, answers)
     except OSError as error:
-        raise ConfigError(
-            f"http={host}:{port} cannot be served: {error.strerror or error}. {_advice(error)}"
-        ) from error
+        raise unservable(f"http={host}:{port}", error) from error
     with server:
         threading.Thread(target=server.serve_forever, daemon=True, name="http").start()
         try:
