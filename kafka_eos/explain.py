@@ -47,7 +47,7 @@ def explain(
     if schemas := list(_schemas(plan)):
         sections.append(["schemas", *schemas])
     if settings is not None:
-        sections.append(_settings(settings))
+        sections.append(["settings", *settings_shown(settings)])
     if notices := (*notices, *_vouched(plan), *_held_back(plan), *_growing(plan), *_untyped(plan), *_derived(plan)):
         sections.append(["notices", *(f"  {notice}" for notice in notices)])
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
@@ -62,7 +62,7 @@ def outline(plan: Plan, settings: Settings) -> dict[str, Json]:
         ],
         "settings": [
             {"name": name, "value": value, "origin": settings.origin_of(name)}
-            for name, value in _shown(settings).items()
+            for name, value in _values(settings).items()
         ],
     }
 
@@ -175,17 +175,17 @@ def _codecs(end: Node) -> Iterator[str]:
             yield f"{end.name}, {part}: {codec.name}{what}"
 
 
-def _shown(settings: Settings) -> dict[str, str]:
-    """Each setting as text."""
+def _values(settings: Settings) -> dict[str, str]:
+    """Each setting as text. Secrets are masked."""
     values_of = {name: getattr(settings, name) for name in Settings.model_fields}
     return {name: "-" if value is None else str(value) for name, value in values_of.items()}
 
 
-def _settings(settings: Settings) -> list[str]:
-    shown = _shown(settings)
+def settings_shown(settings: Settings) -> list[str]:
+    """A line for each setting: name, value and origin. Secrets are masked."""
+    shown = _values(settings)
     names, values = _width(shown), _width(shown.values())
-    return ["settings", *(f"  {name:{names}}  {value:{values}}  {settings.origin_of(name)}"
-                          for name, value in shown.items())]  # fmt: skip
+    return [f"  {name:{names}}  {value:{values}}  {settings.origin_of(name)}" for name, value in shown.items()]
 
 
 def _vouched(plan: Plan) -> Iterator[str]:

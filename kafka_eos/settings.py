@@ -1,6 +1,6 @@
 """Settings of a job: one precedence, and where each value came from.
 
-    argument in code  >  command-line option  >  environment (KAFKA_EOS_<NAME>)  >  default
+    argument in code  >  command-line option  >  environment (KAFKA_EOS_<NAME>)  >  file (kafka-eos.toml)  >  default
 
 Durations are seconds, or text with a unit: ``0.5``, ``"500ms"``, ``"10s"``, ``"2m"``.
 Rule: a name that is not known is an error, wherever it was given; nothing is ignored silently.
@@ -19,7 +19,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -31,13 +30,14 @@ from pydantic import (
 )
 
 from kafka_eos.addresses import expect_no_secret
+from kafka_eos.client_config import KafkaConfig
+from kafka_eos.config_file import ConfigFile, read_config_file
 from kafka_eos.cores import usable_cores
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Json
-from kafka_eos.secrets import MaskedConfig
 
-Origin: TypeAlias = Literal["code", "cli", "environment", "default"]
+Origin: TypeAlias = Literal["code", "cli", "environment", "file", "default"]
 
 _PREFIX = "KAFKA_EOS_"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?", re.ASCII)
@@ -45,7 +45,7 @@ _URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _URI_AS_PATH = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|[KMG]I?B)?", re.ASCII)
 _OTHER_VARIABLES = re.compile(
-    r"FAILPOINTS|FAILPOINT_LOG|CACHE_DIR|MAVEN_REPOSITORY"
+    r"FAILPOINTS|FAILPOINT_LOG|CACHE_DIR|MAVEN_REPOSITORY|CONFIG_FILE|PROFILE"
     r"|(SERVICE_(HOST|PORT)|PORT)(_.*)?"  # what Kubernetes tells every pod about a service named kafka-eos
 )
 _LIMIT = re.compile(r"\d+|(100|\d{1,2})(\.\d+)?\s*%|none", re.ASCII)
@@ -122,42 +122,6 @@ def place(value: object) -> object:
 
 
 Place = Annotated[Path | str, BeforeValidator(place)]
-
-
-def client_settings(value: object) -> object:
-    """Read the settings of a client: a mapping, JSON text of one, or ``@FILE`` with a line ``name=value`` for each.
-
-    ValueError that shows no value: it may be a secret.
-    """
-    if not isinstance(value, str):
-        return value
-    if value.startswith("@"):
-        return _properties(Path(value[1:]))
-    try:
-        found = json.loads(value)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError('write a JSON object, {"security.protocol": "SASL_SSL", …}, or @FILE with lines name=value')
-    return found
-
-
-def _properties(path: Path) -> dict[str, str]:
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
-    pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
-    if any(not equals for _, equals, _ in pairs):
-        raise ValueError(f"{path} has a line that is not name=value")
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-KafkaConfig = Annotated[
-    dict[str, str | int | float | bool] | None,
-    BeforeValidator(client_settings),
-    AfterValidator(lambda value: None if value is None else MaskedConfig(value)),
-]
 
 
 LOCAL = Path(".kafka-eos")
@@ -297,21 +261,32 @@ class Settings(BaseModel):
         return value
 
     @classmethod
-    def resolve(cls, code: Mapping[str, Any] | None = None, cli: Mapping[str, Any] | None = None) -> Settings:
-        """Settings from everywhere. ConfigError names the setting and what is wrong with it."""
-        code, cli = code or {}, cli or {}
-        environment = _environment()
-        for given, place in ((code, "in code"), (cli, "on the command line")):
+    def resolve(
+        cls,
+        code: Mapping[str, Any] | None = None,
+        cli: Mapping[str, Any] | None = None,
+        file: ConfigFile | None = None,
+    ) -> Settings:
+        """Settings from everywhere. ``file``: None for the one that the environment names, or that is here.
+
+        ConfigError names the setting and what is wrong with it.
+        """
+        code, cli, environment = code or {}, cli or {}, _environment()
+        file = read_config_file() if file is None else file
+        for given, place in ((code, "in code"), (cli, "on the command line"), (file.common, f"in {file.path}")):
             _refuse_unknown(given, place)
+        for profile, values in file.profiles.items():
+            _refuse_unknown(values, f"in {file.path}, profile {profile}")
         origins: dict[str, Origin] = {
+            **dict.fromkeys(file.values, "file"),
             **dict.fromkeys(environment, "environment"),
             **dict.fromkeys(cli, "cli"),
             **dict.fromkeys(code, "code"),
         }
         try:
-            settings = cls(**{**environment, **cli, **code})
+            settings = cls(**{**file.values, **environment, **cli, **code})
         except ValidationError as error:
-            raise ConfigError(_explain(error, origins)) from None
+            raise ConfigError(_explain(error, origins, file)) from None
         settings._origins = origins
         return settings
 
@@ -411,7 +386,7 @@ def _nearest(name: str, cutoff: float) -> str | None:
     return next(iter(difflib.get_close_matches(name, Settings.model_fields, n=1, cutoff=cutoff)), None)
 
 
-def _explain(error: ValidationError, origins: Mapping[str, Origin]) -> str:
+def _explain(error: ValidationError, origins: Mapping[str, Origin], file: ConfigFile) -> str:
     lines = []
     for detail in error.errors(include_url=False):
         name = str(detail["loc"][0])
@@ -419,5 +394,6 @@ def _explain(error: ValidationError, origins: Mapping[str, Origin]) -> str:
         shown = f"{_PREFIX}{name.upper()}" if origin == "environment" else name
         # An address may be refused because of a secret in it, and a client's settings are full of them.
         got = "" if name == "kafka_config" or _URI.match(str(detail["input"])) else f", got {detail['input']!r}"
-        lines.append(f"setting {shown} (from {origin}): {detail['msg']}{got}")
+        place = file.place(name) if origin == "file" else origin
+        lines.append(f"setting {shown} (from {place}): {detail['msg']}{got}")
     return "; ".join(lines)

@@ -42,7 +42,9 @@ MAY_IMPORT: Mapping[str, str] = {
     "origins": "ids provenance records",
     "schemas": "errors interfaces calls extras secrets",
     "aggregates": "errors schemas",
-    "settings": "errors ids interfaces addresses cores secrets",
+    "client_config": "secrets",
+    "config_file": "errors",
+    "settings": "errors ids interfaces addresses client_config config_file cores",
     # Plan, decisions, what is stored
     "plan": "errors ids interfaces attribution",
     "protocol": "errors ids interfaces records",
@@ -70,7 +72,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "structured_streaming": "errors ids interfaces failpoints protocol checkpoints connectors coordinator spark",
     # What people call
     "metrics": "errors records",
-    "ui": "errors interfaces checkpoints coordinator metrics",
+    "ui": "interfaces checkpoints coordinator metrics",
     "terminal": "__init__ errors ids interfaces settings plan protocol coordinator app embedded metrics stacks",
     "dsl": "errors ids interfaces records attribution aggregates schemas settings plan operators coordinator app "
     "embedded explain terminal",
@@ -79,8 +81,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "audit": "errors ids interfaces records extras origins provenance schemas settings plan protocol checkpoints state "
     "operators exchange connectors coordinator app collector spark devbroker",
     "demo": "__init__ errors ids extras settings checkpoints connectors coordinator app dsl devbroker audit",
-    "cli": "__init__ errors ids interfaces settings plan protocol checkpoints state coordinator app spark explain "
-    "terminal devbroker audit demo stacks",
+    "cli": "__init__ errors ids interfaces config_file secrets settings plan protocol checkpoints state coordinator "
+    "app spark explain terminal devbroker audit demo stacks extras ui",
     "__main__": "cli",
 }
 """What each room imports of the others: no more, and no less. A room stands below those that it imports."""

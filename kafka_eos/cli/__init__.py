@@ -64,6 +64,10 @@ _COMMANDS = {
         "schemas:app",
         "Compare the schemas of a pipeline with the registry and with stored state, before it starts.",
     ),
+    "config": (
+        "config:app",
+        "Check and show the settings of a pipeline, or of this directory, and where each value comes from.",
+    ),
     "state": ("state:app", "List and read the state of a savepoint or checkpoint; the job need not run."),
     "broker": ("broker:app", "Start, stop and look at a local Kafka broker (from jars; needs Java 17)."),
 }

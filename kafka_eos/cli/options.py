@@ -42,7 +42,8 @@ def open_app(app: str, **options: object) -> tuple[Program, Settings]:
 
 def home_of_jobs(checkpoint_dir: str | None) -> Path:
     """Where the jobs of this machine have their directories."""
-    return Settings.resolve(cli={} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir}).job_dir(_ANY).parent
+    cli = {} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir}
+    return Settings.resolve(cli=cli).job_dir(_ANY).parent
 
 
 def find_job(settings: Settings, job: str) -> JobStorage | None:

@@ -14,11 +14,11 @@ from rich.table import Table
 from kafka_eos.checkpoints import paths
 from kafka_eos.cli.options import CheckpointDir, home_of_jobs
 from kafka_eos.coordinator.lock import is_held
+from kafka_eos.coordinator.standing import Standing, standing
 from kafka_eos.coordinator.status import STATUS, read_status
 from kafka_eos.errors import ConfigError
 from kafka_eos.settings import seconds
 from kafka_eos.terminal.output import say, show
-from kafka_eos.coordinator.standing import Standing, standing
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 

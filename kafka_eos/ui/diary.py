@@ -17,7 +17,7 @@ _HAPPENINGS = 60
 Event = Mapping[str, Any]
 
 
-def epochs(events: Iterable[Event]) -> list[Json]:
+def epochs(events: Iterable[Event]) -> list[dict[str, Json]]:
     """The newest epochs, oldest first, with the milliseconds of each phase."""
     found: dict[int, dict[str, Json]] = {}
     for event in events:
@@ -27,7 +27,7 @@ def epochs(events: Iterable[Event]) -> list[Json]:
             case "committed" if (epoch := found.get(event["epoch"])) is not None:
                 epoch["committed_at"] = event["at"]
                 epoch["term"] = event.get("term")
-                epoch["commit"] = max(0, event["at"] - epoch["decided_at"])  # type: ignore[operator]
+                epoch["commit"] = max(0, event["at"] - epoch["decided_at"])
             case "given-up":
                 found[event["epoch"]] = {"epoch": event["epoch"], "decided_at": event["at"], "given_up": True}
     return list(found.values())[-_EPOCHS:]
@@ -50,7 +50,7 @@ def _decided(event: Event) -> dict[str, Json]:
     }
 
 
-def happenings(events: Iterable[Event], held: bool) -> list[Json]:
+def happenings(events: Iterable[Event], held: bool) -> list[dict[str, Json]]:
     """Starts, ends, failures and what came of them, the newest first. ``held``: does a supervisor run the job now?"""
     found: list[dict[str, Json]] = []
     open_since: int | None = None

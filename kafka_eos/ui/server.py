@@ -1,6 +1,6 @@
 """Serves the dashboard in a thread of its own, until whoever began it is done.
 
-Rule: the address is had, or refused, before anything else begins; what hangs on a connection never keeps it from ending.
+Rule: the address is had, or refused, before anything else begins; an open connection never keeps it from ending.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def test_the_state_of_a_job_that_was_killed_and_rescaled_is_what_its_input_makes
 ) -> None:
     job = new_job(STATES, input=topic(partitions=2), output=str(tmp_path / "out"))
     feed(job, range(60))
-    job.run(workers=2, failpoints="worker.ack.before=kill@2")
+    job.run(workers=2, failpoints="worker.ack.before=kill@1")
     feed(job, range(60, 100))
     job.run(workers=3)
 

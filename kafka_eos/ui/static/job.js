@@ -11,9 +11,10 @@ const NARROW = 620;
 
 function Figures({ job, now }) {
   const { rates } = job;
+  const session = `records in ${job.pid ? "this" : "the last"} session`;
   return html`<dl class="tiles">
-    <${Tile} name="read" value=${rates ? rate(rates.in) : count(job.records_in)} note=${rates ? `${count(job.records_in)} in this session` : "records in the last session"} />
-    <${Tile} name="written" value=${rates ? rate(rates.out) : count(job.records_out)} note=${rates ? `${count(job.records_out)} in this session` : "records in the last session"} />
+    <${Tile} name="read" value=${rates ? rate(rates.in) : count(job.records_in)} note=${rates ? `${count(job.records_in)} in this session` : session} />
+    <${Tile} name="written" value=${rates ? rate(rates.out) : count(job.records_out)} note=${rates ? `${count(job.records_out)} in this session` : session} />
     <${Tile} name="lag" value=${count(job.lag)} note="records still to be read" />
     <${Tile} name="epoch" value=${count(job.epoch)} note=${`committed ${ago(job.committed_at, now)}`} />
     <${Tile} name="restarts" value=${count(job.restarts)} note="since the job was started" alarm=${job.restarts > 0} />
@@ -109,7 +110,7 @@ export function Job({ job }) {
   const now = useNow(), room = useRoom();
   return html`
     <div class="title"><h1>${job.job}</h1><${State} how=${job.how} />
-      <p class="quiet">${job.pid ? `process ${job.pid}, ${count(job.workers)} workers` : `last heard of ${clock(job.told_at)}`}</p></div>
+      <p class="quiet">${job.pid ? `process ${job.pid}${job.workers ? `, ${count(job.workers)} ${job.workers > 1 ? "workers" : "worker"}` : ""}` : `last heard of ${clock(job.told_at)}`}</p></div>
     <p class="hidden" role="status">${`The job is ${job.how}${job.why ? `: ${job.why}` : ""}`}</p>
     ${job.why && html`<p class=${`why ${job.fault ? "fault" : ""}`}>${job.why}</p>`}
     <${Figures} job=${job} now=${now} />

@@ -1,0 +1,95 @@
+"""``kafka-eos config``: the settings that a job would have here, and what is wrong with them, before it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from kafka_eos.app import load
+from kafka_eos.config_file import FILE_VARIABLE, NAME, PROFILE_VARIABLE, ConfigFile, read_config_file
+from kafka_eos.errors import ConfigError
+from kafka_eos.ids import AppRef
+from kafka_eos.secrets import masked
+from kafka_eos.settings import Settings
+
+app = typer.Typer(
+    help="Check and show the settings of a pipeline, or of this directory, and where each value comes from.",
+    no_args_is_help=True,
+)
+MaybeApp = Annotated[
+    str | None,
+    typer.Argument(metavar="[APP]", help="Python file of a pipeline: what stands in its code goes before all else."),
+]
+
+
+@app.command()
+def show(
+    app: MaybeApp = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object: value and origin by name.")] = False,
+) -> None:
+    """Print each setting, its value, and where that comes from: code, environment, file or default.
+
+    Secrets are masked. Needs no broker.
+
+    Example: `KAFKA_EOS_PROFILE=production kafka-eos config show orders.py`
+    """
+    from kafka_eos.explain import settings_shown
+
+    code, file = _code(app), read_config_file()
+    settings = Settings.resolve(code=code, file=file)
+    if as_json:
+        typer.echo(json.dumps(_described(settings, file)))
+        return
+    typer.echo("\n".join([_named(file), *settings_shown(settings)]))
+
+
+@app.command()
+def check(app: MaybeApp = None) -> None:
+    """Say of the file, and of each profile in it, whether a job would start with its settings.
+
+    The environment and the pipeline's code are looked at, too, as at a start. Exit code 1 if something is wrong.
+
+    Example: `kafka-eos config check orders.py`
+    """
+    code, file = _code(app), read_config_file()
+    wrong = [_is_wrong(code, file, profile) for profile in (None, *sorted(file.profiles))]
+    raise typer.Exit(1 if any(wrong) else 0)
+
+
+def _is_wrong(code: Mapping[str, Any], file: ConfigFile, profile: str | None) -> bool:
+    what = "without a profile" if profile is None else f"profile {profile}"
+    place = f"no {NAME}, environment and defaults" if file.path is None else f"{file.path}, {what}"
+    try:
+        Settings.resolve(code=code, file=file.with_profile(profile))
+    except ConfigError as error:
+        typer.echo(f"WRONG  {place}: {error}")
+        return True
+    typer.echo(f"ok     {place}")
+    return False
+
+
+def _code(app: str | None) -> Mapping[str, Any]:
+    return {} if app is None else load(AppRef.parse(app)).code_settings
+
+
+def _named(file: ConfigFile) -> str:
+    if file.path is None:
+        return f"no file: neither {FILE_VARIABLE} is set, nor is there a {NAME} in {os.getcwd()}"
+    if file.profile is None and file.profiles:
+        return f"file: {file.path}, no profile; {PROFILE_VARIABLE} chooses one of {', '.join(sorted(file.profiles))}"
+    return f"file: {file.path}" if file.profile is None else f"file: {file.path}, profile {file.profile}"
+
+
+def _described(settings: Settings, file: ConfigFile) -> dict[str, object]:
+    values = settings.model_dump(mode="json")
+    if settings.kafka_config is not None:
+        values["kafka_config"] = masked(settings.kafka_config)
+    return {
+        "file": None if file.path is None else str(file.path),
+        "profile": file.profile,
+        "settings": {name: {"value": value, "origin": settings.origin_of(name)} for name, value in values.items()},
+    }

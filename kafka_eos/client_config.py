@@ -1,0 +1,89 @@
+"""The settings of a Kafka client as people write them: a mapping, JSON text, or a file; each value in it or in a file.
+
+Rule: no error shows a value. It may be a secret.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator
+
+from kafka_eos.secrets import MaskedConfig
+
+FROM_FILE = ".from_file"
+"""What follows a name whose value stands in a file, so that it can be another file, of other rights, than the rest."""
+
+
+def client_config(value: object) -> object:
+    """Read the settings of a client: a mapping, JSON text of one, or ``@FILE`` with a line ``name=value`` for each.
+
+    A mapping in a mapping adds to the name: ``{"sasl": {"username": "ada"}}`` is ``sasl.username``. The value of
+    ``sasl.password.from_file`` is the path of the file that has ``sasl.password``. ValueError without any value in it.
+    """
+    found = _parsed(value) if isinstance(value, str) else value
+    if not isinstance(found, Mapping):
+        return found
+    pairs = list(_flat(found))
+    named = [name.removesuffix(FROM_FILE) for name, _ in pairs]
+    if len(set(named)) < len(named):
+        twice = next(name for name in named if named.count(name) > 1)
+        raise ValueError(f"{twice} is given twice")
+    return {name.removesuffix(FROM_FILE): _content(text) if name.endswith(FROM_FILE) else text for name, text in pairs}
+
+
+KafkaConfig = Annotated[
+    dict[str, str | int | float | bool] | None,
+    BeforeValidator(client_config),
+    AfterValidator(lambda value: None if value is None else MaskedConfig(value)),
+]
+
+
+def _parsed(text: str) -> Mapping[str, Any]:
+    if text.startswith("@"):
+        return _properties(Path(text[1:]))
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError('write a JSON object, {"security.protocol": "SASL_SSL", …}, or @FILE with lines name=value')
+    return found
+
+
+def _properties(path: Path) -> dict[str, str]:
+    lines = [line.strip() for line in _text(path).splitlines()]
+    pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
+    if any(not equals for _, equals, _ in pairs):
+        raise ValueError(f"{path} has a line that is not name=value")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Names in full. TOML makes tables of names with dots unless they stand in quotes."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{rest}", inner) for rest, inner in _flat(value))
+        else:
+            yield name, value
+
+
+def _content(path: object) -> str:
+    """A file's text without the end of its line: editors and ``echo`` write one, and no secret has one."""
+    if not isinstance(path, str | Path):
+        raise ValueError(f"what {FROM_FILE} names is no path of a file")
+    found = _text(Path(path)).rstrip("\r\n")
+    if not found:
+        raise ValueError(f"{path} is empty")
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ValueError(f"{path} cannot be read: {why}") from None
