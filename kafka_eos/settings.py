@@ -36,6 +36,7 @@ from kafka_eos.cores import usable_cores
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Json
+from kafka_eos.logs import LogFormat, levels
 
 Origin: TypeAlias = Literal["code", "cli", "environment", "file", "default"]
 
@@ -122,6 +123,9 @@ def place(value: object) -> object:
 
 
 Place = Annotated[Path | str, BeforeValidator(place)]
+
+
+LogLevels = Annotated[dict[str, str], BeforeValidator(levels)]
 
 
 LOCAL = Path(".kafka-eos")
@@ -225,6 +229,11 @@ class Settings(BaseModel):
     """``host:port`` at which the job answers questions: docs/metrics.md. Port 0 is a free one."""
     http_ready_within: Duration = 60.0
     """A job of which an epoch is under way for longer is not ready."""
+
+    log_format: LogFormat = "text"
+    """How a running job says what happens: for people, or one JSON object a line."""
+    log_level: LogLevels = {}
+    """Least level of log lines, by logger; that of ``""`` is of all that are not named."""
 
     _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
 

@@ -44,7 +44,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "aggregates": "errors schemas",
     "client_config": "secrets",
     "config_file": "errors",
-    "settings": "errors ids interfaces addresses client_config config_file cores",
+    "logs": "",
+    "settings": "errors ids interfaces addresses client_config config_file cores logs",
     # Plan, decisions, what is stored
     "plan": "errors ids interfaces attribution",
     "protocol": "errors ids interfaces records",
@@ -65,15 +66,15 @@ MAY_IMPORT: Mapping[str, str] = {
     "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state explain",
     "testing": "errors ids interfaces records plan protocol checkpoints state operators",
     "app": "errors ids plan",
-    "embedded": "errors ids interfaces records failpoints settings plan protocol checkpoints state operators exchange "
+    "embedded": "logs errors ids interfaces records failpoints settings plan protocol checkpoints state operators exchange "
     "open_task coordinator app collector stacks",
-    "spark": "__init__ errors ids interfaces records failpoints settings plan protocol checkpoints state operators "
+    "spark": "__init__ logs errors ids interfaces records failpoints settings plan protocol checkpoints state operators "
     "exchange open_task coordinator app collector",  # __init__: tasks must have the driver's version
     "structured_streaming": "errors ids interfaces failpoints protocol checkpoints connectors coordinator spark",
     # What people call
     "metrics": "errors records",
     "ui": "interfaces checkpoints coordinator metrics",
-    "terminal": "__init__ errors ids interfaces settings plan protocol coordinator app embedded metrics stacks",
+    "terminal": "__init__ logs errors ids interfaces settings plan protocol coordinator app embedded metrics stacks",
     "dsl": "errors ids interfaces records attribution aggregates schemas settings plan operators coordinator app "
     "embedded explain terminal",
     "devbroker": "errors",

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_eos.connectors.kafka.client import Consumer, kafka_errors
+from kafka_eos.connectors.kafka.client_log import SILENT
 from kafka_eos.connectors.kafka.settings import Cluster
 
 
@@ -33,7 +34,7 @@ class MarkerGroups:
     def named(self, name: str) -> MarkerGroup:
         if name not in self._known:
             with kafka_errors("consumer group"):
-                consumer = Consumer(self._where.client({}, {"group.id": name, "enable.auto.commit": False}))
+                consumer = Consumer(self._where.client(SILENT, {"group.id": name, "enable.auto.commit": False}))
                 self._known[name] = MarkerGroup(name, consumer.consumer_group_metadata())
                 consumer.close()
         return self._known[name]

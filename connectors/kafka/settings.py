@@ -58,7 +58,7 @@ class Cluster:
         """A librdkafka configuration: ``defaults``, then the user's, then what must not be changed."""
         # A client that rebootstraps when its only broker is gone was seen to hang in a transactional call.
         # The client's own longest pause between attempts to reconnect, 10 s, would prolong every short outage.
-        base = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 1000, "log_level": 3}
+        base = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 1000}
         return {**base, **defaults, **self.config, "bootstrap.servers": self.bootstrap, **forced}
 
 

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from kafka_eos.connectors.kafka import names
+from kafka_eos.connectors.kafka.client_log import SPOKEN
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.encoding import Encoder, RecordEncoder, RejectedEncoder, Timestamp, ValueEncoder
 from kafka_eos.connectors.kafka.formats import described, expect_ready, parts
@@ -303,7 +304,9 @@ def producer_config(where: Cluster, timeout_ms: int, share: int = SHARE) -> dict
     librdkafka wants both timeouts within the transaction's; its defaults would be derived from it.
     """
     lasting = {"message.timeout.ms": min(120_000, timeout_ms), "socket.timeout.ms": min(30_000, timeout_ms)}
-    config = where.client({**_DEFAULTS, **lasting, **queue(share)}, {"enable.idempotence": True, "acks": "all"})
+    config = where.client(
+        {**_DEFAULTS, **SPOKEN, **lasting, **queue(share)}, {"enable.idempotence": True, "acks": "all"}
+    )
     expect_room(config)
     for key in ("message.timeout.ms", "socket.timeout.ms"):
         config[key] = int(config[key])

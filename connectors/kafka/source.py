@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.client import AdminClient, kafka_errors
+from kafka_eos.connectors.kafka.client_log import SILENT, SPOKEN
 from kafka_eos.connectors.kafka.decoding import record_decoder, value_decoder
 from kafka_eos.connectors.kafka.formats import described, expect_readable, parts
 from kafka_eos.connectors.kafka.memory import read_ahead, share_of
@@ -281,7 +282,7 @@ class KafkaSource(Generic[T]):
         check_splits(self.topic, positions)
         where = self._cluster(ctx.job)
         group = self._group or ctx.job.job
-        config = where.client({**_READ, **read_ahead(share_of(ctx.job))}, {**_READ_ALWAYS, "group.id": group})
+        config = where.client({**_READ, **SPOKEN, **read_ahead(share_of(ctx.job))}, {**_READ_ALWAYS, "group.id": group})
         reject = partial(ctx.services.reject_record, ctx.operator)
         return KafkaReader(config, ctx.operator, self.topic, positions, self._columns, reject)
 
@@ -327,7 +328,7 @@ class KafkaSource(Generic[T]):
     def _client(self, where: Cluster) -> AdminClient:
         if self._admin is None:
             with kafka_errors("admin client"):
-                self._admin = AdminClient(where.client({}, {}))
+                self._admin = AdminClient(where.client(SILENT, {}))
         return self._admin
 
     @contextmanager

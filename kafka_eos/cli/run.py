@@ -44,6 +44,12 @@ def run(
     http: Annotated[
         str | None, typer.Option(help="Serve metrics and status at this `host:port`; port 0 picks a free one.")
     ] = None,
+    log_format: Annotated[
+        str | None, typer.Option(help="`text` for people, or `json`: one object a line, on standard error.")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(help="Least level of log lines: `info`, or `warning,LOGGER=debug`.")
+    ] = None,
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="Stop when the input present at the start is processed.")
     ] = False,
@@ -75,6 +81,8 @@ def run(
         allow_dropped_state=allow_dropped_state,
         take_over=take_over,
         http=http,
+        log_format=log_format,
+        log_level=log_level,
     )
     run_shown(program, settings, _engine(engine, master), until_caught_up)
 

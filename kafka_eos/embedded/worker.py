@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 
-from kafka_eos import stacks
+from kafka_eos import logs, stacks
 from kafka_eos.app import load
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.collector import spare_the_collector
@@ -67,10 +67,12 @@ def _prepare(app: AppRef, settings: str, subtask: str) -> Work:
     """Load the user's pipeline; what is returned runs one session of it."""
     plan = load(app).plan()
     resolved = Settings.from_json(settings)
+    logs.begin(plan.name, f"worker {subtask}", resolved.log_format, resolved.log_level)
     storage = open_storage(resolved.checkpoints_of(plan.name))
     local = [directory / subtask for directory in resolved.local_dirs(plan.name)]
 
     def work(start: Start, peers: Mapping[int, socket.socket], mouth: Mouth, inbox: Inbox) -> None:
+        logs.now(term=start.term)
         # To a worker that is not ready nothing is said but that its session is over.
         told = Teller(mouth.say, start.session, lambda: not inbox.empty())
 

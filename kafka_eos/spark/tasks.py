@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyspark import SparkFiles
 from pyspark import TaskContext as SparkTask
 
+from kafka_eos import logs
 from kafka_eos.app import load
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.opening import find_storage
@@ -130,6 +131,7 @@ class _Process:
         path = Path(SparkFiles.get(Path(spec.app).name)) if spec.shipped else Path(spec.app)
         self.plan = load(AppRef(path, spec.pipeline)).plan()
         self.settings = Settings.from_json(spec.settings)
+        logs.begin(self.plan.name, "task", self.settings.log_format, self.settings.log_level)
         storage = drivers_storage(self.settings.checkpoints_of(self.plan.name), spec)
         roots = self.settings.local_dirs(self.plan.name)
         self.disks = [LocalDisk(storage, root / "spark", spec.term) for root in roots]
@@ -141,6 +143,7 @@ class _Process:
         """A task begins; with the first one of an epoch, let go of what earlier ones needed."""
         if spec.epoch != self._epoch:
             self._epoch = spec.epoch
+            logs.now(term=spec.term, epoch=spec.epoch)
             needed = {file.sha256 for handle in spec.states for file in handle.files}
             for disk in self.disks:
                 disk.storage.tidy(needed)

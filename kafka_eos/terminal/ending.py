@@ -5,6 +5,7 @@ Rule: the same for ``kafka-eos run orders.py`` and ``python orders.py``. Only ou
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ def explained() -> Iterator[None]:
         from kafka_eos.coordinator.job_master import kind_of
         from kafka_eos.terminal.output import say
 
-        say((kind_of(error), "bold red"), f": {error}")
+        say((kind_of(error), "bold red"), f": {error}", level=logging.ERROR)
         sys.exit(exit_code(error))
 
 

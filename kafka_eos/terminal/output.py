@@ -6,6 +6,7 @@ piece: paths and commands in it can be copied, and found with grep.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any, cast
@@ -15,8 +16,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from kafka_eos import logs
 from kafka_eos.protocol.bootstrap import in_words
 from kafka_eos.protocol.dead_letters import in_figures
+from kafka_eos.terminal.logged import LOG
+from kafka_eos.terminal.totals import Totals
 
 console = Console(stderr=True)
 _WIDE = 1000
@@ -31,9 +35,16 @@ _LOUD = {
 }
 
 
-def say(*parts: str | tuple[str, str]) -> None:
-    """Print a message: texts, or texts with a style. Nothing in it is taken for markup."""
-    console.print(Text.assemble(*parts), soft_wrap=True)
+def say(*parts: str | tuple[str, str], level: int = logging.INFO) -> None:
+    """Print a message: texts, or texts with a style. Nothing in it is taken for markup.
+
+    A running job whose ``log_format`` is ``json`` logs it, at ``level``.
+    """
+    text = Text.assemble(*parts)
+    if logs.as_json():
+        LOG.log(level, "%s", text.plain)
+    else:
+        console.print(text, soft_wrap=True)
 
 
 def show(table: Table) -> None:
@@ -42,7 +53,7 @@ def show(table: Table) -> None:
     (screen if screen.is_terminal else Console(width=_WIDE)).print(table)
 
 
-class LiveView:
+class LiveView(Totals):
     """An observer that draws rate, lag, epoch and checkpoints, and prints what is out of the ordinary.
 
     On a terminal it redraws in place; elsewhere (a log file, CI) it prints a line every ten seconds once records flow.
@@ -55,6 +66,7 @@ class LiveView:
     """Seconds between two lines about a restore, and before the first: a short one says nothing."""
 
     def __init__(self, job: str) -> None:
+        super().__init__()
         self._job = job
         self._facts: dict[str, Any] = {"records_in": 0, "records_out": 0, "lag": None}
         self._rate, self._counted, self._since = 0.0, 0, time.monotonic()
@@ -62,16 +74,6 @@ class LiveView:
         self._restarts = 0
         self._restore_told: float | None = None
         """When a line about the restore was printed last, or it began; None while nothing is restored."""
-        self.dead_letters: Mapping[str, Mapping[str, int]] = {}
-        """Of the run so far, by source and operator."""
-        self.late: Mapping[str, int] = {}
-        """Rows of the run so far that came when their time was over, by operator."""
-        self.written: dict[str, int] = {}
-        """Records that this run has committed, by sink."""
-        self.state: Mapping[str, int] = {}
-        """Bytes of the newest checkpoint, by operator."""
-        self.timers: Mapping[str, int] = {}
-        """Those that are pending there, by operator."""
         self._logged = 0.0
         self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
 
@@ -85,22 +87,13 @@ class LiveView:
             self._live.stop()
 
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
+        if event == "dead-letters" and not self.dead_letters:
+            say(("records are refused and sent aside; the column dead letters counts them", "yellow"))
+        super().__call__(event, facts)
         if event == "progress":
             self._measure(facts)
         if event == "restarting":
             self._restarts += 1
-        if event == "dead-letters":
-            if not self.dead_letters:
-                say(("records are refused and sent aside; the column dead letters counts them", "yellow"))
-            self.dead_letters = cast("Mapping[str, Mapping[str, int]]", facts["total"])
-        if event == "committed":
-            for sink, records in cast("Mapping[str, int]", facts["records_by_sink"]).items():
-                self.written[sink] = self.written.get(sink, 0) + records
-        if event == "late-rows":
-            self.late = cast("Mapping[str, int]", facts["total"])
-        if event == "decided":
-            self.state = cast("Mapping[str, int]", facts["state_bytes_by_operator"])
-            self.timers = cast("Mapping[str, int]", facts.get("pending_timers", {}))
         if event in ("restoring", "running"):
             self._restore(str(facts.get("text", "")))
         if event == "tables" and (awaited := in_words(cast("Mapping[str, list[str]]", facts["waiting"]))):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Protocol
 
-from kafka_eos import __version__, stacks
+from kafka_eos import __version__, logs, stacks
 from kafka_eos.app import Program
 from kafka_eos.coordinator.status import Observer, read_status
 from kafka_eos.embedded.run import run as run_embedded
@@ -17,6 +17,7 @@ from kafka_eos.plan import Plan
 from kafka_eos.protocol.dead_letters import described
 from kafka_eos.settings import Settings
 from kafka_eos.terminal.ending import explained
+from kafka_eos.terminal.logged import EventLog
 from kafka_eos.terminal.output import LiveView, say
 
 _KAFKA = "kafka://"
@@ -48,13 +49,14 @@ def run_shown(program: Program, settings: Settings, runs: Runs | None, until_cau
     """Run to the end, and show it. Without ``runs`` on the embedded engine."""
     stacks.be_ready("supervisor")
     plan = program.plan()
+    logs.begin(plan.name, "supervisor", settings.log_format, settings.log_level)
     workers = _workers(settings) if runs is None else ""
     say("running ", (plan.name, "bold"), f"{workers}, checkpoints in {settings.checkpoints_of(plan.name)}")
     if brokers := _brokers(plan, settings):
         say(f"asking Kafka at {', '.join(brokers)} …")
     with ExitStack() as around:
         observed = _served(plan, settings, around)
-        view = around.enter_context(LiveView(plan.name))
+        view = EventLog() if logs.as_json() else around.enter_context(LiveView(plan.name))
         observers = (view, *observed)
         (runs or run_embedded)(plan, program.app, settings, observers=observers, until_caught_up=until_caught_up)
     aside = f", {described(view.dead_letters)}" if view.dead_letters else ""

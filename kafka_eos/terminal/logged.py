@@ -1,0 +1,51 @@
+"""A running job as log lines, where ``log_format`` is ``json``: what the live view shows, for collectors.
+
+Rule: what people must know of is a warning; what happens at every checkpoint is told to who asks for ``debug``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from kafka_eos import logs
+from kafka_eos.terminal.totals import Totals
+
+LOG: Final = logging.getLogger(f"{logs.OURS}.job")
+PROGRESS_SECONDS: Final = 10.0
+_WARNINGS = frozenset({"restarting", "silent", "given-up", "dead-letters", "late-rows"})
+_OFTEN = frozenset({"triggered", "decided", "committed", "restoring"})
+
+
+class EventLog(Totals):
+    """An observer that logs every event with its facts; ``progress`` every ten seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock, self._told = clock, -PROGRESS_SECONDS
+
+    def __call__(self, event: str, facts: Mapping[str, object]) -> None:
+        super().__call__(event, facts)
+        term, epoch = facts.get("term"), facts.get("epoch")
+        logs.now(term=term if isinstance(term, int) else None, epoch=epoch if isinstance(epoch, int) else None)
+        if event == "progress":
+            if self._clock() - self._told < PROGRESS_SECONDS:
+                return
+            self._told = self._clock()
+        LOG.log(_level(event), "%s", _message(event, facts), extra={logs.EVENT_FIELD: (event, dict(facts))})
+
+
+def _level(event: str) -> int:
+    if event == "failed":
+        return logging.ERROR
+    if event in _WARNINGS:
+        return logging.WARNING
+    return logging.DEBUG if event in _OFTEN else logging.INFO
+
+
+def _message(event: str, facts: Mapping[str, object]) -> str:
+    """What happened, with the reason if there is one: the rest is in the facts."""
+    said = facts.get("text", facts.get("reason"))
+    return event if not said else f"{event}: {said}"

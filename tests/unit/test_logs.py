@@ -1,0 +1,152 @@
+"""Log lines say whose they are, as text and as JSON; what user code has set up stays; repeated lines are counted."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from kafka_eos import ConfigError, logs
+from kafka_eos.connectors.kafka.client_log import LOGGER, QUIET_SECONDS, SPOKEN, Seldom
+from kafka_eos.settings import Settings
+from kafka_eos.terminal.logged import PROGRESS_SECONDS, EventLog
+from tests.waiting import eventually
+
+BEGIN = "import logging, sys\nfrom kafka_eos import logs\n"
+SPEAK = """
+logs.now(term=3)
+try:
+    1 / 0
+except ZeroDivisionError:
+    logging.getLogger("prices").warning("no price for %s", "tea", exc_info=True, extra={"item": "tea", "job": "mine"})
+logging.getLogger("prices").info("fine")
+"""
+
+
+def said(tmp_path: Path, program: str) -> list[str]:
+    """What a process of its own says: logging is of a process as a whole."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stderr.splitlines()
+
+
+def record(text: str, **attributes: object) -> logging.LogRecord:
+    return logging.makeLogRecord({"msg": text, "name": "x", "levelno": logging.ERROR, **attributes})
+
+
+def test_a_line_of_text_says_whose_it_is(tmp_path: Path) -> None:
+    lines = said(tmp_path, f"{BEGIN}logs.begin('orders', 'worker 1', 'text', {{}}){SPEAK}")
+
+    assert lines[0].endswith(" WARNING orders worker 1 term 3: no price for tea (prices)")
+    assert lines[-1] == "ZeroDivisionError: division by zero"
+
+
+def test_a_line_of_json_has_all_that_is_known(tmp_path: Path) -> None:
+    lines = said(tmp_path, f"{BEGIN}logs.begin('orders', 'worker 1', 'json', {{'prices': 'info'}}){SPEAK}")
+    first, second = (json.loads(line) for line in lines)
+
+    assert first.pop("at").endswith("Z") and "ZeroDivisionError" in first.pop("exception")
+    assert first == {
+        "level": "warning", "logger": "prices", "message": "no price for tea", "job": "orders", "process": "worker 1",
+        "term": 3, "extra": {"item": "tea", "job": "mine"},
+    }  # fmt: skip
+    assert (second["level"], second["message"]) == ("info", "fine")
+
+
+def test_what_a_users_file_has_set_up_stays(tmp_path: Path) -> None:
+    own = "logging.basicConfig(level='INFO', format='%(kafka_eos)s|%(message)s')\n"
+    lines = said(tmp_path, f"{BEGIN}{own}logs.begin('orders', 'worker 1', 'text', {{}}){SPEAK}")
+
+    assert (lines[0], lines[-1]) == ("orders worker 1 term 3|no price for tea", "orders worker 1 term 3|fine")
+
+
+def test_with_json_files_of_users_stay_and_terminals_speak_json(tmp_path: Path) -> None:
+    own = "logging.basicConfig(handlers=[logging.StreamHandler(), logging.FileHandler('own.log')])\n"
+    lines = said(tmp_path, f"{BEGIN}{own}logs.begin('orders', 'worker 1', 'json', {{}}){SPEAK}")
+
+    assert [json.loads(line)["message"] for line in lines] == ["no price for tea"]
+    assert (tmp_path / "own.log").read_text().startswith("WARNING:prices:no price for tea\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("info", {"": "info"}),
+        ("WARNING, a.b = debug", {"": "warning", "a.b": "debug"}),
+        ({"a": "Info"}, {"a": "info"}),
+    ],
+)
+def test_levels_are_of_all_loggers_or_of_one(given: object, expected: dict[str, str]) -> None:
+    assert Settings.resolve(code={"log_level": given}).log_level == expected
+
+
+@pytest.mark.parametrize("given", ["loud", "a=loud", "", {"a": 3}, 3])
+def test_what_is_no_level_is_refused(given: object) -> None:
+    with pytest.raises(ConfigError, match="setting log_level"):
+        Settings.resolve(code={"log_level": given})
+
+
+def test_the_same_again_is_counted() -> None:
+    now = [0.0]
+    seldom = Seldom(lambda: now[0])
+    text = "FAIL [rdkafka#producer-{}] [thrd:a:1/bootstrap]: a:1: Connect failed: refused (after {}ms)"
+    through: list[str] = []
+    for second in range(int(QUIET_SECONDS) + 1):
+        now[0] = float(second)
+        line = record(text.format(second, second))
+        if seldom.filter(line):
+            through.append(line.getMessage())
+    other = record("FAIL [rdkafka#producer-1] [thrd:a:1/bootstrap]: a:1: Disconnected 100%")
+    assert seldom.filter(other)
+
+    assert [*through, other.getMessage()] == [
+        "Kafka client producer-0: a:1: Connect failed: refused (after 0ms)",
+        "Kafka client producer-30: a:1: Connect failed: refused (after 30ms) (29 more in the last 30 s)",
+        "Kafka client producer-1: a:1: Disconnected 100%",
+    ]
+
+
+def test_a_client_that_reaches_nobody_says_so_once_through_logging(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LOGGER, "filters", [Seldom()])
+    refused: list[int] = []
+    settings: dict[str, Any] = {
+        "bootstrap.servers": "127.0.0.1:1", "group.id": "g", "reconnect.backoff.ms": 1,
+        "reconnect.backoff.max.ms": 5, "error_cb": refused.append, **SPOKEN,
+    }  # fmt: skip
+    consumer = Consumer(settings)
+    try:
+        eventually(lambda: consumer.poll(0.01) or len(refused) > 2, "it tries again and again")
+    finally:
+        consumer.close()
+
+    lines = [each.getMessage() for each in caplog.records if "Connection refused" in each.getMessage()]
+    assert len(lines) == 1 and lines[0].startswith("Kafka client consumer-")
+    assert "rdkafka" not in capfd.readouterr().err
+
+
+def test_events_are_lines_with_their_facts(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    log = EventLog(lambda: now[0])
+    caplog.set_level(logging.DEBUG, "kafka_eos")
+    log("restarting", {"what": "WorkerDied", "reason": "killed by signal 9", "in_a_row": 1})
+    log("committed", {"epoch": 4, "term": 2, "records_by_sink": {"out": 3}})
+    for second in (0.0, 1.0, PROGRESS_SECONDS):
+        now[0] = second
+        log("progress", {"records_in": 5})
+    log("failed", {"error": "Fatal", "reason": "gone"})
+
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        ("WARNING", "restarting: killed by signal 9"), ("DEBUG", "committed"), ("INFO", "progress"),
+        ("INFO", "progress"), ("ERROR", "failed: gone"),
+    ]  # fmt: skip
+    assert vars(caplog.records[0])[logs.EVENT_FIELD][1]["in_a_row"] == 1
+    assert log.written == {"out": 3}
