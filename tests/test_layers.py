@@ -74,14 +74,15 @@ MAY_IMPORT: Mapping[str, str] = {
     # What people call
     "metrics": "errors records",
     "ui": "interfaces checkpoints coordinator metrics",
-    "terminal": "__init__ logs errors ids interfaces settings plan protocol coordinator app embedded metrics stacks",
+    "terminal": "__init__ logs errors extras ids interfaces settings plan protocol coordinator app embedded metrics "
+    "stacks ui",
     "dsl": "errors ids interfaces records attribution aggregates schemas settings plan operators coordinator app "
     "embedded explain terminal",
     "devbroker": "errors",
     # connectors: the Java client shows no batches; devbroker: fetches the jars of Spark too
     "audit": "errors ids interfaces records extras origins provenance schemas settings plan protocol checkpoints state "
     "operators exchange connectors coordinator app collector spark devbroker",
-    "demo": "__init__ errors ids extras settings checkpoints connectors coordinator app dsl devbroker audit",
+    "demo": "__init__ errors ids extras settings checkpoints connectors coordinator app dsl devbroker audit ui",
     "cli": "__init__ errors ids interfaces config_file secrets settings plan protocol checkpoints state coordinator "
     "app spark explain terminal devbroker audit demo stacks extras ui",
     "__main__": "cli",

@@ -12,20 +12,23 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from kafka_eos.metrics.server import unservable
-from kafka_eos.ui.pages import Pages, application
+from kafka_eos.metrics.server import Answers, unservable
+from kafka_eos.ui.pages import Pages, answered, application
 
 
 @contextmanager
-def serving(address: tuple[str, int], pages: Pages, what: str) -> Iterator[str]:
-    """Serve within the block; yields the URL. ConfigError, which names ``what``, if the address cannot be had."""
+def serving(address: tuple[str, int], pages: Pages, what: str, answers: Answers | None = None) -> Iterator[str]:
+    """Serve within the block, also what a job ``answers``; yields the URL.
+
+    ConfigError, which names ``what``, if the address cannot be had.
+    """
     host, port = address
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise unservable(what, error) from error
     config = uvicorn.Config(
-        application(pages.routes()),
+        application([*pages.routes(), *(answered(answers) if answers is not None else ())]),
         lifespan="off",
         ws="none",
         log_config=None,

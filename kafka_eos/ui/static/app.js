@@ -41,10 +41,10 @@ function Jobs() {
 }
 
 function OneJob({ name }) {
-  const { told, link, problem } = useStream(`/api/jobs/${encodeURIComponent(name)}/events`);
-  useEffect(() => { document.title = `${told ? `${told.how}: ` : ""}${name} · kafka-eos`; }, [told?.how]);
-  return html`<${Frame} job=${name} link=${problem ? "live" : link}>
-    ${problem ? html`<h1>${name}</h1><p class="card">${problem}. <a href="/">The jobs that have</a></p>` : told && html`<${Job} job=${told} />`}
+  const { told, link } = useStream(`/api/jobs/${encodeURIComponent(name)}/events`);
+  useEffect(() => { document.title = `${told?.how ? `${told.how}: ` : ""}${name} · kafka-eos`; }, [told?.how]);
+  return html`<${Frame} job=${name} link=${link}>
+    ${told?.missing ? html`<h1>${name}</h1><p class="card">So far ${told.missing}. When it does, it is shown here. <a href="/">The jobs that have</a></p>` : told && html`<${Job} job=${told} />`}
   <//>`;
 }
 

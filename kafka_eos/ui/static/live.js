@@ -8,7 +8,6 @@ const RETRY = 2000;
 export function useStream(path) {
   const [told, setTold] = useState(null);
   const [link, setLink] = useState("opening");
-  const [problem, setProblem] = useState(null);
   useEffect(() => {
     let source, timer;
     const open = () => {
@@ -16,23 +15,17 @@ export function useStream(path) {
       source.onmessage = (message) => {
         setTold(JSON.parse(message.data));
         setLink("live");
-        setProblem(null);
       };
-      source.onerror = async () => {
+      source.onerror = () => {
         source.close();
         setLink("lost");
         timer = setTimeout(open, RETRY);
       };
     };
-    const begin = async () => {
-      const answer = await fetch(path.replace(/\/events$/, path === "/api/events" ? "/jobs" : "")).catch(() => null);
-      if (answer?.status === 404) setProblem((await answer.json()).error);
-      else open();
-    };
-    begin();
-    return () => { clearTimeout(timer); source?.close(); };
+    open();
+    return () => { clearTimeout(timer); source.close(); };
   }, [path]);
-  return { told, link, problem };
+  return { told, link };
 }
 
 // The time, now and every second.

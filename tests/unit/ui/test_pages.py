@@ -15,6 +15,8 @@ import pytest
 
 from kafka_eos.coordinator.status import StatusFile
 from kafka_eos.errors import ConfigError
+from kafka_eos.metrics.observed import Observed
+from kafka_eos.metrics.server import Answers
 from kafka_eos.ui.pages import Pages
 from kafka_eos.ui.server import serving
 from tests.waiting import PATIENCE
@@ -54,7 +56,7 @@ def test_jobs_are_told_as_json(url: str, home: Path) -> None:
     assert told(url, "/api/jobs/orders")[1]["how"] == "killed"
 
 
-@pytest.mark.parametrize("path", ["/api/jobs/other", "/api/jobs/other/events", "/api/jobs/..%2Forders", "/nothing"])
+@pytest.mark.parametrize("path", ["/api/jobs/other", "/api/jobs/..%2Forders", "/nothing"])
 def test_what_is_not_there_is_said(url: str, path: str) -> None:
     status, answer = told(url, path)
 
@@ -70,6 +72,34 @@ def test_a_stream_tells_what_changes(url: str, home: Path) -> None:
         second = json.loads(stream.readline().removeprefix(b"data: "))
 
     assert (first["how"], second["how"], second["why"]) == ("killed", "failed", "Fatal: no disk")
+
+
+def test_a_stream_waits_for_a_job_that_has_not_run_yet(url: str, home: Path) -> None:
+    with asked(url, "/api/jobs/clicks/events") as stream:
+        first = json.loads(stream.readline().removeprefix(b"data: "))
+        (home / "clicks").mkdir()
+        StatusFile(home / "clicks")("stopped", {})
+        assert stream.readline() == b"\n"
+        second = json.loads(stream.readline().removeprefix(b"data: "))
+
+    assert "no job 'clicks' has run" in first["missing"]
+    assert second["how"] == "stopped"
+
+
+def test_a_job_shows_itself_alone_and_answers_what_it_answers_without_a_dashboard(home: Path) -> None:
+    (home / "clicks").mkdir()
+    StatusFile(home / "clicks")("stopped", {})
+    answers = Answers(Observed("orders", "1.0"), 60, lambda: {"last": {}})
+    with serving(("127.0.0.1", 0), Pages(home, "orders"), "http=…", answers) as url:
+        with asked(url, "/") as begin, asked(url, "/metrics") as metrics:
+            assert (begin.status, begin.headers["Location"]) == (307, "/job/orders")
+            assert b"kafka_eos_info" in metrics.read()
+            assert metrics.headers["Content-Type"].startswith("text/plain; version=")
+        assert [job["job"] for job in told(url, "/api/jobs")[1]["jobs"]] == ["orders"]
+        assert told(url, "/api/jobs/clicks")[0] == 404
+        assert told(url, "/api/status")[1] == {"last": {}, "ready": False, "why": "starts, or recovers"}
+        with asked(url, "/readyz") as ready, asked(url, "/healthz") as healthy:
+            assert (ready.status, healthy.status) == (503, 200)
 
 
 def test_a_stream_that_is_open_keeps_nobody_from_ending(home: Path) -> None:
