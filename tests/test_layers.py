@@ -66,10 +66,10 @@ MAY_IMPORT: Mapping[str, str] = {
     "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state explain",
     "testing": "errors ids interfaces records plan protocol checkpoints state operators",
     "app": "errors ids plan",
-    "embedded": "logs errors ids interfaces records failpoints settings plan protocol checkpoints state operators exchange "
-    "open_task coordinator app collector stacks",
-    "spark": "__init__ logs errors ids interfaces records failpoints settings plan protocol checkpoints state operators "
-    "exchange open_task coordinator app collector",  # __init__: tasks must have the driver's version
+    "embedded": "logs errors ids interfaces records failpoints settings plan protocol checkpoints state operators "
+    "exchange open_task coordinator app collector stacks",
+    "spark": "__init__ logs errors ids interfaces records failpoints settings plan protocol checkpoints state "
+    "operators exchange open_task coordinator app collector",  # __init__: tasks must have the driver's version
     "structured_streaming": "errors ids interfaces failpoints protocol checkpoints connectors coordinator spark",
     # What people call
     "metrics": "errors records",
