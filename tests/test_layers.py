@@ -73,7 +73,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "structured_streaming": "errors ids interfaces failpoints protocol checkpoints connectors coordinator spark",
     # What people call
     "metrics": "errors records",
-    "ui": "interfaces checkpoints coordinator metrics",
+    "ui": "errors interfaces checkpoints coordinator metrics",
     "terminal": "__init__ logs errors extras ids interfaces settings plan protocol coordinator app embedded metrics "
     "stacks ui",
     "dsl": "errors ids interfaces records attribution aggregates schemas settings plan operators coordinator app "

@@ -24,18 +24,22 @@ def ui(
 ) -> None:
     """The dashboard of all jobs of this machine, running or ended, in a browser.
 
-    It reads the jobs' directories alone: no broker is asked, and no job hears of it. Needs the extra `ui`.
+    It reads the jobs' directories alone, and asks no broker. Whoever opens the address that is printed, with the token
+    in it, can make savepoints and stop jobs; everybody else can only read. Needs the extra `ui`.
 
     Example: `kafka-eos ui --port 8080`
     """
     expect_extra("ui", "the dashboard")
+    from kafka_eos.ui.actions import Actions
     from kafka_eos.ui.pages import Pages
     from kafka_eos.ui.server import serving
 
     home = home_of_jobs(checkpoint_dir)
+    actions, what = Actions(home), f"the dashboard at {address}:{port}"
     if address not in _LOOPBACK:
-        say((f"everyone who reaches {address} can read the dashboard, without a password", "yellow"))
-    with serving((address, port), Pages(home), f"the dashboard at {address}:{port}") as url:
-        say(f"the jobs of {home}: {url}/ (Ctrl-C ends the dashboard, not the jobs)")
+        text = f"everyone who reaches {address} can read the dashboard; the token crosses the network in the clear"
+        say((text, "yellow"))
+    with serving((address, port), Pages(home), what, actions.routes()) as url:
+        say(f"the jobs of {home}: {url}/#token={actions.token} (Ctrl-C ends the dashboard, not the jobs)")
         with suppress(KeyboardInterrupt):
             signal.pause()

@@ -75,10 +75,10 @@ def _served(plan: Plan, settings: Settings, around: ExitStack) -> tuple[Observer
     answers = Answers(observed, settings.http_ready_within, lambda: read_status(directory))
     if has_extra("ui"):
         from kafka_eos.ui import server
-        from kafka_eos.ui.pages import Pages
+        from kafka_eos.ui.pages import Pages, answered
 
         pages, what = Pages(directory.parent, plan.name), f"http={settings.http}"
-        url = around.enter_context(server.serving(settings.http_at, pages, what, answers))
+        url = around.enter_context(server.serving(settings.http_at, pages, what, answered(answers)))
         say(f"dashboard at {url}/, metrics at {url}/metrics")
     else:
         url = around.enter_context(serving(settings.http_at, answers))

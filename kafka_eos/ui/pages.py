@@ -1,6 +1,6 @@
 """What is answered at which path: the page, its files, and the facts as JSON and as a stream of events.
 
-Rule: whoever asks changes nothing, and nothing is loaded from elsewhere: the browser is told to refuse it.
+Rule: whoever asks here changes nothing, and nothing is loaded from elsewhere: the browser is told to refuse it.
 """
 
 from __future__ import annotations

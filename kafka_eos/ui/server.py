@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import uvicorn
+from starlette.routing import BaseRoute
 
-from kafka_eos.metrics.server import Answers, unservable
-from kafka_eos.ui.pages import Pages, answered, application
+from kafka_eos.metrics.server import unservable
+from kafka_eos.ui.pages import Pages, application
 
 
 @contextmanager
-def serving(address: tuple[str, int], pages: Pages, what: str, answers: Answers | None = None) -> Iterator[str]:
-    """Serve within the block, also what a job ``answers``; yields the URL.
+def serving(address: tuple[str, int], pages: Pages, what: str, others: Sequence[BaseRoute] = ()) -> Iterator[str]:
+    """Serve within the block, with ``others`` beside the pages; yields the URL.
 
     ConfigError, which names ``what``, if the address cannot be had.
     """
@@ -28,7 +29,7 @@ def serving(address: tuple[str, int], pages: Pages, what: str, answers: Answers 
     except OSError as error:
         raise unservable(what, error) from error
     config = uvicorn.Config(
-        application([*pages.routes(), *(answered(answers) if answers is not None else ())]),
+        application([*pages.routes(), *others]),
         lifespan="off",
         ws="none",
         log_config=None,

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kafka_eos.checkpoints.savepoints import verify
+from kafka_eos.ui.actions import Actions
 from kafka_eos.ui.pages import Pages
 from kafka_eos.ui.server import serving
 from tests.browser import CHROMIUM, Page, browser
@@ -27,6 +29,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 def shows(page: Page, text: str) -> None:
     eventually(lambda: text in page.text, f"the page shows {text!r}")
+
+
+def press(page: Page, name: str) -> None:
+    page.ask(f"[...document.querySelectorAll('button')].find((each) => each.innerText === {name!r}).click()")
 
 
 def fits(page: Page) -> bool:
@@ -62,6 +68,34 @@ def test_the_page_tells_of_kills_as_they_come_and_the_console_of_nothing(
         page.open(f"{url}/")
         shows(page, job.name)
 
+    assert page.problems() == []
+
+
+def test_a_savepoint_is_made_and_the_job_stopped_from_the_page(new_job: NewJob, page: Page) -> None:
+    job = new_job(500, "straight.py")
+    actions = Actions(job.checkpoints)
+    with (
+        serving(("127.0.0.1", 0), Pages(job.checkpoints), "the dashboard", actions.routes()) as url,
+        running(job) as run,
+    ):
+        run.until_committed()
+        page.open(f"{url}/job/{job.name}")
+        shows(page, "▶ running")
+        assert "Stop the job" not in page.text, "without the token there is nothing to ask for"
+        page.open(f"{url}/#token={actions.token}")
+        shows(page, job.name)
+        assert actions.token not in page.ask("location.href")
+        page.open(f"{url}/job/{job.name}")
+        shows(page, "Make a savepoint")
+        press(page, "Make a savepoint")
+        shows(page, "Savepoint of epoch")
+        page.ask("confirm = () => true")
+        press(page, "Stop the job")
+        shows(page, "■ stopped")
+        assert run.ended() == 0
+
+    (made,) = run.events("savepoint")
+    assert verify(Path(made["path"])) == []
     assert page.problems() == []
 
 

@@ -1,6 +1,7 @@
 // The pages: the list of jobs, and one job. What changes by itself is said to those who listen, in one place.
 
 import { html, render, useEffect } from "./vendor/htm-preact.js";
+import { keepToken } from "./actions.js";
 import { Job } from "./job.js";
 import { useNow, useStream } from "./live.js";
 import { State } from "./parts.js";
@@ -48,5 +49,6 @@ function OneJob({ name }) {
   <//>`;
 }
 
+keepToken();
 const [, page, name] = location.pathname.split("/");
 render(page === "job" ? html`<${OneJob} name=${decodeURIComponent(name)} />` : html`<${Jobs} />`, document.body);

@@ -1,6 +1,7 @@
 // One job: how it stands, its plan, its epochs, what happened to it, and what it holds.
 
 import { html } from "./vendor/htm-preact.js";
+import { Actions } from "./actions.js";
 import { figures, Graph } from "./graph.js";
 import { useNow, useRoom } from "./live.js";
 import { Section, State, Table, Tile } from "./parts.js";
@@ -113,6 +114,7 @@ export function Job({ job }) {
       <p class="quiet">${job.pid ? `process ${job.pid}${job.workers ? `, ${count(job.workers)} ${job.workers > 1 ? "workers" : "worker"}` : ""}` : `last heard of ${clock(job.told_at)}`}</p></div>
     <p class="hidden" role="status">${`The job is ${job.how}${job.why ? `: ${job.why}` : ""}`}</p>
     ${job.why && html`<p class=${`why ${job.fault ? "fault" : ""}`}>${job.why}</p>`}
+    <${Actions} job=${job} />
     <${Figures} job=${job} now=${now} />
     <${Plan} job=${job} room=${room} />
     <${Epochs} job=${job} room=${room} />

@@ -17,7 +17,7 @@ from kafka_eos.coordinator.status import StatusFile
 from kafka_eos.errors import ConfigError
 from kafka_eos.metrics.observed import Observed
 from kafka_eos.metrics.server import Answers
-from kafka_eos.ui.pages import Pages
+from kafka_eos.ui.pages import Pages, answered
 from kafka_eos.ui.server import serving
 from tests.waiting import PATIENCE
 
@@ -90,7 +90,7 @@ def test_a_job_shows_itself_alone_and_answers_what_it_answers_without_a_dashboar
     (home / "clicks").mkdir()
     StatusFile(home / "clicks")("stopped", {})
     answers = Answers(Observed("orders", "1.0"), 60, lambda: {"last": {}})
-    with serving(("127.0.0.1", 0), Pages(home, "orders"), "http=…", answers) as url:
+    with serving(("127.0.0.1", 0), Pages(home, "orders"), "http=…", answered(answers)) as url:
         with asked(url, "/") as begin, asked(url, "/metrics") as metrics:
             assert (begin.status, begin.headers["Location"]) == (307, "/job/orders")
             assert b"kafka_eos_info" in metrics.read()
