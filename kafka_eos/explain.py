@@ -1,6 +1,6 @@
-"""A plan as text: the graph, the guarantee of every path and why, the settings and where each came from.
+"""A plan as text, or as values: the graph, the guarantee of every path and why, the settings and where each came from.
 
-Pure. Rule: what is printed is what the engine will use; nothing is computed here that is not in plan or settings.
+Pure. Rule: what is shown is what the engine will use; nothing is computed here that is not in plan or settings.
 """
 
 from __future__ import annotations
@@ -53,58 +53,77 @@ def explain(
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
+def outline(plan: Plan, settings: Settings) -> dict[str, Json]:
+    """The graph, and the settings with their origins, as values for whoever draws them; secrets are masked."""
+    return {
+        "operators": [
+            {"name": node.name, "kind": node.kind, "inputs": list(node.inputs), "detail": _detail(node)}
+            for node in plan.nodes
+        ],
+        "settings": [
+            {"name": name, "value": value, "origin": settings.origin_of(name)}
+            for name, value in _values(settings).items()
+        ],
+    }
+
+
 def _graph(plan: Plan) -> list[str]:
     names, kinds = _width(node.name for node in plan.nodes), _width(node.kind for node in plan.nodes)
     lines = [f"pipeline {plan.name}", f"  fingerprint {plan.fingerprint[:16]}", "", "operators"]
     for node in plan.nodes:
-        line = f"  {node.name:{names}}  {node.kind:{kinds}}  {_detail(node)}"
-        lines.append(line.rstrip())
+        above_and_detail = "  ".join(filter(None, (_above(node), _detail(node))))
+        lines.append(f"  {node.name:{names}}  {node.kind:{kinds}}  {above_and_detail}".rstrip())
     return lines
 
 
+def _above(node: Node) -> str:
+    """Whose rows it gets."""
+    refused = " (refused records)" if isinstance(node, Sink) and node.dead_letters else ""
+    return f"<- {', '.join(node.inputs)}{refused}" if node.inputs else ""
+
+
 def _detail(node: Node) -> str:
-    below = f"<- {', '.join(node.inputs)}" if node.inputs else ""
+    """What it does, in a few words; nothing if its kind says it."""
     match node:
         case Source():
             errors = "stop" if node.on_error == "stop" else "dead letters"
             return f"{_described(node.source.describe())}; on error: {errors}{_attributed(node.attribution)}"
         case Sink():
-            refused = " (refused records)" if node.dead_letters else ""
-            return f"{below}{refused}  {_described(node.sink.describe())}"
+            return _described(node.sink.describe())
         case Timestamps():
-            return f"{below}  event time of {'records' if node.fn is None else 'a function'}; {node.strategy}"
+            return f"event time of {'records' if node.fn is None else 'a function'}; {node.strategy}"
         case Process(timers=event, processing_timers=clock) if event or clock:
-            return f"{below}  keeps state and timers{' of the clock' if clock and not event else ''}"
+            return f"keeps state and timers{' of the clock' if clock and not event else ''}"
         case CountedWindows():
-            return f"{below}  keeps state; {node.assigner}"
+            return f"keeps state; {node.assigner}"
         case Windows():
             late = f", and {node.lateness / 1000:g} s more for late rows" if node.lateness else ""
             trigger = "" if node.trigger is None else f", {node.trigger}"
-            return f"{below}  keeps state; {node.assigner}{trigger}{late}"
+            return f"keeps state; {node.assigner}{trigger}{late}"
         case Patterns():
-            return f"{below}  keeps state; {node.pattern}"
+            return f"keeps state; {node.pattern}"
         case IntervalJoin():
-            return f"{below}  keeps state; {node.interval}"
+            return f"keeps state; {node.interval}"
         case WindowJoin():
-            return f"{below}  keeps state; {node.assigner}"
+            return f"keeps state; {node.assigner}"
         case AsOfJoin():
             whose = "all rows" if node.outer else "rows that the table had something for"
-            return f"{below}  keeps state; {whose} at their times"
+            return f"keeps state; {whose} at their times"
         case TableJoin():
-            return f"{below}  keeps state; {'all rows' if node.unmatched else 'rows that the table has something for'}"
+            return f"keeps state; {'all rows' if node.unmatched else 'rows that the table has something for'}"
         case SideOutput():
-            return f"{below}  {'what has no tag' if node.tag is None else f'side output {node.tag!r}'}"
+            return f"{'what has no tag' if node.tag is None else f'side output {node.tag!r}'}"
         case PartialFold():
-            return f"{below}  sums up in each worker, {'stays there' if node.local else 'sends once an epoch'}"
+            return f"sums up in each worker, {'stays there' if node.local else 'sends once an epoch'}"
         case KeyBy(local=True):
-            return f"{below}  local: no exchange"
+            return "local: no exchange"
         case Forward():
-            return f"{below}  stays in its worker, waits for barriers"
+            return "stays in its worker, waits for barriers"
         case Fold(merge=merge) if merge is not None:
-            return f"{below}  keeps state{_lifetime(node.ttl)}; one output a key and epoch"
+            return f"keeps state{_lifetime(node.ttl)}; one output a key and epoch"
         case Fold() | Reduce():
-            return f"{below}  keeps state{_lifetime(node.ttl)}"
-    return f"{below}  keeps state" if node.stateful else below
+            return f"keeps state{_lifetime(node.ttl)}"
+    return "keeps state" if node.stateful else ""
 
 
 def _lifetime(ttl: Ttl | None) -> str:
@@ -156,10 +175,15 @@ def _codecs(end: Node) -> Iterator[str]:
             yield f"{end.name}, {part}: {codec.name}{what}"
 
 
+def _values(settings: Settings) -> dict[str, str]:
+    """Each setting as text. Secrets are masked."""
+    values_of = {name: getattr(settings, name) for name in Settings.model_fields}
+    return {name: "-" if value is None else str(value) for name, value in values_of.items()}
+
+
 def settings_shown(settings: Settings) -> list[str]:
     """A line for each setting: name, value and origin. Secrets are masked."""
-    values_of = {name: getattr(settings, name) for name in Settings.model_fields}
-    shown = {name: "-" if value is None else str(value) for name, value in values_of.items()}
+    shown = _values(settings)
     names, values = _width(shown), _width(shown.values())
     return [f"  {name:{names}}  {value:{values}}  {settings.origin_of(name)}" for name, value in shown.items()]
 

@@ -18,13 +18,23 @@ MODULES: Final = {
     "registry": ("httpx2", "authlib", "attrs", "cachetools"),
     "parquet": ("pyarrow",),
     "s3": ("boto3", "botocore"),
+    "ui": ("starlette", "uvicorn"),
 }
 
 
 def expect_extra(extra: str, what: str) -> None:
     """ConfigError if something of ``extra`` that ``what`` needs is not installed."""
-    if missing := [name for name in MODULES[extra] if not _installed(name)]:
+    if missing := _missing(extra):
         raise ConfigError(f"{what} needs {', '.join(missing)}: pip install 'kafka-eos[{extra}]'")
+
+
+def has_extra(extra: str) -> bool:
+    """Whether all of it is installed, for what is left out otherwise."""
+    return not _missing(extra)
+
+
+def _missing(extra: str) -> list[str]:
+    return [name for name in MODULES[extra] if not _installed(name)]
 
 
 def _installed(module: str) -> bool:

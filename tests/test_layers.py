@@ -62,27 +62,29 @@ MAY_IMPORT: Mapping[str, str] = {
     "open_task": (
         "ids interfaces records failpoints settings plan protocol state operators exchange table_reader waiting_reader"
     ),
-    "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state",
+    "explain": "interfaces attribution settings plan",
+    "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state explain",
     "testing": "errors ids interfaces records plan protocol checkpoints state operators",
     "app": "errors ids plan",
-    "embedded": "logs errors ids interfaces records failpoints settings plan protocol checkpoints state operators exchange "
-    "open_task coordinator app collector stacks",
-    "spark": "__init__ logs errors ids interfaces records failpoints settings plan protocol checkpoints state operators "
-    "exchange open_task coordinator app collector",  # __init__: tasks must have the driver's version
+    "embedded": "logs errors ids interfaces records failpoints settings plan protocol checkpoints state operators "
+    "exchange open_task coordinator app collector stacks",
+    "spark": "__init__ logs errors ids interfaces records failpoints settings plan protocol checkpoints state "
+    "operators exchange open_task coordinator app collector",  # __init__: tasks must have the driver's version
     "structured_streaming": "errors ids interfaces failpoints protocol checkpoints connectors coordinator spark",
     # What people call
     "metrics": "errors records",
-    "explain": "interfaces attribution settings plan",
-    "terminal": "__init__ logs errors ids interfaces settings plan protocol coordinator app embedded metrics stacks",
+    "ui": "errors interfaces checkpoints coordinator metrics",
+    "terminal": "__init__ logs errors extras ids interfaces settings plan protocol coordinator app embedded metrics "
+    "stacks ui",
     "dsl": "errors ids interfaces records attribution aggregates schemas settings plan operators coordinator app "
     "embedded explain terminal",
     "devbroker": "errors",
     # connectors: the Java client shows no batches; devbroker: fetches the jars of Spark too
     "audit": "errors ids interfaces records extras origins provenance schemas settings plan protocol checkpoints state "
     "operators exchange connectors coordinator app collector spark devbroker",
-    "demo": "__init__ errors ids extras settings checkpoints connectors coordinator app dsl devbroker audit",
+    "demo": "__init__ errors ids extras settings checkpoints connectors coordinator app dsl devbroker audit ui",
     "cli": "__init__ errors ids interfaces config_file secrets settings plan protocol checkpoints state coordinator "
-    "app spark explain terminal devbroker audit demo stacks",
+    "app spark explain terminal devbroker audit demo stacks extras ui",
     "__main__": "cli",
 }
 """What each room imports of the others: no more, and no less. A room stands below those that it imports."""

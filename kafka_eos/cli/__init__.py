@@ -26,6 +26,7 @@ _COMMANDS = {
         "How a job of this machine stands: does it run, when did it commit last, how far behind is it.",
     ),
     "list": ("status:list_", "The jobs of this machine, running or not, by name, and how each stands."),
+    "ui": ("ui:ui", "The dashboard of all jobs of this machine, running or ended, in a browser."),
     "stacks": (
         "stacks:stacks",
         "Where the processes of a running job stand: the Python stacks of all their threads, the innermost call first.",

@@ -38,6 +38,7 @@ def demo(
     result = run_demo(options, console)
     typer.echo(result.headline)
     typer.echo(f"report: {directory / 'report.html'}, {directory / 'report.json'}")
+    typer.echo(f"the job in a browser: kafka-eos ui --checkpoint-dir {directory / 'run' / 'checkpoints'}")
     if keep_broker:
         typer.echo(f"the broker still runs; stop it: kafka-eos broker stop --directory {directory / 'run' / 'broker'}")
     raise typer.Exit(result.exit_code)

@@ -29,11 +29,21 @@ CheckpointDir = Annotated[
 ]
 
 
+_ANY = "any"
+"""A job's name, to learn where the directories of jobs are."""
+
+
 def open_app(app: str, **options: object) -> tuple[Program, Settings]:
     """Load the user's file and resolve its settings with the options given on the command line."""
     program = load(AppRef.parse(app))
     cli = {name: value for name, value in options.items() if value is not None}
     return program, Settings.resolve(code=program.code_settings, cli=cli)
+
+
+def home_of_jobs(checkpoint_dir: str | None) -> Path:
+    """Where the jobs of this machine have their directories."""
+    cli = {} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir}
+    return Settings.resolve(cli=cli).job_dir(_ANY).parent
 
 
 def find_job(settings: Settings, job: str) -> JobStorage | None:

@@ -12,17 +12,15 @@ import typer
 from rich.table import Table
 
 from kafka_eos.checkpoints import paths
-from kafka_eos.cli.options import CheckpointDir
+from kafka_eos.cli.options import CheckpointDir, home_of_jobs
 from kafka_eos.coordinator.lock import is_held
+from kafka_eos.coordinator.standing import Standing, standing
 from kafka_eos.coordinator.status import STATUS, read_status
 from kafka_eos.errors import ConfigError
-from kafka_eos.settings import Settings, seconds
+from kafka_eos.settings import seconds
 from kafka_eos.terminal.output import say, show
-from kafka_eos.terminal.standing import Standing, standing
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
-_ANY = "any"
-"""A job's name, to learn where the directories of jobs are."""
 
 
 def status(
@@ -42,10 +40,10 @@ def status(
     Example: `kafka-eos status order-totals --max-age 30s`
     """
     within = None if max_age is None else _duration(max_age)
-    found = _standing(_settings(checkpoint_dir).job_dir(job))
+    found = _standing(home_of_jobs(checkpoint_dir) / job)
     if found is None:
         raise ConfigError(
-            f"no job {job!r} in {_home(checkpoint_dir)}: it never ran on this machine, or elsewhere "
+            f"no job {job!r} in {home_of_jobs(checkpoint_dir)}: it never ran on this machine, or elsewhere "
             "(--checkpoint-dir). What ran there: kafka-eos list"
         )
     if as_json:
@@ -66,7 +64,8 @@ def list_(as_json: AsJson = False, checkpoint_dir: CheckpointDir = None) -> None
 
     Example: `kafka-eos list`
     """
-    home, found = _home(checkpoint_dir), list(_all(_home(checkpoint_dir)))
+    home = home_of_jobs(checkpoint_dir)
+    found = list(_all(home))
     if as_json:
         for each in found:
             _tell(each)
@@ -81,14 +80,6 @@ def list_(as_json: AsJson = False, checkpoint_dir: CheckpointDir = None) -> None
             str(each.restarts),
         )  # fmt: skip
     show(table)
-
-
-def _settings(checkpoint_dir: str | None) -> Settings:
-    return Settings.resolve(cli={} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir})
-
-
-def _home(checkpoint_dir: str | None) -> Path:
-    return _settings(checkpoint_dir).job_dir(_ANY).parent
 
 
 def _duration(text: str) -> float:

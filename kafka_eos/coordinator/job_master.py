@@ -40,6 +40,7 @@ from kafka_eos.errors import (
     Retryable,
     UserError,
 )
+from kafka_eos.explain import outline
 from kafka_eos.ids import Term
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.checkpoint import Failures
@@ -104,6 +105,7 @@ class JobMaster:
             history = History(storage, self.notice)
             self._observers = (*self._observers, StatusFile(self._directory), _Diary(history))
             self.observe("started", job=self._plan.name)
+            self.observe("plan", **outline(self._plan, self._settings))
             with closing(SavepointWriter(self._directory, storage)) as savepoints:
                 self._savepoints = savepoints
                 try:

@@ -30,6 +30,7 @@ from kafka_eos.demo.spark_cluster import SparkCluster
 from kafka_eos.demo.view import View
 from kafka_eos.demo.watcher import Watcher
 from kafka_eos.devbroker import Broker
+from kafka_eos.extras import has_extra
 from kafka_eos.ids import AppRef
 from kafka_eos.settings import Settings
 
@@ -73,7 +74,7 @@ class _Conductor:
 
     def run(self) -> Result:
         verdict, ended = None, None
-        self._view.announce()
+        self._view.announce(self._dashboard())
         with self._watcher, self._view:
             try:
                 self._start()
@@ -111,6 +112,16 @@ class _Conductor:
         self._expect(lambda: bool(self._diary.sessions), "start")
         self._feeder.start()
         self._watcher.step("running")
+
+    def _dashboard(self) -> str:
+        """Serve the dashboard until the end; says where, or how to get it."""
+        if not has_extra("ui"):
+            return "to watch it in a browser: pip install 'kafka-eos[ui]', and start it again"
+        from kafka_eos.ui.pages import Pages
+        from kafka_eos.ui.server import serving
+
+        pages = Pages(self._home.checkpoints, self._pipeline.name)
+        return f"watch it: {self._cleanup.enter_context(serving(('127.0.0.1', 0), pages, 'the dashboard'))}/"
 
     def _make_job(self) -> Job:
         if self._options.engine == "embedded":

@@ -33,9 +33,10 @@ class View:
         self._thread: threading.Thread | None = None
         self._live: Live | None = None
 
-    def announce(self) -> None:
-        """Print what will happen."""
+    def announce(self, watch: str) -> None:
+        """Print what will happen. ``watch``: where it can be watched."""
         options, plan = self._options, self._plan
+        self._say(watch)
         job = f"{options.engine} engine, {plan.parallelism} {plan.cast.unit}s"
         self._say(f"{options.orders:,} orders, seed {options.seed}, {job}")
         self._say(f"it writes, each epoch everywhere or nowhere: {', '.join(self._outputs.names)}")

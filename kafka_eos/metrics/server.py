@@ -1,5 +1,7 @@
 """The address of a running job: ``/metrics``, ``/healthz``, ``/readyz`` and ``/api/status``.
 
+Without the extra ``ui``; with it, the dashboard's server gives the same answers.
+
 Rule: it only answers questions. Its threads are daemons, a client that says nothing is dropped, and a question that
 cannot be answered is answered with 500 and a notice to whoever asked; the job does not hear of it.
 """
@@ -13,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+from typing import Final
 from urllib.parse import urlsplit
 
 from kafka_eos.errors import ConfigError
@@ -60,6 +62,13 @@ class Answers:
 
 
 _TEXT = "text/plain; charset=utf-8"
+PATHS: Final[Mapping[str, Callable[[Answers, str], tuple[HTTPStatus, str, bytes]]]] = {
+    "/metrics": Answers.metrics,
+    "/healthz": Answers.healthz,
+    "/readyz": Answers.readyz,
+    "/api/status": Answers.status,
+}
+"""What is answered where, to a question with that header ``Accept``: status, type and body."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -67,17 +76,12 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version = "kafka-eos"
     sys_version = ""
-    _PATHS: ClassVar = {
-        "/metrics": Answers.metrics,
-        "/healthz": Answers.healthz,
-        "/readyz": Answers.readyz,
-        "/api/status": Answers.status,
-    }
 
     def do_GET(self) -> None:
-        answer = self._PATHS.get(urlsplit(self.path).path)
+        answer = PATHS.get(urlsplit(self.path).path)
         if answer is None:
-            self.send_error(HTTPStatus.NOT_FOUND, explain=f"there are {', '.join(self._PATHS)}")
+            there = f"there are {', '.join(PATHS)}; the dashboard needs: pip install 'kafka-eos[ui]'"
+            self.send_error(HTTPStatus.NOT_FOUND, explain=there)
             return
         status, content_type, body = answer(self.server.answers, self.headers.get("Accept", ""))
         self.send_response(status)
@@ -91,14 +95,16 @@ class _Handler(BaseHTTPRequestHandler):
         """A line for each scrape would bury what the job says."""
 
 
-def _advice(error: OSError) -> str:
+def unservable(what: str, error: OSError) -> ConfigError:
+    """Why an address cannot be had, and what to do."""
     match error.errno:
         case errno.EADDRINUSE:
-            return "Give each job of a host a port of its own, or port 0 for one that is free"
+            advice = "Give each process of a host a port of its own, or port 0 for one that is free"
         case errno.EACCES:
-            return "Take a port above 1023, or port 0 for one that is free"
+            advice = "Take a port above 1023, or port 0 for one that is free"
         case _:
-            return "Name an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all that it has"
+            advice = "Name an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all that it has"
+    return ConfigError(f"{what} cannot be served: {error.strerror or error}. {advice}")
 
 
 @contextmanager
@@ -108,9 +114,7 @@ def serving(address: tuple[str, int], answers: Answers) -> Iterator[str]:
     try:
         server = _Server(address, answers)
     except OSError as error:
-        raise ConfigError(
-            f"http={host}:{port} cannot be served: {error.strerror or error}. {_advice(error)}"
-        ) from error
+        raise unservable(f"http={host}:{port}", error) from error
     with server:
         threading.Thread(target=server.serve_forever, daemon=True, name="http").start()
         try:

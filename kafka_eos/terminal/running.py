@@ -10,6 +10,7 @@ from kafka_eos import __version__, logs, stacks
 from kafka_eos.app import Program
 from kafka_eos.coordinator.status import Observer, read_status
 from kafka_eos.embedded.run import run as run_embedded
+from kafka_eos.extras import has_extra
 from kafka_eos.ids import AppRef, Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.metrics.observed import Observed
@@ -72,7 +73,16 @@ def _served(plan: Plan, settings: Settings, around: ExitStack) -> tuple[Observer
 
     observed, directory = Observed(plan.name, __version__), settings.job_dir(plan.name)
     answers = Answers(observed, settings.http_ready_within, lambda: read_status(directory))
-    say(f"metrics at {around.enter_context(serving(settings.http_at, answers))}/metrics")
+    if has_extra("ui"):
+        from kafka_eos.ui import server
+        from kafka_eos.ui.pages import Pages, answered
+
+        pages, what = Pages(directory.parent, plan.name), f"http={settings.http}"
+        url = around.enter_context(server.serving(settings.http_at, pages, what, answered(answers)))
+        say(f"dashboard at {url}/, metrics at {url}/metrics")
+    else:
+        url = around.enter_context(serving(settings.http_at, answers))
+        say(f"metrics at {url}/metrics (a dashboard as well: pip install 'kafka-eos[ui]')")
     return (observed,)
 
 

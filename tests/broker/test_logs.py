@@ -29,7 +29,8 @@ def seen(order):
     return order
 
 pipeline = Pipeline("spoken", checkpoint_interval=0.2, checkpoint_dir="{home}")
-pipeline.source(KafkaSource("{topic}", value=Order), name="in").map(seen, name="seen").sink(FileSink("{home}/out"), name="out")
+pipeline.source(KafkaSource("{topic}", value=Order), name="in").map(seen, name="seen") \\
+    .sink(FileSink("{home}/out"), name="out")
 """
 
 

@@ -34,7 +34,8 @@ def said_by(file: Path) -> str:
 
 
 def demonstrate(options: Options) -> Result:
-    return run_demo(options, Console(stderr=True))
+    with (options.directory / "said.txt").open("w") as said:
+        return run_demo(options, Console(file=said))
 
 
 def run_small(directory: Path, engine: str) -> tuple[Result, dict[str, Any]]:
@@ -45,6 +46,7 @@ def run_small(directory: Path, engine: str) -> tuple[Result, dict[str, Any]]:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as one:
         result = one.submit(demonstrate, options).result()
     assert result.conclusion is Conclusion.PASS, result.headline
+    assert (directory / "said.txt").read_text().startswith("watch it: http://127.0.0.1:")
     assert result.headline in (directory / "report.html").read_text()
     report = json.loads((directory / "report.json").read_text())
     assert report["headline"] == result.headline

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from kafka_eos.checkpoints import paths
 from kafka_eos.cli import app
 from kafka_eos.coordinator.lock import job_lock
+from kafka_eos.coordinator.standing import standing
 from kafka_eos.coordinator.status import STATUS, StatusFile, read_status
-from kafka_eos.terminal.standing import standing
 
 Told = Sequence[tuple[str, dict[str, Any]]]
 RUNNING: Told = [("started", {"job": "orders"}), ("running", {"term": 1, "base": 0, "parallelism": 2})]

@@ -1,0 +1,45 @@
+"""``kafka-eos ui``: the dashboard of all jobs of this machine."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from kafka_eos.cli.options import CheckpointDir, home_of_jobs
+from kafka_eos.extras import expect_extra
+from kafka_eos.terminal.output import say
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def ui(
+    port: Annotated[int, typer.Option(help="Port of the dashboard; 0 picks a free one.", min=0, max=65535)] = 8377,
+    address: Annotated[
+        str, typer.Option(help="Address to serve at. Others than loopback let everyone who reaches it read.")
+    ] = "127.0.0.1",
+    checkpoint_dir: CheckpointDir = None,
+) -> None:
+    """The dashboard of all jobs of this machine, running or ended, in a browser.
+
+    It reads the jobs' directories alone, and asks no broker. Whoever opens the address that is printed, with the token
+    in it, can make savepoints and stop jobs; everybody else can only read. Needs the extra `ui`.
+
+    Example: `kafka-eos ui --port 8080`
+    """
+    expect_extra("ui", "the dashboard")
+    from kafka_eos.ui.actions import Actions
+    from kafka_eos.ui.pages import Pages
+    from kafka_eos.ui.server import serving
+
+    home = home_of_jobs(checkpoint_dir)
+    actions, what = Actions(home), f"the dashboard at {address}:{port}"
+    if address not in _LOOPBACK:
+        text = f"everyone who reaches {address} can read the dashboard; the token crosses the network in the clear"
+        say((text, "yellow"))
+    with serving((address, port), Pages(home), what, actions.routes()) as url:
+        say(f"the jobs of {home}: {url}/#token={actions.token} (Ctrl-C ends the dashboard, not the jobs)")
+        with suppress(KeyboardInterrupt):
+            signal.pause()

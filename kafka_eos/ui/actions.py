@@ -1,0 +1,67 @@
+"""What the dashboard may ask of a running job: a savepoint, and to stop. The same as the commands ask.
+
+Rule: whoever asks shows the token that was printed when the dashboard began, in a header: no page of another site can
+send that, and it is in no log. An answer says what has happened, not what was begun.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from kafka_eos.checkpoints import savepoints
+from kafka_eos.coordinator import requests
+from kafka_eos.errors import KafkaEosError
+from kafka_eos.ui import reading
+
+_PATIENCE = 600.0
+"""Seconds that a job gets to answer."""
+
+
+class Actions:
+    """Asks jobs in ``home`` for those who know the ``token``."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self.token = secrets.token_urlsafe(16)
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/api/jobs/{job}/savepoint", self._savepoint, methods=["POST"]),
+            Route("/api/jobs/{job}/stop", self._stop, methods=["POST"]),
+        ]
+
+    async def _savepoint(self, request: Request) -> Response:
+        directory = self._allowed(request)
+        target = savepoints.default_target(directory)
+        return await self._asked(directory, requests.TakeSavepoint(path=str(target)))
+
+    async def _stop(self, request: Request) -> Response:
+        return await self._asked(self._allowed(request), requests.Stop())
+
+    def _allowed(self, request: Request) -> Path:
+        """The directory of the job, which runs, for somebody who may ask."""
+        shown = request.headers.get("Authorization", "")
+        if not secrets.compare_digest(shown.encode(), f"Bearer {self.token}".encode()):
+            raise HTTPException(401, "this needs the token in the address that kafka-eos ui has printed")
+        job: str = request.path_params["job"]
+        directory = self._home / job
+        if job not in reading.names(self._home) or not requests.is_running(directory):
+            raise HTTPException(409, f"job {job!r} does not run in {self._home}")
+        return directory
+
+    async def _asked(self, directory: Path, request: requests.Request) -> Response:
+        def ask() -> requests.Answer:
+            return requests.wait(directory, requests.submit(directory, request), _PATIENCE)
+
+        try:
+            answer = await run_in_threadpool(ask)
+        except KafkaEosError as error:
+            raise HTTPException(409, str(error)) from error
+        return JSONResponse({"epoch": answer.epoch, "path": answer.path})

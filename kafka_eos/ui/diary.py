@@ -1,0 +1,123 @@
+"""What a job's diary tells: its epochs with the time of each phase, and what else happened to it.
+
+Pure. Rule: a supervisor that was killed could not say so; the next ``started`` without an end before it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kafka_eos.interfaces import Json
+
+_EPOCHS = 80
+_HAPPENINGS = 60
+"""So many are shown, the newest."""
+
+Event = Mapping[str, Any]
+
+
+def epochs(events: Iterable[Event]) -> list[dict[str, Json]]:
+    """The newest epochs, oldest first, with the milliseconds of each phase."""
+    found: dict[int, dict[str, Json]] = {}
+    for event in events:
+        match event["event"]:
+            case "decided":
+                found[event["epoch"]] = _decided(event)
+            case "committed" if (epoch := found.get(event["epoch"])) is not None:
+                epoch["committed_at"] = event["at"]
+                epoch["term"] = event.get("term")
+                epoch["commit"] = max(0, event["at"] - epoch["decided_at"])
+            case "given-up":
+                found[event["epoch"]] = {"epoch": event["epoch"], "decided_at": event["at"], "given_up": True}
+    return list(found.values())[-_EPOCHS:]
+
+
+def _decided(event: Event) -> dict[str, Json]:
+    """Barriers first, then the copy of what is in memory, then what goes on beside the work until all is stored."""
+    total = event["seconds"] * 1000
+    align = min(event.get("aligning_ms", 0.0), total)
+    snapshot = min(event.get("blocked_ms", 0.0), total - align)
+    return {
+        "epoch": event["epoch"],
+        "decided_at": event["at"],
+        "align": align,
+        "snapshot": snapshot,
+        "store": total - align - snapshot,
+        "commit": None,
+        "records": sum(event.get("records_by_sink", {}).values()),
+        "state_bytes": event.get("state_bytes"),
+    }
+
+
+def happenings(events: Iterable[Event], held: bool) -> list[dict[str, Json]]:
+    """Starts, ends, failures and what came of them, the newest first. ``held``: does a supervisor run the job now?"""
+    found: list[dict[str, Json]] = []
+    open_since: int | None = None
+    """When the supervisor started that has not said how it ended."""
+    for event in events:
+        if event["event"] == "started" and open_since is not None:
+            found.append(_killed(event["at"]))
+        match event["event"]:
+            case "started":
+                open_since = event["at"]
+            case "stopped" | "failed":
+                open_since = None
+        if (told := _told(event)) is not None:
+            found.append({"event": event["event"], "at": event["at"], **told})
+            _come_back(found)
+    if open_since is not None and not held:
+        found.append(_killed(None))
+    return list(reversed(found))[:_HAPPENINGS]
+
+
+def _killed(at: int | None) -> dict[str, Json]:
+    return {
+        "event": "killed",
+        "at": at,
+        "title": "the supervisor was killed",
+        "text": "it ended without a word; what was decided is finished by the next start",
+        "fault": True,
+    }
+
+
+def _come_back(found: list[dict[str, Json]]) -> None:
+    """The newest says that rows are processed again: note how long that took after the failure before it."""
+    if found[-1]["event"] != "running":
+        return
+    for before in reversed(found[:-1]):
+        if before["event"] == "running":
+            return
+        if before["event"] in ("restarting", "started"):
+            before["back"] = max(0, found[-1]["at"] - before["at"])  # type: ignore[operator]
+
+
+def _told(event: Event) -> dict[str, Json] | None:
+    """What a person should know of an event; None for those that come with every epoch."""
+    match event["event"]:
+        case "started":
+            title, text, fault = "the job was started", "", False
+        case "running":
+            workers = event.get("parallelism")
+            title = f"rows are processed, from epoch {event['base']} on"
+            text, fault = f"term {event['term']}, parallelism {workers}", False
+        case "restarting":
+            title, text, fault = f"{event['what']}; the job goes back to its last epoch", event["reason"], True
+        case "failed":
+            title, text, fault = f"the job failed: {event['error']}", event["reason"], True
+        case "stopped":
+            title, text, fault = "the job was drained, and stopped", "", False
+        case "given-up":
+            title, text, fault = f"epoch {event['epoch']} was given up", "its output goes into the next one", True
+        case "silent":
+            title = f"worker {event['worker']} has said nothing for {event['seconds']:.0f} s"
+            text, fault = str(event.get("stacks", "")), True
+        case "savepoint":
+            title, text, fault = f"a savepoint of epoch {event['epoch']} was made", event["path"], False
+        case "revoked":
+            title, text, fault = f"epoch {event['epoch']} was revoked", event["reason"], True
+        case "dropped":
+            title, text, fault = f"{event['what']} dropped", ", ".join(map(str, event["names"])), False
+        case _:
+            return None
+    return {"title": title, "text": text, "fault": fault}

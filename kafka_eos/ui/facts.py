@@ -1,0 +1,155 @@
+"""What the dashboard shows of a job, made of what was found in its directory.
+
+Pure. Rule: what is not known is None or empty, never a guess; times are milliseconds since the Unix epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kafka_eos.coordinator.standing import Standing, standing
+from kafka_eos.interfaces import Json
+from kafka_eos.ui.diary import epochs, happenings
+from kafka_eos.ui.reading import Found
+
+
+def summary(found: Found) -> dict[str, Json]:
+    """A line of the list of jobs."""
+    stands = _standing(found)
+    when = found.status.get("when", {})
+    return {
+        "job": stands.job,
+        "how": stands.how,
+        "fault": stands.is_fault,
+        "why": stands.why,
+        "pid": stands.pid,
+        "epoch": stands.epoch,
+        "committed_at": when.get("committed"),
+        "since": when.get("running"),
+        "told_at": found.status.get("at"),
+        "lag": stands.lag,
+        "records_in": stands.records_in,
+        "records_out": stands.records_out,
+        "workers": stands.workers,
+        "restarts": stands.restarts,
+        "dead_letters": stands.dead_letters,
+    }
+
+
+def whole(found: Found) -> dict[str, Json]:
+    """Everything of one job."""
+    last: Mapping[str, Any] = found.status["last"]
+    progress: Mapping[str, Any] = last.get("progress", {})
+    events = found.diary or []
+    return {
+        **summary(found),
+        "operators": _operators(last, progress),
+        "splits": _splits(progress),
+        "watermarks": _watermarks(last),
+        "dead": _dead(last),
+        "epochs": [*epochs(events)],
+        "happenings": [*happenings(events, found.held)],
+        "has_diary": found.diary is not None,
+        "errors": _errors(found.status),
+        "settings": last.get("plan", {}).get("settings", []),
+    }
+
+
+def _standing(found: Found) -> Standing:
+    return standing(found.job, found.status, found.held, found.now)
+
+
+def _operators(last: Mapping[str, Any], progress: Mapping[str, Any]) -> list[Json]:
+    """The plan, in the order of its rows, each operator with what is known of it."""
+    plan: list[Mapping[str, Any]] = last.get("plan", {}).get("operators", [])
+    decided: Mapping[str, Any] = last.get("decided", {})
+    state, timers = decided.get("state_bytes_by_operator", {}), decided.get("pending_timers", {})
+    late: Mapping[str, int] = last.get("late-rows", {}).get("total", {})
+    at_work = _segments(plan, progress.get("segments", {}))
+    return [
+        {
+            **operator,
+            "segment": at_work.get(operator["name"]),
+            "read": progress.get("read", {}).get(operator["name"], {}).get("records"),
+            "written": progress.get("written", {}).get(operator["name"]),
+            "state_bytes": state.get(operator["name"]),
+            "timers": timers.get(operator["name"]),
+            "late": late.get(operator["name"]),
+        }
+        for operator in plan
+    ]
+
+
+def _segments(plan: list[Mapping[str, Any]], known: Mapping[str, Any]) -> dict[str, str]:
+    """By operator the segment that it works in: it has the name of the source or exchange where its rows come in."""
+    found: dict[str, str] = {}
+    for operator in plan:  # inputs stand before who reads them, loops aside
+        name = operator["name"]
+        above = [found[each] for each in operator["inputs"] if each in found]
+        if name in known:
+            found[name] = name
+        elif above:
+            found[name] = above[0]
+    return found
+
+
+def _splits(progress: Mapping[str, Any]) -> list[Json]:
+    waiting = {
+        (source, split)
+        for group in progress.get("waiting", {}).values()
+        for source, splits in group["waiting"].items()
+        for split in splits
+    }
+    return [
+        {
+            "source": source,
+            "split": split,
+            "position": at["position"].get("offset"),
+            "lag": at["lag"],
+            "waits": (source, split) in waiting,
+        }
+        for source, told in progress.get("read", {}).items()
+        for split, at in sorted(told["splits"].items())
+    ]
+
+
+def _watermarks(last: Mapping[str, Any]) -> list[Json]:
+    told: Mapping[str, Mapping[str, int]] = last.get("decided", {}).get("watermarks", {})
+    return [
+        {"operator": operator, "split": split, "at": at}
+        for operator, splits in told.items()
+        for split, at in sorted(splits.items())
+    ]
+
+
+def _dead(last: Mapping[str, Any]) -> list[Json]:
+    total: Mapping[str, Mapping[str, int]] = last.get("dead-letters", {}).get("total", {})
+    return [
+        {"source": source, "operator": operator, "count": count}
+        for source, by in total.items()
+        for operator, count in by.items()
+    ]
+
+
+_TEXTS: Mapping[str, tuple[str, ...]] = {
+    "failed": ("error", "reason"),
+    "restarting": ("what", "reason"),
+    "silent": ("stacks",),
+    "notice": ("text",),
+}
+"""Events that tell of an error, and the facts that say it."""
+
+
+def _errors(status: Mapping[str, Any]) -> list[Json]:
+    """The newest text of each kind, whole, the newest first."""
+    when: Mapping[str, int] = status.get("when", {})
+    told = {event: facts for event, facts in status["last"].items() if event in _TEXTS}
+    return [
+        {
+            "event": event,
+            "at": when.get(event),
+            "text": ": ".join(str(facts[name]) for name in _TEXTS[event] if facts.get(name)),
+        }
+        for event, facts in sorted(told.items(), key=lambda each: when.get(each[0], 0), reverse=True)
+    ]

@@ -1,0 +1,158 @@
+"""What is answered at which path: the page, its files, and the facts as JSON and as a stream of events.
+
+Rule: whoever asks here changes nothing, and nothing is loaded from elsewhere: the browser is told to refuse it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kafka_eos.interfaces import Json
+from kafka_eos.metrics.server import PATHS, Answers
+from kafka_eos.ui import facts, reading
+from kafka_eos.ui.rates import Rates
+
+_STATIC = Path(__file__).parent / "static"
+_EVERY = 1.0
+_SILENCE = 10
+"""Seconds between two looks, and looks without news after which a stream shows that it lives."""
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+class Pages:
+    """The dashboard of the jobs in ``home``, or of one of them. ``over`` is set when streams are to end."""
+
+    def __init__(self, home: Path, only: str | None = None) -> None:
+        self._home, self._only = home, only
+        self.over = threading.Event()
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/", self._begin),
+            Route("/job/{job}", self._page),
+            Route("/api/jobs", self._jobs),
+            Route("/api/events", self._stream_of_jobs),
+            Route("/api/jobs/{job}", self._job),
+            Route("/api/jobs/{job}/events", self._stream_of_job),
+            Mount("/static", StaticFiles(directory=_STATIC)),
+        ]
+
+    async def _begin(self, request: Request) -> Response:
+        return await self._page(request) if self._only is None else RedirectResponse(f"/job/{quote(self._only)}")
+
+    async def _page(self, request: Request) -> Response:
+        return FileResponse(_STATIC / "index.html")
+
+    async def _jobs(self, request: Request) -> Response:
+        return JSONResponse(await run_in_threadpool(self._list))
+
+    async def _job(self, request: Request) -> Response:
+        job = request.path_params["job"]
+        found = await run_in_threadpool(self._found, job)
+        if found is None:
+            raise HTTPException(404, self._missing(job))
+        return JSONResponse(facts.whole(found))
+
+    async def _stream_of_jobs(self, request: Request) -> Response:
+        return self._stream(self._list)
+
+    async def _stream_of_job(self, request: Request) -> Response:
+        """Also of a job that has not run yet: whoever looks before it does is told, and sees it come."""
+        job, rates = request.path_params["job"], Rates()
+
+        def look() -> Json:
+            found = self._found(job)
+            if found is None:
+                return {"missing": self._missing(job)}
+            return {**facts.whole(found), "rates": rates.hear(found.status)}
+
+        return self._stream(look)
+
+    def _list(self) -> Json:
+        found = (self._found(job) for job in reading.names(self._home))
+        jobs: list[Json] = [facts.summary(each) for each in found if each is not None]
+        return {"home": str(self._home), "jobs": jobs}
+
+    def _found(self, job: str) -> reading.Found | None:
+        return reading.find(self._home, job) if self._only in (None, job) else None
+
+    def _missing(self, job: str) -> str:
+        return f"no job {job!r} has run with its directory in {self._home}"
+
+    def _stream(self, look: Callable[[], Json]) -> Response:
+        return StreamingResponse(self._events(look), media_type="text/event-stream")
+
+    async def _events(self, look: Callable[[], Json]) -> AsyncIterator[str]:
+        """What ``look`` says, whenever it says something else than before."""
+        said, silent = "", 0
+        while not self.over.is_set():
+            told = json.dumps(await run_in_threadpool(look))
+            silent += 1
+            if told != said:
+                said, silent = told, 0
+                yield f"data: {told}\n\n"
+            elif silent >= _SILENCE:
+                silent = 0
+                yield ": nothing new\n\n"
+            await asyncio.sleep(_EVERY)
+
+
+def answered(answers: Answers) -> list[BaseRoute]:
+    """What a job answers at its address besides the dashboard."""
+
+    def route(path: str) -> Route:
+        def ask(request: Request) -> Response:
+            status, content_type, body = PATHS[path](answers, request.headers.get("Accept", ""))
+            return Response(body, status, media_type=content_type)
+
+        return Route(path, ask)
+
+    return [route(path) for path in PATHS]
+
+
+class Guarded:
+    """An application whose every answer says what the browser may load, and that nothing is to be kept."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        await self._app(scope, receive, guarded)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, status_code=error.status_code)
+
+
+def application(routes: list[BaseRoute]) -> ASGIApp:
+    """All of it as one application."""
+    handlers: dict[Any, Any] = {HTTPException: _refused}
+    return Guarded(Starlette(routes=routes, exception_handlers=handlers))

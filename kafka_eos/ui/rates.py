@@ -1,0 +1,64 @@
+"""How fast a job is: rates of records, and shares of time, over the last seconds.
+
+Rule: counters begin at 0 with each session, so nothing is computed across the begin of one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from kafka_eos.interfaces import Json
+
+_WINDOW_MS = 5_000
+
+
+class Rates:
+    """Hears one job's status again and again, and tells the rates since then."""
+
+    def __init__(self) -> None:
+        self._heard: deque[tuple[int, Mapping[str, Any]]] = deque()
+        self._session: object = None
+
+    def hear(self, status: Mapping[str, Any]) -> dict[str, Json] | None:
+        """Rates by now; None while too little is known."""
+        last: Mapping[str, Any] = status["last"]
+        progress, at = last.get("progress"), status.get("when", {}).get("progress")
+        session = (status.get("pid"), last.get("running", {}).get("term"))
+        if session != self._session:
+            self._heard.clear()
+            self._session = session
+        if progress is None or at is None or at < status["when"].get("running", at):
+            return None
+        if not self._heard or self._heard[-1][0] < at:
+            self._heard.append((at, progress))
+        while len(self._heard) > 2 and at - self._heard[0][0] > _WINDOW_MS:
+            self._heard.popleft()
+        (since, before), (until, now) = self._heard[0], self._heard[-1]
+        workers = last.get("running", {}).get("parallelism", 1)
+        return None if until == since else _between(before, now, (until - since) / 1000, workers)
+
+
+def _between(before: Mapping[str, Any], now: Mapping[str, Any], seconds: float, workers: int) -> dict[str, Json]:
+    def read(progress: Mapping[str, Any]) -> dict[str, float]:
+        return {source: told["records"] for source, told in progress.get("read", {}).items()}
+
+    return {
+        "in": _change(before.get("records_in"), now.get("records_in"), seconds),
+        "out": _change(before.get("records_out"), now.get("records_out"), seconds),
+        "read": _changes(read(before), read(now), seconds),
+        "written": _changes(before.get("written", {}), now.get("written", {}), seconds),
+        "segments": {
+            segment: dict[str, Json](_changes(before.get("segments", {}).get(segment, {}), states, seconds * workers))
+            for segment, states in now.get("segments", {}).items()
+        },
+    }
+
+
+def _changes(before: Mapping[str, float], now: Mapping[str, float], by: float) -> dict[str, Json]:
+    return {name: _change(before.get(name, 0), count, by) for name, count in now.items()}
+
+
+def _change(before: float | None, now: float | None, by: float) -> float | None:
+    return None if before is None or now is None or now < before else (now - before) / by

@@ -1,0 +1,76 @@
+"""What lies in the directories of jobs: the I/O of the dashboard.
+
+Rule: a fact that is missing, as in files of an earlier version, leaves a gap on the page; the rest is shown.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kafka_eos.checkpoints import paths
+from kafka_eos.coordinator.lock import is_held
+from kafka_eos.coordinator.status import STATUS, read_status
+
+_DIARY_BYTES = 512 << 10
+"""So much of the end of a diary is read: it grows for as long as its job lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One job. ``diary`` is the end of its history, oldest first; None if that is not kept in this directory."""
+
+    job: str
+    status: Mapping[str, Any]
+    held: bool
+    """Does a supervisor hold the lock?"""
+    diary: list[dict[str, Any]] | None
+    now: int
+    """Milliseconds since the Unix epoch."""
+
+
+def names(home: Path) -> list[str]:
+    """The jobs that have run with their directories in ``home``."""
+    return sorted(path.parent.name for path in home.glob(f"*/{STATUS}"))
+
+
+def find(home: Path, job: str) -> Found | None:
+    """A job by its name; None if no job of that name has run here. The lock is looked at first, as it ends last."""
+    if job not in names(home):
+        return None
+    directory = home / job
+    held = is_held(directory / paths.LOCK)
+    return Found(job, _status(directory), held, _diary(directory / paths.HISTORY), time.time_ns() // 1_000_000)
+
+
+def _status(directory: Path) -> Mapping[str, Any]:
+    """What the job shows of itself; if that cannot be read, the page says why where it says what went wrong."""
+    try:
+        told = read_status(directory)
+    except (ValueError, OSError) as error:
+        text = f"{directory / STATUS} cannot be read: {error}"
+        told = {"pid": None, "counts": {}, "last": {"notice": {"text": text}}}
+    assert told is not None  # a job has a name here because it has this file, which is only ever replaced
+    return told
+
+
+def _diary(path: Path) -> list[dict[str, Any]] | None:
+    """The newest events; the first line is left out if it may have been cut off."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _DIARY_BYTES))
+            lines = file.read().splitlines()[1 if size > _DIARY_BYTES else 0 :]
+    except FileNotFoundError:
+        return None
+    events = []
+    for line in lines:
+        with suppress(ValueError):
+            events.append(json.loads(line))
+    return events

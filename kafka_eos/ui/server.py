@@ -1,0 +1,50 @@
+"""Serves the dashboard in a thread of its own, until whoever began it is done.
+
+Rule: the address is had, or refused, before anything else begins; an open connection never keeps it from ending.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.routing import BaseRoute
+
+from kafka_eos.metrics.server import unservable
+from kafka_eos.ui.pages import Pages, application
+
+
+@contextmanager
+def serving(address: tuple[str, int], pages: Pages, what: str, others: Sequence[BaseRoute] = ()) -> Iterator[str]:
+    """Serve within the block, with ``others`` beside the pages; yields the URL.
+
+    ConfigError, which names ``what``, if the address cannot be had.
+    """
+    host, port = address
+    try:
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise unservable(what, error) from error
+    config = uvicorn.Config(
+        application([*pages.routes(), *others]),
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    with listening:
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True, name="dashboard")
+        thread.start()
+        try:
+            shown = f"[{host}]" if ":" in host else host
+            yield f"http://{shown}:{listening.getsockname()[1]}"
+        finally:
+            pages.over.set()
+            server.should_exit = True
+            thread.join()

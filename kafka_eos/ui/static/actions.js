@@ -1,0 +1,40 @@
+// What may be asked of a running job, by those whose address had the token in it.
+
+import { html, useState } from "./vendor/htm-preact.js";
+
+const KEY = "token";
+
+// The token goes from the address into this tab, so that it is neither seen nor bookmarked.
+export function keepToken() {
+  const given = new URLSearchParams(location.hash.slice(1)).get(KEY);
+  if (given === null) return;
+  sessionStorage.setItem(KEY, given);
+  history.replaceState(null, "", location.pathname);
+}
+
+async function ask(job, what) {
+  const headers = { Authorization: `Bearer ${sessionStorage.getItem(KEY)}` };
+  const answer = await fetch(`/api/jobs/${encodeURIComponent(job)}/${what}`, { method: "POST", headers });
+  const told = await answer.json();
+  if (told.error !== undefined) return { fault: true, text: told.error };
+  return { fault: false, text: what === "stop" ? "The job was asked to stop, and has taken its last checkpoint." : `Savepoint of epoch ${told.epoch}: ${told.path}` };
+}
+
+export function Actions({ job }) {
+  const [busy, setBusy] = useState(false);
+  const [said, setSaid] = useState(null);
+  if (sessionStorage.getItem(KEY) === null || (job.pid === null && said === null)) return null;
+  const run = async (what, begun) => {
+    setBusy(true);
+    setSaid({ fault: false, text: begun });
+    const lost = () => ({ fault: true, text: "The dashboard did not answer. See below what has happened." });
+    setSaid(await ask(job.job, what).catch(lost));
+    setBusy(false);
+  };
+  const stop = () => confirm(`Stop ${job.job}? It takes a last checkpoint, commits it, and ends.`) && run("stop", "Stopping …");
+  return html`<div class="actions" role="group" aria-label="What the job can be asked for">
+    ${job.pid !== null && html`<button disabled=${busy} onClick=${() => run("savepoint", "Making a savepoint …")}>Make a savepoint</button>
+      <button class="danger" disabled=${busy} onClick=${stop}>Stop the job</button>`}
+    <p role="status" class=${said?.fault ? "why fault" : "quiet"} hidden=${said === null}>${said?.text}</p>
+  </div>`;
+}

@@ -1,0 +1,54 @@
+// The pages: the list of jobs, and one job. What changes by itself is said to those who listen, in one place.
+
+import { html, render, useEffect } from "./vendor/htm-preact.js";
+import { keepToken } from "./actions.js";
+import { Job } from "./job.js";
+import { useNow, useStream } from "./live.js";
+import { State } from "./parts.js";
+import { ago, count } from "./text.js";
+
+const LINKS = { opening: "connecting …", live: "live", lost: "connection lost, trying again …" };
+
+function Frame({ job, link, children }) {
+  return html`<a class="skip" href="#content">To the content</a>
+    <header class="top">
+      <a class="brand" href="/"><img src="/static/icon.svg" alt="" width="22" height="22" />kafka-eos</a>
+      ${job && html`<nav aria-label="Where this page is"><span aria-hidden="true">/</span> <span aria-current="page">${job}</span></nav>`}
+      <p class=${`link ${link}`} role="status"><span aria-hidden="true" class="dot"></span>${LINKS[link]}</p>
+    </header>
+    <main id="content" tabindex="-1">${children}</main>`;
+}
+
+function Jobs() {
+  const { told, link } = useStream("/api/events");
+  const now = useNow();
+  useEffect(() => { document.title = "Jobs · kafka-eos"; }, []);
+  return html`<${Frame} link=${link}>
+    <h1>Jobs</h1>
+    ${told && html`<p class="quiet">of <code>${told.home}</code></p>`}
+    ${told && told.jobs.length === 0 && html`<p class="card">No job has run with its directory here. Start one with <code>kafka-eos run APP</code>; jobs elsewhere: <code>kafka-eos ui --checkpoint-dir DIR</code>.</p>`}
+    <ul class="jobs">${told?.jobs.map((each) => html`<li class="card" key=${each.job}>
+      <h2><a href=${`/job/${encodeURIComponent(each.job)}`}>${each.job}</a></h2>
+      <${State} how=${each.how} />
+      ${each.why && html`<p class="why">${each.why}</p>`}
+      <dl class="line">
+        <div><dt>epoch</dt><dd>${count(each.epoch)}</dd></div>
+        <div><dt>committed</dt><dd>${ago(each.committed_at, now)}</dd></div>
+        <div><dt>lag</dt><dd>${count(each.lag)}</dd></div>
+        <div><dt>restarts</dt><dd>${count(each.restarts)}</dd></div>
+      </dl>
+    </li>`)}</ul>
+  <//>`;
+}
+
+function OneJob({ name }) {
+  const { told, link } = useStream(`/api/jobs/${encodeURIComponent(name)}/events`);
+  useEffect(() => { document.title = `${told?.how ? `${told.how}: ` : ""}${name} · kafka-eos`; }, [told?.how]);
+  return html`<${Frame} job=${name} link=${link}>
+    ${told?.missing ? html`<h1>${name}</h1><p class="card">So far ${told.missing}. When it does, it is shown here. <a href="/">The jobs that have</a></p>` : told && html`<${Job} job=${told} />`}
+  <//>`;
+}
+
+keepToken();
+const [, page, name] = location.pathname.split("/");
+render(page === "job" ? html`<${OneJob} name=${decodeURIComponent(name)} />` : html`<${Jobs} />`, document.body);

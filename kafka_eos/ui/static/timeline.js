@@ -1,0 +1,68 @@
+// Epochs as bars, a part for each phase, and failures where they came between two of them.
+
+import { html } from "./vendor/htm-preact.js";
+import { clock, count, span } from "./text.js";
+
+export const PHASES = [
+  ["align", "barriers meet"],
+  ["snapshot", "rows stand still"],
+  ["store", "stored beside the work"],
+  ["commit", "committed"],
+];
+const TALL = 132, HEAD = 16, FOOT = 18;
+const total = (epoch) => PHASES.reduce((sum, [name]) => sum + (epoch[name] ?? 0), 0);
+
+// What the axis goes up to: a few epochs that took many times as long as the others do not make those a line.
+function reach(totals) {
+  const sorted = [...totals].sort((a, b) => a - b);
+  return ceiling(Math.max(1, Math.min(sorted.at(-1), 8 * sorted[Math.floor(sorted.length / 2)])));
+}
+
+// A round number of milliseconds at or above the longest bar.
+function ceiling(longest) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(1, longest)));
+  return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= longest);
+}
+
+function Bar({ epoch, x, width, scale }) {
+  let top = TALL;
+  const told = epoch.given_up ? "given up" : `${span(total(epoch))}, ${count(epoch.records)} records`;
+  return html`<g>
+    <title>epoch ${epoch.epoch} at ${clock(epoch.decided_at)}: ${told}${epoch.given_up || epoch.committed_at ? "" : ", not committed"}</title>
+    <rect x=${x} y="0" width=${width} height=${TALL} class="hit" />
+    ${epoch.given_up
+      ? html`<rect x=${x} y=${TALL - 8} width=${width} height="8" class="given-up" />`
+      : PHASES.map(([name]) => {
+          const height = Math.min(top, (epoch[name] ?? 0) * scale);
+          top -= height;
+          return html`<rect x=${x} y=${top} width=${width} height=${height} class=${`phase-${name}`} />`;
+        })}
+    ${total(epoch) * scale > TALL && html`<text x=${x + width / 2} y="-4" class="beyond">${span(total(epoch))}</text>`}
+  </g>`;
+}
+
+// Between which bars a failure came: the index of the first epoch that was decided after it.
+const place = (epochs, at) => {
+  const index = epochs.findIndex((epoch) => epoch.decided_at > at);
+  return index < 0 ? epochs.length : index;
+};
+
+export function Timeline({ epochs, faults, room }) {
+  const shown = epochs.slice(-Math.max(8, Math.floor((room - 56) / 12)));
+  const most = reach(shown.map(total));
+  const step = Math.min(22, (room - 56) / shown.length), width = Math.max(2, step - 3);
+  const since = shown[0]?.decided_at ?? 0;
+  const cuts = faults.filter((each) => each.at !== null && each.at >= since);
+  const end = 52 + shown.length * step;
+  return html`<svg class="timeline" width=${room} height=${HEAD + TALL + FOOT} viewBox=${`0 ${-HEAD} ${room} ${HEAD + TALL + FOOT}`} aria-hidden="true">
+    ${[0, 0.5, 1].map((part) => html`<line x1="48" x2=${room} y1=${TALL * (1 - part) + 0.5} y2=${TALL * (1 - part) + 0.5} class="rule" />
+      <text x="44" y=${Math.max(10, TALL * (1 - part))} class="tick">${span(most * part).replace("0.0 ms", "0")}</text>`)}
+    ${shown.map((epoch, i) => html`<${Bar} epoch=${epoch} x=${52 + i * step} width=${width} scale=${(TALL - 2) / most} />`)}
+    ${cuts.map((each) => {
+      const x = 52 + place(shown, each.at) * step - 2;
+      return html`<g class="cut"><title>${clock(each.at)}: ${each.title}. ${each.text}</title><line x1=${x} x2=${x} y1="0" y2=${TALL} /><path d=${`M${x - 5} 0h10l-5 8z`} /></g>`;
+    })}
+    ${shown.length > 0 && html`<text x="52" y=${TALL + 14} class="foot">epoch ${shown[0].epoch}</text>
+      ${shown.length > 8 && html`<text x=${end} y=${TALL + 14} class="foot last">${shown.at(-1).epoch}</text>`}`}
+  </svg>`;
+}

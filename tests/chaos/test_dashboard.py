@@ -1,0 +1,110 @@
+"""The dashboard in a real browser, while the job on the page is killed."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_eos.checkpoints.savepoints import verify
+from kafka_eos.ui.actions import Actions
+from kafka_eos.ui.pages import Pages
+from kafka_eos.ui.server import serving
+from tests.browser import CHROMIUM, Page, browser
+from tests.chaos.harness import Job
+from tests.chaos.running import running, signal_worker
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+NewJob = Callable[..., Job]
+
+
+@pytest.fixture
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browser(tmp_path_factory.mktemp("browser") / "profile") as page:
+        yield page
+
+
+def shows(page: Page, text: str) -> None:
+    eventually(lambda: text in page.text, f"the page shows {text!r}")
+
+
+def press(page: Page, name: str) -> None:
+    page.ask(f"[...document.querySelectorAll('button')].find((each) => each.innerText === {name!r}).click()")
+
+
+def fits(page: Page) -> bool:
+    """Does the page scroll in one direction only?"""
+    return bool(page.ask("document.documentElement.scrollWidth <= innerWidth"))
+
+
+def test_the_page_tells_of_kills_as_they_come_and_the_console_of_nothing(
+    new_job: NewJob, page: Page, tmp_path: Path
+) -> None:
+    job = new_job(1500, "straight.py", KAFKA_EOS_PARALLELISM=2, TEST_PAUSE=0.002)
+    with serving(("127.0.0.1", 0), Pages(job.checkpoints), "the dashboard") as url:
+        with running(job) as run:
+            run.until_committed()
+            page.open(f"{url}/job/{job.name}")
+            shows(page, "▶ running")
+            signal_worker(run.worker, signal.SIGKILL)
+            shows(page, "the job goes back to its last epoch")
+            shows(page, "killed by signal 9")
+            shows(page, "rows again after")
+            run.send(signal.SIGKILL)
+            shows(page, "✕ killed")
+        with running(job) as run:
+            shows(page, "the supervisor was killed")
+            shows(page, "▶ running")
+            run.drain()
+        shows(page, "■ stopped")
+        for width in (1200, 400):
+            for dark in (False, True):
+                page.open(f"{url}/job/{job.name}", width=width, dark=dark)
+                shows(page, "■ stopped")
+                assert fits(page), width
+        page.open(f"{url}/")
+        shows(page, job.name)
+
+    assert page.problems() == []
+
+
+def test_a_savepoint_is_made_and_the_job_stopped_from_the_page(new_job: NewJob, page: Page) -> None:
+    job = new_job(500, "straight.py")
+    actions = Actions(job.checkpoints)
+    with (
+        serving(("127.0.0.1", 0), Pages(job.checkpoints), "the dashboard", actions.routes()) as url,
+        running(job) as run,
+    ):
+        run.until_committed()
+        page.open(f"{url}/job/{job.name}")
+        shows(page, "▶ running")
+        assert "Stop the job" not in page.text, "without the token there is nothing to ask for"
+        page.open(f"{url}/#token={actions.token}")
+        shows(page, job.name)
+        assert actions.token not in page.ask("location.href")
+        page.open(f"{url}/job/{job.name}")
+        shows(page, "Make a savepoint")
+        press(page, "Make a savepoint")
+        shows(page, "Savepoint of epoch")
+        page.ask("confirm = () => true")
+        press(page, "Stop the job")
+        shows(page, "■ stopped")
+        assert run.ended() == 0
+
+    (made,) = run.events("savepoint")
+    assert verify(Path(made["path"])) == []
+    assert page.problems() == []
+
+
+def test_a_dashboard_that_is_away_is_said_and_found_again(page: Page, tmp_path: Path) -> None:
+    pages = Pages(tmp_path)
+    with serving(("127.0.0.1", 0), pages, "the dashboard") as url:
+        page.open(url)
+        shows(page, "No job has run")
+        shows(page, "live")
+    shows(page, "connection lost")
+    with serving(("127.0.0.1", int(url.rpartition(":")[2])), Pages(tmp_path), "the dashboard"):
+        eventually(lambda: "connection lost" not in page.text, "the page is connected again")
