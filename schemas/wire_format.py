@@ -134,7 +134,8 @@ class RegistryCodec(Generic[T]):
         found = self._registry.newest(self.subject)
         if found is None:
             missing = f"subject {self.subject} of {self._registry.url} is not there"
-            return Comparison(missing, wrong=() if reading or self._auto_register else [_TO_REGISTER])
+            refused = [] if reading or self._auto_register else [_TO_REGISTER]
+            return Comparison(missing, wrong=refused, is_there=False)
         beside = f"version {found[0]} of subject {self.subject} of {self._registry.url}"
         try:
             differences, wrong = self._differences(found[1]), self._wrong(found[1], reading)

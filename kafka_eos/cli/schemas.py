@@ -34,13 +34,14 @@ def check(
 ) -> None:
     """Say of each schema whether the job would start, and read on, with it; what is wrong is shown line by line.
 
-    Exit code 1 if something is. Needs no broker, and changes nothing.
+    `none` stands where nothing is registered yet that one could compare with. Exit code 1 if something is wrong.
+    Needs no broker, and changes nothing.
 
     Example: `kafka-eos schemas check orders.py --from /backup/orders`
     """
     wrong = False
     for place, found in _compared(app, from_, bootstrap_servers, checkpoint_dir):
-        typer.echo(f"{'WRONG' if found.wrong else 'ok   '}  {place}: {found.beside}")
+        typer.echo(f"{_word(found)}  {place}: {found.beside}")
         for line in found.wrong:
             typer.echo(f"         {line}")
         wrong |= bool(found.wrong)
@@ -65,6 +66,12 @@ def diff(
                 typer.echo(f"  {line}")
         differs |= bool(found.differences)
     raise typer.Exit(1 if differs else 0)
+
+
+def _word(found: Comparison) -> str:
+    if found.wrong:
+        return "WRONG"
+    return "ok   " if found.is_there else "none "
 
 
 def _compared(

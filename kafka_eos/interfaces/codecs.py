@@ -82,11 +82,13 @@ class Comparison:
     ``beside``       which one that is, or that there is none
     ``differences``  in what the two differ, in lines
     ``wrong``        why a job with it would be refused, or stopped by a record; none if it would not
+    ``is_there``     is there one to compare with?
     """
 
     beside: str
     differences: Sequence[str] = ()
     wrong: Sequence[str] = ()
+    is_there: bool = True
 
 
 @runtime_checkable

@@ -104,6 +104,16 @@ def test_schemas_that_fit_are_ok_and_what_differs_harmlessly_is_a_difference(che
     assert said.splitlines()[1:] == ["  amount is int there, long here", "  shop (string) is only there"]
 
 
+def test_where_nothing_is_registered_there_is_nothing_to_compare_with(checked: Checked) -> None:
+    checked.write(auto_register=True)
+
+    code, said = checked.says("check")
+
+    assert code == 0, said
+    assert [line.split()[:2] for line in said.splitlines()] == [["none", "source"], ["none", "sink"]]
+    assert said.count(f"of {checked.url} is not there") == 2
+
+
 def test_a_source_that_cannot_be_read_is_wrong(checked: Checked) -> None:
     checked.has("-out", record("Total", user="string", total="long", currency=("string", "EUR")))
     checked.has("", record("Order", user="string", amount="string"))
