@@ -12,8 +12,6 @@ from kafka_eos.cli.options import CheckpointDir, home_of_jobs
 from kafka_eos.extras import expect_extra
 from kafka_eos.terminal.output import say
 
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
 
 def ui(
     port: Annotated[int, typer.Option(help="Port of the dashboard; 0 picks a free one.", min=0, max=65535)] = 8377,
@@ -31,12 +29,12 @@ def ui(
     """
     expect_extra("ui", "the dashboard")
     from kafka_eos.ui.actions import Actions
-    from kafka_eos.ui.pages import Pages
+    from kafka_eos.ui.pages import LOOPBACK, Pages
     from kafka_eos.ui.server import serving
 
     home = home_of_jobs(checkpoint_dir)
     actions, what = Actions(home), f"the dashboard at {address}:{port}"
-    if address not in _LOOPBACK:
+    if address not in LOOPBACK:
         text = f"everyone who reaches {address} can read the dashboard; the token crosses the network in the clear"
         say((text, "yellow"))
     with serving((address, port), Pages(home), what, actions.routes()) as url:

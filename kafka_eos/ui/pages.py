@@ -11,11 +11,11 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
@@ -27,6 +27,8 @@ from kafka_eos.interfaces import Json
 from kafka_eos.metrics.server import PATHS, Answers
 from kafka_eos.ui import facts, reading
 from kafka_eos.ui.rates import Rates
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 _STATIC = Path(__file__).parent / "static"
 _EVERY = 1.0
@@ -133,12 +135,22 @@ def answered(answers: Answers) -> list[BaseRoute]:
 
 
 class Guarded:
-    """An application whose every answer says what the browser may load, and that nothing is to be kept."""
+    """An application whose every answer says what the browser may load, and that nothing is to be kept.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    ``local``: it is served at loopback. Then it answers only who asks for loopback by name, so that no page of another
+    site reads it by giving its own name this machine's address (DNS rebinding).
+    """
+
+    def __init__(self, app: ASGIApp, local: bool) -> None:
+        self._app, self._local = app, local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = Headers(scope=scope).get("host", "")
+        if self._local and not is_loopback(asked):
+            refused = f"this is {' and '.join(LOOPBACK)} alone, not {asked!r}; a proxy may ask for one of them"
+            await JSONResponse({"error": refused}, status_code=421)(scope, receive, send)
+            return
+
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(_HEADERS)
@@ -152,7 +164,15 @@ async def _refused(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": error.detail}, status_code=error.status_code)
 
 
-def application(routes: list[BaseRoute]) -> ASGIApp:
-    """All of it as one application."""
+def is_loopback(asked: str) -> bool:
+    """Is it one of its names, with or without a port: ``127.0.0.1:8377``, ``[::1]``?"""
+    try:
+        return urlsplit(f"//{asked}").hostname in LOOPBACK
+    except ValueError:
+        return False
+
+
+def application(routes: list[BaseRoute], local: bool) -> ASGIApp:
+    """All of it as one application. ``local``: see ``Guarded``."""
     handlers: dict[Any, Any] = {HTTPException: _refused}
-    return Guarded(Starlette(routes=routes, exception_handlers=handlers))
+    return Guarded(Starlette(routes=routes, exception_handlers=handlers), local)

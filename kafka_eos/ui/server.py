@@ -14,7 +14,7 @@ import uvicorn
 from starlette.routing import BaseRoute
 
 from kafka_eos.metrics.server import unservable
-from kafka_eos.ui.pages import Pages, application
+from kafka_eos.ui.pages import Pages, application, is_loopback
 
 
 @contextmanager
@@ -28,8 +28,9 @@ def serving(address: tuple[str, int], pages: Pages, what: str, others: Sequence[
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise unservable(what, error) from error
+    shown = f"[{host}]" if ":" in host else host
     config = uvicorn.Config(
-        application([*pages.routes(), *others]),
+        application([*pages.routes(), *others], is_loopback(shown)),
         lifespan="off",
         ws="none",
         log_config=None,
@@ -42,7 +43,6 @@ def serving(address: tuple[str, int], pages: Pages, what: str, others: Sequence[
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True, name="dashboard")
         thread.start()
         try:
-            shown = f"[{host}]" if ":" in host else host
             yield f"http://{shown}:{listening.getsockname()[1]}"
         finally:
             pages.over.set()

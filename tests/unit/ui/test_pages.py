@@ -37,9 +37,9 @@ def url(home: Path) -> Iterator[str]:
         yield url
 
 
-def asked(url: str, path: str) -> HTTPResponse:
+def asked(url: str, path: str, **headers: str) -> HTTPResponse:
     connection = HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE)
-    connection.request("GET", path)
+    connection.request("GET", path, headers=headers)
     return connection.getresponse()
 
 
@@ -54,6 +54,23 @@ def test_jobs_are_told_as_json(url: str, home: Path) -> None:
     assert (status, jobs["home"]) == (200, str(home))
     assert [(job["job"], job["how"]) for job in jobs["jobs"]] == [("orders", "killed")]
     assert told(url, "/api/jobs/orders")[1]["how"] == "killed"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost:8377", 200), ("127.0.0.1", 200), ("[::1]:1", 200), ("rebound.example", 421), ("", 421), ("[x", 421)],
+)
+def test_loopback_answers_no_page_of_another_name(url: str, host: str, status: int) -> None:
+    with asked(url, "/api/jobs", Host=host) as answer:
+        assert answer.status == status
+        assert (b"orders" in answer.read()) == (status == 200)
+
+
+def test_other_addresses_answer_to_any_name(home: Path) -> None:
+    with serving(("0.0.0.0", 0), Pages(home), "the dashboard") as url:
+        port = url.rpartition(":")[2]
+        with asked(f"http://127.0.0.1:{port}", "/api/jobs", Host="jobs.example") as answer:
+            assert answer.status == 200
 
 
 @pytest.mark.parametrize("path", ["/api/jobs/other", "/api/jobs/..%2Forders", "/nothing"])
