@@ -230,6 +230,11 @@ class Settings(BaseModel):
     http_ready_within: Duration = 60.0
     """A job of which an epoch is under way for longer is not ready."""
 
+    standby: bool = False
+    """Lead the job, or wait while another supervisor with this setting leads it: docs/high-availability.md."""
+    standby_lease: Duration = Field(15.0, ge=0.5)
+    """A leader that has given no heartbeat for so long is taken for gone."""
+
     log_format: LogFormat = "text"
     """How a running job says what happens: for people, or one JSON object a line."""
     log_level: LogLevels = {}

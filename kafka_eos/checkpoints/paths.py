@@ -10,6 +10,7 @@
     provenance/pack-<first>-<last>-<bytes>-<sha256>   many of these files, of epochs from ``first`` to ``last``
     provenance/<sha256>               one file, as versions before the packs stored it
     origin.json                       which savepoint the job began with, if with one
+    heartbeats/<writer>-<count>.json  a supervisor that others stand by for is alive; liveness only
     requests/<token>.json             what somebody asks the running job to do
     requests/<token>.done.json        what became of it
     history.jsonl                     what happened, for people; nothing depends on it
@@ -58,6 +59,11 @@ DIRECTORIES = (TERMS, MANIFESTS, RECEIPTS, SHARED)
 PROVENANCE = "provenance"
 """Made when something is first stored there. Not in ``shared``: it is kept as long as the ledger."""
 
+HEARTBEATS = "heartbeats"
+"""Made when the first one is stored: by supervisors that others may stand by for."""
+
+MADE_WHEN_NEEDED = (PROVENANCE, HEARTBEATS)
+
 REQUESTS = "requests"
 """Always on the machine where the job runs, also if its checkpoints are not."""
 
@@ -69,6 +75,7 @@ IMMUTABLE_SUFFIX = ".sst"
 
 _EPOCH_ID = re.compile(r"([0-9]{12,})-([0-9]{8,})\.json")
 _TERM = re.compile(r"([0-9]{8,})\.(claim|base)\.json")
+_HEARTBEAT = re.compile(r"([0-9a-f]{16})-([0-9]{10,})\.json")
 _REQUEST = re.compile(r"([0-9a-f]{16})(\.done)?\.json")
 _SEGMENT = re.compile(r"([0-9]{13,}-[0-9a-f]{16})-([0-9]{6,})\.jsonl")
 _SINGLE = re.compile(r"([0-9]{12,})-(0|[1-9][0-9]*)-([0-9a-f]{64})")
@@ -155,6 +162,22 @@ def parse_provenance_name(name: str) -> Provenance:
     return Older(file)
 
 
+def heartbeat_name(writer: str, count: int) -> str:
+    """``writer``: 16 hex digits of one run of a supervisor."""
+    name = f"{HEARTBEATS}/{writer}-{count:010d}.json"
+    parse_heartbeat_name(name)
+    return name
+
+
+def parse_heartbeat_name(name: str) -> tuple[str, int]:
+    """Whose it is, and which."""
+    directory, _, file = name.rpartition("/")
+    match = _HEARTBEAT.fullmatch(file)
+    if directory != HEARTBEATS or match is None:
+        raise stray(name)
+    return match[1], int(match[2])
+
+
 def request_name(token: str) -> str:
     return _request_file(token, "")
 
@@ -227,7 +250,7 @@ def inside(name: str) -> str:
     """Return ``name`` if it is a plain file of the job's directory or of one of its directories."""
     directory, slash, file = name.rpartition("/")
     plain_file_name(file)
-    if slash and directory not in (*DIRECTORIES, PROVENANCE, *LOGS.values()):
+    if slash and directory not in (*DIRECTORIES, *MADE_WHEN_NEEDED, *LOGS.values()):
         raise stray(name)
     return name
 

@@ -67,7 +67,7 @@ class LocalFiles:
         self._sync_what_failed()
         target = self._path(name)
         passed: Callable[[str], None] = failpoints.hit if paths.is_manifest(name) else _unobserved
-        if target.parent.name == paths.PROVENANCE and not target.parent.exists():
+        if target.parent.name in paths.MADE_WHEN_NEEDED and not target.parent.exists():
             files.make_directory(target.parent)
             files.sync_directory(self.root)
         with self._staging(target.parent) as temporary:
@@ -247,7 +247,7 @@ class LocalStorage(LocalFiles):
 
     def tidy(self) -> None:
         """As ``JobStorage``. Also makes durable what dead processes linked before they died."""
-        directories = [self.root / name for name in (*paths.DIRECTORIES, paths.PROVENANCE)]
+        directories = [self.root / name for name in (*paths.DIRECTORIES, *paths.MADE_WHEN_NEEDED)]
         for directory in (each for each in directories if each.exists()):
             for entry in directory.iterdir():
                 if entry.name.startswith(files.TEMPORARY):

@@ -41,6 +41,10 @@ def run(
         bool | None,
         typer.Option("--take-over", help="Begin anew in place of another life of this job, and end that one for good."),
     ] = None,
+    standby: Annotated[
+        bool | None,
+        typer.Option("--standby", help="Wait while another one with --standby runs this job, and take over from it."),
+    ] = None,
     http: Annotated[
         str | None, typer.Option(help="Serve metrics and status at this `host:port`; port 0 picks a free one.")
     ] = None,
@@ -80,6 +84,7 @@ def run(
         start_from=start_from,
         allow_dropped_state=allow_dropped_state,
         take_over=take_over,
+        standby=standby,
         http=http,
         log_format=log_format,
         log_level=log_level,

@@ -26,6 +26,7 @@ from kafka_eos.coordinator.lock import job_lock, state_locks
 from kafka_eos.coordinator.patience import Interrupted, Patience
 from kafka_eos.coordinator.refusals import Refusals
 from kafka_eos.coordinator.savepointing import SavepointWriter
+from kafka_eos.coordinator.standby import Standby
 from kafka_eos.coordinator.status import Observer, StatusFile
 from kafka_eos.errors import (
     CommittableLost,
@@ -44,6 +45,7 @@ from kafka_eos.explain import outline
 from kafka_eos.ids import Term
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.checkpoint import Failures
+from kafka_eos.protocol.standby import Ending
 from kafka_eos.settings import Settings
 
 _NAP = 0.05
@@ -99,24 +101,52 @@ class JobMaster:
         name, states = self._plan.name, self._settings.local_dirs(self._plan.name)
         # What lies in the job's own directory is under its lock already.
         apart = [state for state in states if not state.is_relative_to(self._directory)]
-        with job_lock(self._directory / paths.LOCK, name), state_locks(apart, name), self._signals():
-            storage = open_storage(self._settings.checkpoints_of(self._plan.name))
-            storage.tidy()
-            history = History(storage, self.notice)
-            self._observers = (*self._observers, StatusFile(self._directory), _Diary(history))
-            self.observe("started", job=self._plan.name)
-            self.observe("plan", **outline(self._plan, self._settings))
-            with closing(SavepointWriter(self._directory, storage)) as savepoints:
-                self._savepoints = savepoints
-                try:
-                    self._supervise(storage, history)
-                except BaseException as error:
-                    self._release(error)
-                    self.observe("failed", error=kind_of(error), reason=str(error))
-                    if self._recovered and (isinstance(error, UserError | Fatal) or self._ended_on_request(error)):
-                        self._leave_nothing_open(storage, history, error)
-                    raise
-            self.observe("stopped")
+        with self._signals(), self._turn() as storage:
+            if storage is not None:
+                with state_locks(apart, name):
+                    self._lead(storage)
+
+    def _lead(self, storage: JobStorage) -> None:
+        """As ``run``, with the job's lock held."""
+        storage.tidy()
+        history = History(storage, self.notice)
+        self._observers = (*self._observers, StatusFile(self._directory), _Diary(history))
+        self.observe("started", job=self._plan.name)
+        self.observe("plan", **outline(self._plan, self._settings))
+        with closing(SavepointWriter(self._directory, storage)) as savepoints:
+            self._savepoints = savepoints
+            try:
+                self._supervise(storage, history)
+            except BaseException as error:
+                self._release(error)
+                self.observe("failed", error=kind_of(error), reason=str(error))
+                if self._recovered and (isinstance(error, UserError | Fatal) or self._ended_on_request(error)):
+                    self._leave_nothing_open(storage, history, error)
+                raise
+        self.observe("stopped")
+
+    @contextmanager
+    def _turn(self) -> Iterator[JobStorage | None]:
+        """Hold the job's lock, and open its store; None if this one stood by and has nothing to lead."""
+        name, lock = self._plan.name, self._directory / paths.LOCK
+        if not self._settings.standby:
+            with job_lock(lock, name):
+                yield open_storage(self._settings.checkpoints_of(name))
+            return
+        storage = open_storage(self._settings.checkpoints_of(name))
+        with Standby(storage, lock, name, self._settings.standby_lease, self.observe).leading(self.stopping) as pulse:
+            if pulse is None:
+                yield None
+                return
+            ended: Ending = "left"
+            try:
+                yield storage
+                ended = "left" if self._asked else "stopped"
+            except Interrupted:
+                ended = "left" if self._asked else "stopped"
+                raise
+            finally:
+                pulse.end(ended)
 
     def recovered(self) -> None:
         """To be told by the attempt: the term is taken, so that this run has something to leave in order."""

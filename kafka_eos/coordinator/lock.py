@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from kafka_eos.checkpoints import paths
@@ -61,6 +62,31 @@ def holder(path: Path) -> int | None:
     """The process that holds the lock now; None if none does."""
     text = path.read_text() if is_held(path) else ""
     return int(text) if text else None  # empty for the moment in which it is taken
+
+
+def end_holder(path: Path, pid: int) -> bool:
+    """Kill the process ``pid`` if it holds the lock; whether it did.
+
+    Only a process that has this very file open is killed: a number alone may be another process by now. PermissionError
+    if it belongs to another user. Never on a system without ``/proc``.
+    """
+    if holder(path) != pid or not _has_open(pid, path.stat()):
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    return True
+
+
+def _has_open(pid: int, file: os.stat_result) -> bool:
+    try:
+        opened = list(Path(f"/proc/{pid}/fd").iterdir())
+    except FileNotFoundError:
+        return False
+    for entry in opened:
+        with suppress(FileNotFoundError):
+            if os.path.samestat(entry.stat(), file):
+                return True
+    return False
 
 
 def is_held(path: Path) -> bool:

@@ -58,6 +58,7 @@ class Observed:
         """Records by sink of epochs that are decided and, as far as is known, not committed."""
         self._decide_seconds = 0.0
         self._ended: str | None = None
+        self._starting = "starts, or recovers"
         self._samples.set("info", 1, pipeline, version)
         self._samples.set("running", 0)
         for outcome in ("committed", "given-up"):
@@ -90,7 +91,7 @@ class Observed:
             if self._ended is not None:
                 return Readiness(False, self._ended)
             if not self._samples.value("running"):
-                return Readiness(False, "starts, or recovers")
+                return Readiness(False, self._starting)
             waits = self._waits()
         if waits > within:
             return Readiness(False, f"no checkpoint is committed for {waits:.0f} s (http_ready_within={within:g})")
@@ -105,6 +106,12 @@ class Observed:
         return max((until - at for at in self._begun.values()), default=0.0)
 
     # ------------------------------------------------------------ events
+
+    def _on_standing_by(self, facts: Mapping[str, Any]) -> None:
+        self._starting = str(facts["text"])
+
+    def _on_started(self, facts: Mapping[str, Any]) -> None:
+        self._starting = "starts, or recovers"
 
     def _on_running(self, facts: Mapping[str, Any]) -> None:
         self._samples.set("running", 1)
@@ -128,6 +135,9 @@ class Observed:
 
     def _on_failed(self, facts: Mapping[str, Any]) -> None:
         self._end(f"ended: {facts['error']}: {facts['reason']}")
+
+    def _on_stood_down(self, facts: Mapping[str, Any]) -> None:
+        self._end(f"ended: {facts['text']}")
 
     def _on_stopped(self, facts: Mapping[str, Any]) -> None:
         self._end("ended: drained and committed")

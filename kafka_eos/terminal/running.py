@@ -60,6 +60,9 @@ def run_shown(program: Program, settings: Settings, runs: Runs | None, until_cau
         view = EventLog() if logs.as_json() else around.enter_context(LiveView(plan.name))
         observers = (view, *observed)
         (runs or run_embedded)(plan, program.app, settings, observers=observers, until_caught_up=until_caught_up)
+    if view.stood_down is not None:
+        say(view.stood_down)
+        return
     aside = f", {described(view.dead_letters)}" if view.dead_letters else ""
     ended = put_out(view.written) + left(view.state, view.timers)
     say("drained and committed", (aside, "yellow"), (late(view.late), "yellow"), ended)

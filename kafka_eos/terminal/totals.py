@@ -20,6 +20,8 @@ class Totals:
         """Bytes of the newest checkpoint, by operator."""
         self.timers: Mapping[str, int] = {}
         """Those that are pending there, by operator."""
+        self.stood_down: str | None = None
+        """Why this run ended without ever leading the job."""
 
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
         if event == "dead-letters":
@@ -32,3 +34,5 @@ class Totals:
         if event == "decided":
             self.state = cast("Mapping[str, int]", facts["state_bytes_by_operator"])
             self.timers = cast("Mapping[str, int]", facts.get("pending_timers", {}))
+        if event == "stood-down":
+            self.stood_down = str(facts["text"])

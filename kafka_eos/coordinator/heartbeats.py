@@ -1,0 +1,129 @@
+"""Signs of life in the checkpoint store: what a leader shows to those that stand by for it.
+
+A heartbeat is an object with a new name, and the one before it goes: a standby sees that the name has changed, and
+needs no clock but its own. The last one says how the leader ended.
+Rule: nothing is decided by them but who waits. A leader that cannot write them says so once and goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from kafka_eos.checkpoints import paths
+from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.interfaces import CheckpointStorage
+from kafka_eos.protocol.standby import Ending
+
+_LOG: Final = logging.getLogger("kafka_eos.heartbeats")
+_A_LEASE: Final = 5
+"""Heartbeats in the time after which a silent leader is taken for gone."""
+
+
+class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who leads. ``lock`` names the lock file that its process holds, on whichever machine."""
+
+    host: str
+    pid: int
+    lock: str
+    ended: Literal["stopped", "left"] | None = None
+
+    @property
+    def process(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def interval(lease: float) -> float:
+    """Seconds between two heartbeats, for a lease of so many seconds."""
+    return lease / _A_LEASE
+
+
+def lock_id(path: Path) -> str:
+    """Names a lock file that exists: of two machines, or two directories, it differs."""
+    found = path.stat()
+    return f"{socket.gethostname()}:{found.st_dev}:{found.st_ino}"
+
+
+def read(storage: CheckpointStorage) -> Mapping[str, tuple[int, Heartbeat]]:
+    """The newest heartbeat of each writer, with its number. OSError if the store cannot tell.
+
+    One that disappears while it is looked at is left out: its successor is there at the next look.
+    """
+    newest: dict[str, int] = {}
+    for name in _names(storage):
+        writer, count = paths.parse_heartbeat_name(name)
+        newest[writer] = max(count, newest.get(writer, 0))
+    found: dict[str, tuple[int, Heartbeat]] = {}
+    for writer, count in newest.items():
+        name = paths.heartbeat_name(writer, count)
+        with suppress(FileNotFoundError):
+            found[writer] = count, _decoded(name, storage.read(name))
+    return found
+
+
+class Pulse:
+    """Writes the heartbeats of one leader, from ``begin`` to ``end``, on a thread of its own."""
+
+    def __init__(self, storage: CheckpointStorage, lock: Path, lease: float) -> None:
+        self._storage, self._every = storage, interval(lease)
+        self._writer = secrets.token_hex(8)
+        self._alive = Heartbeat(socket.gethostname(), os.getpid(), lock_id(lock))
+        self._count = 0
+        self._over = threading.Event()
+        self._failing = False
+        self._thread = threading.Thread(target=self._beat, daemon=True, name="heartbeat")
+
+    def begin(self) -> None:
+        """The first one; those of earlier leaders go."""
+        self._attempt(self._alive)
+        self._thread.start()
+
+    def end(self, how: Ending) -> None:
+        """The last one, so that nobody has to wait for the lease to pass."""
+        self._over.set()
+        self._thread.join()
+        self._attempt(msgspec.structs.replace(self._alive, ended=how))
+
+    def _beat(self) -> None:
+        while not self._over.wait(self._every):
+            self._attempt(self._alive)
+
+    def _attempt(self, heartbeat: Heartbeat) -> None:
+        self._count += 1
+        mine = paths.heartbeat_name(self._writer, self._count)
+        try:
+            self._storage.publish(mine, msgspec.json.encode(heartbeat))
+            for name in _names(self._storage):
+                if name != mine and (self._count == 1 or paths.parse_heartbeat_name(name)[0] == self._writer):
+                    self._storage.delete(name)
+        except OSError as error:
+            if not self._failing:
+                self._failing = True
+                _LOG.warning("heartbeats cannot be written: %s. The job goes on; a standby may take it over", error)
+        else:
+            self._failing = False
+
+
+def _names(storage: CheckpointStorage) -> list[str]:
+    try:
+        names = storage.list(paths.HEARTBEATS)
+    except FileNotFoundError:
+        return []  # nobody has written one yet
+    # Hidden ones are the file system's own: NFS gives such a name to what is deleted while somebody reads it.
+    return [name for name in names if not name.startswith(f"{paths.HEARTBEATS}/.")]
+
+
+def _decoded(name: str, data: bytes) -> Heartbeat:
+    try:
+        return msgspec.json.decode(data, type=Heartbeat)
+    except msgspec.DecodeError as error:
+        raise CorruptCheckpoint(f"{name} is no heartbeat: {error}. Remove it") from error

@@ -1,0 +1,161 @@
+"""Stands by while another supervisor leads the job, until it is this one's turn.
+
+Rule: whoever leads holds the lock of its machine and gives heartbeats; both are for liveness alone. What must not
+happen twice is kept apart by terms (``coordinator.term``), also if two believe that they lead.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.storage import JobStorage, LocalFiles
+from kafka_eos.coordinator import heartbeats
+from kafka_eos.coordinator.heartbeats import Heartbeat, Pulse
+from kafka_eos.coordinator.lock import end_holder, holder, is_held, job_lock
+from kafka_eos.errors import JobLocked
+from kafka_eos.protocol.standby import Leader, Move, Seen, decide
+
+_NAP: Final = 0.1
+"""Seconds between two looks at the lock, which cost nothing."""
+
+
+class _Since:
+    """For how long something has been as it is, by this process's clock."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._seen: dict[Hashable, tuple[Hashable, float]] = {}
+
+    def unchanged(self, what: Hashable, value: Hashable) -> float:
+        """Seconds since ``what`` was first seen to be ``value``."""
+        now = self._clock()
+        if what not in self._seen or self._seen[what][0] != value:
+            self._seen[what] = value, now
+        return now - self._seen[what][1]
+
+    def forget(self) -> None:
+        """Nobody could look: what was seen before says nothing of the time between."""
+        self._seen.clear()
+
+
+class Standby:
+    """One supervisor of several. ``lease``: seconds without a heartbeat after which a leader is taken for gone."""
+
+    def __init__(
+        self,
+        storage: JobStorage,
+        lock: Path,
+        job: str,
+        lease: float,
+        observe: Callable[..., None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._storage, self._lock, self._job, self._lease, self._observe = storage, lock, job, lease, observe
+        self._clock, self._since = clock, _Since(clock)
+        self._ended_before: frozenset[str] | None = None
+        """Writers whose last heartbeat was there at the first look."""
+        self._said = ""
+
+    @contextmanager
+    def leading(self, stopping: threading.Event) -> Iterator[Pulse | None]:
+        """Wait for the lead, then hold the job's lock and give heartbeats.
+
+        None, without the lock, if there is nothing to lead: the job was stopped, or ``stopping`` was set.
+        """
+        with ExitStack() as held:
+            while self._turn(stopping):
+                with suppress(JobLocked):  # another one of this machine was faster
+                    held.enter_context(job_lock(self._lock, self._job))
+                    pulse = Pulse(self._storage, self._lock, self._lease)
+                    pulse.begin()
+                    yield pulse
+                    return
+            yield None
+
+    def _turn(self, stopping: threading.Event) -> bool:
+        """Wait; whether it is this one's turn to lead."""
+        looked, locked = -math.inf, False
+        while not stopping.wait(_NAP):
+            now_locked = is_held(self._lock)
+            if now_locked == locked and self._clock() - looked < heartbeats.interval(self._lease):
+                continue
+            locked, looked = now_locked, self._clock()
+            match self._look(locked):
+                case Move.LEAD:
+                    return True
+                case Move.END:
+                    self._observe("stood-down", text="the job was stopped; this standby never led it")
+                    return False
+        self._observe("stood-down", text="stopped while it stood by; the job is led by another supervisor, or by none")
+        return False
+
+    def _look(self, locked: bool) -> Move:
+        try:
+            beats, quiet = heartbeats.read(self._storage), self._quiet()
+        except OSError as error:
+            self._since.forget()
+            self._say(f"the checkpoint store cannot be read: {error}. This standby waits until it can be")
+            return Move.WAIT
+        if self._ended_before is None:
+            self._ended_before = frozenset(writer for writer, (_, beat) in beats.items() if beat.ended)
+        pid = holder(self._lock) if locked else None
+        leaders = {writer: self._leader(writer, count, beat, pid) for writer, (count, beat) in beats.items()}
+        move = decide(Seen(locked, tuple(leaders.values()), quiet), self._lease)
+        alive = [beats[writer][1] for writer, leader in leaders.items() if leader.ended is None]
+        match move:
+            case Move.WAIT:
+                self._say(_waits_for(alive, pid))
+            case Move.UNSEAT:
+                self._unseat(next(beats[writer][1] for writer, leader in leaders.items() if leader.holds))
+                return Move.WAIT  # until the kernel has let go of its lock
+            case Move.LEAD if alive:
+                self._say(f"{alive[0].process} is gone: this supervisor takes over")
+            case _:
+                pass
+        return move
+
+    def _leader(self, writer: str, count: int, beat: Heartbeat, holds: int | None) -> Leader:
+        here = self._lock.exists() and beat.lock == heartbeats.lock_id(self._lock)
+        return Leader(
+            silent=self._since.unchanged(writer, count),
+            here=here,
+            holds=here and beat.pid == holds,
+            ended=beat.ended,
+            known=writer in (self._ended_before or ()),
+        )
+
+    def _quiet(self) -> float:
+        """As ``Seen.quiet``. A lock in the store is that of all leaders."""
+        if isinstance(self._storage, LocalFiles) and self._lock.is_relative_to(self._storage.root):
+            return math.inf
+        records = tuple(name for kind in (paths.TERMS, paths.MANIFESTS) for name in self._storage.list(kind))
+        return self._since.unchanged("records", records) if records else math.inf
+
+    def _unseat(self, beat: Heartbeat) -> None:
+        silent = f"{beat.process} holds the job's lock and has given no heartbeat for {self._lease:g} s"
+        try:
+            killed = end_holder(self._lock, beat.pid)
+        except PermissionError:
+            killed = False
+        told = "it is killed, and this supervisor takes over"
+        self._say(f"{silent}: {told if killed else 'end it by kill -9; this supervisor may not, or does not see it'}")
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            self._observe("standing-by", text=text)
+
+
+def _waits_for(alive: Sequence[Heartbeat], pid: int | None) -> str:
+    if alive:
+        return f"stands by for {' and '.join(beat.process for beat in alive)}"
+    if pid is not None:
+        return f"stands by for process {pid} of this machine, which runs without --standby: it gives no heartbeat"
+    return "stands by until it is clear that nobody runs the job: it was last run without --standby"

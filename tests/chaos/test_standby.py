@@ -1,0 +1,182 @@
+"""A job with two supervisors: one leads, the other stands by, and takes over from whoever is gone."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from kafka_eos.checkpoints import paths
+from tests.chaos.feeding import feeding
+from tests.chaos.harness import Job
+from tests.chaos.running import Running, audit_passes, check_all, running
+from tests.marks import campaign
+from tests.waiting import eventually
+
+NewJob = Callable[..., Job]
+LEASE = {"KAFKA_EOS_STANDBY_LEASE": "1500ms"}
+
+
+@contextmanager
+def leading(job: Job, *options: str) -> Iterator[Running]:
+    """A supervisor that leads, before anybody else starts."""
+    with running(job, "", "--standby", *options) as leader:
+        leader.until(lambda: leader.count("started"), "lead")
+        yield leader
+
+
+def stands_by(standby: Running, leader: Running) -> None:
+    standby.until(lambda: f"stands by for process {leader.pid} on " in standby.log, "stand by")
+
+
+def takes_over(job: Job, standby: Running) -> None:
+    """It commits, reads all there is and drains."""
+    with feeding(job):
+        standby.until_committed(2)
+    standby.until_all_committed()
+    standby.drain()
+    check_all(job)
+
+
+def elsewhere(job: Job) -> None:
+    """From here on the lock of the leader is not that of a new supervisor: as on another machine."""
+    (job.checkpoints / job.name / paths.LOCK).unlink()
+
+
+def test_a_standby_takes_over_at_once_from_a_leader_of_its_machine_that_is_killed(new_job: NewJob) -> None:
+    # With a lease as long as this, only the lock can tell that the leader is gone.
+    job = new_job(600, KAFKA_EOS_STANDBY_LEASE="1h")
+    with leading(job) as leader, running(job, "", "--standby") as standby:
+        stands_by(standby, leader)
+        leader.until_output()
+
+        leader.send(signal.SIGKILL)
+
+        takes_over(job, standby)
+
+
+def test_a_standby_elsewhere_takes_over_from_a_frozen_leader_which_is_fenced(new_job: NewJob) -> None:
+    job = new_job(600, **LEASE)
+    with leading(job) as leader:
+        leader.until_output()
+        elsewhere(job)
+        with running(job, "", "--standby") as standby:
+            stands_by(standby, leader)
+
+            leader.send(signal.SIGSTOP)
+            with feeding(job):
+                standby.until_committed(2)
+            leader.send(signal.SIGCONT)
+
+            assert leader.ended() == 1
+            assert "Fenced" in leader.log
+            takes_over(job, standby)
+    audit_passes(job)
+
+
+def test_a_frozen_leader_of_the_same_machine_is_killed(new_job: NewJob) -> None:
+    job = new_job(600, **LEASE)
+    with leading(job) as leader, running(job, "", "--standby") as standby:
+        stands_by(standby, leader)
+        leader.until_output()
+
+        leader.send(signal.SIGSTOP)
+
+        assert leader.ended() == -signal.SIGKILL
+        takes_over(job, standby)
+
+
+@pytest.mark.parametrize("same_machine", [False, campaign(True)])
+def test_a_leader_that_is_told_to_end_hands_over(new_job: NewJob, same_machine: bool) -> None:
+    """Its last heartbeat says so: nobody waits for the lease."""
+    job = new_job(600, KAFKA_EOS_STANDBY_LEASE="10s")
+    with leading(job) as leader:
+        leader.until_output()
+        if not same_machine:
+            elsewhere(job)
+        with running(job, "", "--standby") as standby:
+            stands_by(standby, leader)
+
+            leader.drain()
+
+            takes_over(job, standby)
+
+
+def test_a_job_that_is_stopped_is_stopped_for_its_standby_too(new_job: NewJob) -> None:
+    job = new_job(2000, TEST_PAUSE=0.002, **LEASE)
+    with leading(job, "--until-caught-up") as leader, running(job, "", "--standby") as standby:
+        stands_by(standby, leader)
+
+        assert leader.ended() == 0
+        assert standby.ended() == 0
+        assert "the job was stopped; this standby never led it" in standby.log
+    check_all(job)
+
+
+def test_a_standby_can_be_ended_and_a_job_goes_on(new_job: NewJob) -> None:
+    job = new_job(300, **LEASE)
+    with leading(job) as leader:
+        with running(job, "", "--standby") as standby:
+            stands_by(standby, leader)
+            standby.drain()
+            assert "stopped while it stood by" in standby.log
+        leader.until_all_committed()
+        leader.drain()
+    check_all(job)
+
+
+def test_one_that_runs_without_standby_is_let_alone(new_job: NewJob) -> None:
+    job = new_job(300, **LEASE)
+    with running(job) as leader:
+        leader.until_output()
+        with running(job, "", "--standby") as standby:
+            alone = f"process {leader.pid} of this machine, which runs without --standby"
+            standby.until(lambda: alone in standby.log, "wait")
+            leader.until_all_committed()
+            leader.drain()
+            standby.until(lambda: standby.count("started"), "lead")
+            standby.drain()
+    check_all(job)
+
+
+@pytest.mark.campaign
+def test_the_lead_changes_hands_often(new_job: NewJob) -> None:
+    """Leaders are killed, frozen and ended in turn; each is followed by the one that stood by."""
+    job = new_job(600, **LEASE)
+    with feeding(job):
+        leader = Running(job, "", "--standby")
+        for number in range(12):
+            leader.until_output()
+            with_lock_of_its_own = number % 2 == 0
+            if with_lock_of_its_own:
+                elsewhere(job)
+            standby = Running(job, "", "--standby")
+            try:
+                stands_by(standby, leader)
+                leader.send((signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM)[number % 3])
+                standby.until_output()
+            finally:
+                leader.end()
+            leader = standby
+    try:
+        leader.until_all_committed()
+        leader.drain()
+    finally:
+        leader.end()
+    check_all(job)
+    audit_passes(job)
+
+
+def test_heartbeats_do_not_pile_up(new_job: NewJob) -> None:
+    job = new_job(300, KAFKA_EOS_STANDBY_LEASE="500ms")
+    beats = job.checkpoints / job.name / paths.HEARTBEATS
+    with leading(job) as leader:
+        leader.until(lambda: beats.exists() and any(beats.iterdir()), "give a heartbeat")
+        first = {beat.name for beat in beats.iterdir()}
+        eventually(lambda: first.isdisjoint(beat.name for beat in beats.iterdir()), "the next heartbeats come")
+        leader.until_all_committed()
+        leader.drain()
+    assert len(list(beats.iterdir())) == 1
+    check_all(job)
