@@ -70,14 +70,20 @@ class Standby:
         None, without the lock, if there is nothing to lead: the job was stopped, or ``stopping`` was set.
         """
         with ExitStack() as held:
-            while self._turn(stopping):
-                with suppress(JobLocked):  # another one of this machine was faster
-                    held.enter_context(job_lock(self._lock, self._job))
-                    pulse = Pulse(self._storage, self._lock, self._lease)
-                    pulse.begin()
-                    yield pulse
-                    return
-            yield None
+            if not self._locked(held, stopping):
+                yield None
+                return
+            pulse = Pulse(self._storage, self._lock, self._lease)
+            pulse.begin()
+            yield pulse
+
+    def _locked(self, held: ExitStack, stopping: threading.Event) -> bool:
+        """Wait for this one's turn and take the lock; False if there is nothing to lead."""
+        while self._turn(stopping):
+            with suppress(JobLocked):  # another one of this machine was faster
+                held.enter_context(job_lock(self._lock, self._job))
+                return True
+        return False
 
     def _turn(self, stopping: threading.Event) -> bool:
         """Wait; whether it is this one's turn to lead."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
 from kafka_eos.coordinator import heartbeats
 from kafka_eos.coordinator.heartbeats import Heartbeat
-from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.coordinator.lock import is_held
+from kafka_eos.coordinator.standby import Standby
+from kafka_eos.errors import CorruptCheckpoint, JobLocked
 from kafka_eos.protocol.standby import Leader, Move, Seen, decide
 
 LEASE = 10.0
@@ -73,6 +77,23 @@ def test_what_is_no_heartbeat_is_named() -> None:
 
     with pytest.raises(CorruptCheckpoint, match=f"heartbeats/{ONE}-0000000001.json is no heartbeat"):
         heartbeats.read(storage)
+
+
+def test_what_ends_a_leader_ends_it_also_if_it_is_a_lock(tmp_path: Path) -> None:
+    """Of its local state, for example: the job's own lock was taken, and is free again afterwards."""
+    lock = tmp_path / "job" / paths.LOCK
+    standby = Standby(LocalStorage(tmp_path / "job"), lock, "job", LEASE, lambda event, **facts: None)
+
+    def lead() -> None:
+        with standby.leading(threading.Event()) as pulse:
+            assert pulse is not None
+            assert is_held(lock)
+            pulse.end("left")
+            raise JobLocked("local state")
+
+    with pytest.raises(JobLocked, match="local state"):
+        lead()
+    assert not is_held(lock)
 
 
 def test_a_store_without_heartbeats_has_none() -> None:
