@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from kafka_eos.checkpoints import paths
+from kafka_eos.coordinator.status import STATUS
 from tests.chaos.feeding import feeding
-from tests.chaos.harness import Job
+from tests.chaos.harness import Job, check, read
 from tests.chaos.running import Running, audit_passes, check_all, running
+from tests.contract import s3_server
 from tests.marks import campaign
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 NewJob = Callable[..., Job]
 LEASE = {"KAFKA_EOS_STANDBY_LEASE": "1500ms"}
@@ -139,6 +144,43 @@ def test_one_that_runs_without_standby_is_let_alone(new_job: NewJob) -> None:
             standby.until(lambda: standby.count("started"), "lead")
             standby.drain()
     check_all(job)
+
+
+def test_two_machines_share_a_bucket(new_job: NewJob, tmp_path: Path) -> None:
+    """Each has a lock of its own: the heartbeats alone tell the one of the other."""
+    if s3_server.binary() is None:
+        pytest.skip(s3_server.MISSING)
+    job = new_job(600, **LEASE)
+    with s3_server.serving(tmp_path / "s3") as port:
+        job.environment |= {**s3_server.CREDENTIALS, "TEST_CHECKPOINTS": s3_server.address(port, "jobs")}
+        one, two = tmp_path / "one", tmp_path / "two"
+        with machine(job, one) as (leader, _), machine(job, two, "--until-caught-up") as (standby, log):
+            eventually(lambda: f"stands by for process {leader.pid} on " in log.read_text(), "the second one stands by")
+            eventually(lambda: read(job.bootstrap, job.output), "the first one commits")
+
+            leader.kill()
+
+            assert standby.wait(PATIENCE) == 0, log.read_text()
+            assert f"process {leader.pid} on " in log.read_text()
+            assert "is gone: this supervisor takes over" in log.read_text()
+        check(job)
+
+
+@contextmanager
+def machine(job: Job, home: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """A supervisor in a directory of its own, once it leads or stands by, and its log."""
+    home.mkdir()
+    log = home / "log"
+    command = [sys.executable, "-m", "kafka_eos", "run", str(job.app), "--standby", *options]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, env=job.environ(), cwd=home, stdout=out, stderr=out)
+    try:
+        led = home / ".kafka-eos" / job.name / STATUS
+        eventually(lambda: led.exists() or "stands by" in log.read_text() or process.poll() is not None, "it begins")
+        yield process, log
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.campaign
