@@ -29,6 +29,7 @@ STOPPED_BEFORE = Leader(1, here=False, ended="stopped", known=True)
         pytest.param(
             True, [Leader(10, here=True)], NEVER, Move.WAIT, id="another process holds the lock of a dead one"
         ),
+        pytest.param(True, [HUNG_AT_ITS_END], NEVER, Move.WAIT, id="one has left, its process takes long to end"),
         pytest.param(True, [SILENT], NEVER, Move.WAIT, id="one is gone elsewhere, another leads here"),
         pytest.param(False, [NEAR], 1, Move.LEAD, id="one of this machine is dead: its lock is free"),
         pytest.param(False, [FAR], NEVER, Move.WAIT, id="one leads elsewhere"),
