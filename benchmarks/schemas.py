@@ -1,9 +1,9 @@
 """Formats of a registry: ``python -m benchmarks.schemas``. What they cost beside the bare libraries that they stand on.
 
-One record with a time, an enum and a list of records, as a pydantic model, in memory, without Kafka:
+One record with a time, an enum and a list of records, in memory, without Kafka:
 
-    registry        ``avro(…)``: the id looked up, the writer's schema resolved, the model checked
-    bare            fastavro and pydantic, one call each, for one schema that is known beforehand
+    registry        ``avro(…)``, ``protobuf(…)``: the id looked up, the writer's schema resolved, the value checked
+    bare            the library, one call, for one schema that is known beforehand: fastavro with pydantic; protobuf
 
 Both take turns; figures are the least CPU time of a turn, in µs a value: what disturbs a turn only adds.
 """
@@ -16,12 +16,14 @@ import enum
 import io
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import fastavro
 from pydantic import BaseModel
 
-from kafka_eos.schemas import AvroCodec, Registry, avro
+from kafka_eos.schemas import AvroCodec, Registry, avro, protobuf
+from kafka_eos.schemas.protobuf_files import opened
+from kafka_eos.schemas.wire_format import RegistryFormat
 
 
 class Kind(enum.Enum):
@@ -49,10 +51,36 @@ ORDER = Order(
 )
 
 
-def contenders() -> Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]]:
-    """By what is done: with the registry's codec, and bare."""
-    codec = avro(Order, registry=Registry("mock://benchmark"), auto_register=True).for_topic("orders", "value")
+PROTO = """
+syntax = "proto3";
+import "google/protobuf/timestamp.proto";
+message Order {
+  enum Kind { NEW = 0; PAID = 1; }
+  message Line { string article = 1; int64 quantity = 2; }
+  string user = 1;
+  google.protobuf.Timestamp placed = 2;
+  Kind kind = 3;
+  repeated Line lines = 4;
+}
+"""
+Both: TypeAlias = "tuple[Callable[[], Any], Callable[[], Any]]"
+"""With the registry's codec, and bare."""
+
+
+def contenders() -> Mapping[str, Both]:
+    """By what is done."""
+    return {**in_avro(), **in_protobuf()}
+
+
+def registered(given: RegistryFormat[Any]) -> Any:
+    """The codec of a job that has started."""
+    codec = given.for_topic("orders", "value")
     codec.check()
+    return codec
+
+
+def in_avro() -> Mapping[str, Both]:
+    codec = registered(avro(Order, registry=Registry("mock://avro"), auto_register=True))
     schema = fastavro.parse_schema(AvroCodec(Order).schema)  # type: ignore[arg-type]
     data = codec.encode(ORDER)
     body = data[5:]
@@ -68,7 +96,28 @@ def contenders() -> Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]]:
         return Order.model_validate(fastavro.schemaless_reader(io.BytesIO(body), schema, None))
 
     assert (encode(), decode()) == (body, codec.decode(data))
-    return {"encode": (lambda: codec.encode(ORDER), encode), "decode": (lambda: codec.decode(data), decode)}
+    return {
+        "avro encode": (lambda: codec.encode(ORDER), encode),
+        "avro decode": (lambda: codec.decode(data), decode),
+    }
+
+
+def in_protobuf() -> Mapping[str, Both]:
+    from google.protobuf.message_factory import GetMessageClass
+
+    tp = GetMessageClass(opened(PROTO, {}).message_types_by_name["Order"])
+    codec = registered(protobuf(tp, registry=Registry("mock://protobuf"), auto_register=True))
+    order: Any = tp(user="ann", placed={"seconds": 1_704_153_600}, kind=1,
+                    lines=[{"article": "a-1", "quantity": 1}, {"article": "b-2", "quantity": 2}])  # fmt: skip
+    data = codec.encode(order)
+    body = data[6:]
+    encode, decode = order.SerializeToString, tp.FromString
+
+    assert (encode(), decode(body)) == (body, codec.decode(data))
+    return {
+        "protobuf encode": (lambda: codec.encode(order), lambda: encode()),
+        "protobuf decode": (lambda: codec.decode(data), lambda: decode(body)),
+    }
 
 
 def measure(values: int, turns: int) -> dict[str, tuple[float, float]]:
@@ -92,7 +141,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--turns", type=int, default=15)
     given = parser.parse_args(arguments)
     for what, (registry, bare) in measure(given.values, given.turns).items():
-        print(f"{what}  registry {registry:6.2f} µs  bare {bare:6.2f} µs  ratio {registry / bare:.2f}")
+        print(f"{what:16}  registry {registry:6.2f} µs  bare {bare:6.2f} µs  ratio {registry / bare:.2f}")
 
 
 if __name__ == "__main__":

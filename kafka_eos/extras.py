@@ -16,6 +16,8 @@ MODULES: Final = {
     "audit": (*_SPARK, "numpy", "jinja2"),
     "postgres": ("psycopg",),
     "registry": ("httpx2", "authlib", "attrs", "cachetools"),
+    "protobuf": ("google.protobuf",),
+    "json-schema": ("jsonschema",),
     "parquet": ("pyarrow",),
     "s3": ("boto3", "botocore"),
     "ui": ("starlette", "uvicorn"),

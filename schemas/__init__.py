@@ -17,10 +17,11 @@ from kafka_eos.schemas.json import JsonCodec
 from kafka_eos.schemas.maybe import Maybe
 from kafka_eos.schemas.msgpack import KeyCodec, MsgpackCodec
 from kafka_eos.schemas.patterns import Marked, Partials
+from kafka_eos.schemas.protobuf_format import message_codec, protobuf
 from kafka_eos.schemas.raw import BytesCodec, StrCodec
 from kafka_eos.schemas.registry import Registry
 from kafka_eos.schemas.stored import register_codec
-from kafka_eos.schemas.types import dict_without_text_keys, is_codec, is_model, type_name
+from kafka_eos.schemas.types import dict_without_text_keys, is_codec, is_message, is_model, type_name
 from kafka_eos.schemas.windowed import Elements, WindowedCodec
 from kafka_eos.schemas.wire import EachValue, MsgpackList
 
@@ -40,6 +41,7 @@ __all__ = [
     "WindowedCodec",
     "avro",
     "codec_for",
+    "protobuf",
     "register_codec",
     "state_codec",
     "topic_codec",
@@ -55,7 +57,10 @@ def topic_codec(tp: Any, topic: str, part: Part) -> Codec[Any]:
 
 
 def codec_for(tp: Any) -> Codec[Any]:
-    """The codec of a topic's values: None and bytes stay raw, str is UTF-8, a codec is itself, the rest is JSON."""
+    """The codec of a topic's values: None and bytes stay raw, str is UTF-8, a codec is itself, the rest is JSON.
+
+    Classes that Protobuf has generated are in Protobuf.
+    """
     if tp is None or tp is bytes:
         return BytesCodec()
     if tp is str:
@@ -63,11 +68,12 @@ def codec_for(tp: Any) -> Codec[Any]:
     if is_codec(tp):
         codec: Codec[Any] = tp
         return codec
-    return JsonCodec(tp)
+    return message_codec(tp) if is_message(tp) else JsonCodec(tp)
 
 
 def state_codec(tp: Any) -> Codec[Any]:
-    """The codec of a state: Avro for pydantic models, whose schema can evolve; MessagePack for the rest.
+    """The codec of a state: Avro for pydantic models, whose schema can evolve; Protobuf for its messages; MessagePack
+    for the rest.
 
     ``Any`` and ``None`` mean "not declared"; then only values that survive unchanged are accepted. PlanError for a type
     that cannot be stored: among others, dicts have keys that are str, because equal states must have equal bytes.
@@ -93,4 +99,6 @@ def _codec(tp: Any) -> Codec[Any]:
         return codec
     if is_model(tp):
         return AvroCodec(tp)
+    if is_message(tp):
+        return message_codec(tp)
     return MsgpackCodec(Any if tp is None else tp)

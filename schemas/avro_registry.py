@@ -17,14 +17,13 @@ from kafka_eos.schemas.avro import AvroCodec
 from kafka_eos.schemas.avro_differences import differences
 from kafka_eos.schemas.avro_foreign import parsed
 from kafka_eos.schemas.avro_reading import obstacles
+from kafka_eos.schemas.references import below
 from kafka_eos.schemas.registry import RegisteredSchema, Registry
 from kafka_eos.schemas.wire_format import RegistryFormat, Subject, checked_subject
 
 T = TypeVar("T")
 
 _NAMESPACE: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
-_DEEPEST: Final = 32
-"""Schemas that refer to each other, one below the other."""
 
 
 def avro(
@@ -51,7 +50,7 @@ def avro(
 class _Avro(Generic[T]):
     """See ``wire_format.Language``."""
 
-    kind = "AVRO"
+    kind, label = "AVRO", "Avro"
 
     def __init__(self, tp: type[T], namespace: str | None) -> None:
         self._codec: AvroCodec[T] = AvroCodec(tp)
@@ -70,9 +69,12 @@ class _Avro(Generic[T]):
     def obstacles(self, writer: RegisteredSchema, registry: Registry) -> list[str]:
         return obstacles(*parsed(_parsed(writer), _named(writer, registry)), *parsed(self.schema))
 
+    def alike(self, other: RegisteredSchema, registry: Registry) -> bool:
+        return False  # registries find one by what it means; what else differs, as aliases, may matter to others
+
 
 def _named(schema: RegisteredSchema, registry: Registry) -> list[Json]:
-    return [_parsed(each) for each in _below(schema, registry, _DEEPEST)]
+    return [_parsed(each) for each in below(schema, registry).values()]
 
 
 def _parsed(schema: RegisteredSchema) -> Json:
@@ -81,16 +83,3 @@ def _parsed(schema: RegisteredSchema) -> Json:
     except RecursionError:
         raise ValueError("the schema is nested too deeply") from None
     return parsed
-
-
-def _below(schema: RegisteredSchema, registry: Registry, deepest: int) -> list[RegisteredSchema]:
-    """What it refers to, and what that refers to, each before whoever needs it."""
-    if deepest == 0:
-        raise ValueError(f"its references are more than {_DEEPEST} deep")
-    found: dict[RegisteredSchema, None] = {}
-    for reference in schema.references:
-        other = registry.referenced(reference)
-        if other is None:
-            raise ValueError(f"it refers to version {reference.version} of {reference.subject!r}, which is not there")
-        found.update(dict.fromkeys([*_below(other, registry, deepest - 1), other]))
-    return list(found)

@@ -8,7 +8,7 @@ so is a 404 that says nothing of a schema: whatever answers at that address, it 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -44,6 +44,15 @@ class RegisteredSchema:
     references: tuple[Reference, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of a subject."""
+
+    number: int
+    schema_id: int
+    schema: RegisteredSchema
+
+
 class Registry:
     """A registry with Confluent's API, at ``url``: Confluent's own, Apicurio's, Karapace …
 
@@ -76,35 +85,27 @@ class Registry:
     def schema(self, schema_id: int) -> RegisteredSchema | None:
         """The schema of that id; None if there is none."""
         with self._answering(f"schema {schema_id}"):
-            return _found(lambda: self._client.get_schema(schema_id))
+            found = _known(lambda: self._client.get_schema(schema_id))
+        return None if found is None else _kept(found)
 
     def referenced(self, reference: Reference) -> RegisteredSchema | None:
         with self._answering(f"version {reference.version} of subject {reference.subject!r}"):
-            return _found(lambda: self._client.get_version(reference.subject, reference.version).schema)
+            found = _known(lambda: self._client.get_version(reference.subject, reference.version))
+        return None if found is None else _kept(found.schema)
 
-    def newest(self, subject: str) -> tuple[int, RegisteredSchema] | None:
-        """The newest version of the subject, and its number; None if there is no such subject."""
-        version: list[int] = []
-
-        def ask() -> Any:
-            answer = self._client.get_latest_version(subject)
-            version.append(int(answer.version or 0))
-            return answer.schema
-
+    def newest(self, subject: str) -> Version | None:
+        """The newest version of the subject; None if there is no such subject."""
         with self._answering(f"the newest version of subject {subject!r}"):
-            schema = _found(ask)
-        return None if schema is None else (version[0], schema)
+            answer = _known(lambda: self._client.get_latest_version(subject))
+        if answer is None:
+            return None
+        return Version(int(answer.version or 0), int(answer.schema_id), _kept(answer.schema))
 
     def id_of(self, subject: str, schema: RegisteredSchema) -> int | None:
         """The id under which ``subject`` has exactly this schema; None if it does not."""
         with self._answering(f"subject {subject!r}"):
-            try:
-                known: Any = self._client.lookup_schema(subject, _sent(schema), normalize_schemas=True)
-            except _errors().SchemaRegistryError as error:
-                if error.error_code in _NOT_THERE:
-                    return None
-                raise
-        return int(known.schema_id)
+            known = _known(lambda: self._client.lookup_schema(subject, _sent(schema), normalize_schemas=True))
+        return None if known is None else int(known.schema_id)
 
     def register(self, subject: str, schema: RegisteredSchema) -> int:
         """Register it, and return its id. ConfigError if the registry refuses, as one that is not compatible."""
@@ -156,15 +157,19 @@ def _errors() -> Any:
     return error
 
 
-def _found(ask: Any) -> RegisteredSchema | None:
+def _known(ask: Callable[[], Any]) -> Any:
+    """What it answers; None if it says that it does not know."""
     try:
-        answer = ask()
+        return ask()
     except _errors().SchemaRegistryError as error:
         if error.error_code in _NOT_THERE:
             return None
         raise
-    references = tuple(Reference(each.name, each.subject, each.version) for each in answer.references or ())
-    return RegisteredSchema(answer.schema_type or "AVRO", answer.schema_str, references)
+
+
+def _kept(schema: Any) -> RegisteredSchema:
+    references = tuple(Reference(each.name, each.subject, each.version) for each in schema.references or ())
+    return RegisteredSchema(schema.schema_type or "AVRO", schema.schema_str, references)
 
 
 def _sent(schema: RegisteredSchema) -> Any:

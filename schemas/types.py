@@ -18,6 +18,11 @@ def is_model(tp: object) -> bool:
     return isinstance(tp, type) and issubclass(tp, pydantic.BaseModel)
 
 
+def is_message(tp: object) -> bool:
+    """Is it a class that Protobuf has generated from a message? It is not asked for, so it need not be installed."""
+    return isinstance(tp, type) and hasattr(tp, "DESCRIPTOR") and hasattr(tp, "FromString")
+
+
 def is_codec(tp: object) -> bool:
     """Is it a codec, where a type may stand, too?"""
     return not isinstance(tp, type) and hasattr(tp, "encode") and hasattr(tp, "decode")
@@ -30,7 +35,7 @@ def type_name(tp: object) -> str:
 
 def checked_class(tp: object) -> type | None:
     """The class that every value of ``tp`` is an instance of, where one ``isinstance`` can tell."""
-    return tp if is_model(tp) or is_record(tp) else None  # type: ignore[return-value]
+    return tp if is_model(tp) or is_record(tp) or is_message(tp) else None  # type: ignore[return-value]
 
 
 def is_record(tp: object) -> bool:

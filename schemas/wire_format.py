@@ -40,6 +40,8 @@ class Language(Protocol[T]):
     type: Any
     kind: str
     """As registries call it."""
+    label: str
+    """As people call it."""
     record: str
     """The full name of the record, for subjects."""
     schema: Json
@@ -54,6 +56,9 @@ class Language(Protocol[T]):
 
     def differences(self, other: RegisteredSchema, registry: Registry) -> list[str]:
         """In what it differs from what is written, for people. ValueError if it is no schema."""
+
+    def alike(self, other: RegisteredSchema, registry: Registry) -> bool:
+        """Is what is written written with ``other`` as well, byte by byte? ValueError if it is no schema."""
 
     def obstacles(self, writer: RegisteredSchema, registry: Registry) -> list[str]:
         """Why values of ``writer``, or some, cannot be read as the type. ValueError if it is no schema."""
@@ -110,12 +115,11 @@ class RegistryCodec(Generic[T]):
 
     def describe(self) -> str:
         """See ``interfaces.Described``."""
-        kind = self._language.kind.capitalize()
-        return f"{kind} {type_name(self.type)}, subject {self.subject} of {self._registry.url}"
+        return f"{self._language.label} {type_name(self.type)}, subject {self.subject} of {self._registry.url}"
 
     def check(self) -> Sequence[str]:
         """See ``interfaces.Checked``: is there a schema to write with? With ``auto_register`` there is one then."""
-        if self._auto_register:
+        if self._auto_register and self._known_id() is None:
             self._registry.register(self.subject, self._language.written)
         self._ready()
         return self._in_memory()
@@ -136,9 +140,9 @@ class RegistryCodec(Generic[T]):
             missing = f"subject {self.subject} of {self._registry.url} is not there"
             refused = [] if reading or self._auto_register else [_TO_REGISTER]
             return Comparison(missing, wrong=refused, is_there=False)
-        beside = f"version {found[0]} of subject {self.subject} of {self._registry.url}"
+        beside = f"version {found.number} of subject {self.subject} of {self._registry.url}"
         try:
-            differences, wrong = self._differences(found[1]), self._wrong(found[1], reading)
+            differences, wrong = self._differences(found.schema), self._wrong(found.schema, reading)
         except ValueError as error:
             return Comparison(beside, wrong=[str(error)])
         return Comparison(beside, differences, wrong)
@@ -149,7 +153,7 @@ class RegistryCodec(Generic[T]):
             if newest.kind != self._language.kind:
                 return [f"it is one of kind {newest.kind}, not {self._language.kind}"]
             return self._language.obstacles(newest, self._registry)
-        if self._registry.id_of(self.subject, written) is not None:
+        if self._known_id() is not None:
             return []
         if not self._registry.takes(self.subject, written):
             return [f"not compatible: the subject asks for {self._registry.compatibility(self.subject)}"]
@@ -165,13 +169,13 @@ class RegistryCodec(Generic[T]):
         return (self._header or self._ready()) + body
 
     def decode(self, data: bytes) -> T:
-        decode = self._decoders.get(data[1:_HEADER])
-        if decode is None or data[:1] != _MAGIC:
+        decode = self._decoders.get(data[:_HEADER])
+        if decode is None:
             decode = self._opened(data)
         return decode(data[_HEADER:])
 
     def _ready(self) -> bytes:
-        schema_id = self._registry.id_of(self.subject, self._language.written)
+        schema_id = self._known_id()
         if schema_id is None:
             raise ConfigError(
                 f"subject {self.subject!r} of the schema registry {self._registry.url} does not have the schema of "
@@ -181,18 +185,30 @@ class RegistryCodec(Generic[T]):
         self._header = _MAGIC + schema_id.to_bytes(4, "big")
         return self._header
 
+    def _known_id(self) -> int | None:
+        """Of the schema that is written, or of one that is alike; None if the subject has neither."""
+        found = self._registry.id_of(self.subject, self._language.written)
+        if found is not None:
+            return found
+        newest = self._registry.newest(self.subject)
+        if newest is None or newest.schema.kind != self._language.kind:
+            return None
+        try:
+            return newest.schema_id if self._language.alike(newest.schema, self._registry) else None
+        except ValueError:
+            return None  # whatever it is, it is not the one; who compares them is told what it is
+
     def _compared(self) -> str:
         """The schema beside the newest one of its subject."""
         found = self._registry.newest(self.subject)
         if found is None:
             return "There is no such subject yet"
-        version, newest = found
         try:
-            differences = self._differences(newest)
+            differences = self._differences(found.schema)
         except ValueError as error:
-            return f"Its newest version, {version}, cannot be compared: {error}"
+            return f"Its newest version, {found.number}, cannot be compared: {error}"
         what = "; ".join(differences) or "in documentation or properties alone"
-        return f"In its newest version, {version}, it differs: {what}"
+        return f"In its newest version, {found.number}, it differs: {what}"
 
     def _differences(self, newest: RegisteredSchema) -> list[str]:
         if newest.kind != self._language.kind:
@@ -216,7 +232,7 @@ class RegistryCodec(Generic[T]):
             raise ValueError(f"schema {schema_id} of {self._registry.url}: {error}") from None
         while len(self._decoders) >= _MOST_SCHEMAS:
             del self._decoders[next(iter(self._decoders))]
-        self._decoders[data[1:_HEADER]] = decode
+        self._decoders[data[:_HEADER]] = decode
         return decode
 
     def _asked(self, schema_id: int) -> RegisteredSchema:

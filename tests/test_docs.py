@@ -46,7 +46,7 @@ from kafka_eos.protocol.drift import NOBODY, Standing, ahead
 from kafka_eos.records import BEGINNING
 from kafka_eos.settings import Settings
 from kafka_eos.testing import SINK_CHECKS, Timed, Wait, run_local
-from tests import avro_witness
+from tests import avro_witness, protobuf_witness
 from tests.chaos.harness import read
 from tests.registry_server import RegistryServer
 from tests.waiting import PATIENCE
@@ -342,6 +342,39 @@ def test_the_avro_shown_is_read_and_written(
         ("ann", 3), ("ann", 7), ("ann", 10), ("ann", 14), ("bob", 2), ("bob", 4)
     ]  # fmt: skip
     assert [message.value() for message in read(bootstrap, refused)] == [b"not avro"]
+
+
+def test_a_job_reads_avro_and_writes_protobuf_with_few_lines_more_than_in_json(
+    tmp_path: Path, bootstrap: str, topic: Callable[..., str], registry: RegistryServer
+) -> None:
+    """The second pipeline of docs/schemas.md as it is; in JSON it would be the one of the first pages."""
+    orders, totals = topic(), topic()
+    page = ROOT / "docs/schemas.md"
+    (proto,), shown = blocks(page, "proto"), blocks(page, "python")[1]
+    in_json = shown.replace(", protobuf", "").replace("protobuf(Total, registry=registry, auto_register=True)", "Total")
+    in_json = in_json.replace("avro(Order, registry=registry)", "Order")
+    more = [line for line in in_json.splitlines() if "registry" in line.lower() or "_pb2" in line]
+    assert len(more) <= 5
+    own = {'KafkaSource("orders"': f'KafkaSource("{orders}"', 'KafkaSink("totals"': f'KafkaSink("{totals}"',
+           "http://localhost:8081": registry.url}  # fmt: skip
+    for name, other in own.items():
+        assert name in shown
+        shown = shown.replace(name, other)
+    (tmp_path / "totals_in_protobuf.py").write_text(shown)
+    (tmp_path / "shop_pb2.py").write_text(protobuf_witness.generated(proto))
+    schema = avro_witness.record("com.shop.Placed", amount="int", user="string", currency="string")
+    values = [
+        {"user": user, "amount": amount, "currency": "EUR"} for user, amount in [("ann", 3), ("bob", 2), ("ann", 4)]
+    ]
+    avro_witness.send(bootstrap, orders, avro_witness.written(registry.url, orders, schema, values))
+    given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 2}
+
+    ref = AppRef(tmp_path / "totals_in_protobuf.py")
+    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+
+    tp = protobuf_witness.classes(proto)["Total"]
+    found = [protobuf_witness.told(tp, message.value()) for message in read(bootstrap, totals)]
+    assert sorted((row.user, row.total) for row in found) == [("ann", 3), ("ann", 7), ("bob", 2)]
 
 
 def test_the_files_shown_are_written_and_read_as_shown(

@@ -9,7 +9,8 @@ import pytest
 
 from kafka_eos.connectors.kafka import KafkaSink
 from kafka_eos.errors import ConfigError
-from kafka_eos.schemas import Registry, avro
+from kafka_eos.schemas import Registry, avro, protobuf
+from tests import protobuf_witness
 from tests.avro_witness import record, written
 from tests.broker.kafka_kit import job
 from tests.registry_server import RegistryServer
@@ -32,3 +33,33 @@ def test_a_sink_without_a_schema_is_refused_and_says_what_differs(
         KafkaSink(name, value=avro(Line, registry=Registry(registry.url))).check(job(bootstrap))
     KafkaSink(name, value=avro(Line, registry=Registry(registry.url), auto_register=True)).check(job(bootstrap))
     sink.check(job(bootstrap))  # now it is there
+
+
+def test_protobuf_is_read_from_a_real_registry_and_written_with_what_it_has(registry: RegistryServer) -> None:
+    """As a text of ours, and as the descriptor in base64 that Confluent's serializer registers."""
+    text = protobuf_witness.proto3(
+        'import "google/protobuf/timestamp.proto";',
+        "message Other { int32 a = 1; }",
+        "message Line { string article = 1; google.protobuf.Timestamp at = 2; map<string, int64> tags = 3; "
+        "oneof one { Other other = 4; int32 number = 5; } optional int32 maybe = 6; }",
+    )
+    tp = protobuf_witness.classes(text)["Line"]
+    value = tp(article="a", at={"seconds": 5}, tags={"x": 1}, number=0, maybe=0)
+    asked = Registry(registry.url)
+
+    for topic, by in (("proto-ours", "us"), ("proto-theirs", "them")):
+        if by == "them":
+            theirs = protobuf_witness.written(registry.url, topic, [value])
+        lines = protobuf(tp, registry=asked, auto_register=by == "us").for_topic(topic, "value")
+        lines.check()
+        assert lines.decode(lines.encode(value)) == value
+        assert protobuf_witness.told(tp, lines.encode(value)) == value
+        if by == "them":
+            assert lines.encode(value) == theirs[0]
+        newest = asked.newest(f"{topic}-value")
+        assert newest is not None
+        assert newest.number == 1
+        assert newest.schema.text.startswith("syntax") is (by == "us")
+    narrower = protobuf_witness.classes(text.replace("int64", "int32"))["Line"]
+    compared = protobuf(narrower, registry=asked).for_topic("proto-ours", "value").compared(reading=True)
+    assert compared.wrong == ["tags.value is int64 there, int32 here"]

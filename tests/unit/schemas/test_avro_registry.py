@@ -421,7 +421,7 @@ def test_a_registry_that_is_away_is_nobodys_fault() -> None:
         orders.decode(b"\0\0\0\0\7rest")
     with pytest.raises(Retryable, match="does not answer to subject 'orders-value'"):
         orders.encode(ORDER)
-    with pytest.raises(Retryable, match="does not answer to registering under subject 'orders-value'"):
+    with pytest.raises(Retryable, match="does not answer to subject 'orders-value'"):
         orders.check()
 
 

@@ -17,7 +17,8 @@ from pydantic import BaseModel, Field
 
 from kafka_eos.attribution import Attribution, Fault
 from kafka_eos.interfaces import Codec
-from kafka_eos.schemas import JsonCodec, MsgpackCodec, Registry, avro
+from kafka_eos.schemas import JsonCodec, MsgpackCodec, Registry, avro, protobuf
+from tests.protobuf_witness import classes, proto3
 
 PAYLOADS = 10_000
 LARGE = 100_000
@@ -68,8 +69,39 @@ def in_avro() -> tuple[Codec[Any], Any]:
     return codec, tree(3)
 
 
+def message() -> tuple[Any, Any]:
+    """A class with something of everything, and a message."""
+    text = proto3(
+        "message Twig { repeated Twig children = 1; string name = 2; map<string, Twig> labels = 3; Empty empty = 4; "
+        "repeated bool flags = 5; repeated Empty empties = 6; oneof one { double weight = 7; bytes data = 8; } }",
+        "message Empty {}",
+    )
+    tp = classes(text)["Twig"]
+
+    def made(depth: int) -> Any:
+        children = [made(depth - 1)] * 2 if depth else []
+        return tp(name="t", labels={"a": tp()}, children=children, flags=[True], weight=0.5)
+
+    return tp, made(3)
+
+
+def in_protobuf() -> tuple[Codec[Any], Any]:
+    tp, value = message()
+    codec: Any = protobuf(tp, registry=Registry(f"mock://{uuid.uuid4()}"), auto_register=True)
+    made = codec.for_topic("twigs", "value")
+    made.check()
+    return made, value
+
+
+def bare_protobuf() -> tuple[Codec[Any], Any]:
+    tp, value = message()
+    return protobuf(tp), value
+
+
 CODECS: dict[str, Callable[[], tuple[Codec[Any], Any]]] = {
     "registry-avro": in_avro,
+    "registry-protobuf": in_protobuf,
+    "protobuf": bare_protobuf,
     "json of pydantic": lambda: (JsonCodec(Tree), tree(3)),
     "json of msgspec": lambda: (JsonCodec(Twig), twig(3)),
     "msgpack": lambda: (MsgpackCodec(Twig), twig(3)),
@@ -77,7 +109,7 @@ CODECS: dict[str, Callable[[], tuple[Codec[Any], Any]]] = {
 BOMBS = (
     b"\x02", b"\x04\x02", b"\x80", b"\xff", b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f", b"[", b'{"children":[',
     b'"\\u0000', b"9", b"\x91", b"\x81\xa1a", b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff",
-    b"\0",
+    b"\0", b"\x0a\xff", b"2\0", b"*\xff\xff\xff\xff\x0f\1", b"\x1a\2\n\0", b"\x0b",
 )  # fmt: skip
 """What is repeated, or claims to be long."""
 

@@ -1,0 +1,58 @@
+"""``protobuf(Order)`` and ``protobuf(Order, registry=registry)``: what users give a source, a sink or a state.
+
+Nothing of Protobuf is imported before it is asked for: it is an extra.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, overload
+
+from kafka_eos.errors import ConfigError
+from kafka_eos.extras import expect_extra
+from kafka_eos.interfaces import Codec
+from kafka_eos.schemas.registry import Registry
+from kafka_eos.schemas.wire_format import RegistryFormat, Subject, checked_subject
+
+T = TypeVar("T")
+
+
+@overload
+def protobuf(tp: type[T]) -> Codec[T]: ...
+
+
+@overload
+def protobuf(
+    tp: type[T], *, registry: Registry, subject: Subject = "topic", auto_register: bool = False
+) -> RegistryFormat[T]: ...
+
+
+def protobuf(
+    tp: type[T], *, registry: Registry | None = None, subject: Subject = "topic", auto_register: bool = False
+) -> Codec[T] | RegistryFormat[T]:
+    """Values of ``tp``, a class that protoc has generated, as Protobuf: for keys, values and state.
+
+    Without a registry, messages as they are; in sources, sinks and state the class alone means the same.
+
+    ``registry``       schemas are in it, and records in Confluent's wire format; for keys and values only
+    ``subject``        under which subject the schema that is written is registered: "topic" (``orders-value``),
+                       "record" (the message's full name), "topic-record", or a function of topic, part and full name
+    ``auto_register``  register the schema when the job starts, should the subject not have it
+    """
+    if registry is None:
+        if subject != "topic" or auto_register:
+            raise ConfigError(
+                "protobuf(…) without a registry has no subject, and registers nothing: registry=… is missing"
+            )
+        return message_codec(tp)
+    expect_extra("protobuf", "protobuf(…)")
+    from kafka_eos.schemas.protobuf_registry import ProtobufLanguage
+
+    return RegistryFormat(ProtobufLanguage(tp), registry, checked_subject(subject), auto_register)
+
+
+def message_codec(tp: Any) -> Codec[Any]:
+    """Messages as they are. PlanError if ``tp`` is no class of one."""
+    expect_extra("protobuf", "protobuf(…)")
+    from kafka_eos.schemas.protobuf_messages import ProtobufCodec
+
+    return ProtobufCodec(tp)

@@ -1,0 +1,114 @@
+"""Protobuf codec: messages of generated classes, as they are, without a header.
+
+Rule: equal messages have equal bytes, for they may be state. A message is read with its class alone: what it was
+written with is compared beforehand, by ``reader_of`` and by the registry's codec, for Protobuf takes whatever comes.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.message import DecodeError, EncodeError
+
+from kafka_eos.errors import ConfigError, PlanError
+from kafka_eos.interfaces import Json
+from kafka_eos.schemas.protobuf_files import pooled, together
+from kafka_eos.schemas.protobuf_reading import obstacles
+from kafka_eos.schemas.types import is_message, reason, type_name
+
+T = TypeVar("T")
+
+
+class ProtobufCodec(Generic[T]):
+    """Messages of one generated class. PlanError if it is none."""
+
+    name = "protobuf"
+
+    def __init__(self, tp: Any) -> None:
+        if not is_message(tp):
+            raise PlanError(f"{type_name(tp)} is no class that protoc has generated from a message")
+        self.type = tp
+        self._descriptor = tp.DESCRIPTOR
+        self.decode: Callable[[bytes], T] = reading(tp)
+        self.encode: Callable[[T], bytes] = writing(tp)
+
+    @property
+    def schema(self) -> Json:
+        """The message, and its file with all that it imports, as a ``FileDescriptorSet`` in base64."""
+        files = base64.b64encode(together(self._descriptor.file).SerializeToString(deterministic=True)).decode()
+        return {"message": self._descriptor.full_name, "files": files}
+
+    def reader_of(self, schema: Json) -> ProtobufCodec[T]:
+        """Itself, if all that was written with ``schema`` can be read; ConfigError with what cannot."""
+        if wrong := obstacles(_stored(schema), self._descriptor):
+            raise ConfigError(f"what is stored cannot be read as {type_name(self.type)}: {'; '.join(wrong)}")
+        return self
+
+
+def reading(tp: Any) -> Callable[[bytes], Any]:
+    """What reads messages of a class. Raises ValueError."""
+    parse, name = tp.FromString, type_name(tp)
+
+    def decode(data: bytes) -> Any:
+        try:
+            return parse(data)
+        except (DecodeError, ValueError) as error:
+            raise ValueError(f"not a valid {name}: {reason(error)}") from error
+
+    def whole(data: bytes) -> Any:
+        message = decode(data)
+        if not message.IsInitialized():
+            raise ValueError(f"not a valid {name}: {', '.join(message.FindInitializationErrors())} is required")
+        return message
+
+    return whole if _any_field(tp.DESCRIPTOR, lambda field: field.is_required) else decode
+
+
+def writing(tp: Any, before: bytes = b"") -> Callable[[Any], bytes]:
+    """What writes messages of a class, behind what stands ``before`` each. Raises ValueError."""
+    name = type_name(tp)
+    # To sort takes as long again as to write, and only maps have an order of their own.
+    options = {"deterministic": True} if _any_field(tp.DESCRIPTOR, _is_map) else {}
+
+    def encode(value: Any) -> bytes:
+        if type(value) is not tp:
+            raise ValueError(f"expected {name}, got {type(value).__name__}")
+        try:
+            return before + value.SerializeToString(**options)  # type: ignore[no-any-return]
+        except (EncodeError, ValueError) as error:
+            raise ValueError(f"not a valid {name}: {reason(error)}") from error
+
+    return encode
+
+
+def _stored(schema: Json) -> Any:
+    """The ``Descriptor`` of the message in a stored schema."""
+    try:
+        found: Any = schema
+        files = FileDescriptorSet.FromString(base64.b64decode(found["files"])).file
+        *before, last = files
+        file = pooled(last, {each.name: each for each in before})
+        return file.pool.FindMessageTypeByName(found["message"])
+    except (TypeError, KeyError, ValueError, DecodeError) as error:
+        raise ConfigError(f"the stored Protobuf schema is not usable: {reason(error)}") from error
+
+
+def _is_map(field: Any) -> bool:
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def _any_field(message: Any, wanted: Callable[[Any], bool]) -> bool:
+    """Does a field of the message, or of one within it, satisfy?"""
+    waiting, seen = [message], {message.full_name}
+    while waiting:
+        for field in waiting.pop().fields:
+            if wanted(field):
+                return True
+            inner = field.message_type
+            if inner is not None and inner.full_name not in seen:
+                seen.add(inner.full_name)
+                waiting.append(inner)
+    return False

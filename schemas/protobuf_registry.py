@@ -1,0 +1,158 @@
+"""Protobuf, alone or with a schema registry: what stands behind ``protobuf(Order, registry=registry)``.
+
+Each record begins with the place of its message in the writer's file. Rule: names of messages count, without their
+packages, and so do numbers of fields: nothing in the bytes tells a refund from an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from kafka_eos.errors import PlanError
+from kafka_eos.interfaces import Json
+from kafka_eos.schemas.proto_text import as_text
+from kafka_eos.schemas.protobuf_files import imported, opened, proto
+from kafka_eos.schemas.protobuf_messages import ProtobufCodec, writing
+from kafka_eos.schemas.protobuf_reading import differences, obstacles
+from kafka_eos.schemas.references import below
+from kafka_eos.schemas.registry import RegisteredSchema, Registry
+from kafka_eos.schemas.types import type_name
+
+T = TypeVar("T")
+
+_FIRST = b"\0"
+"""The place of a file's first message, as most are: a short form of it."""
+_DEEPEST = 64
+"""Messages within messages, in the place of one."""
+
+
+class ProtobufLanguage(Generic[T]):
+    """See ``wire_format.Language``."""
+
+    kind, label = "PROTOBUF", "Protobuf"
+
+    def __init__(self, tp: type[T]) -> None:
+        codec: ProtobufCodec[T] = ProtobufCodec(tp)
+        self.type, self._decode = tp, codec.decode
+        self._message = message = tp.DESCRIPTOR  # type: ignore[attr-defined]
+        self.schema: Json = codec.schema
+        self.record = str(message.full_name)
+        self.encode: Callable[[T], bytes] = writing(tp, _written_place(_place(message)))
+        if more := imported(message.file):
+            raise PlanError(
+                f"{type_name(tp)}: {message.file.name} imports {', '.join(each.name for each in more)}. Only files of "
+                "Protobuf itself can be imported yet (google/protobuf/…): have the messages in one file"
+            )
+        try:
+            text = as_text(proto(message.file))
+        except ValueError as error:
+            raise PlanError(f"{type_name(tp)}: {error}") from None
+        self.written = RegisteredSchema(self.kind, text)
+
+    def decoder(self, writer: RegisteredSchema, registry: Registry) -> Callable[[bytes], T]:
+        file, read = _file(writer, registry), self._decode
+        known: set[bytes] = set()
+
+        def decode(data: bytes) -> T:
+            if data[:1] == _FIRST and _FIRST in known:
+                return read(data[1:])
+            place, begin = _read_place(data)
+            if data[:begin] not in known:
+                if wrong := obstacles(_message_at(file, place), self._message):
+                    raise ValueError(f"not a {type_name(self.type)}: {'; '.join(wrong)}")
+                known.add(_written_place(place))
+            return read(data[begin:])
+
+        return decode
+
+    def differences(self, other: RegisteredSchema, registry: Registry) -> list[str]:
+        found = self._counterpart(_file(other, registry))
+        return [f"{self._message.full_name} is only here"] if found is None else differences(found, self._message)
+
+    def obstacles(self, writer: RegisteredSchema, registry: Registry) -> list[str]:
+        found = self._counterpart(_file(writer, registry))
+        return [f"it has no message {self._message.name}"] if found is None else obstacles(found, self._message)
+
+    def alike(self, other: RegisteredSchema, registry: Registry) -> bool:
+        """Registries keep a text with its comments, and not all find it again by what it means."""
+        found = self._counterpart(_file(other, registry))
+        return found is not None and not differences(found, self._message) and _place(found) == _place(self._message)
+
+    def _counterpart(self, file: Any) -> Any:
+        """The message of the same name in another file, whatever its package; None if there is none."""
+        path = _names(self._message)
+        found = file.message_types_by_name.get(path[0])
+        for name in path[1:]:
+            found = None if found is None else found.nested_types_by_name.get(name)
+        return found
+
+
+def _file(schema: RegisteredSchema, registry: Registry) -> Any:
+    return opened(schema.text, {name: each.text for name, each in below(schema, registry).items()})
+
+
+def _names(message: Any) -> list[str]:
+    """Of the messages that it is in, and its own."""
+    return [*(() if message.containing_type is None else _names(message.containing_type)), str(message.name)]
+
+
+def _place(message: Any) -> tuple[int, ...]:
+    """Where a message is in its file: the numbers of the messages that it is in, and its own."""
+    outer = message.containing_type
+    beside = list(message.file.message_types_by_name.values()) if outer is None else list(outer.nested_types)
+    number = next(n for n, each in enumerate(beside) if each.full_name == message.full_name)
+    return (*(() if outer is None else _place(outer)), number)
+
+
+def _message_at(file: Any, place: Sequence[int]) -> Any:
+    found, beside = None, list(file.message_types_by_name.values())
+    for number in place:
+        if not 0 <= number < len(beside):
+            raise ValueError(f"its schema has no message in place {'.'.join(map(str, place))}")
+        found = beside[number]
+        beside = list(found.nested_types)
+    return found
+
+
+def _written_place(place: Sequence[int]) -> bytes:
+    """How many numbers, and each of them, as varints of zigzag."""
+    if tuple(place) == (0,):
+        return _FIRST
+    return b"".join(_varint(number << 1) for number in (len(place), *place))
+
+
+def _varint(number: int) -> bytes:
+    made = bytearray()
+    while number > 0x7F:
+        made.append(number & 0x7F | 0x80)
+        number >>= 7
+    made.append(number)
+    return bytes(made)
+
+
+def _read_place(data: bytes) -> tuple[tuple[int, ...], int]:
+    """The place, and where the message begins. ValueError if it is cut off, or absurd."""
+    if data[:1] == _FIRST:
+        return (0,), 1
+    count, at = _read_number(data, 0)
+    if not 1 <= count <= _DEEPEST:
+        raise ValueError(f"it begins with the place of a message that is {count} messages deep")
+    place = []
+    for _ in range(count):
+        number, at = _read_number(data, at)
+        place.append(number)
+    return tuple(place), at
+
+
+def _read_number(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while shift < 35:
+        if at >= len(data):
+            raise ValueError("it is cut off before its message")
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+    raise ValueError("it does not begin with the place of a message")

@@ -1,0 +1,108 @@
+"""Files of Protobuf as text: read as protoc reads them, and written so that the same file is read again."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+from kafka_eos.schemas.proto_parsing import parsed
+from kafka_eos.schemas.proto_text import as_text
+from kafka_eos.schemas.protobuf_files import pooled, proto
+from tests.golden.protobuf_files import PROTO2, PROTO2_BY_PROTOC, PROTO3, PROTO3_BY_PROTOC
+
+
+def described(data: str) -> FileDescriptorProto:
+    return FileDescriptorProto.FromString(base64.b64decode(data))
+
+
+def resolved(file: FileDescriptorProto) -> FileDescriptorProto:
+    """With the names of types as a pool finds them, and without what says nothing about values."""
+    made = proto(pooled(file, {}))
+    made.name = "shop.proto"
+    made.ClearField("options")
+    waiting = list(made.message_type)
+    enums = list(made.enum_type)
+    while waiting:
+        message = waiting.pop()
+        for name in ("reserved_range", "reserved_name"):
+            message.ClearField(name)
+        nested = sorted(message.nested_type, key=lambda each: each.name)
+        del message.nested_type[:]
+        message.nested_type.extend(nested)  # protoc has entries of maps behind what the file has
+        waiting.extend(message.nested_type)
+        enums.extend(message.enum_type)
+        for field in message.field:
+            for name in ("options", "json_name"):
+                field.ClearField(name)
+    for enum in enums:
+        for name in ("reserved_range", "reserved_name"):
+            enum.ClearField(name)
+        for value in enum.value:
+            value.ClearField("options")
+    return made
+
+
+@pytest.mark.parametrize(("text", "by_protoc"), [(PROTO3, PROTO3_BY_PROTOC), (PROTO2, PROTO2_BY_PROTOC)])
+def test_a_text_is_read_as_protoc_reads_it(text: str, by_protoc: str) -> None:
+    assert resolved(parsed(text, "shop.proto")) == resolved(described(by_protoc))
+
+
+@pytest.mark.parametrize("by_protoc", [PROTO3_BY_PROTOC, PROTO2_BY_PROTOC])
+def test_a_file_that_is_written_is_the_same_when_it_is_read(by_protoc: str) -> None:
+    file = described(by_protoc)
+
+    assert resolved(parsed(as_text(file), "shop.proto")) == resolved(file)
+
+
+def test_what_a_file_means_for_others_is_in_its_text() -> None:
+    text = as_text(described(PROTO3_BY_PROTOC))
+
+    for line in ('option java_package = "com.x";', "reserved 20 to 30;", 'reserved "foo", "bar";',
+                 '[json_name = "when"]', "[packed = false]", "C = 1 [deprecated = true];"):  # fmt: skip
+        assert line in text
+
+
+def test_names_are_as_short_as_they_can_be() -> None:
+    """A message or a package of the same name, further inside, would be found first."""
+    text = as_text(described(PROTO3_BY_PROTOC))
+
+    assert "repeated Order.Line lines = 7;" in text
+    assert "optional .google.protobuf.Timestamp at_time = 2" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("message", "line 1: it ends too early"),
+        ('syntax = "proto3";\nmessage A { int32 a = 1 }', "line 2: } stands where ; should"),
+        ('syntax = "proto9";', "syntax 'proto9' is not known"),
+        ("message A {\n repeated group G = 1 {} }", "line 2: groups are not read"),
+        ("message A { int32 a = 99999999999; }", "line 1: Value out of range"),
+        ("message A { int32 a = x; }", "x is no number"),
+        ("int32 a = 1;", "int32 stands where a file has a message or an enum"),
+        ("message 5 {}", "5 is no name"),
+        ("package $", "is not understood"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parsed(text, "a.proto")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda file: setattr(file, "syntax", "editions"), "is of an edition"),
+        (lambda file: file.extension.add(name="x"), "defines extensions"),
+        (lambda file: file.message_type[0].extension_range.add(start=1, end=2), "com.shop.v1.Order has extensions"),
+        (lambda file: setattr(file.message_type[0].field[0], "type", 10), "com.shop.v1.Order.id is a group"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(change: object, said: str) -> None:
+    file = described(PROTO3_BY_PROTOC)
+    change(file)  # type: ignore[operator]
+
+    with pytest.raises(ValueError, match=said):
+        as_text(file)
